@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -25,9 +25,9 @@ from typing import Any
 import literal
 import pandas as pd
 import torch
-from toy import record_block
+from toy import plain, record_block
 
-from speclab.cost import Costs, disturbed
+from speclab.cost import disturbed
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape
 from speclab.drafts.lookup import with_lookup
@@ -57,7 +57,7 @@ BLOCK = 10  # prompts the recorder takes at once, as in a run
 STEPS = 16  # of a text, that the literal procedure is timed on
 
 
-def prompts_of_length(pair: Pair, length: int, count: int) -> PROMPTS:
+def prompts_of_length(pair, length, count):
     """Prompts of exactly `length` tokens, cut from the project's own."""
     texts = [pair.tokenizer(prompt.text) for prompt in load_prompts("project", 50)]
     tokens = [token for text in texts for token in text["input_ids"][1:]]
@@ -69,7 +69,7 @@ def prompts_of_length(pair: Pair, length: int, count: int) -> PROMPTS:
     return found
 
 
-def recorder_speed(pair: Pair, new: int, length: int) -> float:
+def recorder_speed(pair, new, length):
     """Node records a second."""
     prompts = prompts_of_length(pair, length, BLOCK)
     given = static_tree(*TREE), GREEDY, new, 0, 2048
@@ -80,13 +80,13 @@ def recorder_speed(pair: Pair, new: int, length: int) -> float:
     return sum(len(one.nodes["node"]) for one in found) / seconds
 
 
-def literal_speed(pair: Pair, new: int, length: int) -> float:
+def literal_speed(pair, new, length):
     """The same of the literal procedure, on STEPS steps of a text."""
     (prompt,) = prompts_of_length(pair, length, 1)
-    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    text = plain(pair, prompt, new)
     stride = new // STEPS
 
-    def nodes_at(step: int) -> int:
+    def nodes_at(step):
         context = prompt.ids + text[:step]
         rows, _ = literal.measure(
             pair.target, pair.draft, context, 1, frozenset(), *TREE
@@ -99,7 +99,7 @@ def literal_speed(pair: Pair, new: int, length: int) -> float:
     return nodes / (time.perf_counter() - began)
 
 
-def recorder_rows(pair: Pair) -> pd.DataFrame:
+def recorder_rows(pair):
     """All cases: nodes per second of both, and their ratio."""
     rows = [
         (
@@ -143,7 +143,7 @@ class Made:
 Method = Callable[[Pair, EncodedPrompt, int], Made]
 
 
-def of_library(pair: Pair, prompt: EncodedPrompt, new: int, **settings: Any) -> Made:
+def of_library(pair, prompt, new, **settings):
     """transformers' greedy generation: no sampling defaults, no stop token, and no padding: an
     assistant leaves out what looks like it (of tiny, <s>).
     """
@@ -161,10 +161,10 @@ def of_library(pair: Pair, prompt: EncodedPrompt, new: int, **settings: Any) -> 
     return Made(tuple(out[0, ids.shape[1] :].tolist()), None, seconds)
 
 
-def assisted(gamma: int) -> Method:
+def assisted(gamma):
     """transformers' assisted generation at a constant gamma."""
 
-    def method(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+    def method(pair, prompt, new):
         config = pair.draft.network.generation_config
         config.num_assistant_tokens = gamma
         config.num_assistant_tokens_schedule = "constant"
@@ -174,36 +174,36 @@ def assisted(gamma: int) -> Method:
     return method
 
 
-def library_lookup(gamma: int) -> Method:
+def library_lookup(gamma):
     """transformers' prompt lookup."""
     settings = {"prompt_lookup_num_tokens": gamma, "max_matching_ngram_size": LONGEST}
     return lambda pair, prompt, new: of_library(pair, prompt, new, **settings)
 
 
-def own_plain(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+def own_plain(pair, prompt, new):
     """The kit's plain greedy loop."""
     began = time.perf_counter()
-    (text,) = generate(pair.target, [prompt], new, frozenset(), GREEDY, 0)
+    text = plain(pair, prompt, new)
     return Made(text, len(text), time.perf_counter() - began)
 
 
-def own(shape: Shape) -> Method:
+def own(shape):
     """The kit's decoder."""
 
-    def method(pair: Pair, prompt: EncodedPrompt, new: int) -> Made:
+    def method(pair, prompt, new):
         found = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
         return Made(found.token_ids, found.target_passes, found.time_s)
 
     return method
 
 
-def own_lookup(gamma: int) -> Method:
+def own_lookup(gamma):
     """The kit's decoder with prompt lookup as its draft, which proposes only what it found."""
     method = own(Shape(chain(gamma), StopRule("confidence", 0.5)))
     return lambda pair, prompt, new: method(with_lookup(pair, LONGEST), prompt, new)
 
 
-def methods_at(gamma: int) -> dict[str, Method]:
+def methods_at(gamma):
     """What is compared on every pair."""
     return {
         PLAIN: own_plain,
@@ -233,13 +233,13 @@ class Case:
     new: int = 64
     template: str = "none"
 
-    def encoded(self) -> PROMPTS:
+    def encoded(self):
         """The prompts that are decoded."""
         prompts = decoded_prompts(load_prompts("project", 50), self.per_domain)
         return encode_prompts(self.pair.tokenizer, prompts, 256, self.template)
 
 
-def cases() -> Iterator[Case]:
+def cases():
     """The pairs, without stop tokens; the real one is left out where its weights are not there."""
     yield Case("tiny", endless("tiny"), methods_at(GAMMA), 2, 3)
     try:
@@ -252,7 +252,7 @@ def cases() -> Iterator[Case]:
     yield Case("smollm", real, methods, 1, 2, 48, template)
 
 
-def endless(profile: str) -> Pair:
+def endless(profile):
     """The pair of a profile on the CPU, without stop tokens."""
     pair = load_pair(load_profile(profile, {"device": "cpu"}))
     return dataclasses.replace(pair, stop_ids=frozenset())
@@ -261,9 +261,7 @@ def endless(profile: str) -> Pair:
 # ---- decoding: measured and predicted ------------------------------------------------------------
 
 
-def measure(
-    pair: Pair, prompts: PROMPTS, methods: dict[str, Method], new: int, repeats: int
-) -> pd.DataFrame:
+def measure(pair, prompts, methods, new, repeats):
     """One row a method, prompt and repeat: tokens, blocks, seconds, and whether the text is that
     of the kit's plain loop.
     """
@@ -281,7 +279,7 @@ def measure(
     return pd.DataFrame(rows, columns=columns)
 
 
-def summary(costs: Costs, found: pd.DataFrame) -> pd.DataFrame:
+def summary(costs, found):
     """One row a method: tokens per second, ratio to plain and, of the kit's chains, to the
     library's assisted generation, share of texts equal to plain, block efficiency, and of static
     shapes the share reached of the ratio that passes alone predict.
@@ -318,7 +316,7 @@ SQUARE, CONTEXT = 1024, 128  # side of the square product; tokens in the cache
 THREADS = (1, 2)
 
 
-def seconds_of(work: Callable[[], Any], repeats: int) -> float:
+def seconds_of(work, repeats):
     """Median seconds of a call, after one that is not counted."""
     work()
     times = []
@@ -330,22 +328,22 @@ def seconds_of(work: Callable[[], Any], repeats: int) -> float:
 
 
 @contextlib.contextmanager
-def used() -> Iterator[list[tuple[int, torch.Tensor]]]:
+def used():
     """(rows, weight) of each product of the kit's projections in a block; attention is left out."""
-    found, plain = [], Projection.__call__
+    found, honest = [], Projection.__call__
 
-    def call(self: Projection, x: torch.Tensor) -> torch.Tensor:
+    def call(self, x):
         found.append((x.numel() // x.shape[-1], self.weight))
-        return plain(self, x)
+        return honest(self, x)
 
     Projection.__call__ = call
     try:
         yield found
     finally:
-        Projection.__call__ = plain
+        Projection.__call__ = honest
 
 
-def token_share(pair: Pair, threads: int) -> dict:
+def token_share(pair, threads):
     """A target pass over one token beside a read of all weights that it uses, on so many threads:
     share = seconds of the read over those of the pass.
     """
@@ -353,7 +351,7 @@ def token_share(pair: Pair, threads: int) -> dict:
     cache = model.cache(CONTEXT + 1)
     model.forward(ids[:, :-1], cache)
 
-    def work() -> None:
+    def work():
         model.logits(model.forward(ids[:, -1:], cache))
         cache.crop(CONTEXT)
 
@@ -368,14 +366,14 @@ def token_share(pair: Pair, threads: int) -> dict:
     return row | {"read_ms": 1e3 * read_s, "pass_ms": 1e3 * pass_s}
 
 
-def recorder_share(pair: Pair, prompts: PROMPTS, new: int) -> dict:
+def recorder_share(pair, prompts, new):
     """The recorder over given texts of `new` tokens: its operations a second over those of a square
     product, measured before and after it.
     """
     texts = generate(pair.target, prompts, new, frozenset(), GREEDY, 0)
     tree, square = static_tree(*TREE), torch.ones(SQUARE, SQUARE)
 
-    def work() -> None:
+    def work():
         for prompt, text in zip(prompts, texts, strict=True):
             record_prompt(pair, prompt, text, tree, GREEDY)
 
@@ -401,7 +399,7 @@ BARS = {
 AT_MOST = ("loop, target passes a block",)
 
 
-def bars(found: dict[str, Any]) -> pd.DataFrame:
+def bars(found):
     """What was found beside what the kit wants to reach: pair, what, measured, bar, is_reached."""
     rows = []
     for pair, methods in found["decoder"].items():
@@ -424,13 +422,13 @@ def bars(found: dict[str, Any]) -> pd.DataFrame:
 # ---- all of it -----------------------------------------------------------------------------------
 
 
-def show(table: pd.DataFrame) -> list[dict]:
+def show(table):
     """Print a table; its rows for JSON (what is not defined is null, not NaN)."""
     print(table.to_string(float_format="%.2f", na_rep="", index=False), flush=True)
     return json.loads(table.to_json(orient="records"))
 
 
-def decoding() -> dict[str, dict]:
+def decoding():
     """By pair: `decoder`, `limits` (rows), `overhead` (the loop's own time in target passes)."""
     found: dict[str, dict] = {"decoder": {}, "limits": {}, "overhead": {}}
     for case in cases():
@@ -454,7 +452,7 @@ def decoding() -> dict[str, dict]:
     return found
 
 
-def main() -> None:
+def main():
     """Everything, into build/bench.json."""
     quiet()
     torch.set_num_threads(2)

@@ -9,7 +9,7 @@ CHROMIUM = shutil.which("chromium")
 READY = "body[data-ready=yes]"
 
 
-def needed() -> None:
+def needed():
     """Skip the tests that ask for a browser where there is none."""
     pytest.importorskip("playwright", reason="playwright is not installed")
     if CHROMIUM is None:

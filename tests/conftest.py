@@ -48,13 +48,13 @@ def one_thread():
 
 
 def save_random_llama(
-    folder: Path,
-    seed: int,
-    vocab: int = 40,
-    layers: int = 2,
-    kv_heads: int = 2,
+    folder,
+    seed,
+    vocab=40,
+    layers=2,
+    kv_heads=2,
     **changes,
-) -> Path:
+):
     """A Llama with wide random weights (default initialisation would make mask tests blind) and a
     byte tokenizer of `vocab` ids.
     """
@@ -95,18 +95,16 @@ def save_random_llama(
 
 
 def save_trimmed_draft(
-    folder: Path,
-    base: Path,
-    kept: tuple[int, ...],
-    own: bool = False,
-    dtype: torch.dtype = torch.float16,
-    vocab: int = 40,
-) -> Path:
+    folder,
+    base,
+    kept,
+    own=False,
+    dtype=torch.float16,
+    vocab=40,
+):
     """A random draft that says the tokens of `kept`; it reads by the embedding of `base`, or by its
     `own` and with a tokenizer of its own.
     """
-    import json
-
     from safetensors.torch import load_file, save_file
 
     small = {"layers": 1, "kv_heads": 1, "hidden_size": 16, "head_dim": 8}
@@ -141,28 +139,32 @@ def random_folders(tmp_path_factory):
 @pytest.fixture(scope="session")
 def random_profile(random_folders):
     """A profile of the random pair."""
+    return profile_of(*random_folders)
+
+
+def profile_of(target, draft, dtype="auto"):
+    """A profile of two folders on the CPU."""
     from speclab.profiles import ModelSpec, Profile
 
-    target, draft = random_folders
-    return Profile(
-        "random",
-        ModelSpec(str(target), device="cpu"),
-        ModelSpec(str(draft), device="cpu"),
-        max_prompt_tokens=128,
-        max_new_tokens=12,
-    )
+    both = [ModelSpec(str(one), device="cpu", dtype=dtype) for one in (target, draft)]
+    return Profile("random", *both, max_prompt_tokens=128, max_new_tokens=12)
+
+
+def write_prompts(folder, count):
+    """A file of short prompts, so many of code and of chat."""
+    rows = [
+        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
+        for d in ("code", "chat")
+        for i in range(count)
+    ]
+    (folder / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder / "prompts.jsonl"
 
 
 @pytest.fixture(scope="session")
 def short_profile(random_profile, tmp_path_factory):
     """The random pair over six short prompts, a block each."""
-    rows = [
-        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
-        for d in ("code", "chat")
-        for i in range(3)
-    ]
-    prompts = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
-    prompts.write_text("\n".join(map(json.dumps, rows)))
+    prompts = write_prompts(tmp_path_factory.mktemp("prompts"), 3)
     return random_profile.replace(
         prompts=str(prompts),
         prompts_per_domain=3,
@@ -187,9 +189,29 @@ def run_copy(short_run, tmp_path):
     return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
 
 
-def tables(folder: Path) -> list[bytes]:
+def tables(folder):
     """The tables of a run folder, byte by byte."""
     return [(folder / f"{name}.parquet").read_bytes() for name in ("trace", "nodes")]
+
+
+def contents(folder):
+    """The files and folders below a folder."""
+    paths = folder.rglob("*")
+    return {path: path.read_bytes() if path.is_file() else None for path in paths}
+
+
+def interrupted(monkeypatch, owner, name, at):
+    """A function is stopped at its call `at` (from 1), as by Ctrl-C; returns the calls it gets."""
+    honest, calls = getattr(owner, name), []
+
+    def stopping(*given):
+        calls.append(given)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return honest(*given)
+
+    monkeypatch.setattr(owner, name, stopping)
+    return calls
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pandas as pd
 from speclab.analysis.texts import Text
 
 
-def frame_of(**domains) -> pd.DataFrame:
+def frame_of(**domains):
     """Five prompts a domain, all with the same rows: domain = list of (group, x), so that every
     resample gives the sample's own means.
     """
@@ -21,7 +21,7 @@ def frame_of(**domains) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "group", "x"])
 
 
-def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
+def noisy(prompts=8, rows=30, seed=0):
     """Two domains, a signal with ties that says something of the outcome, prompts of their own
     level.
     """
@@ -37,7 +37,7 @@ def noisy(prompts=8, rows=30, seed=0) -> pd.DataFrame:
     return frame
 
 
-def text_of(run: SimpleNamespace, temperature: float = 0.0) -> Text:
+def text_of(run, temperature=0.0):
     """The `Text` of a made run (.nodes, .trace) of so high a temperature."""
     profile = {"temperature": temperature, "seed": 0}
     return Text.of(SimpleNamespace(**vars(run), manifest={"profile": profile}))

@@ -18,7 +18,7 @@ VOCAB = 10
 STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]
 
 
-def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0) -> SimpleNamespace:
+def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0):
     """A run of `prompts` texts in each of the four domains; the same `tables` for other seeds (of
     the text that is drawn) and temperatures.
     """
@@ -59,7 +59,7 @@ def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0) -> SimpleNam
     return SimpleNamespace(trace=trace, nodes=nodes, manifest=manifest)
 
 
-def _trees(at, p, q, text, length) -> pd.DataFrame:
+def _trees(at, p, q, text, length):
     """The paper's tree of 2 + 4 + 2 nodes at every position, in the order of `at`."""
     who = np.repeat(np.arange(len(text)), length)
     place = np.tile(np.arange(length), len(text))
@@ -90,29 +90,27 @@ def _trees(at, p, q, text, length) -> pd.DataFrame:
     )
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
+def _softmax(logits):
     raised = np.exp(logits)
     return raised / raised.sum(axis=-1, keepdims=True)
 
 
-def _entropy(p: np.ndarray) -> np.ndarray:
+def _entropy(p):
     return -(p * np.log(p)).sum(axis=1)
 
 
-def _rank(p: np.ndarray, token: np.ndarray) -> np.ndarray:
+def _rank(p, token):
     """How many tokens are likelier than this one."""
     return (p > p[np.arange(len(p)), token][:, None]).sum(axis=1)
 
 
-def made_text(*seeds: int, prompts=6, length=40, tables=0) -> Text:
+def made_text(*seeds, **made):
     """Texts of the made pair: greedy, or sampled with these seeds."""
-    made = {"prompts": prompts, "length": length, "tables": tables}
     runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
     return Text.of(*runs)
 
 
-def made_pair(prompts=6, length=40, tables=0) -> PairTexts:
+def made_pair(**made):
     """Texts at T = 0 and at T = 1 (three seeds), and one that stands for T = 0.3."""
-    made = {"prompts": prompts, "length": length, "tables": tables}
     greedy, sampled = made_text(**made), made_text(1, 2, 3, **made)
     return PairTexts(load_profile("tiny"), greedy, sampled, (made_text(4, **made),))

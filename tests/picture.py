@@ -15,7 +15,7 @@ SHOWN = """() => {
 }"""
 
 
-def main() -> None:
+def main():
     """Open the page, choose a token that was rejected, and write the picture."""
     with chromium() as browser:
         page, wrong = opened(

@@ -17,7 +17,6 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import jinja2
 import pandas as pd
@@ -25,7 +24,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis.loops import repeats
 from speclab.analysis.texts import SEEDS, Text
-from speclab.ops import metrics
+from speclab.ops import metrics, plan
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
 from speclab.replay import prompt_sums
@@ -45,7 +44,7 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 # ---- collect -------------------------------------------------------------------------------------
 
 
-def collect(pair: str, root: Path = ROOT) -> dict[str, Any]:
+def collect(pair, root=ROOT):
     """What the last `make reproduce` of a pair measured: seconds by notebook, and of the greedy
     recording seconds, positions and peak bytes.
 
@@ -60,7 +59,7 @@ def collect(pair: str, root: Path = ROOT) -> dict[str, Any]:
     return {"seconds": seconds, "recording": recording(pair, root)}
 
 
-def seconds_of(build: Path) -> dict[str, int]:
+def seconds_of(build):
     """Seconds of each notebook that is done, by name."""
     stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
     return {
@@ -70,7 +69,7 @@ def seconds_of(build: Path) -> dict[str, int]:
     }
 
 
-def recording(pair: str, root: Path) -> dict[str, Any]:
+def recording(pair, root):
     """Seconds, positions and memory of the last greedy recording of a pair."""
     own = (root / "data" / "runs").glob(f"{pair}-greedy-*/manifest.json")
     shipped = (root / "data" / "traces" / pair).glob("greedy/manifest.json")
@@ -85,20 +84,12 @@ def recording(pair: str, root: Path) -> dict[str, Any]:
     }
 
 
-def lines_of(figures: Path) -> dict[str, list[str]]:
-    """The exported tables that are read of a pair without committed figures, line by line."""
-    return {
-        name: (figures / f"{name}.csv").read_text("utf-8").splitlines()
-        for name in OF_PAPER
-    }
-
-
-def read(path: Path) -> Any:
+def read(path):
     """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def measure(alone: Path | None = None, tests_s: float | None = None) -> None:
+def measure(alone=None, tests_s=None):
     """Write the measured files of both pairs.
 
     alone: the folder that `make reproduce OUT=folder` wrote where the models were not there;
@@ -111,7 +102,11 @@ def measure(alone: Path | None = None, tests_s: float | None = None) -> None:
     bench = ROOT / "build" / "bench.json"
     found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
     found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
-    found["tiny"]["tables"] = lines_of(ROOT / "figures" / "tiny")
+    tables = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
+    lines = {
+        name: path.read_text("utf-8").splitlines() for name, path in tables.items()
+    }
+    found["tiny"]["tables"] = lines  # that notebook 11 reads
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
@@ -120,7 +115,7 @@ def measure(alone: Path | None = None, tests_s: float | None = None) -> None:
 # ---- what the blocks say -------------------------------------------------------------------------
 
 
-def values() -> dict[str, Any]:
+def values():
     """What the template reads, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     greedy, sampled = texts()
@@ -141,13 +136,13 @@ def values() -> dict[str, Any]:
     }
 
 
-def question(notebook: str) -> str:
+def question(notebook):
     """The question in a notebook's title."""
     source = (ROOT / "notebooks" / f"{notebook}.py").read_text(encoding="utf-8")
     return re.search(r"^# # \d+\. (.+)$", source, re.MULTILINE)[1]
 
 
-def answer(notebook: str) -> str:
+def answer(notebook):
     """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
     has not.
     """
@@ -157,7 +152,7 @@ def answer(notebook: str) -> str:
     return next((one for one in sentences if re.search(r"\d", one)), said)
 
 
-def printed() -> str:
+def printed():
     """What README.md's lines of Python print."""
     [lines] = PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(ROOT):
@@ -165,13 +160,13 @@ def printed() -> str:
     return said.getvalue().strip()
 
 
-def texts() -> tuple[Text, Text]:
+def texts():
     """The shipped texts of `smollm`: greedy, and at T = 1 with three seeds."""
     runs = {kind: load_run(TRACES / kind) for kind in ("greedy", *SEEDS)}
     return Text.of(runs["greedy"]), Text.of(*(runs[kind] for kind in SEEDS))
 
 
-def estimates(greedy: Text, sampled: Text) -> dict[str, Any]:
+def estimates(greedy, sampled):
     """Means of the domains with their intervals, by name: what README.md shows of a pair."""
     tree = load_profile("smollm").tree
     per_pass = score.block_estimators()["block_efficiency"]
@@ -192,7 +187,7 @@ def estimates(greedy: Text, sampled: Text) -> dict[str, Any]:
     return {row.name: row for row in table.itertuples(index=False)}
 
 
-def published() -> dict[str, float]:
+def published():
     """Means of the paper's four domains: its alpha (Table I) and length (Table II)."""
     values = pd.read_csv(ROOT / "data" / "paper" / "tables.csv")
     domains = values[values["domain"].isin(DOMAINS) & values["depth"].isna()]
@@ -203,39 +198,33 @@ def published() -> dict[str, float]:
     }
 
 
-def facts_of(name: str) -> dict[str, Any]:
+def facts_of(name):
     """A profile's name and description, and what is planned for a T4 where none measured it."""
     profile = load_profile(name)
     facts = {"name": name, "description": profile.description}
-    return facts if name in MEASURED else facts | planned(profile)
-
-
-def planned(profile: Any) -> dict[str, Any]:
-    """Bytes of a recording, by device."""
-    from speclab.ops import plan
-
+    if name in MEASURED:
+        return facts
     pair = plan.planned_pair(profile)
-    peaks = plan.planned_bytes(profile, pair).values()
-    return {"peaks": list(peaks)}
+    return facts | {"peaks": list(plan.planned_bytes(profile, pair).values())}
 
 
 # ---- README.md, GLOSSARY.md ----------------------------------------------------------------------
 
 
-def template() -> jinja2.Template:
+def template():
     """The blocks of both pages."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     settings = {"trim_blocks": True, "lstrip_blocks": True, "autoescape": False}
     return jinja2.Environment(loader=loader, **settings).get_template("readme.md.j2")
 
 
-def filled(text: str, values: dict[str, Any]) -> str:
+def filled(text, values):
     """A page with every marked block written anew; KeyError for a mark without a block."""
     blocks, context = template().blocks, template().new_context(values)
     return MARKS.sub(lambda m: m[1] + "".join(blocks[m[2]](context)) + m[3], text)
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments=None):
     """Collect what was measured and write the blocks of both pages."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"

@@ -4,13 +4,10 @@ new kernel imports first takes longer than most of our notebooks do when they ar
 
 import multiprocessing
 import sys
-from multiprocessing.connection import Connection
-from typing import Any
 
 import nbformat
-import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.utils.capture import CapturedIO, capture_output
+from IPython.utils.capture import capture_output
 from papermill.engines import Engine, papermill_engines
 
 FORK = multiprocessing.get_context("fork")
@@ -20,9 +17,7 @@ class SameProcess(Engine):
     """What papermill calls to run the cells of a notebook."""
 
     @classmethod
-    def execute_managed_notebook(
-        cls, nb_man: Any, kernel_name: str, **options: Any
-    ) -> None:
+    def execute_managed_notebook(cls, nb_man, kernel_name, **options):
         """Run cell by cell, up to the first that fails."""
         receiver, sender = FORK.Pipe(duplex=False)
         process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, sender))
@@ -36,7 +31,7 @@ class SameProcess(Engine):
             process.join()
 
 
-def run_cells(cells: list[Any], sender: Connection) -> None:
+def run_cells(cells, sender):
     """Run the cells, up to the first that fails, and send them with their outputs."""
     shell = InteractiveShell.instance()
     for index, cell in enumerate(cells):
@@ -53,7 +48,7 @@ def run_cells(cells: list[Any], sender: Connection) -> None:
     sender.send(cells)
 
 
-def outputs(said: CapturedIO) -> list[Any]:
+def outputs(said):
     """What a cell printed and displayed, as a notebook keeps it."""
     printed = [("stdout", said.stdout), ("stderr", said.stderr)]
     streams = [
@@ -68,7 +63,7 @@ def outputs(said: CapturedIO) -> list[Any]:
     return streams + displayed
 
 
-def told(error: BaseException, shell: InteractiveShell) -> Any:
+def told(error, shell):
     """An error, as a notebook keeps it."""
     lines = shell.InteractiveTB.structured_traceback(
         type(error), error, error.__traceback__
@@ -78,6 +73,6 @@ def told(error: BaseException, shell: InteractiveShell) -> Any:
     )
 
 
-def use_no_kernel(patch: pytest.MonkeyPatch) -> None:
+def use_no_kernel(patch):
     """Let papermill run cells in copies of this process."""
     patch.setitem(papermill_engines._engines, None, SameProcess)

@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
-from speclab.fetch import FetchError, Published
+from speclab.fetch import FetchError
 from speclab.studies.paper_audit import author_records, claims, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
@@ -28,7 +29,7 @@ NAME = "raw_records_20260411_000001.csv"
 FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
 
 
-def author_rows(sample="he/0", position=0) -> pd.DataFrame:
+def author_rows(sample="he/0", position=0):
     """Two root children, two children of the first, one of its second child; the fourth row's
     probability is NaN.
     """
@@ -64,47 +65,34 @@ def test_the_git_id_is_gits():
 
 
 @pytest.fixture
-def server():
-    """A server of one file on this machine, `.content`."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            book = self.server
-            book.asked += 1
-            if self.path != f"/{NAME}":
-                return self.send_error(404)
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(book.content)))
-            self.end_headers()
-            self.wfile.write(book.content)
-
-        def log_message(self, *_):
-            pass
-
-    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    book.content, book.asked = CONTENT, 0
-    book.base = f"http://127.0.0.1:{book.server_port}/"
-    thread = threading.Thread(target=book.serve_forever, daemon=True)
-    thread.start()
+def server(tmp_path_factory):
+    """A server of one file on this machine, `.file`."""
+    folder = tmp_path_factory.mktemp("served")
+    handler = partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    book.file, book.base = folder / NAME, f"http://127.0.0.1:{book.server_port}/"
+    book.file.write_bytes(CONTENT)
+    threading.Thread(target=book.serve_forever, daemon=True).start()
     yield book
     book.shutdown()
     book.server_close()
 
 
-def source(server, files=FILE) -> Published:
+def source(server, files=FILE):
     """The authors' source, were it that server."""
     return replace(author_records.SOURCE, base=server.base, files=files)
 
 
-def names(folder: Path) -> list[str]:
+def names(folder):
     return sorted(path.name for path in folder.glob("*"))
 
 
 def test_a_good_file_is_fetched_once(server, tmp_path):
     (path,) = source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
-    source(server).fetch(tmp_path / "new")
-    assert server.asked == 1, "a file that is there and right is not asked for again"
+    aside = server.file.rename(server.file.with_name("aside"))
+    source(server).fetch(tmp_path / "new")  # there and right: it is not asked for
+    aside.rename(server.file)
     path.write_bytes(b"spoiled")
     source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT
@@ -112,7 +100,7 @@ def test_a_good_file_is_fetched_once(server, tmp_path):
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
 def test_other_bytes_are_refused(server, tmp_path, content):
-    server.content = content
+    server.file.write_bytes(content)
     with pytest.raises(FetchError, match="not the published file"):
         source(server).fetch(tmp_path)
     assert names(tmp_path) == []
@@ -122,6 +110,7 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
     absent = source(server, {"raw_records_20260411_999999.csv": "0"})
     with pytest.raises(FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
         absent.fetch(tmp_path)
+    capsys.readouterr()
     closed = server.base
     server.shutdown()
     server.server_close()
@@ -158,7 +147,7 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
 # ---- one file ------------------------------------------------------------------------------------
 
 
-def read(folder: Path, *runs: pd.DataFrame) -> dict[str, author_records.AuthorRecords]:
+def read(folder, *runs):
     """Records of runs 000000, 000001, … written as the authors' files are."""
     for number, rows in enumerate(runs):
         rows.to_csv(folder / f"{number:06d}.csv", index=False)

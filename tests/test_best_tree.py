@@ -49,7 +49,7 @@ def all_trees(size, depth, ranks):
             yield Tree(np.array([-1, *parents]), np.array([0, *rank]), np.array(deep))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.lists(st.floats(0.01, 1), min_size=1, max_size=3),
     st.integers(1, 6),

@@ -5,6 +5,7 @@ hand, every draft lossless.
 import copy
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ import pytest
 import torch
 from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
+from test_faults import turned
 
 from speclab import score, stats
 from speclab.analysis import choose
@@ -59,23 +61,9 @@ def drafts(random_pair, profile):
     return [loaded, lookup, candidates.early_exit(random_pair, profile, 1)]
 
 
-class FakeTried:
+def tried_of(traces, **fields):
     """Traces by name and kind, as `candidates.Tried` gives them."""
-
-    def __init__(self, traces, **fields):
-        self.traces = traces
-        self.__dict__ |= fields
-
-    def trace(self, name, kind):
-        return self.traces[name, kind]
-
-
-def of_both_kinds(traces):
-    """The same traces for both kinds of run."""
-    kinds = ("greedy", "sampled")
-    return FakeTried(
-        {(name, kind): trace for name, trace in traces.items() for kind in kinds}
-    )
+    return SimpleNamespace(trace=lambda *key: traces[key], **fields)
 
 
 # ---- candidates and their traces -----------------------------------------------------------------
@@ -124,9 +112,7 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
     asked = drafts[1], profile, "greedy", texts_of(own), drafts[1].load().target
     candidates.judged(*asked)
     (path,) = work.glob("greedy/*.parquet")
-    content = bytearray(path.read_bytes())
-    content[40] ^= 1
-    path.write_bytes(content)
+    path.write_bytes(turned(path.read_bytes(), 40))
     with pytest.raises((OSError, ArrowException)):
         candidates.judged(*asked)
 
@@ -136,7 +122,7 @@ def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
     one = drafts[1]
     prompts = candidates.encoded_prompts(one.load(), profile)
     texts = {"greedy": texts_of(own)}
-    tried = FakeTried({}, texts=texts, pair=one.load(), prompts=prompts)
+    tried = tried_of({}, texts=texts, pair=one.load(), prompts=prompts)
     mine = candidates.Tried.lookup_chains(tried, 3)
     its = record_run(
         profile.replace(depth=3, branches=1, budget=3),
@@ -287,15 +273,12 @@ def tried_all(drafts, profile, own, work):
     traces = {}
     for one in drafts:
         found = candidates.judged(one, profile, "greedy", texts, one.load().target)
-        traces[one.name] = score.with_hits(found)
-    tried = of_both_kinds(traces)
-    tried.profile, tried.pair, tried.texts = (
-        profile,
-        drafts[0].load(),
-        {"greedy": texts},
-    )
-    tried.prompts = candidates.encoded_prompts(tried.pair, profile)
-    return tried
+        hits = score.with_hits(found)
+        traces |= {(one.name, kind): hits for kind in ("greedy", "sampled")}
+    pair = drafts[0].load()
+    prompts = candidates.encoded_prompts(pair, profile)
+    fields = {"profile": profile, "pair": pair, "prompts": prompts}
+    return tried_of(traces, texts={"greedy": texts}, **fields)
 
 
 def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):

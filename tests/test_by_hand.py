@@ -5,6 +5,7 @@ seen.
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from speclab import score
 from speclab.analysis import by_hand
@@ -27,12 +28,12 @@ def rows(seed, count=5):
 
 
 def test_one_row_by_hand():
-    np.testing.assert_allclose(by_hand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
-    np.testing.assert_allclose(by_hand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
-    np.testing.assert_allclose(
+    assert_allclose(by_hand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
+    assert_allclose(by_hand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
+    assert_allclose(
         by_hand.emitted(Q, by_hand.chance(P, Q), by_hand.residual(P, Q)), P, atol=1e-15
     )
-    np.testing.assert_allclose(
+    assert_allclose(
         by_hand.emitted(Q, by_hand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075]
     )
     assert by_hand.total_variation(P, Q) == pytest.approx(0.25)
@@ -46,8 +47,8 @@ def test_it_is_the_rule_of_verify_and_keeps_p(seed):
             torch.from_numpy(p), torch.from_numpy(q), [int(token)]
         )
         assert by_hand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
-        np.testing.assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
-    np.testing.assert_allclose(
+        assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
+    assert_allclose(
         by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12
     )
     assert (
@@ -56,10 +57,10 @@ def test_it_is_the_rule_of_verify_and_keeps_p(seed):
 
 
 def test_equal_models_and_words_that_are_never_drafted():
-    np.testing.assert_allclose(by_hand.residual(P, P), P)
+    assert_allclose(by_hand.residual(P, P), P)
     one = np.array([1.0, 0, 0, 0, 0])
-    np.testing.assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
-    np.testing.assert_allclose(
+    assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
+    assert_allclose(
         by_hand.residual(np.stack([P, one]), np.stack([Q, one])),
         [[0, 0.8, 0, 0, 0.2], one],
     )
@@ -67,12 +68,10 @@ def test_equal_models_and_words_that_are_never_drafted():
 
 def test_a_replacement_may_depend_on_the_rejected_word():
     q, kept = np.array([0.25, 0.75]), np.array([1.0, 0.0])
-    np.testing.assert_allclose(
+    assert_allclose(
         by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0]
     )
-    np.testing.assert_allclose(
-        by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375]
-    )
+    assert_allclose(by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
 
 
 def test_survival_is_a_sum_over_paths():

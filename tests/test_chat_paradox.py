@@ -2,16 +2,16 @@
 ones.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
-from frames import frame_of
+from frames import frame_of, text_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_score import make_run
 
-from speclab import score
-from speclab.analysis.texts import Text, kind_of
 from speclab.studies import chat_paradox as study
 
 # x by domain and group: chat is 0.1 higher in either group, and meets the harder one less often
@@ -65,7 +65,7 @@ tokens_of_texts = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tokens_of_texts)
 def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
     trace = pd.DataFrame(rows, columns=["prompt_id", "token"])
@@ -78,12 +78,6 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 
 
 # ---- texts ---------------------------------------------------------------------------------------
-
-
-def text_of(temperature, trace, nodes):
-    trace = score.with_hits(trace).assign(seed=0)
-    nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
-    return Text(*kind_of(temperature), trace, nodes)
 
 
 @pytest.fixture
@@ -101,8 +95,9 @@ def texts():
     at_0 = trace.assign(draft_rank=np.where(chat, 0, others), overlap=0.9)
     at_1 = trace.assign(draft_rank=others, overlap=np.where(chat, 0.1, 0.9))
     return [
-        study.with_tokens(text_of(t, rows, run.nodes), list("abc"), 3, 2)
+        study.with_tokens(text_of(made, t), list("abc"), 3, 2)
         for t, rows in ((0.0, at_0), (1.0, at_1))
+        for made in [SimpleNamespace(trace=rows, nodes=run.nodes)]
     ]
 
 

@@ -120,7 +120,7 @@ def walked(ranks, tree, costs, limit):
     return cost
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=25),
     st.integers(1, 6),

@@ -27,7 +27,7 @@ ABOVE, BELOW, BETWEEN = (0, None), (None, 0), (0.4, 0.6)
 BY_ROW = {"chat": (1, None), "math": (None, 1)}
 
 
-def claim(**changes) -> claims.Claim:
+def claim(**changes):
     facts = {
         "id": "c",
         "source": "paper",
@@ -53,7 +53,7 @@ def measured(of, *numbers, names=None, pair="made", asked=AT_0, **more):
     return pd.DataFrame(lines, columns=claims.COLUMNS)
 
 
-def at_costs(of, verdicts, slope=0.0, **more) -> pd.DataFrame:
+def at_costs(of, verdicts, slope=0.0, **more):
     """A row at each c (the keys) that holds, fails or cannot be told above 0."""
     ends = {HOLDS: (1, 2), FAILS: (-2, -1), UNKNOWN: (-1, 1)}
     parts = [

@@ -2,29 +2,20 @@
 prompts. (`test_decode` holds the blocks against the decoder's.)
 """
 
-import numpy as np
 import pandas as pd
 import pytest
+from test_starts import starts_by_hand
 
 from speclab.analysis import combined
 from speclab.copying import MOST
 from speclab.cost import Costs
-
-
-def made_starts(accepted, prompt_id="a", domain="code"):
-    """Starts of a text from what the draft gets accepted at each position."""
-    remaining = np.arange(len(accepted), 0, -1)
-    rows = {"position": range(len(accepted)), "accepted": accepted}
-    who = {"prompt_id": prompt_id, "domain": domain, "proposer": "draft"}
-    return pd.DataFrame(rows).assign(**who, remaining=remaining, limit=64)
-
 
 # `5 6 7` stands in the prompt, and comes back behind `8`
 BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
 
 
 def test_by_hand():
-    both = combined.with_copies(made_starts([1, 0, 1, 1, 1, 0]), BACK)
+    both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     assert both["matched"].tolist() == [0, 0, 1, 2, 3, 4]
     assert both["copied"].tolist() == [0, 0, 3, 2, 1, 0]
     columns = ["start", "is_copied", "drafted", "accepted", "emitted"]
@@ -38,7 +29,7 @@ def test_by_hand():
 
 
 def test_a_copy_is_priced_by_its_tokens_and_without_draft_passes():
-    both = combined.with_copies(made_starts([1, 0, 1, 1, 1, 0]), BACK)
+    both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     costs = Costs(10.0, (1, MOST + 1), (0.25, 0.25), (1.0, 2.0), 0.5)
     found = combined.prices(both, 2, costs).judged("chain:2+lookup:1").iloc[0]
     drafted, copy = 2 * 0.25 + costs.v(3) + 0.5, costs.v(5) + 0.5
@@ -55,7 +46,10 @@ def test_the_rule_is_fitted_on_other_prompts():
         name, useless = f"p{place}", place == 0
         text = [1, 2, 1, 3, 1, 4, 1, 5] if useless else [1, 2, 3, 4, 1, 2, 3, 4]
         frames.append(
-            made_starts([7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8, name)
+            starts_by_hand(
+                [7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8,
+                prompt_id=name,
+            )
         )
         tokens[name] = [9], text
     both = combined.with_copies(pd.concat(frames), tokens)

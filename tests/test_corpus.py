@@ -10,9 +10,31 @@ from conftest import ROOT
 
 from data import corpus
 from data.corpus import documents
+from data.routing.prepare import CHATS
 from speclab.drafts.prompts import ngrams
 
 DATA = ROOT.parent / "shared" / "datasets"
+
+
+def write_training_text(folder, leaked, chats, reasoning, math, code, mbpp, prose):
+    """A DATA folder of these rows; the test split of GSM8K holds `leaked`."""
+    train = {
+        "gsm8k_main_train.jsonl.gz": reasoning,
+        "hendrycks_math_all_train.jsonl.gz": math,
+        "code_python_permissive.jsonl.gz": code,
+        "mbpp_train_val_prompt.jsonl": mbpp,
+        "prose_technical.jsonl.gz": prose,
+    }
+    humaneval = "openai/openai_humaneval/openai_humaneval/test.jsonl.gz"
+    mirror = {
+        "openai/gsm8k/main/test.jsonl.gz": [{"question": leaked}],
+        humaneval: [{"prompt": "def nothing(): pass"}],
+        "EleutherAI/hendrycks_math/algebra/test.jsonl.gz": [{"problem": "x"}],
+    }
+    for part, files in (("train", train | chats), ("hub_mirror", mirror)):
+        for name, rows in files.items():
+            write(folder / part / name, rows)
+    return folder
 
 
 def write(path, rows):
@@ -30,47 +52,21 @@ def data(tmp_path):
     function = 'def add(a, b):\n    """Add two numbers and return their sum, whatever they are, as '
     function += 'long as they can be added."""\n'
     function += "    total = a + b\n    return total  # the sum of both numbers\n"
-    train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
-    write(
-        train / "hendrycks_math_all_train.jsonl.gz",
-        [
-            {"problem": "Say, " + leaked, "solution": "x"},
-            {"problem": fresh, "solution": "It is 11."},
-        ],
-    )
-    write(
-        train / "gsm8k_main_train.jsonl.gz",
-        [{"question": fresh, "answer": "20 - 9 = <<20-9=11>>11 apples.\n#### 11"}],
-    )
-    write(train / "code_python_permissive.jsonl.gz", [{"content": function}])
-    write(
-        train / "mbpp_train_val_prompt.jsonl",
-        [
-            {
-                "text": "Write a function to add.",
-                "code": "def add(a, b):\r\n\treturn a + b",
-            }
-        ],
-    )
+    leaks = {"problem": "Say, " + leaked, "solution": "x"}
+    answer = "20 - 9 = <<20-9=11>>11 apples.\n#### 11"
+    tabs = "def add(a, b):\r\n\treturn a + b"
     turns = [("user", "Hi there"), ("assistant", "Hello!")]
     chat = [{"messages": [{"role": role, "content": said} for role, said in turns]}]
-    for name in (
-        "chat_justeval_outputs.jsonl.gz",
-        "chat_oasst_en100.jsonl.gz",
-        "chat_taskmaster4_quarter.jsonl",
-        "chat_topical_chat.jsonl.gz",
-    ):
-        write(train / name, chat)
-    write(train / "prose_technical.jsonl.gz", [{"path": "a", "text": "Some prose."}])
-    write(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
-    write(
-        mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz",
-        [{"prompt": "def f():"}],
+    return write_training_text(
+        tmp_path,
+        leaked,
+        dict.fromkeys(CHATS, chat),
+        reasoning=[{"question": fresh, "answer": answer}],
+        math=[leaks, {"problem": fresh, "solution": "It is 11."}],
+        code=[{"content": function}],
+        mbpp=[{"text": "Write a function to add.", "code": tabs}],
+        prose=[{"path": "a", "text": "Some prose."}],
     )
-    write(
-        mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz", [{"problem": "y"}]
-    )
-    return tmp_path
 
 
 def test_shingles_ignore_case_and_punctuation():

@@ -15,7 +15,7 @@ from speclab.show import notebook
 from speclab.studies.how_sure import EFFECT, TABLE, coverage_of
 
 
-def mean_case(values: np.ndarray, name: str = "mean") -> Case:
+def mean_case(values, name="mean"):
     """The mean of one row a prompt."""
     totals = np.column_stack([values, np.ones(len(values))])
     return Case(name, (totals,), lambda sums: score.quotient(sums)[..., 0, 0])
@@ -52,7 +52,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
             assert bounds == pytest.approx([row["low"], row["high"]], rel=1e-6)
 
 
-def held(case: Case, prompts: int) -> pd.Series:
+def held(case, prompts):
     """Share of 600 studies whose interval holds the truth, by method."""
     found = coverage.simulated_coverage(case, prompts, studies=600, resamples=499)
     return found.set_index("method")["held"] / 600

@@ -6,12 +6,11 @@ import dataclasses
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from pandas.testing import assert_frame_equal
 from scipy.stats import chi2, chisquare, ncx2
-from toy import toy_pair
+from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
 from speclab.analysis import by_hand, combined
@@ -21,7 +20,7 @@ from speclab.models.pairs import load_pair
 from speclab.ops.decode_file import plain_difference
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
-from speclab.record import generate, record_prompt
+from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
 from speclab.starts import replay_starts, starts_of_trace
@@ -68,9 +67,8 @@ def test_greedy_text_is_the_plain_text_on_the_toy_with_every_end(shape, new):
 
 
 def assert_plain(pair, prompt, shape, new):
-    (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
     made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
-    assert made.token_ids == plain
+    assert made.token_ids == plain(pair, prompt, new)
     return made
 
 
@@ -88,10 +86,8 @@ def tiny_prompts(pair, count):
 
 
 def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
-    (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
-    columns = record_prompt(pair, prompt, plain, chain(1), GREEDY).trace
-    trace = pd.DataFrame({name: list(rows) for name, rows in columns.items()})
-    trace = trace.assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+    text = plain(pair, prompt, new)
+    trace = recorded_tables(pair, prompt, text)["trace"]
     for tree in [*(chain(g) for g in gammas), *(static_tree(*t) for t in trees)]:
         found, blocks = (
             assert_plain(pair, prompt, Shape(tree), new),
@@ -103,7 +99,7 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
         if tree.is_chain:
             starts = starts_of_trace(trace, "draft")
             assert_frame_equal(replay_starts(starts, tree.max_depth), blocks)
-            both = combined.with_copies(starts, {prompt.prompt_id: (prompt.ids, plain)})
+            both = combined.with_copies(starts, {prompt.prompt_id: (prompt.ids, text)})
             assert_copies_are_replayed(pair, prompt, both, tree.max_depth, new)
 
 
@@ -164,8 +160,8 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
     for _ in range(draws):
         steps = decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
         counts[tuple(token for step in steps for token in step.tokens)] += 1
-    first = _next(pair, ids)
-    expected = draws * np.stack([first[a] * _next(pair, (*ids, a)) for a in range(10)])
+    first = next_p(pair, ids)
+    expected = draws * np.stack([first[a] * next_p(pair, (*ids, a)) for a in range(10)])
     big = expected > 5
     observed = [*counts[big], counts[~big].sum()]
     wanted = [*expected[big], expected[~big].sum()]
@@ -177,13 +173,13 @@ def test_so_many_draws_see_a_rule_that_forgets_the_residual():
     of 100 studies, also when all its cells are counted and only the first token is wrong.
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
-    p, q = _next(pair, ids), _next(pair, ids, "draft")
+    p, q = next_p(pair, ids), next_p(pair, ids, "draft")
     wrong = by_hand.emitted(q, by_hand.chance(p, q), p)
     cells, away = 30, DRAWS[0] * ((wrong - p) ** 2 / p).sum()
     assert ncx2.sf(chi2.isf(1e-3, cells), cells, away) > 0.99
 
 
-def _next(pair, ids, which="target"):
+def next_p(pair, ids, which="target"):
     model = getattr(pair, which)
     hidden = model.forward(torch.tensor([ids]), model.cache())
     return model.logits(hidden[0, -1]).double().softmax(-1).numpy()
@@ -264,9 +260,9 @@ def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
     found = propose(
         pair.draft, pair.draft.cache(), ids, shape, 9, "greedy", GREEDY, None
     )
-    first, scores = _next(pair, ids, "draft"), {}
+    first, scores = next_p(pair, ids, "draft"), {}
     for a in range(10):
-        second = _next(pair, [*ids, a], "draft")
+        second = next_p(pair, [*ids, a], "draft")
         scores |= {(a,): first[a]} | {(a, b): first[a] * second[b] for b in range(10)}
     best = sorted(scores, key=lambda path: -scores[path])[:12]
     paths = [()]
@@ -334,12 +330,12 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(
     assert f"in bfloat16: {4 - differ} of 4 equal" in capsys.readouterr().err
     pair = load_pair(load_profile("tiny", {"dtype": "bfloat16", "device": "cpu"}))
     for row, prompt in zip(rows, tiny_prompts(pair, 1), strict=True):
-        (plain,) = generate(pair.target, [prompt], new, pair.stop_ids, GREEDY, 0)
+        own = plain(pair, prompt, new)
         said, text = row["plain_difference"], tuple(row["token_ids"])
-        assert (said is None) == (text == plain)
+        assert (said is None) == (text == own)
         if said:
             at = said["position"]
-            assert text[:at] == plain[:at] and text[at] != plain[at]
+            assert text[:at] == own[:at] and text[at] != own[at]
             assert 0 <= said["target_margin"] < 0.1
     few = ("--set=max_new_tokens=8", "--set=device=cpu")  # float32: only when asked
     assert {row["plain_difference"] for row in rows_of("--check", *few)} == {None}

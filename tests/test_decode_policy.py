@@ -4,31 +4,24 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import chisquare
+from test_decode import assert_plain, next_p, prompt_of
 from toy import toy_pair
 
 from speclab.__main__ import main
 from speclab.analysis import policy
-from speclab.decode import LOSSLESS, decode, decode_prompt
+from speclab.decode import LOSSLESS, decode
 from speclab.draft import PLAIN
 from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt
-from speclab.record import generate
 from speclab.runs import pair_digests
-from speclab.sampling import Sampling, probabilities
+from speclab.sampling import Sampling
 
 
 def test_drafting_nothing_is_plain_greedy_decoding():
     pair = toy_pair()
     for seed in range(5):
         ids = np.random.default_rng(seed).integers(0, 9, 4).tolist()
-        prompt = EncodedPrompt("p", "code", tuple(ids), 0)
-        found = decode_prompt(pair, prompt, "greedy", PLAIN, Sampling(), 20)
-        assert (
-            found.token_ids
-            == generate(pair.target, [prompt], 20, pair.stop_ids, Sampling(), 0)[0]
-        )
+        found = assert_plain(pair, prompt_of(ids), PLAIN, 20)
         assert found.draft_passes == 0 and found.target_passes == len(found.token_ids)
 
 
@@ -38,9 +31,7 @@ def test_drafting_nothing_is_plain_greedy_decoding():
 @pytest.mark.parametrize("rule", [rule for rule in LOSSLESS if rule != "greedy"])
 def test_drafting_nothing_samples_the_target(rule, draws):
     pair, ids = toy_pair(), (3, 1, 4)
-    hidden = pair.target.forward(torch.tensor([ids]), pair.target.cache(8))
-    logits = pair.target.logits(hidden[0, -1])
-    p = probabilities(logits, Sampling(1.0)).double().numpy()
+    p = next_p(pair, ids)
     first = [
         next(
             decode(
@@ -49,7 +40,7 @@ def test_drafting_nothing_samples_the_target(rule, draws):
         ).tokens[0]
         for seed in range(draws)
     ]
-    counts, p = np.bincount(first, minlength=len(p)), p / p.sum()
+    counts = np.bincount(first, minlength=len(p))
     assert chisquare(counts, draws * p).pvalue > 1e-3
     assert chisquare(counts, draws * np.roll(p, 1)).pvalue < 1e-3, "it can fail"
     assert pair.draft.passes == draws, "the prefill's, one each"

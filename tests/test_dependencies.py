@@ -7,9 +7,9 @@ import ast
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from test_notebooks import each_notebook
 
 from speclab.profiles import ROOT
 
@@ -91,7 +91,7 @@ for module in modules:
 """
 
 
-def dragged_in(modules: list[str]) -> dict[str, set[str]]:
+def dragged_in(modules):
     """The heavy libraries that are loaded once a module of speclab is imported where none of the
     kit is; by module.
     """
@@ -104,22 +104,33 @@ def dragged_in(modules: list[str]) -> dict[str, set[str]]:
     return {module: set(found[f"speclab.{module}"]) for module in modules}
 
 
-def imported(path: Path) -> set[str]:
-    """Top-level names of all that a file imports, wherever in the file, but for annotations only
-    (`if TYPE_CHECKING`).
-    """
-    names, tree = set(), ast.parse(path.read_text(encoding="utf-8"))
-    tree.body = [
-        node
-        for node in tree.body
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    ]
+def is_for_types(node):
+    """`if TYPE_CHECKING`: what is there is imported for annotations only."""
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imports_of(path, for_types=True):
+    """Dotted names of all that a file imports, wherever in it, and whether at its top."""
+    tree, found = ast.parse(path.read_text(encoding="utf-8")), []
+    if not for_types:
+        tree.body = [one for one in tree.body if not is_for_types(one)]
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            names.add(node.module or "")
-    return {name.split(".")[0] for name in names}
+        head = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+        if head or isinstance(node, ast.Import):
+            names = [head + alias.name for alias in node.names]
+            found += [(name, node in tree.body) for name in names]
+    return found
+
+
+def imported(path):
+    """Top-level names of all that a file imports, but for annotations only."""
+    return {name.partition(".")[0] for name, _ in imports_of(path, for_types=False)}
+
+
+def kit_imports(path):
+    """Modules and names of the kit that a file imports, without the package's name."""
+    every = imports_of(path)
+    return [(n[8:], at_top) for n, at_top in every if n.startswith("speclab.")]
 
 
 def test_pure_modules_need_no_model_and_no_plotting_and_verification_torch_only():
@@ -138,11 +149,9 @@ def test_a_library_is_imported_where_the_map_says(library):
     } <= ONLY[library]
 
 
-@pytest.mark.parametrize(
-    "notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem
-)
-def test_notebooks_go_through_the_package(notebook):
-    assert not imported(notebook) & {
+@each_notebook
+def test_notebooks_go_through_the_package(source):
+    assert not imported(source) & {
         "transformers",
         "gptqmodel",
         "matplotlib",
@@ -170,42 +179,16 @@ LAZY = {
 }
 
 
-def imports_of(path: Path) -> list[tuple[str, bool]]:
-    """Dotted speclab modules that a file imports (without the package's name), and whether at its
-    top.
-    """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    found = []
-    for node in ast.walk(tree):
-        at_top = node in tree.body
-        if (
-            isinstance(node, ast.ImportFrom)
-            and (node.module or "").partition(".")[0] == "speclab"
-        ):
-            inside = node.module.partition(".")[2]
-            names = [
-                ".".join(filter(None, [inside, alias.name])) for alias in node.names
-            ]
-            found += [(name, at_top) for name in names]
-        elif isinstance(node, ast.Import):
-            found += [
-                (a.name.partition(".")[2], at_top)
-                for a in node.names
-                if a.name.startswith("speclab.")
-            ]
-    return found
-
-
-def room_of(module: str) -> str:
+def room_of(module):
     """The room that a dotted module or name lives in."""
     head = module.partition(".")[0]
     return head if head in MAY_IMPORT else "core"
 
 
-def wrong_imports(module: str, path: Path) -> list[str]:
+def wrong_imports(module, path):
     """Imports of a module that its room may not make, as sentences."""
     here, wrong = room_of(module), []
-    for name, at_top in imports_of(path):
+    for name, at_top in kit_imports(path):
         there = room_of(name)
         lazily = not at_top and there in LAZY.get(module, set())
         if there not in MAY_IMPORT[here] and not lazily:
@@ -224,16 +207,14 @@ def test_rooms(module):
 WITH = {"serving": "budgets_and_routing"}  # two notebooks on one study
 
 
-@pytest.mark.parametrize(
-    "notebook", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=lambda p: p.stem
-)
-def test_a_notebook_imports_its_own_study_only(notebook):
+@each_notebook
+def test_a_notebook_imports_its_own_study_only(source):
     studies = {
         name.split(".")[1]
-        for name, _ in imports_of(notebook)
+        for name, _ in kit_imports(source)
         if room_of(name) == "studies" and "." in name
     }
-    name = notebook.stem[3:]
+    name = source.stem[3:]
     assert studies <= {WITH.get(name, name)}
 
 

@@ -56,7 +56,7 @@ def test_places_have_the_numbers_of_their_own_nodes():
     assert rows["position"].min() == 8 and "chat" not in set(rows["domain"])
 
 
-def long_texts(last: int) -> SimpleNamespace:
+def long_texts(last):
     """Six prompts a domain, of 40 tokens; of chat, four. Accepted: the first 8, and from 33 on."""
     rows = [
         (f"{domain}{i}", domain, t, t < 8 or t >= 32)

@@ -9,14 +9,15 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from conftest import save_trimmed_draft
+from conftest import interrupted, profile_of, save_trimmed_draft
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
+from test_decode import assert_plain
 
-from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.drafts import distil as drafts
+from speclab.drafts import texts
 from speclab.drafts.distil import (
     OBJECTIVES,
     collate,
@@ -28,10 +29,7 @@ from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
 from speclab.drafts.train import FILE, TrainConfig
 from speclab.models.pairs import load_pair
-from speclab.profiles import ModelSpec, Profile
 from speclab.prompts import encode_prompts
-from speclab.record import generate
-from speclab.sampling import Sampling
 from speclab.tree import chain
 
 CONFIG = TrainConfig(
@@ -48,13 +46,6 @@ logits = st.lists(st.floats(-4, 4), min_size=3, max_size=3)
 def text(random_pair, tmp_path_factory):
     """Texts of the random target."""
     return continuations(random_pair, PROMPTS, TEXT, tmp_path_factory.mktemp("text"))
-
-
-def with_rows(text, rows):
-    """The text with other rows than its target writes."""
-    other = dataclasses.replace(text)
-    other.__dict__["rows"] = tuple(rows)
-    return other
 
 
 def float64(left, right):
@@ -194,7 +185,9 @@ def test_held_out_prompts_are_never_trained_on_and_do_not_depend_on_the_order(te
     assert ids.isdisjoint(row.prompt_id for row in trained)
     assert len(trained) + len(held_out) == len(text.rows)
     assert {row.domain for row in held_out} == {"code", "math", "reasoning", "chat"}
-    again = with_rows(text, text.rows[::-1]).split()[1]
+    turned = dataclasses.replace(text)
+    turned.__dict__["rows"] = text.rows[::-1]
+    again = turned.split()[1]
     assert {row.prompt_id for row in again} == ids
 
 
@@ -218,23 +211,15 @@ def tokens_of(text):
 def test_texts_are_made_once_and_a_killed_call_goes_on(
     random_pair, text, tmp_path, monkeypatch
 ):
-    calls, expected = [], tokens_of(text)
-
-    def killed_at_the_third(*args):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return generate(*args)
-
-    monkeypatch.setattr("speclab.drafts.texts.generate", killed_at_the_third)
+    calls = interrupted(monkeypatch, texts, "generate", at=3)
     lazy = continuations(random_pair, PROMPTS, TEXT, tmp_path)
     assert lazy.key == text.key
     assert not calls and not list(tmp_path.iterdir()), "nothing is written for the key"
     with pytest.raises(KeyboardInterrupt):
         lazy.rows  # noqa: B018
     went_on = continuations(random_pair, PROMPTS, TEXT, tmp_path)
-    assert tokens_of(went_on) == expected and len(calls) == 1 + 6
-    monkeypatch.setattr("speclab.drafts.texts.generate", None)
+    assert tokens_of(went_on) == tokens_of(text) and len(calls) == 1 + 6
+    monkeypatch.setattr(texts, "generate", None)
     again = continuations(random_pair, PROMPTS, TEXT, tmp_path)
     for a, b in zip(again.rows, text.rows, strict=True):
         assert np.array_equal(a.hidden, b.hidden)
@@ -261,17 +246,12 @@ def weights(draft):
 
 def load_pair_with(pair, draft):
     """The pair with another draft, through the real loader."""
-    folders = pair.target.folder, draft
-    specs = [ModelSpec(str(folder), device="cpu") for folder in folders]
-    return load_pair(Profile("trained", *specs, max_prompt_tokens=128))
+    return load_pair(profile_of(pair.target.folder, draft))
 
 
 def assert_lossless(pair):
-    shape = Shape(chain(3))
     for prompt in encode_prompts(pair.tokenizer, training_prompts(1, 5), 32):
-        (plain,) = generate(pair.target, [prompt], 16, pair.stop_ids, Sampling(), 0)
-        made = decode_prompt(pair, prompt, "greedy", shape, Sampling(), 16)
-        assert made.token_ids == plain
+        assert_plain(pair, prompt, Shape(chain(3)), 16)
 
 
 def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_again(
@@ -281,15 +261,9 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_one_is_used_
         return distil(text, "forward-kl", config, "it", tmp_path / base)
 
     # batches: before training, two steps, a checkpoint, and one step more
-    whole, calls, stop = trained("whole"), [], 1 + 2 + 1 + 2
+    whole = trained("whole")
+    interrupted(monkeypatch, drafts, "collate", at=1 + 2 + 1 + 2)
 
-    def killed(rows):
-        calls.append(1)
-        if len(calls) == stop:
-            raise KeyboardInterrupt
-        return collate(rows)
-
-    monkeypatch.setattr(drafts, "collate", killed)
     with pytest.raises(KeyboardInterrupt):
         trained()
     assert list((tmp_path / "cut").rglob(FILE))

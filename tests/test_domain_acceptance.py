@@ -14,7 +14,7 @@ from speclab.tree import static_tree
 TREE = static_tree(3, 2, 8)
 
 
-def text_of(temperature=0.0, prompts=6, seeds=(0,)) -> Text:
+def text_of(temperature=0.0, prompts=6, seeds=(0,)):
     """A made-up run as a text."""
     run = make_run(prompts=prompts)
     trace = pd.concat(
@@ -49,7 +49,7 @@ def test_tokens_per_pass_are_of_the_blocks_that_a_decoder_visits():
 # ---- ties ----------------------------------------------------------------------------------------
 
 
-def verdicts(**rungs) -> pd.DataFrame:
+def verdicts(**rungs):
     """rung = {(first, second): (difference, Holm's p)}, at a level of 0.05."""
     rows = [
         (name, first, second, difference, p)

@@ -8,11 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import click
 import pytest
+from conftest import contents
+from test_faults import DAMAGES
 
 from speclab import runs
 from speclab.__main__ import cli, main
@@ -32,26 +32,9 @@ max_new_tokens: 4
 """
 
 
-def half(content: bytes) -> bytes:
-    """The first half of a file."""
-    return content[: len(content) // 2]
-
-
-def flipped(content: bytes) -> bytes:
-    """A file with one bit of its middle byte turned."""
-    middle = len(content) // 2
-    return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-
-
-def damage(path: Path, recipe: Callable) -> None:
-    """Change a file by a recipe."""
-    path.write_bytes(recipe(path.read_bytes()))
-
-
-def contents(folder: Path) -> dict[Path, bytes | None]:
-    """The files and folders below a folder."""
-    paths = folder.rglob("*")
-    return {path: path.read_bytes() if path.is_file() else None for path in paths}
+def damage(path, recipe):
+    """Change a file as `test_faults` does."""
+    path.write_bytes(DAMAGES[recipe](path.read_bytes()))
 
 
 @pytest.fixture
@@ -60,7 +43,7 @@ def refused(place, capsys):
     nothing is written.
     """
 
-    def check(command: str, word: str) -> None:
+    def check(command, word):
         before = contents(place)
         assert main(shlex.split(command)) == 2
         said = capsys.readouterr().err
@@ -197,9 +180,9 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 @pytest.mark.parametrize(
     ("command", "file", "recipe", "word"),
     [
-        ("metrics run", "manifest.json", half, "manifest.json"),
-        ("metrics run", "trace.parquet", flipped, "trace.parquet"),
-        (AGAIN, "settings.json", half, "other settings"),
+        ("metrics run", "manifest.json", "cut", "manifest.json"),
+        ("metrics run", "trace.parquet", "turned", "trace.parquet"),
+        (AGAIN, "settings.json", "cut", "other settings"),
     ],
 )
 def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
@@ -216,7 +199,7 @@ def test_the_source_of_weights(place, refused, monkeypatch):
     (place / "target").mkdir()
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / "data/pairs/smollm/target" / name, place / "target")
-    damage(place / "target" / "source.json", half)
+    damage(place / "target" / "source.json", "cut")
     profile = PROFILE.replace("data/pairs/tiny/target", str(place / "target"))
     (place / "profile.yaml").write_text(profile)
     refused("pair --profile profile.yaml", "source.json")
@@ -267,7 +250,7 @@ def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(
         main(["doctor"])
 
 
-def python(*arguments: str) -> subprocess.CompletedProcess:
+def python(*arguments):
     """A Python of its own in the repository's folder."""
     command = [sys.executable, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)

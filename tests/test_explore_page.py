@@ -158,10 +158,9 @@ def tiny(browser, tiny_file):
     shown.close()
 
 
-def words(shown):
-    return shown.locator("#words .token").evaluate_all(
-        "all => all.map(e => e.className)"
-    )
+def words(shown, part="#words"):
+    every = shown.locator(f"{part} .token")
+    return every.evaluate_all("all => all.map(e => e.className)")
 
 
 def slide(shown, name, value):
@@ -233,9 +232,7 @@ def test_words_and_the_next_rejection_are_found(tiny):
 def test_the_same_text_stands_beside_under_another_gamma(tiny):
     tiny.locator("#beside-part summary").click()
     slide(tiny, "beside", 4)
-    classes = "all => all.map(e => e.className)"
-    beside = tiny.locator("#beside-words .token").evaluate_all(classes)
-    assert beside == words(tiny), "gamma 4 is shown already"
+    assert words(tiny, "#beside-words") == words(tiny), "gamma 4 is shown already"
     slide(tiny, "beside", 2)
     passes = tiny.evaluate(
         """explore.modules["model.js"].textSums(explore.view.run,

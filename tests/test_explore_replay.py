@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from browser import chromium, opened
+from numpy.testing import assert_allclose
 
 from speclab import replay, runs
 from speclab.analysis import by_hand, choose
@@ -85,7 +86,7 @@ def test_every_text_at_every_setting(pages, recorded, pair, kind):
             blocks = replay.replay(trace, tree_of(shape))
         expected = replay.prompt_sums(blocks)[SUMS].to_numpy()
         exact = rule_of(kind, shape) != "rejection"
-        np.testing.assert_allclose(
+        assert_allclose(
             sums, expected, rtol=0, atol=0 if exact else 1e-9, err_msg=str(shape)
         )
 
@@ -145,10 +146,6 @@ def costs_of(machine, c=None):
     return Costs(1.0, (1, knee, 32 * knee), (c, c, c), (1.0, 1.0, 32.0), machine["o"])
 
 
-def named(shape):
-    return "-".join(map(str, shape.values()))
-
-
 @pytest.mark.parametrize("machine", MACHINES, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
@@ -156,12 +153,12 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
     trace = recorded["smollm"][number].trace
     found = np.array(pages["smollm"].evaluate(SPEEDS, [number, shapes, machine]))
     for place, shape in enumerate(shapes):
-        settings = {named(shape): tree_of(shape)}
+        settings = {"it": tree_of(shape)}
         counted = choose.block_counts(trace, settings, rule_of(kind, shape))
         table = choose.price(counted, settings, costs_of(machine)).table
         sums = table.groupby("domain", sort=False).sum()
         expected = sums["emitted"] / sums["cost"]
-        np.testing.assert_allclose(found[:, place, 0], expected, rtol=1e-12)
+        assert_allclose(found[:, place, 0], expected, rtol=1e-12)
         # at the c where it stops paying, the price of the tokens is their number
         for row, domain in enumerate(expected.index):
             c = found[row, place, 1]
@@ -187,9 +184,9 @@ def test_the_rule_on_five_words(pages, seed):
         [p.tolist(), q.tolist()],
     )
     assert overlap == pytest.approx(np.minimum(p, q).sum(), abs=1e-12)
-    np.testing.assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
-    np.testing.assert_allclose(emitted, p, atol=1e-12)
-    np.testing.assert_allclose(none, p, atol=1e-12)
+    assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
+    assert_allclose(emitted, p, atol=1e-12)
+    assert_allclose(none, p, atol=1e-12)
 
 
 def test_draws_average_to_the_expectation(pages):
@@ -259,8 +256,8 @@ def test_details_are_the_recorded_ones(pages, recorded):
         assert draft == pytest.approx(row["draft_entropy"], abs=6e-4)
         ids, some_q, some_p = zip(*best, strict=True)
         assert list(ids) == row["top_draft_ids"][:5].tolist()
-        np.testing.assert_allclose(some_q, row["top_draft_q"][:5], atol=1e-5)
-        np.testing.assert_allclose(some_p, row["top_draft_p"][:5], atol=1e-5)
+        assert_allclose(some_q, row["top_draft_q"][:5], atol=1e-5)
+        assert_allclose(some_p, row["top_draft_p"][:5], atol=1e-5)
 
 
 def test_a_drawn_tree_is_the_recorded_one(pages, recorded):
@@ -286,5 +283,5 @@ def test_a_drawn_tree_is_the_recorded_one(pages, recorded):
         depth, token, q, p = zip(*drafted, strict=True)
         assert list(depth) == rows["depth"].tolist()
         assert list(token) == rows["token"].tolist()
-        np.testing.assert_allclose(q, rows["draft_prob"], atol=2e-4)
-        np.testing.assert_allclose(p, rows["target_prob"], atol=2e-4)
+        assert_allclose(q, rows["draft_prob"], atol=2e-4)
+        assert_allclose(p, rows["target_prob"], atol=2e-4)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from bench import of_library
 from test_choose import COSTS, random_trace, trace_of
+from test_decode import tiny_prompts
 
 from speclab.__main__ import main
 from speclab.analysis import choose, policy
@@ -22,7 +23,6 @@ from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.ops import export
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.prompts import encode_prompts, load_prompts
 from speclab.sampling import Sampling
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
@@ -98,8 +98,8 @@ def test_transformers_makes_the_same_texts_in_the_same_blocks(
     target.register_forward_pre_hook(seen, with_kwargs=True)
     theirs = SimpleNamespace(target=SimpleNamespace(network=target))
     ours = replace(tiny_pair, stop_ids=frozenset())
-    shape, prompts = parse_shape(f"chain:{gamma}"), load_prompts("project", 1)
-    for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 256, "none"):
+    shape = parse_shape(f"chain:{gamma}")
+    for prompt in tiny_prompts(tiny_pair, 1):
         read.clear()
         text = of_library(theirs, prompt, new, assistant_model=draft).ids
         own = decode_prompt(ours, prompt, "greedy", shape, Sampling(), new)

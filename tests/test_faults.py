@@ -24,7 +24,7 @@ from speclab.runs import (
 )
 
 
-def forked(work) -> int:
+def forked(work):
     """Run `work` in a forked process, which has everything loaded already; its process id."""
     pid = os.fork()
     if pid == 0:
@@ -76,7 +76,7 @@ def test_a_disk_that_is_full_loses_nothing(
     assert tables(folder) == tables(short_run.folder)
 
 
-def turned(content: bytes, place: int, bit: int = 4) -> bytes:
+def turned(content, place, bit=4):
     """A file's content with one bit turned."""
     changed = bytearray(content)
     changed[place] ^= 1 << bit

@@ -9,6 +9,7 @@ matplotlib.use("Agg")
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 
 from speclab.show import figures
 from speclab.tree import static_tree
@@ -24,7 +25,7 @@ FRAME = pd.DataFrame(
 )
 
 
-def picture(seed: int = 0):
+def picture(seed=0):
     figures.use_style()
     figure, axes = figures.subplots(width=figures.ONE_COLUMN, height=2)
     axes.plot(np.random.default_rng(seed).random(20), label="$p$")
@@ -53,13 +54,13 @@ def test_interval_bars_draw_estimates_and_ends(horizontal):
     assert [c.get_label() for c in axes.containers] == ["code", "chat"]
     points = [c.lines[0].get_xydata() for c in axes.containers]
     value, place = (0, 1) if horizontal else (1, 0)
-    np.testing.assert_allclose(points[0][:, value], [0.7, 0.8])
-    np.testing.assert_allclose(points[1][:, value], [0.5, 0.6])
+    assert_allclose(points[0][:, value], [0.7, 0.8])
+    assert_allclose(points[1][:, value], [0.5, 0.6])
     assert (points[0][:, place] < points[1][:, place]).all(), (
         "series stand side by side, not on each other"
     )
     segment = axes.containers[0].lines[2][0].get_segments()[0]
-    np.testing.assert_allclose(segment[:, value], [0.6, 0.75])
+    assert_allclose(segment[:, value], [0.6, 0.75])
     ticks = axes.get_yticklabels() if horizontal else axes.get_xticklabels()
     assert [t.get_text() for t in ticks] == ["alpha", "hit[1]"]
 
@@ -89,7 +90,7 @@ def test_lines_with_bands_dots_and_looks():
     corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
     assert corners == {(1, 1.0), (1, 2.5), (2, 1.0), (2, 3.0)}
     bars = bars.get_segments()
-    np.testing.assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
+    assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
 
 
 def test_drawn_tree_shows_every_token_with_its_probabilities():

@@ -15,7 +15,7 @@ LISTED = claims.claims()
 SOURCE_CLAIMS = {name: one for name, one in LISTED.items() if one.about == SOURCES}
 
 
-def verdict_of(name: str, **changes) -> str:
+def verdict_of(name, **changes):
     """The verdict on a claim as it is listed, or changed."""
     listed = {name: replace(LISTED[name], **changes)}
     return claims.verdict(listed[name], measures.of_sources(listed))

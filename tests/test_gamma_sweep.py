@@ -10,17 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_choose import trace_of
-from toy import toy_pair
+from test_stopping import NEW, recorded
 
 from speclab import replay, score
 from speclab.analysis import association
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import Text, kind_of
 from speclab.cost import block_efficiency_iid
-from speclab.prompts import EncodedPrompt
-from speclab.record import generate, record_prompt
-from speclab.sampling import Sampling
 from speclab.studies import gamma_sweep as study
-from speclab.tree import chain
 
 PROBABILITY = st.floats(0.05, 0.95)
 
@@ -33,9 +29,7 @@ def text_of(*ranks, seeds=1, **columns):
     trace = trace_of(made).assign(**columns)
     trace = pd.concat([trace.assign(seed=seed) for seed in range(seeds)])
     trace = score.with_hits(trace.reset_index(drop=True))
-    if "p_token" in columns:
-        return Text("T = 1", "", "overlap", "point-mass", "rejection", trace, None)
-    return Text("T = 0", "", "hit", "greedy", "greedy", trace, None)
+    return Text(*kind_of(float("p_token" in columns)), trace, None)
 
 
 def random_text(seed=0, prompts=8, length=30, miss=0.35):
@@ -81,16 +75,10 @@ def test_a_prompt_has_its_texts_together():
 
 
 def test_decoded_chains_count_what_the_replay_says():
-    pair, starts = toy_pair(0.5), [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4)]
-    prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
-    parts = []
-    for prompt in prompts:
-        (text,) = generate(pair.target, [prompt], 15, pair.stop_ids, Sampling(), 0)
-        scored = record_prompt(pair, prompt, text, chain(1), Sampling()).trace
-        rows = pd.DataFrame({name: list(values) for name, values in scored.items()})
-        parts.append(rows.assign(prompt_id=prompt.prompt_id, domain="code", seed=0))
-    text = Text("T = 0", "", "hit", "greedy", "greedy", pd.concat(parts), None)
-    decoded = study.decode_chains(pair, prompts, [1, 4], text, 15)
+    pair, prompts, _, frames = recorded(0.5)
+    trace = frames["trace"].assign(seed=0)
+    text = Text(*kind_of(0.0), trace, None)
+    decoded = study.decode_chains(pair, prompts, [1, 4], text, NEW)
     replayed = study.chain_counts(text, [1, 4])
     columns = ["gamma", "prompt_id", "domain", "blocks", "accepted", "emitted"]
     pd.testing.assert_frame_equal(
@@ -157,7 +145,7 @@ def test_without_spread_lag1_is_undefined(rank):
 # ---- the Markov chain ----------------------------------------------------------------------------
 
 
-def enumerated(hit: float, miss: float, gamma: int) -> float:
+def enumerated(hit, miss, gamma):
     """Visited blocks by brute force: all outcomes of gamma + 1 positions from either state, then
     the stationary share of the states.
     """

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import tables
+from conftest import interrupted, tables
 from test_notebooks import bootstrap
 
 from speclab import record
@@ -181,27 +181,11 @@ def test_the_kits_address_wins_and_a_wrong_one_is_one_line_that_leaves_nothing(
 # ---- runs that go on -----------------------------------------------------------------------------
 
 
-def cut_off(monkeypatch, at):
-    """The recorder is stopped in block `at` (from 1), as a session's end would; returns the calls
-    it got.
-    """
-    honest, calls = record.Worker.record, []
-
-    def block(worker, index):
-        calls.append(1)
-        if len(calls) == at:
-            raise KeyboardInterrupt
-        return honest(worker, index)
-
-    monkeypatch.setattr(record.Worker, "record", block)
-    return calls
-
-
 def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
     short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
     whole = tables(short_run.folder)
-    calls = cut_off(monkeypatch, at=3)
+    calls = interrupted(monkeypatch, record.Worker, "record", at=3)
     first = tmp_path / "working/speclab-kit/data/runs"
     with pytest.raises(KeyboardInterrupt):
         record_run(short_profile, first / "run", random_pair)
@@ -243,7 +227,7 @@ def test_colab_keeps_runs_on_a_disk_that_stays(
 ):
     local, drive = tmp_path / "kit/data/runs", tmp_path / "drive/speclab"
     whole = tables(short_run.folder)
-    cut_off(monkeypatch, at=2)
+    interrupted(monkeypatch, record.Worker, "record", at=2)
     keep(drive, local)
     with pytest.raises(KeyboardInterrupt):
         record_run(short_profile, local / "run", random_pair)

@@ -2,7 +2,7 @@
 
 import pandas as pd
 import pytest
-from toy import record_block, toy_pair
+from toy import record_block, table_of, toy_pair
 
 from data.pairs.smollm import prepare
 from speclab import score
@@ -18,7 +18,7 @@ from speclab.tree import static_tree
 TREE = static_tree(3, 2, 8)
 
 
-def recorded(max_new_tokens, prompts=20) -> Text:
+def recorded(max_new_tokens, prompts=20):
     """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
     ids = [
         EncodedPrompt(
@@ -29,10 +29,9 @@ def recorded(max_new_tokens, prompts=20) -> Text:
     found = record_block(toy_pair(0.6), ids, TREE, Sampling(), max_new_tokens, 0, 4096)
     frames = {"trace": [], "nodes": []}
     for prompt, one in zip(ids, found, strict=True):
+        who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "seed": 0}
         for name, parts in frames.items():
-            columns = {k: list(values) for k, values in getattr(one, name).items()}
-            who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "seed": 0}
-            parts.append(pd.DataFrame(columns).assign(**who))
+            parts.append(table_of(getattr(one, name)).assign(**who))
     trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
     return Text(*kind_of(0.0), score.with_hits(trace), nodes)
 

@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from browser import chromium, needed
@@ -28,7 +27,7 @@ SETTINGS = {  # all cells are in the page, and nothing is asked of the network
 }
 
 
-def free_port() -> int:
+def free_port():
     """A port of this machine that nobody listens to."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
@@ -36,7 +35,7 @@ def free_port() -> int:
 
 
 @pytest.fixture
-def checkout(tmp_path_factory) -> Path:
+def checkout(tmp_path_factory):
     """The parts of this checkout that the notebook needs: saving it and its figures must not write
     to ours.
     """
@@ -89,7 +88,7 @@ def lab(checkout, tmp_path_factory):
         server.wait(30)
 
 
-def wait_until_answered(address: str, server: subprocess.Popen, log: Path) -> None:
+def wait_until_answered(address, server, log):
     """Until the server answers; its log where it ended or a minute was not enough."""
     for _ in range(240):
         with suppress(OSError):
@@ -118,12 +117,12 @@ def page(lab):
         yield page
 
 
-def said(part, words: str) -> None:
+def said(part, words):
     """Wait until a part of the page says these words."""
     part.filter(has_text=words).wait_for()
 
 
-def decoded(cell, new_tokens: int, block: int) -> None:
+def decoded(cell, new_tokens, block):
     """The fields filled and left, the button pressed."""
     for label, value in (("new_tokens", new_tokens), ("block", block)):
         field = cell.get_by_label(label, exact=True)

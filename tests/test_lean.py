@@ -10,7 +10,7 @@ from speclab.models.lean import LeanBody, knows
 from speclab.models.model import LanguageModel
 
 
-def network(kind: str = "Llama", **changes):
+def network(kind="Llama", **changes):
     torch.manual_seed(0)
     small = {
         **{
@@ -30,6 +30,12 @@ def network(kind: str = "Llama", **changes):
     return model
 
 
+def both():
+    """A network, and the same one with a lean body."""
+    plain, model = network(), network()
+    return plain, model, LeanBody(model)
+
+
 def model_of(body, network):
     head = network.get_output_embeddings()
     return LanguageModel(body, head, 50, torch.float32, "cpu")
@@ -45,8 +51,8 @@ def model_of(body, network):
 )
 def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     plain, model = network(kind, **changes), network(kind, **changes)
-    both = model_of(LeanBody(model), model), model_of(plain.base_model, plain)
-    caches, tokens = [m.cache(4) for m in both], torch.randint(0, 50, (2, 90))
+    pair = model_of(LeanBody(model), model), model_of(plain.base_model, plain)
+    caches, tokens = [m.cache(4) for m in pair], torch.randint(0, 50, (2, 90))
     visible = torch.ones(2, 3, 93, dtype=torch.bool)
     visible[:, :, 5:9], visible[0, 1, 91] = False, False
     for start, piece, positions, seen in (
@@ -59,14 +65,13 @@ def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
             cache.crop(start)
         ours, theirs = (
             m.logits(m.forward(piece, cache, positions, seen))
-            for m, cache in zip(both, caches, strict=True)
+            for m, cache in zip(pair, caches, strict=True)
         )
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=0)
 
 
 def test_the_network_keeps_working_and_shares_its_memory():
-    plain, model = network(), network()
-    body, tokens = LeanBody(model), torch.randint(0, 50, (1, 9))
+    (plain, model, body), tokens = both(), torch.randint(0, 50, (1, 9))
     torch.testing.assert_close(model(tokens).logits, plain(tokens).logits)
     weights = model.model.layers[0].self_attn.q_proj.weight, body.layers[0].qkv.weight
     assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
@@ -74,8 +79,7 @@ def test_the_network_keeps_working_and_shares_its_memory():
 
 def test_a_body_without_its_rotation_is_seen():
     """Negative control."""
-    plain, model = network(), network()
-    body, tokens = LeanBody(model), torch.randint(0, 50, (1, 9))
+    (plain, model, body), tokens = both(), torch.randint(0, 50, (1, 9))
     body.sin = -body.sin
     lean = model_of(body, model)
     found = lean.logits(lean.forward(tokens, lean.cache()))

@@ -17,7 +17,7 @@ class Tokenizer:
         return "".join(f"w{i}" for i in ids)
 
 
-def nodes_of(*trees) -> pd.DataFrame:
+def nodes_of(*trees):
     """One tree a position of prompt `a`: (accepted nodes, tokens of all nodes)."""
     parts = [
         pd.DataFrame(

@@ -8,13 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
+from test_decode import assert_plain, next_p, prompt_of
 from toy import WORDS, toy_pair
 
-from speclab.decode import decode, decode_prompt
+from speclab.decode import decode
 from speclab.draft import Shape, StopRule, parse_shape
 from speclab.drafts.lookup import MISS, lookup_model, with_lookup
-from speclab.prompts import EncodedPrompt
-from speclab.record import generate
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import chain
 
@@ -74,10 +73,6 @@ def test_q_is_a_distribution_and_its_confidence_is_the_length_of_the_match(text)
         assert row.max() == pytest.approx(1 - MISS**length + rest, abs=1e-6)
 
 
-def prompt_of(ids):
-    return EncodedPrompt("p", "code", tuple(int(i) for i in ids), 0)
-
-
 @pytest.mark.parametrize(
     "shape", [parse_shape("tree:3,2,8"), parse_shape("dynamic:4,3,7"), STOPPED]
 )
@@ -85,9 +80,7 @@ def test_greedy_text_is_the_plain_text(random_pair, shape):
     pair = with_lookup(random_pair)
     for length in (1, 60):
         prompt = prompt_of(np.random.default_rng(1).integers(2, 40, length))
-        (plain,) = generate(pair.target, [prompt], 40, pair.stop_ids, GREEDY, 0)
-        made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 40)
-        assert made.token_ids == plain
+        assert_plain(pair, prompt, shape, 40)
 
 
 def test_sampled_first_tokens_have_the_targets_distribution():
@@ -103,8 +96,7 @@ def test_sampled_first_tokens_have_the_targets_distribution():
     for _ in range(draws):
         steps = decode(pair, ids, "rejection", shape, WARM, 2, rng)
         counts[next(steps).tokens[0]] += 1
-    logits = pair.target.logits(seen(pair.target, ids)[-1])
-    p = logits.double().softmax(-1).numpy()
+    p = next_p(pair, ids)
     assert chisquare(counts, draws * p).pvalue > 1e-3
     wrong = np.roll(p, 1)
     assert chisquare(counts, draws * wrong).pvalue < 1e-3, "it would be seen"

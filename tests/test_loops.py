@@ -38,7 +38,7 @@ def literal(tokens, n):
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TEXTS, st.integers(1, 5), st.randoms(use_true_random=False))
 def test_repeats_are_the_literal_loops_in_any_order_of_rows(tokens, n, random):
     trace = texts(*tokens)

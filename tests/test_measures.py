@@ -30,7 +30,7 @@ GRID = [(0.1, 0.0)]
 FREE = [(0.05, 0.0), (5.0, 0.0)]
 
 
-def texts(length=12, prompts=5, **ranks) -> pd.DataFrame:
+def texts(length=12, prompts=5, **ranks):
     """A trace of `prompts` equal texts a domain: domain = the draft's rank of every token, or of
     each.
     """
@@ -44,11 +44,11 @@ def texts(length=12, prompts=5, **ranks) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def greedy(trace: pd.DataFrame) -> Text:
+def greedy(trace):
     return Text(*kind_of(0.0), score.with_hits(trace), None)
 
 
-def same(row: dict, value: float) -> None:
+def same(row, value):
     """Equal prompts: the interval is a point."""
     found = [row[name] for name in ("estimate", "low", "high")]
     assert found == pytest.approx([value] * 3)
@@ -124,7 +124,7 @@ def test_shares_are_the_variance_of_group_means():
     )
 
 
-def nested(of_domain, of_prompt, of_text, seeds, rng) -> Text:
+def nested(of_domain, of_prompt, of_text, seeds, rng):
     """Texts whose `overlap` is a sum of a level of the domain, of the prompt and of the text."""
     rows = [
         (f"{domain}-{prompt}", domain, seed, position)
@@ -179,7 +179,7 @@ def test_a_rule_is_asked_of_chat_and_of_the_others():
 # ---- speed ---------------------------------------------------------------------------------------
 
 
-def speeds(trace: pd.DataFrame, claim: str, grid) -> list[dict]:
+def speeds(trace, claim, grid):
     """`trace`: of some domains; the others are never accepted."""
     missing = dict.fromkeys({"math", "code", "chat"} - set(trace["domain"]), 1)
     length = trace["position"].max() + 1
@@ -187,7 +187,7 @@ def speeds(trace: pd.DataFrame, claim: str, grid) -> list[dict]:
     return measures.speed_claims(greedy(every), grid)[claim]()
 
 
-def verdict(rows: list[dict], of: str) -> str:
+def verdict(rows, of):
     """The verdict on a listed claim of these rows."""
     edges = [LISTED[of].bounds(row["row"]) for row in rows]
     least, most = zip(*edges, strict=True)
@@ -254,7 +254,7 @@ def found(pair):
     return measures.evidence(pair, LISTED, GRID, {})
 
 
-def numbers(found: pd.DataFrame, *ways, but=()) -> pd.DataFrame:
+def numbers(found, *ways, but=()):
     rows = found[found["asked"].isin(ways) & ~found["claim"].isin(but)]
     keys = ["claim", "asked", "estimator", "row"]
     return rows.set_index(keys)[["estimate", "low", "high"]]

@@ -5,9 +5,11 @@ decoder's counts.
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from click.testing import CliRunner
+from test_choose import trace_of
+from test_decode import tiny_prompts
+from toy import plain, recorded_tables
 
 from speclab import replay, score
 from speclab.__main__ import cli
@@ -15,32 +17,17 @@ from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.ops import metrics
 from speclab.profiles import ROOT
-from speclab.prompts import encode_prompts, load_prompts
-from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
-from speclab.tree import chain
 
 SHIPPED = ROOT / "data" / "traces" / "smollm"
 
 
-def trace_of(**texts) -> pd.DataFrame:
-    """A trace of draft ranks, prompt by prompt; the domain is the first letter of the prompt."""
-    return pd.concat(
-        [
-            pd.DataFrame({"position": range(len(ranks)), "draft_rank": ranks}).assign(
-                prompt_id=name, domain=name[0]
-            )
-            for name, ranks in texts.items()
-        ]
-    )
-
-
-def random_trace() -> pd.DataFrame:
+def random_trace():
     """Texts of unequal lengths, with the ratios of a sampled text beside the ranks."""
     rng = np.random.default_rng(0)
     lengths = enumerate(rng.integers(1, 40, 12))
-    texts = {f"{'ab'[i % 2]}{i}": rng.geometric(0.6, n) - 1 for i, n in lengths}
-    trace = trace_of(**texts)
+    ranks = {f"p{i}": ("ab"[i % 2], rng.geometric(0.6, n) - 1) for i, n in lengths}
+    trace = trace_of(ranks)
     p, q = rng.uniform(0.1, 1, len(trace)), rng.uniform(0, 1, len(trace))
     return trace.assign(p_token=p, q_token=q)
 
@@ -54,7 +41,7 @@ def by_depth(part, name):
     return np.array(metrics.value_of(part, name), float)
 
 
-BY_HAND = trace_of(a=[0, 0, 1, 0, 0, 0, 2, 0], b=[3, 3])
+BY_HAND = trace_of({"a": ("a", [0, 0, 1, 0, 0, 0, 2, 0]), "b": ("b", [3, 3])})
 
 
 def test_a_run_by_hand():
@@ -140,16 +127,9 @@ def test_identities(shape, rule):
 @pytest.mark.parametrize("shape", ["chain:3", "tree:3,2,8"])
 def test_the_counts_are_the_real_decoders(tiny_pair, shape, new):
     shape, greedy = parse_shape(shape), Sampling()
-    prompts = encode_prompts(
-        tiny_pair.tokenizer, load_prompts("project", 1), 512, "none"
-    )
-    for prompt in prompts:
-        (text,) = generate(
-            tiny_pair.target, [prompt], new, tiny_pair.stop_ids, greedy, 0
-        )
-        recorded = record_prompt(tiny_pair, prompt, text, chain(1), greedy).trace
-        trace = pd.DataFrame({name: list(column) for name, column in recorded.items()})
-        trace = trace.assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
+    for prompt in tiny_prompts(tiny_pair, 1):
+        text = plain(tiny_pair, prompt, new)
+        trace = recorded_tables(tiny_pair, prompt, text)["trace"]
         found = metrics.summary(metrics.counts_of(trace, shape, "greedy"))["pooled"]
         steps = decode_prompt(tiny_pair, prompt, "greedy", shape, greedy, new).steps
         accepted = np.bincount(

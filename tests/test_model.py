@@ -10,6 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import linear
+from torch.testing import assert_close
 
 from speclab.decode import score_tree
 from speclab.models import model as models
@@ -40,7 +41,7 @@ def test_chunks_over_a_cache_equal_one_full_pass(random_pair):
     for start, end in ((0, 70), (70, 71), (71, 120), (70, 71)):
         cache.crop(start)
         found = model.logits(model.forward(tokens[:, start:end], cache))
-        torch.testing.assert_close(found, full[:, start:end], atol=1e-4, rtol=0)
+        assert_close(found, full[:, start:end], atol=1e-4, rtol=0)
 
 
 @st.composite
@@ -74,7 +75,7 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, nodes)
         path = tokens[tree.ancestors[node]].tolist()
         alone = model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())
         wanted = model.logits(alone[0, -1])
-        torch.testing.assert_close(packed[node], wanted, atol=1e-4, rtol=1e-4)
+        assert_close(packed[node], wanted, atol=1e-4, rtol=1e-4)
 
 
 @given(trees())
@@ -107,8 +108,8 @@ def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
     plain, biased = Projection(weight), Projection(weight, bias)
     for x in (torch.randn(*shape, 16), torch.randn(16, *shape).movedim(0, -1)):
         expected = linear(x.double(), weight.double()).float()
-        torch.testing.assert_close(plain(x), expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(biased(x), expected + bias, atol=1e-5, rtol=0)
+        assert_close(plain(x), expected, atol=1e-5, rtol=0)
+        assert_close(biased(x), expected + bias, atol=1e-5, rtol=0)
 
 
 @pytest.mark.skipif(
@@ -131,7 +132,7 @@ def test_the_faster_way_for_one_row_is_taken(slow, monkeypatch):
     take_fastest(same)
     assert {one.few_by_mkl for one in same} == {slow == "_many"}
     x = torch.randn(1, 16)
-    torch.testing.assert_close(same[0](x), linear(x, same[0].weight), atol=1e-5, rtol=0)
+    assert_close(same[0](x), linear(x, same[0].weight), atol=1e-5, rtol=0)
 
 
 def test_a_projection_is_torchs_own_in_half_precision_and_without_onednn(monkeypatch):

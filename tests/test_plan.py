@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from test_record import resampling_of
 
 from speclab import record
 from speclab.models.pairs import parameter_count
@@ -14,7 +15,6 @@ from speclab.ops.plan import (
     planned_pair,
 )
 from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 
 LLAMA = load_profile("paper").notes["target_config"]
@@ -35,11 +35,6 @@ def of_pair(pair):
     """A loaded pair as the plan sees it."""
     configs = [model.network.config.to_dict() for model in models_of(pair)]
     return Planned(*(held(config, "float32", "cpu") for config in configs))
-
-
-def resampling_of(count, length):
-    ids = [tuple(3 + (i + j) % 30 for j in range(length)) for i in range(count)]
-    return [EncodedPrompt(f"p{i}", "code", row, 0) for i, row in enumerate(ids)]
 
 
 def small(profile, length, new, packed, prompts=3, block=3):
@@ -119,7 +114,7 @@ def test_planned_caches_are_the_recorders(
         )
     profile, prompts = (
         small(random_profile, length, new, packed),
-        resampling_of(3, length),
+        resampling_of(*[[3 + i % 30 for i in range(length)]] * 3),
     )
     texts = record.generate(random_pair.target, prompts, new, frozenset(), GREEDY, 0)
     record.record_prompt(

@@ -15,7 +15,7 @@ from speclab.analysis.power import Design
 MEAN = score.mean_of("x")
 
 
-def texts(domain, values, rows=1) -> pd.DataFrame:
+def texts(domain, values, rows=1):
     """One prompt a value; each of its rows is that value."""
     ids = np.repeat([f"{domain}-{i:03d}" for i in range(len(values))], rows)
     return pd.DataFrame(
@@ -27,7 +27,7 @@ def texts(domain, values, rows=1) -> pd.DataFrame:
     )
 
 
-def levels(domain, prompts, mean, seed, rows=8) -> pd.DataFrame:
+def levels(domain, prompts, mean, seed, rows=8):
     """Prompts of different lengths and levels, rows with noise of their own: a ratio of sums that
     is no mean of prompt means.
     """

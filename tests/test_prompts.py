@@ -367,9 +367,7 @@ def test_the_chat_template_wraps_the_text_and_opens_the_answer():
     "limit, ids, cut",
     [
         (3, (0, 5, 6), 2),
-        (4, (0, 5, 6, 7), 1),
         (5, (0, 5, 6, 7, 8), 0),
-        (6, (0, 5, 6, 7, 8), 0),
     ],
 )
 def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(

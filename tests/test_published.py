@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 from test_score import make_run
 
 from speclab import score
@@ -12,11 +13,11 @@ from speclab.show import tables
 KEYS = {"task_type": "domain", "position_bin": "bin"}
 
 
-def run_file(name: str) -> pd.DataFrame:
+def run_file(name):
     return pd.read_csv(published.DATA / f"run_{name}.csv").rename(columns=KEYS)
 
 
-def cell_totals(cells: pd.DataFrame, by: str, m: int) -> np.ndarray:
+def cell_totals(cells, by, m):
     """(domains, 2m): sums and counts of alpha by depth, as `ratio_by_depth.columns` would add them
     up.
     """
@@ -43,7 +44,7 @@ def test_published_tables_follow_from_the_authors_files():
     ):
         both = published.published(table).merge(frame, on=keys)
         assert len(both) == len(frame) == len(published.published(table))
-        np.testing.assert_allclose(both["published"], both[value], atol=5.01e-4)
+        assert_allclose(both["published"], both[value], atol=5.01e-4)
 
 
 def test_chain_and_length_are_what_our_estimators_make_of_the_authors_depth_means():
@@ -54,11 +55,9 @@ def test_chain_and_length_are_what_our_estimators_make_of_the_authors_depth_mean
         .to_numpy()
         .reshape(4, 3)
     )
-    np.testing.assert_allclose(score.published_chain.value(totals), chain, rtol=1e-12)
+    assert_allclose(score.published_chain.value(totals), chain, rtol=1e-12)
     lengths = run_file("expected_length").sort_values("domain")["expected_length"]
-    np.testing.assert_allclose(
-        score.published_length.value(totals)[:, 0], lengths, rtol=1e-12
-    )
+    assert_allclose(score.published_length.value(totals)[:, 0], lengths, rtol=1e-12)
 
 
 def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
@@ -66,7 +65,7 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     flat = np.stack([totals[:, :3].sum(axis=1), totals[:, 3:].sum(axis=1)], axis=1)
     values = score.across(score.published_alpha.value, flat)[:, 0]
     summary = run_file("summary_by_task").sort_values("domain")
-    np.testing.assert_allclose(values[:4], summary["mean_alpha"], rtol=1e-12)
+    assert_allclose(values[:4], summary["mean_alpha"], rtol=1e-12)
     np.testing.assert_array_equal(flat[:, 1], summary["n_nodes"])
     printed = (
         published.published("I")
@@ -86,9 +85,7 @@ def test_table_v_pools_over_domains():
         .reset_index()
     )
     theirs = run_file("alpha_by_depth_position")
-    np.testing.assert_allclose(
-        ours["total"] / ours["count"], theirs["alpha_mean"], rtol=1e-12
-    )
+    assert_allclose(ours["total"] / ours["count"], theirs["alpha_mean"], rtol=1e-12)
     mean_of_domains = cells.groupby(["depth", "bin"])["alpha_mean"].mean().to_numpy()
     assert np.abs(mean_of_domains - theirs["alpha_mean"]).max() > 1e-4
 
@@ -122,7 +119,7 @@ def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
     frame = published.comparison("V", make_run(positions=40))
     files = tables.export(frame, tmp_path / "new", "table_5")
     corrected = pd.read_csv(files[0])["corrected"]
-    np.testing.assert_allclose(corrected, frame["corrected"], rtol=1e-14)
+    assert_allclose(corrected, frame["corrected"], rtol=1e-14)
     assert "nan" not in files[1].read_text().lower()
     before = [file.read_bytes() for file in files]
     tables.export(frame, tmp_path / "new", "table_5")

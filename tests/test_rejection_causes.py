@@ -18,7 +18,7 @@ SAID = 100  # tokens that the draft can say
 WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
-def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
+def trace_of(texts, domains=("chat",), copies=5, **columns):
     """A trace with `copies` prompts of each (domain, text), all alike; a text is a list of draft
     ranks; other columns are lists too.
     """
@@ -48,18 +48,18 @@ def trace_of(texts, domains=("chat",), copies=5, **columns) -> pd.DataFrame:
     )
 
 
-def labelled(trace, strings=("a", "b"), prompt=(0,), **options) -> pd.DataFrame:
+def labelled(trace, strings=("a", "b"), prompt=(0,), **options):
     text = Text(*kind_of(0.0), score.with_hits(trace), nodes=pd.DataFrame())
     given = dict.fromkeys(trace["prompt_id"], prompt)
     return causes.label(text, strings, given, SAID, **options)
 
 
-def pooled(found, quantity="gain", domain="pooled") -> pd.Series:
+def pooled(found, quantity="gain", domain="pooled"):
     rows = found[(found["domain"] == domain) & (found["quantity"] == quantity)]
     return rows.set_index("cause")["estimate"]
 
 
-def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
+def random_trace(seed=0, prompts=12, longest=40):
     rng = np.random.default_rng(seed)
     parts = []
     for i in range(prompts):
@@ -79,10 +79,6 @@ def random_trace(seed=0, prompts=12, longest=40) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def frame():
     return labelled(random_trace(), WORDS, prompt=(1, 2, 3))
-
-
-def mended(frame, where):
-    return frame.assign(draft_rank=np.where(where, 0, frame["draft_rank"]))
 
 
 # ---- labels --------------------------------------------------------------------------------------
@@ -232,14 +228,15 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
 positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(positions, min_size=1, max_size=40), st.integers(1, 6))
 def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     ranks, first, second = (np.array(column) for column in zip(*rows, strict=True))
     trace = trace_of([ranks], copies=1)
 
     def blocks(where):
-        return len(replay.replay(mended(trace, where), gamma))
+        mended = np.where(where, 0, trace["draft_rank"])
+        return len(replay.replay(trace.assign(draft_rank=mended), gamma))
 
     none = blocks(first & False)
     assert none >= blocks(first) >= blocks(first | second)

@@ -2,11 +2,15 @@
 properties.
 """
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
+from enumerate_rules import STEPS, Behind, World, block, likelihood
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_choose import trace_of
 
 from speclab import score
 from speclab.replay import (
@@ -39,30 +43,25 @@ COUNTS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
 SIZES = [("b", 30), ("a", 1), ("c", 17)]  # texts: prompt, tokens
 
 
-def as_trace(texts: dict[str, dict[str, list]], domain: str = "code") -> pd.DataFrame:
+def as_trace(texts):
     """{prompt: {column: values}} as a trace."""
     parts = [
-        pd.DataFrame(
-            {
-                "prompt_id": prompt,
-                "domain": domain,
-                "position": range(len(next(iter(columns.values())))),
-                **columns,
-            }
+        pd.DataFrame(columns).assign(
+            prompt_id=prompt, domain="code", position=lambda rows: range(len(rows))
         )
         for prompt, columns in texts.items()
     ]
     return pd.concat(parts, ignore_index=True)
 
 
-def of_pairs(pairs: list) -> dict[str, tuple]:
+def of_pairs(pairs):
     """Columns of the (p, q) of each token."""
     p, q = zip(*pairs, strict=True)
     return {"p_token": p, "q_token": q}
 
 
-def ranks(*values: int, prompt: str = "a", domain: str = "code") -> pd.DataFrame:
-    return as_trace({prompt: {"draft_rank": list(values)}}, domain)
+def ranks(*values):
+    return trace_of({"x": ("code", values)})
 
 
 # ---------------------------------------------------------------- by hand
@@ -91,12 +90,6 @@ def test_chain_by_hand():
     assert found["accept_by_depth"].tolist() == [3 / 4, 2 / 3]
     assert found["mean_accepted"] == 5 / 4 and found["block_efficiency"] == 2
     assert found["draft_utilisation"] == 5 / 7
-
-
-def test_every_position_by_hand():
-    blocks = replay(ranks(0, 0, 1, 0, 0, 0, 2, 0), 2, starts="every")
-    assert blocks["accepted"].tolist() == [2, 1, 0, 2, 2, 1, 0, 1]
-    assert blocks["emitted"].tolist() == [3, 2, 1, 3, 3, 2, 1, 1]
 
 
 def test_paper_tree_by_hand():
@@ -166,17 +159,17 @@ class GreedyToy:
     often right.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed):
         self.seed = seed
 
-    def _rng(self, prefix: tuple, salt: int):
+    def _rng(self, prefix, salt):
         return np.random.default_rng([self.seed, salt, len(prefix), *prefix])
 
-    def target(self, prefix: tuple) -> int:
+    def target(self, prefix):
         rng = self._rng(prefix, 1)
         return EOS if rng.random() < 0.04 else int(rng.integers(1, 6))
 
-    def draft(self, prefix: tuple) -> list[int]:
+    def draft(self, prefix):
         rng = self._rng(prefix, 2)
         ranking = rng.permutation(6).tolist()
         if rng.random() < 0.6:
@@ -184,13 +177,13 @@ class GreedyToy:
             ranking.insert(0, self.target(prefix))
         return ranking
 
-    def text(self, limit: int) -> tuple:
+    def text(self, limit):
         text = ()
         while len(text) < limit and EOS not in text:
             text += (self.target(text),)
         return text
 
-    def trace(self, limit: int) -> dict[str, list]:
+    def trace(self, limit):
         text = self.text(limit)
         return {
             "token": list(text),
@@ -200,7 +193,7 @@ class GreedyToy:
         }
 
 
-def literal_decoder(toy: GreedyToy, tree: Tree, limit: int) -> list[tuple[int, int]]:
+def literal_decoder(toy, tree, limit):
     """(start, emitted) of each target pass: draft every node, keep the longest path the target
     agrees with, add its own token.
     """
@@ -251,170 +244,85 @@ def test_toys_reach_both_ends():
 # ---- T > 0: exact enumeration on three words
 
 
-class SampledToy:
-    """Conditional distributions of target and draft for every prefix; token 0 ends the text if
-    `with_eos`.
+def decode_exactly(rule, tree, world, limit, stop=None):
+    """Expected passes, accepted tokens and cut blocks of a whole decode up to `limit` tokens or a
+    `stop`, and the distribution of its text: blocks of the enumerator, one behind another.
     """
-
-    def __init__(self, seed: int, with_eos: bool = False):
-        self.seed, self.with_eos = seed, with_eos
-
-    def pq(self, prefix: tuple) -> tuple[np.ndarray, np.ndarray]:
-        rng = np.random.default_rng([self.seed, len(prefix), *prefix])
-        return rng.dirichlet([0.7] * 3), rng.dirichlet([0.7] * 3)
-
-    def ended(self, text: tuple, limit: int) -> bool:
-        return len(text) == limit or (self.with_eos and EOS in text)
-
-    def texts(self, limit: int, text: tuple = (), prob: float = 1.0):
-        """Every text with its probability under the target."""
-        if self.ended(text, limit):
-            yield text, prob
-        else:
-            for token in range(3):
-                yield from self.texts(
-                    limit, text + (token,), prob * self.pq(text)[0][token]
-                )
+    reach, final, totals = {(): 1.0}, {}, np.zeros(3)
+    while reach:
+        text = min(reach, key=len)
+        weight, behind = reach.pop(text), Behind(world, text)
+        drafted = tree.upto(min(tree.max_depth, limit - len(text)))
+        for tokens, share in block(rule, STEPS[rule], drafted, behind).items():
+            after = (*text, *tokens)[:limit]
+            if stop in after:
+                after = after[: after.index(stop) + 1]
+            emitted = len(after) - len(text)
+            accepted = min(len(tokens) - 1, emitted)
+            totals += weight * share * np.array([1, accepted, accepted == emitted])
+            has_ended = len(after) == limit or stop in after
+            there = final if has_ended else reach
+            there[after] = there.get(after, 0.0) + weight * share
+    return totals, final
 
 
-def sampled_trace(toy: SampledToy, limit: int) -> tuple[pd.DataFrame, pd.Series]:
-    """Every text, and its probability by name (the tokens as a string)."""
-    columns, prob = {}, {}
-    for text, prob[str(text)] in toy.texts(limit):
-        pairs = [[side[x] for side in toy.pq(text[:t])] for t, x in enumerate(text)]
-        columns[str(text)] = of_pairs(pairs)
-    return as_trace(columns), pd.Series(prob)
+def trace_of_all(texts, world):
+    """A trace of texts, each a prompt by its tokens, as the models of the world have it."""
+    columns = {}
+    for text in texts:
+        p, q = ([world.at(w, text[:t]) for t in range(len(text))] for w in "pq")
+        ranking = [np.argsort(-row, kind="stable").tolist() for row in q]
+        columns[str(text)] = {
+            "p_token": [row[x] for row, x in zip(p, text, strict=True)],
+            "q_token": [row[x] for row, x in zip(q, text, strict=True)],
+            "draft_rank": [row.index(x) for row, x in zip(ranking, text, strict=True)],
+        }
+    return as_trace(columns)
 
 
-def one_block(toy: SampledToy, text: tuple, gamma: int, limit: int):
-    """Every outcome of one pass of speculative sampling: (probability, accepted drafts, text after
-    it). Written from the rule itself.
-    """
-
-    def go(path: tuple, prob: float):
-        p, q = toy.pq(text + path)
-        if toy.ended(text + path, limit):
-            yield prob, len(path), text + path
-        elif len(path) == gamma:
-            for token in range(3):
-                yield prob * p[token], len(path), text + path + (token,)  # bonus
-        else:
-            residual = np.maximum(p - q, 0) / max(
-                np.maximum(p - q, 0).sum(), 1e-300
-            )  # p = q: never needed
-            for draft in range(3):
-                accept = min(1.0, p[draft] / q[draft])
-                yield from go(path + (draft,), prob * q[draft] * accept)
-                for token in range(3):
-                    yield (
-                        prob * q[draft] * (1 - accept) * residual[token],
-                        len(path),
-                        text + path + (token,),
-                    )  # recovered
-
-    yield from go((), 1.0)
-
-
-def decode_exactly(
-    toy: SampledToy, gamma: int, limit: int
-) -> tuple[float, float, float, dict[tuple, float]]:
-    """Expected passes, accepted tokens and cut blocks of a whole decode, and the distribution of
-    its text.
-    """
-    reach, final = {(): 1.0}, {}
-    passes = accepted = cut = 0.0
-    for length in range(limit):
-        for text in [text for text in reach if len(text) == length]:
-            weight = reach.pop(text)
-            passes += weight
-            for prob, taken, after in one_block(toy, text, gamma, limit):
-                accepted += weight * prob * taken
-                cut += weight * prob * (len(after) - len(text) == taken)
-                target = final if toy.ended(after, limit) else reach
-                target[after] = target.get(after, 0.0) + weight * prob
-    assert not reach
-    return passes, accepted, cut, final
-
-
-@pytest.mark.parametrize("with_eos", [False, True])
-@pytest.mark.parametrize("gamma", [1, 2, 3, 6])
-def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, with_eos):
-    toy, limit = SampledToy(3, with_eos), 5
-    trace, prob = sampled_trace(toy, limit)
-    passes, accepted, cut, final = decode_exactly(toy, gamma, limit)
-    lossless = {str(text): weight for text, weight in final.items()}
-    assert lossless == pytest.approx(prob.to_dict(), abs=1e-13), "as enumerated"
-    sums = prompt_sums(replay_sampled(trace, gamma)).set_index("prompt_id")
-    expected = sums[["blocks", "accepted", "truncated", "emitted"]].mul(prob, axis=0)
+def assert_is_expected(blocks, world, totals, final):
+    """Replayed blocks of all texts, weighed by the target's probability of each."""
+    prob = pd.Series({str(text): likelihood(text, world) for text in final})
+    assert [*final.values()] == pytest.approx(prob.tolist(), abs=1e-13), "lossless"
+    sums = prompt_sums(blocks).set_index("prompt_id")
+    found = sums[["blocks", "accepted", "truncated", "emitted"]].mul(prob, axis=0)
     length = sum(weight * len(text) for text, weight in final.items())
-    wanted = [passes, accepted, cut, length]
-    assert np.allclose(expected.sum(), wanted, rtol=0, atol=1e-12)
+    assert np.allclose(found.sum(), [*totals, length], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("stop", [None, EOS])
+@pytest.mark.parametrize("gamma", [1, 2, 3, 6])
+def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, stop):
+    world = World(3)
+    exact = decode_exactly("rejection", chain(gamma), world, 5, stop)
+    trace = trace_of_all(exact[1], world)
+    assert_is_expected(replay_sampled(trace, gamma), world, *exact)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
     """And the product of the overlaps along the text, the negative control, is not."""
-    toy, gamma = SampledToy(seed), 4
-    trace, prob = sampled_trace(toy, gamma + 1)
-    every = replay_sampled(trace, gamma, starts="every")
-    first = every[every["start"] == 0].set_index("prompt_id")
-    outcomes = list(one_block(toy, (), gamma, gamma + 1))
+    world, gamma = World(seed), 4
+    texts = list(product(range(3), repeat=gamma + 1))
+    prob = np.array([likelihood(text, world) for text in texts])
+    every = replay_sampled(trace_of_all(texts, world), gamma, starts="every")
+    first = every[every["start"] == 0].set_index("prompt_id").loc[map(str, texts)]
+    outcomes = block("rejection", STEPS["rejection"], chain(gamma), world).items()
     for i in range(1, gamma + 1):
-        exact = sum(p for p, taken, _ in outcomes if taken >= i)
-        found = (first[f"survival_{i}"] * prob).sum()
-        assert found == pytest.approx(exact, abs=1e-13)
-    product = sum(
-        weight * np.prod([np.minimum(*toy.pq(text[:t])).sum() for t in range(gamma)])
-        for text, weight in toy.texts(gamma + 1)
-    )
-    assert abs(product / exact - 1) > 0.02
+        exact = sum(share for tokens, share in outcomes if len(tokens) > i)
+        assert first[f"survival_{i}"] @ prob == pytest.approx(exact, abs=1e-13)
+    overlaps = [
+        [np.minimum(*(world.at(w, text[:t]) for w in "pq")).sum() for t in range(gamma)]
+        for text in texts
+    ]
+    assert abs(np.prod(overlaps, axis=1) @ prob / exact - 1) > 0.02
 
 
 def test_point_mass_tree_over_sampled_text():
-    """Two deterministic children per node: accept with p(x1), else p(x2)/(1 - p(x1)), else the
-    rest; enumerated, against the walk.
-    """
-    toy, limit, tree = SampledToy(8), 4, static_tree(2, 2)
-    texts = list(toy.texts(limit))
-    order = {
-        text[:t]: list(np.argsort(-toy.pq(text[:t])[1]))
-        for text, _ in texts
-        for t in range(limit)
-    }
-    trace = as_trace(
-        {
-            str(text): {
-                "draft_rank": [order[text[:t]].index(text[t]) for t in range(limit)]
-            }
-            for text, _ in texts
-        }
-    )
-
-    def passes(text: tuple) -> float:
-        if len(text) == limit:
-            return 0.0
-        total, frontier = 1.0, [((), 1.0)]
-        for depth in range(3):
-            grown = []
-            for path, prob in frontier:
-                p = toy.pq(text + path)[0]
-                left = 1.0
-                for child in order[text + path][:2] if depth < 2 else []:
-                    grown.append((path + (child,), prob * left * (p[child] / left)))
-                    left -= p[child]
-                rest = [
-                    x for x in range(3) if depth == 2 or x not in order[text + path][:2]
-                ]
-                total += sum(prob * p[x] * passes(text + path + (x,)) for x in rest)
-            frontier = [
-                (path, prob) for path, prob in grown if len(text + path) < limit
-            ]
-        return total
-
-    sums = prompt_sums(replay(trace, tree)).set_index("prompt_id")
-    assert sum(
-        prob * sums["blocks"][str(text)] for text, prob in texts
-    ) == pytest.approx(passes(()), abs=1e-12)
+    """Two deterministic children a node, over every text."""
+    world, tree = World(8), static_tree(2, 2)
+    exact = decode_exactly("point-mass", tree, world, 4)
+    assert_is_expected(replay(trace_of_all(exact[1], world), tree), world, *exact)
 
 
 # ---------------------------------------------------------------- properties
@@ -451,7 +359,7 @@ def check_counts(trace, blocks, depth):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(rank_lists, st.sampled_from(TREES))
 def test_walk_properties(lists, tree):
     trace = as_trace(
@@ -471,7 +379,7 @@ def test_walk_properties(lists, tree):
         assert (replay(trace, tree, "every")["accepted"] == on_chain).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(prob_lists, gammas)
 def test_sampled_properties(lists, gamma):
     trace = as_trace({f"p{i}": of_pairs(pairs) for i, pairs in enumerate(lists)})
@@ -483,7 +391,7 @@ def test_sampled_properties(lists, gamma):
     assert np.allclose(longer[f"survival_{gamma}"], every[f"survival_{gamma}"])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(rank_lists, gammas)
 def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, gamma):
     columns = [
@@ -507,21 +415,10 @@ def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, 
 # ---------------------------------------------------------------- frames
 
 
-def two_domains() -> pd.DataFrame:
-    return pd.concat(
-        [
-            ranks(0, 0, 1, 0, prompt="b", domain="math"),
-            ranks(1, 0, 1, 1, 0, prompt="a", domain="code"),
-            ranks(0, 0, 0, 0, 0, 0, prompt="c", domain="code"),
-        ],
-        ignore_index=True,
-    )
-
-
 def test_sweep_equals_replay_gamma_by_gamma():
-    trace = two_domains().assign(
-        p_token=0.5, q_token=lambda t: 0.5 / (1 + t["draft_rank"])
-    )
+    texts = {"b": ("math", [0, 0, 1, 0]), "a": ("code", [1, 0, 1, 1, 0])}
+    trace = trace_of(texts | {"c": ("code", [0] * 6)})
+    trace = trace.assign(p_token=0.5, q_token=0.5 / (1 + trace["draft_rank"]))
     walks = {"greedy": replay, "point-mass": replay, "rejection": replay_sampled}
     for rule, walk in walks.items():
         swept = chain_sums(trace, (1, 4), rule, "every")
@@ -573,7 +470,7 @@ def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
     ],
 )
 def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
-    trace = ranks(0, 0, 0, prompt="x")
+    trace = ranks(0, 0, 0)
     with pytest.raises(ValueError, match=message):
         replay(trace.assign(**broken), 2)
     with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):

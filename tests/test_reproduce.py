@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jupytext
 import nbformat
@@ -72,7 +71,7 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
 IMPORTS = "from speclab import score\nfrom speclab.studies import good as study, other"
 
 
-def write(root: Path, name: str, body: str, title: str = "# A question?") -> Path:
+def write(root, name, body, title="# A question?"):
     """A notebook in the house format, as far as the runner cares."""
     cells = [
         nbformat.v4.new_markdown_cell(title),
@@ -86,18 +85,18 @@ def write(root: Path, name: str, body: str, title: str = "# A question?") -> Pat
     return root / "notebooks" / f"{name}.ipynb"
 
 
-def run(root: Path, *arguments: str) -> int:
+def run(root, *arguments):
     """The command on a repository, its output going under the repository too."""
     return main(["reproduce", "--profile", "tiny", "--out", str(root), *arguments])
 
 
-def stamps(root: Path) -> dict[str, dict]:
+def stamps(root):
     """Stamps by the notebook's name."""
     found = (root / "build" / "tiny").glob("[0-9]*.json")
     return {path.stem: json.loads(path.read_text()) for path in found}
 
 
-def ages(root: Path) -> dict[str, int]:
+def ages(root):
     """When each executed notebook was written."""
     found = (root / "build" / "tiny").glob("[0-9]*.ipynb")
     return {path.stem: path.stat().st_mtime_ns for path in found}
@@ -189,7 +188,7 @@ def kit(root):
     return root
 
 
-def digest_of(kit: Path, parameters: dict | None = None, **changes) -> str:
+def digest_of(kit, parameters=None, **changes):
     """The digest of the kit's notebook on a profile whose models and prompts lie in the kit."""
     models = {f"{n}.path": str(kit / "weights" / n) for n in ("target", "draft")}
     of_profile = models | {"prompts": "data/prompts"} | changes
@@ -298,7 +297,7 @@ def test_a_module_that_is_no_python_is_named(kit, capsys, name):
     assert f"{name}.py, line 2: invalid syntax; mend it" in said
 
 
-def of_the_kit() -> list[reproduce.Notebook]:
+def of_the_kit():
     """The notebooks of the kit itself."""
     return reproduce.open_call("tiny", [], {}, {}).notebooks
 
@@ -517,18 +516,18 @@ with pathlib.Path("{name}.span").open("a") as file:
 """
 
 
-def write_span(root: Path, name: str, seconds: float, more: str = "") -> None:
+def write_span(root, name, seconds, more=""):
     write(root, name, SPAN.format(name=name, seconds=seconds) + more)
 
 
-def spans(root: Path) -> dict[str, list[float]]:
+def spans(root):
     """When each notebook of SPAN began and ended, and its threads."""
     return {
         p.stem[:2]: [*map(float, p.read_text().split())] for p in root.glob("*.span")
     }
 
 
-def overlap(one: list[float], other: list[float]) -> bool:
+def overlap(one, other):
     return one[0] < other[1] and other[0] < one[1]
 
 
@@ -556,7 +555,7 @@ def test_as_many_as_cores_and_one_where_there_is_a_gpu(root, monkeypatch):
     assert reproduce.places(3) == 3
 
 
-def started(root: Path) -> subprocess.Popen:
+def started(root):
     """`reproduce` on a repository, in a process of its own, as from a terminal."""
     script = (  # a job started in the background of a shell inherits an ignored SIGINT
         "import signal, sys, pathlib as p; signal.signal(signal.SIGINT, "
@@ -577,7 +576,7 @@ def started(root: Path) -> subprocess.Popen:
     )
 
 
-def wait_for(what, seconds: float = 100) -> None:
+def wait_for(what, seconds=100):
     """Until `what()` is true."""
     deadline = time.monotonic() + seconds
     while not what() and time.monotonic() < deadline:
@@ -585,7 +584,7 @@ def wait_for(what, seconds: float = 100) -> None:
     assert what()
 
 
-def is_running(process_id: int) -> bool:
+def is_running(process_id):
     if not psutil.pid_exists(process_id):
         return False
     return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE

@@ -1,7 +1,5 @@
 """Routing: rules and form by hand, the committed router and its file, training on made-up text."""
 
-import gzip
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +9,8 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
+from test_corpus import write_training_text
+from test_faults import turned
 
 from data.routing import prepare
 from speclab.analysis import router as routers
@@ -153,48 +153,34 @@ def test_probabilities_are_those_of_the_scikit_learn_pipeline():
     )
 
 
-def jsonl(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") if path.suffix == ".gz" else open(path, "w") as out:
-        out.writelines(json.dumps(row) + "\n" for row in rows)
-
-
 @pytest.fixture
 def data(tmp_path):
     """A folder laid out like the training text, made up."""
     leaked = (
         "one two three four five six seven eight nine ten eleven twelve thirteen apples"
     )
-    train, mirror = tmp_path / "train", tmp_path / "hub_mirror"
-    humaneval = mirror / "openai/openai_humaneval/openai_humaneval/test.jsonl.gz"
-    algebra = mirror / "EleutherAI/hendrycks_math/algebra/test.jsonl.gz"
-    jsonl(mirror / "openai/gsm8k/main/test.jsonl.gz", [{"question": leaked}])
-    jsonl(humaneval, [{"prompt": "def nothing(): pass"}])
-    jsonl(algebra, [{"problem": "x"}])
     numbers = range(60)
     asked = [leaked, *(f"Ann has {n} apples. How many are left?" for n in numbers)]
     answered = [{"question": q, "answer": "1\n#### 1"} for q in asked]
-    jsonl(train / "gsm8k_main_train.jsonl.gz", answered)
     problems = [f"Find the root of $x = {n}$." for n in numbers]
     solved = [{"problem": problem, "solution": "s"} for problem in problems]
-    jsonl(train / "hendrycks_math_all_train.jsonl.gz", solved)
     source = (
         "def f{n}(start):\n"
         '    """Sort the list and parse its index {n} with all of the care that it needs."""\n'
         "    value = start\n    value += 40 * start\n    return value\n"
     )
     sources = [{"content": source.format(n=n)} for n in numbers]
-    jsonl(train / "code_python_permissive.jsonl.gz", sources)
-    jsonl(train / "mbpp_train_val_prompt.jsonl", [])
+    chats = {}
     for name in prepare.CHATS:
         words = [f"Hello {name} {n}, how is the film?" for n in range(30)]
         turns = [[{"role": "user", "content": said}] for said in words]
-        jsonl(train / name, [{"messages": turn} for turn in turns])
+        chats[name] = [{"messages": turn} for turn in turns]
     quiet = "The harbour was quiet that morning, and boat {} lay waiting there for the tide to "
     harbour = quiet + "turn."
     prose = [*map(harbour.format, range(9)), "this = code; " * 20]
-    jsonl(train / "prose_technical.jsonl.gz", [{"text": "\n\n".join(prose)}])
-    return tmp_path
+    prose = [{"text": "\n\n".join(prose)}]
+    rows = answered, solved, sources, [], prose
+    return write_training_text(tmp_path, leaked, chats, *rows)
 
 
 def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
@@ -216,8 +202,6 @@ def test_training_text_is_read_leaks_left_out_and_prose_never_trained_on(data):
 def test_a_damaged_router_is_refused(router, tmp_path):
     prepare.save(router, tmp_path)
     path = tmp_path / "router.safetensors"
-    raw = bytearray(path.read_bytes())
-    raw[-10] ^= 1
-    path.write_bytes(raw)
+    path.write_bytes(turned(path.read_bytes(), -10))
     with pytest.raises(ValueError, match="is damaged: its SHA-256"):
         load_router(tmp_path)

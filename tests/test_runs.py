@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
-from conftest import tables
+from conftest import interrupted, tables
 from filelock import FileLock
 
 from speclab import record, runs
@@ -34,22 +34,15 @@ def test_a_run_has_the_specified_columns_and_a_manifest(short_run):
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
     short_profile, short_run, tmp_path, random_pair, monkeypatch
 ):
-    honest, calls = record.Worker.record, []
-
-    def stops_in_the_second_block(worker, index):
-        calls.append(index)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return honest(worker, index)
-
-    monkeypatch.setattr(record.Worker, "record", stops_in_the_second_block)
+    calls = interrupted(monkeypatch, record.Worker, "record", at=2)
     folder = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         record_run(short_profile, folder, random_pair)
     assert (folder / "parts/00000.json").is_file()
     assert not (folder / "manifest.json").exists()
     record_run(short_profile, folder, random_pair)
-    assert calls == [0, 1, 1, 2, 3, 4, 5] and tables(folder) == tables(short_run.folder)
+    assert [index for _, index in calls] == [0, 1, 1, 2, 3, 4, 5]
+    assert tables(folder) == tables(short_run.folder)
 
 
 def test_a_text_read_from_another_run_gives_the_same_bytes(
@@ -171,13 +164,11 @@ def test_a_damaged_run_is_said_and_mended_from_its_parts(
     shutil.copytree(short_run.folder, folder)
     damage(folder / name)
 
-    def nobody(job, indices):
-        raise AssertionError("whole parts are not recorded again")
-
-    again = load_or_record(short_profile, engine=nobody)
+    nobody = {"engine": lambda *_: pytest.fail("whole parts are not recorded again")}
+    again = load_or_record(short_profile, **nobody)
     assert f"{name} is" in capsys.readouterr().err
     assert again.folder == folder and tables(folder) == tables(short_run.folder)
-    load_or_record(short_profile, engine=nobody)
+    load_or_record(short_profile, **nobody)
     assert capsys.readouterr().err == "", "it is whole now"
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from speclab import score
 
@@ -21,7 +22,7 @@ ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
 
 def tree_nodes(
     target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5
-) -> pd.DataFrame:
+):
     """The paper's tree of 2 + 4 + 2 nodes at one position."""
     frame = pd.DataFrame(
         {
@@ -41,7 +42,7 @@ def tree_nodes(
     return frame.assign(prompt_id=prompt_id, position=position, domain=domain)
 
 
-def hand_nodes() -> pd.DataFrame:
+def hand_nodes():
     """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node
     7 hangs off a rejected node).
     """
@@ -50,7 +51,7 @@ def hand_nodes() -> pd.DataFrame:
     return pd.concat([first, second], ignore_index=True)
 
 
-def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
+def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     """A random run of all four domains; `shift` raises the first domain's target probabilities."""
     rng, each = np.random.default_rng(seed), prompts * positions
     domain = np.repeat(score.DOMAINS, each)
@@ -91,10 +92,10 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0) -> SimpleNamespace:
 
 def test_published_estimators_by_hand():
     nodes = hand_nodes()
-    np.testing.assert_allclose(score.ratio(nodes), np.tile(ALPHA, 2))
+    assert_allclose(score.ratio(nodes), np.tile(ALPHA, 2))
     assert score.published_alpha(nodes) == pytest.approx(4.5 / 8)
-    np.testing.assert_allclose(score.ratio_by_depth(nodes), [0.75, 0.5, 0.5])
-    np.testing.assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
+    assert_allclose(score.ratio_by_depth(nodes), [0.75, 0.5, 0.5])
+    assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
     assert score.published_length(nodes) == pytest.approx(1.3125)
     assert score.best_path_ratio(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
     assert dict(score.ratio_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
@@ -129,8 +130,8 @@ def test_greedy_walk_by_hand():
         0,
         0,
     ]
-    np.testing.assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
-    np.testing.assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
+    assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
+    assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
     assert tree["mean_accepted"](nodes) == 1.5
     assert tree["block_efficiency"](nodes) == 2.5
     assert tree["draft_utilisation"](nodes) == 3 / 16
@@ -138,13 +139,13 @@ def test_greedy_walk_by_hand():
 
 def test_point_mass_walk_by_hand():
     nodes, tree = hand_nodes(), score.tree_estimators("point-mass")
-    np.testing.assert_allclose(tree["survival_by_depth"](nodes), [0.75, 0.425, 0.0125])
+    assert_allclose(tree["survival_by_depth"](nodes), [0.75, 0.425, 0.0125])
     assert tree["mean_accepted"](nodes) == pytest.approx(1.1875)
     with pytest.raises(ValueError, match=r"rule is 'typical'; allowed: greedy"):
         score.reach(nodes, "typical")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 10_000))
 def test_reach_equals_a_literal_walk_in_any_row_order(seed):
     rng = np.random.default_rng(seed)
@@ -165,7 +166,7 @@ def test_reach_equals_a_literal_walk_in_any_row_order(seed):
                     table[n.position, at].parent,
                 )
             expected.append(product)
-        np.testing.assert_allclose(score.reach(nodes, rule), expected)
+        assert_allclose(score.reach(nodes, rule), expected)
 
 
 def test_reach_refuses_broken_trees():
@@ -187,8 +188,8 @@ def test_trace_estimators_by_hand():
         }
     )
     assert score.alpha(trace) == pytest.approx(0.6)
-    np.testing.assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
-    np.testing.assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
+    assert_allclose(score.top_mass(trace), [0.3, 0.55, 0.7])
+    assert_allclose(score.hit(trace), [0.5, 0.5, 1.0])
     assert score.hit(trace)[3] == 1.0
     assert score.top_mass(trace)[1] == pytest.approx(0.3)
     with pytest.raises(ValueError, match="hit has no member 4"):
@@ -206,7 +207,7 @@ def test_families_never_turn_and_all_is_the_mean_of_domains():
         found = score.point_estimates(frame, family)
         assert (sign * np.diff(found.to_numpy(), axis=0) >= -1e-12).all()
         mean = found[list(score.DOMAINS)].mean(axis=1)
-        np.testing.assert_allclose(found["all"], mean)
+        assert_allclose(found["all"], mean)
     assert 1 <= tree["block_efficiency"](run.nodes) <= 4
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from test_choose import trace_of
+from test_choose import priced, random_trace, trace_of
 
 from speclab.analysis import choose
 from speclab.analysis.choose import Choice
@@ -36,31 +36,9 @@ SETTINGS = {
 MIX = {"code": 0.7, "chat": 0.3}
 
 
-def random_trace(per_domain=7, seed=0, domains=("code", "chat")):
-    """Texts of 5 to 25 tokens; code is accepted more often than chat."""
-    rng, ranks = np.random.default_rng(seed), {}
-    for d, domain in enumerate(domains):
-        for i in range(per_domain):
-            size = rng.integers(5, 26)
-            ranks[f"{domain}-{i}"] = (
-                domain,
-                np.where(
-                    rng.random(size) < 0.85 - 0.4 * d, 0, rng.integers(1, 5, size)
-                ),
-            )
-    return trace_of(ranks)
-
-
-def priced(trace, costs=COSTS, limit=None):
-    """Prices of a trace."""
-    return choose.price(
-        choose.block_counts(trace, SETTINGS, max_new_tokens=limit), SETTINGS, costs
-    )
-
-
 def policies_of(trace, costs=COSTS, limit=None):
     """The usual policies, settings held fixed."""
-    prices = priced(trace, costs, limit)
+    prices = priced(trace, SETTINGS, costs, max_new_tokens=limit)
     best = choose.setting_by_domain(prices)
     domain = prices.prompts.set_index("prompt_id")["domain"]
     frames = {
@@ -84,7 +62,6 @@ def event_loop(arrival, service):
 # ---- the queue -----------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40)
 )
@@ -107,7 +84,7 @@ def test_a_stream_of_three_requests_by_hand():
     are chance.
     """
     trace = trace_of({f"p{i}": ("code", [0, 1, 0]) for i in range(5)})
-    prices = priced(trace)
+    prices = priced(trace, SETTINGS, COSTS)
     # chain of 1: blocks (0, miss) and (0, end): two passes over two tokens, a draft pass each; 2
     # (0.2 + 1.1 + 0.1) = 2.8 target passes
     names = {"never": "plain", "one": "chain:1"}
@@ -145,7 +122,7 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     """Against the closed form: tokens per second of work is a ratio of mix-weighted means, its
     interval a bootstrap of prompts.
     """
-    policies = policies_of(random_trace(12, domains=("code",)))
+    policies = policies_of(random_trace(prompts=12).query("domain == 'code'"))
     found = serving.simulate(policies, {"code": 1.0}, 10.0, 0.8, 800, 6, n=400)
     row = found.table().set_index(["name", "domain"]).loc["always", "tokens_per_s"]
     speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(), quotient)
@@ -159,7 +136,7 @@ def test_one_setting_is_the_best_for_its_mix():
     """Code accepts everything, chat nothing: a mix of chat alone is best served plainly."""
     texts = {f"code-{i}": ("code", [0] * 12) for i in range(5)}
     texts |= {f"chat-{i}": ("chat", [9] * 12) for i in range(5)}
-    prices = priced(trace_of(texts))
+    prices = priced(trace_of(texts), SETTINGS, COSTS)
     for mix, setting in (({"code": 1.0}, "chain:3"), ({"chat": 1.0}, "plain")):
         chosen = serving.best_for_mix(prices, mix).judged["setting"]
         assert set(chosen) == {setting}
@@ -244,7 +221,7 @@ def test_a_full_batch_by_hand(costs):
         + costs.loop(False)
     )
     column = list(SETTINGS).index("tree:2,2,4")
-    share = priced(trace, shared, limit=99).cost[0, column]
+    share = priced(trace, SETTINGS, shared, max_new_tokens=99).cost[0, column]
     assert share * shared.target_ms * 8 == pytest.approx(2 * block * costs.target_ms)
 
 

@@ -7,6 +7,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+from test_faults import turned
 
 from data.drafts import prepare
 from speclab.drafts import distil
@@ -73,9 +74,8 @@ def test_a_damaged_one_is_refused_and_says_where_to_take_it(
     whole = distil.shipped_draft(*asked, one.name).folder
     copied = tmp_path / "drafts" / "tiny" / whole.name
     shutil.copytree(whole, copied)
-    weights = bytearray((copied / "model.safetensors").read_bytes())
-    weights[-1] ^= 1
-    (copied / "model.safetensors").write_bytes(weights)
+    weights = copied / "model.safetensors"
+    weights.write_bytes(turned(weights.read_bytes(), -1))
     with pytest.raises(Damaged, match=r"git checkout"):
         distil.shipped_draft(*asked, one.name, tmp_path / "drafts")
 

@@ -28,7 +28,7 @@ LINE = {
 }
 
 
-def changed(**changes) -> bytes:
+def changed(**changes):
     return json.dumps(LINE | changes).encode()
 
 
@@ -37,7 +37,7 @@ def published(monkeypatch, tmp_path):
     """Writes a made-up file that stands in for the published ones; returns its folder."""
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
 
-    def write(*lines: bytes):
+    def write(*lines):
         content = b"\n".join(lines)
         files = {NAME: hashlib.sha256(content).hexdigest()}
         there = replace(bench.SOURCE, files=files, folder=tmp_path / "none")
@@ -125,7 +125,7 @@ BLOCKS = pd.DataFrame(
 )
 
 
-def target_ms(tokens: int, cached: int) -> float:
+def target_ms(tokens, cached):
     return 5.88590713 + 0.0210103129 * tokens + 3.92645679e-5 * cached
 
 

@@ -29,7 +29,7 @@ def test_replay_from_starts_is_replay_from_ranks(trace, which):
     pd.testing.assert_frame_equal(found, chain_sums(trace, gammas, starts=which))
 
 
-def starts_by_hand(accepted: list[int], first: int = 0, **columns) -> pd.DataFrame:
+def starts_by_hand(accepted, first=0, **columns):
     """A text of one prompt, `accepted` from its first start on."""
     frame = pd.DataFrame({"accepted": accepted})
     known = {"prompt_id": "a", "domain": "code", "proposer": "head", "limit": 5}

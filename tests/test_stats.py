@@ -5,6 +5,7 @@ simulation.
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats as scipy_stats
 from test_score import make_run
 
@@ -12,9 +13,7 @@ from speclab import score, stats
 from speclab.analysis import association, significance
 
 
-def clustered(
-    prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0
-) -> pd.DataFrame:
+def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
     """Rows that share a prompt's own level: x = prompt level + noise."""
     rng = np.random.default_rng(seed)
     level = np.repeat(rng.normal(mean, effect, prompts), rows)
@@ -65,7 +64,7 @@ def test_by_domain_equals_brute_force_per_domain():
     )
     for number, domain in enumerate(score.DOMAINS):
         row = result.loc[("ratio_by_depth[2]", domain)]
-        np.testing.assert_allclose(
+        assert_allclose(
             row[["low", "high"]].astype(float),
             np.quantile(draws[:, number, 1], stats.levels_of(6)),
         )
@@ -74,7 +73,7 @@ def test_by_domain_equals_brute_force_per_domain():
         )
         assert row["n_prompts"] == 6
     mean = result.loc[("ratio_by_depth[2]", "all")]
-    np.testing.assert_allclose(
+    assert_allclose(
         mean[["low", "high"]].astype(float),
         np.quantile(draws[:, :, 1].mean(axis=1), stats.levels_of(6)),
     )
@@ -182,7 +181,7 @@ def test_correlation_of_every_resample_equals_scipys(method, digits):
         rows = np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
         theirs.append(scipys(one[rows], other[rows]).statistic)
     ours = association.correlation_draws(one, other, prompts, method)
-    np.testing.assert_allclose(ours, theirs, atol=1e-12)
+    assert_allclose(ours, theirs, atol=1e-12)
 
 
 def test_differences_find_a_real_one_and_only_that():

@@ -8,15 +8,15 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from toy import toy_pair
+from test_record import resampling_of
+from toy import recorded_tables, toy_pair
 
 from speclab import stats
 from speclab.analysis import stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule
-from speclab.prompts import EncodedPrompt
-from speclab.record import generate, record_prompt
+from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import Sampling
 from speclab.tree import chain
@@ -117,18 +117,14 @@ def recorded(noise):
     """The toy pair, its prompts and greedy texts, and the recorded chains and trace."""
     pair = toy_pair(noise)
     starts = [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)]
-    prompts = [EncodedPrompt(f"p{i}", "code", ids, 0) for i, ids in enumerate(starts)]
+    prompts = resampling_of(*starts)
     texts = generate(pair.target, prompts, NEW, pair.stop_ids, GREEDY, 0)
-    parts = {"trace": [], "nodes": []}
-    for prompt, text in zip(prompts, texts, strict=True):
-        made = record_prompt(pair, prompt, text, chain(8), GREEDY)
-        for name, frames in parts.items():
-            table = {key: list(value) for key, value in getattr(made, name).items()}
-            frame = pd.DataFrame(table)
-            frames.append(
-                frame.assign(prompt_id=prompt.prompt_id, domain=prompt.domain)
-            )
-    return pair, prompts, texts, {name: pd.concat(own) for name, own in parts.items()}
+    both = [
+        recorded_tables(pair, prompt, text, chain(8))
+        for prompt, text in zip(prompts, texts, strict=True)
+    ]
+    frames = {name: pd.concat([one[name] for one in both]) for name in both[0]}
+    return pair, prompts, texts, frames
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])

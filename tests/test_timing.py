@@ -4,6 +4,7 @@ time is asserted.
 
 import pandas as pd
 import pytest
+from test_record import resampling_of
 
 from speclab.decode import Decoded, Step
 from speclab.draft import Shape
@@ -15,7 +16,6 @@ from speclab.models.timing import (
     quartiles,
     with_median_loop,
 )
-from speclab.prompts import EncodedPrompt
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(
@@ -48,9 +48,7 @@ def test_the_overhead_is_what_blocks_took_beyond_their_passes():
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
-    prompts = [
-        EncodedPrompt(f"p{i}", "code", tuple(range(2, 20 + i)), 0) for i in range(2)
-    ]
+    prompts = resampling_of(range(2, 20), range(2, 21))
     times = pass_times(random_pair, (1, 3, 8), 16, 2)
     assert len(times) == 2 * 3 * 2 and (times.ms > 0).all()
     costs = measured_costs(random_pair, prompts, 8, (1, 3, 8), 16, 2)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from conftest import ROOT
 from safetensors.torch import load_file
+from test_decode import tiny_prompts
 from toy import record_block
 
-from speclab.prompts import DOMAINS, Prompt, encode_prompts, load_prompts
+from speclab.prompts import DOMAINS, Prompt, encode_prompts
 from speclab.sampling import Sampling
 from speclab.tree import static_tree
 
@@ -51,7 +52,7 @@ def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_p
 def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
     tiny_pair, count, new
 ):
-    prompts = encode_prompts(tiny_pair.tokenizer, load_prompts("project", count), 512)
+    prompts = tiny_prompts(tiny_pair, count)
     tree = static_tree(1, 1)
     recorded = record_block(tiny_pair, prompts, tree, Sampling(), new, 0, 2048)
     overlaps = {domain: [] for domain in DOMAINS}

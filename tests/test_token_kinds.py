@@ -52,7 +52,7 @@ LINES = [
 ]
 
 
-def trace_of(lines) -> tuple[pd.DataFrame, list[str]]:
+def trace_of(lines):
     strings = sorted({text for _, line in lines for text, _ in line})
     parts = [
         pd.DataFrame(
@@ -147,7 +147,7 @@ def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
     assert strings_of(bytes_) == [" the", "\n", "ly"]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.text(max_size=6),
     st.text(max_size=6),

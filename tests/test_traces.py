@@ -8,7 +8,7 @@ import shutil
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-from conftest import save_random_llama
+from conftest import contents, save_random_llama, write_prompts
 
 from speclab import prompts, runs
 from speclab.__main__ import main
@@ -58,12 +58,7 @@ def recorded(tmp_path_factory):
     facts = {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
     source = json.dumps({"weights": {"model.safetensors": facts}})
     (target / "source.json").write_text(source)
-    rows = [
-        {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
-        for d in ("code", "chat")
-        for i in range(2)
-    ]
-    (root / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_prompts(root, 2)
     patch = at(root)
     for kind in ("greedy", "sampled", "balanced"):
         pack(load_or_record(PROFILE.replace(traces=None), kind), root / "traces" / kind)
@@ -123,10 +118,10 @@ def test_the_command_packs_into_a_new_folder_only(kit, capsys):
     assert main([*words, "--licence", "mine"]) == 0
     assert f"MB in {out}" in capsys.readouterr().out
     assert "mine\n" in (out / "README.md").read_text() and load_run(out)
-    whole = {path.name: path.read_bytes() for path in out.iterdir()}
+    whole = contents(out)
     assert main(words) == 2
     assert "is not empty; choose a new folder" in capsys.readouterr().err
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == whole
+    assert contents(out) == whole
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -216,12 +211,12 @@ def edit(path):
 def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
     folder = clone / "traces" / "greedy"
     damage(folder / name)
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     with pytest.raises(RunError) as error:
         load_or_record(PROFILE)
     said = str(error.value)
     assert words in said and "\n" not in said and "remove" in said
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
     assert load_or_record(PROFILE, "sampled"), "the others are read"
 
 

@@ -5,17 +5,12 @@ does, replayed as it decodes; what is refused.
 import numpy as np
 import pytest
 import torch
-from conftest import save_random_llama, save_trimmed_draft
-from enumerate_rules import (
-    World,
-    block,
-    first_tokens,
-    target,
-)
+from conftest import profile_of, save_random_llama, save_trimmed_draft
+from enumerate_rules import World
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
 from test_record import assert_columns, assert_equal_records, resampling_of
-from test_verify import kit_step
+from test_verify import assert_lossless, kit_step
 from toy import WORDS, record_block, toy_pair
 
 from speclab.decode import decode
@@ -23,7 +18,7 @@ from speclab.draft import parse_shape
 from speclab.models import trimmed
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model, load_pair
-from speclab.profiles import ModelSpec, Profile
+from speclab.profiles import ModelSpec
 from speclab.record import record_prompt
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import static_tree
@@ -64,13 +59,6 @@ def outside_best(pair, sampling):
     tables = [PairWorld(pair, prompt, sampling).at("p", ()) for prompt in prompts]
     wanted = (p.argmax() not in KEPT and p.max() > 0.4 for p in tables)
     return next(prompt for prompt, fine in zip(prompts, wanted, strict=True) if fine)
-
-
-def assert_lossless(rule, step, tree, world):
-    emitted = block(rule, step, tree, world)
-    for count in (1, 2, tree.max_depth + 1):
-        found = first_tokens(emitted, world, count)
-        np.testing.assert_allclose(found, target(world, count), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("sampling", [WARM, CUT], ids=["T=1", "top-p"])
@@ -133,14 +121,6 @@ def test_more_branches_than_the_draft_has_words_are_refused():
 # ---- a saved one, through the loader -------------------------------------------------------------
 
 SAID = tuple(range(1, 40, 3))
-
-
-def profile_of(target_folder, draft_folder, dtype="auto"):
-    specs = [
-        ModelSpec(str(folder), device="cpu", dtype=dtype)
-        for folder in (target_folder, draft_folder)
-    ]
-    return Profile("trimmed", *specs, max_prompt_tokens=128, max_new_tokens=12)
 
 
 @pytest.fixture

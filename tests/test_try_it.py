@@ -3,16 +3,17 @@ of a block; and the cell, pressed without a browser.
 """
 
 import pytest
+from test_decode import prompt_of
+from toy import plain
 
 from speclab.analysis import try_it
 from speclab.decode import Step
 from speclab.draft import parse_shape
 from speclab.profiles import load_profile
-from speclab.record import generate, record_prompt
+from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.show import pictures
 from speclab.tree import chain
-from tests.test_decode import prompt_of
 
 PROMPT = "How many apples are left if Tom has 12 apples and eats 5?"
 TINY = load_profile("tiny")
@@ -54,8 +55,7 @@ def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said
 def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     asked = request(tiny_pair, shape=shape)
     text, prompt = try_it.answer_of(tiny_pair, asked), prompt_of(asked.ids)
-    target, stops = tiny_pair.target, tiny_pair.stop_ids
-    [alone] = generate(target, [prompt], 12, stops, Sampling(), 0)
+    alone = plain(tiny_pair, prompt, 12)
     assert text.token_ids == alone and text.time_s > 0
     assert text.block_efficiency == len(alone) / len(text.steps)
 

@@ -5,15 +5,15 @@ tokens, in order of position; and a block of prompts recorded in one call.
 import hashlib
 from types import SimpleNamespace
 
+import pandas as pd
 import torch
 
 from speclab import record
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
-from speclab.prompts import EncodedPrompt
-from speclab.record import Recorded, generate, record_prompt
+from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
-from speclab.tree import Tree
+from speclab.tree import chain
 
 WORDS = 10
 
@@ -39,7 +39,7 @@ class ToyBody:
         return SimpleNamespace(last_hidden_state=hidden)
 
 
-def _draw(salt: int, context: tuple) -> torch.Tensor:
+def _draw(salt, context):
     seed = int.from_bytes(
         hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big"
     )
@@ -49,10 +49,10 @@ def _draw(salt: int, context: tuple) -> torch.Tensor:
 class ToyHead:
     """Seeded logits of a context; `noise` moves the draft away from the target."""
 
-    def __init__(self, seed: int, noise: float, scale: float):
+    def __init__(self, seed, noise, scale):
         self.seed, self.noise, self.scale, self.table = seed, noise, scale, {}
 
-    def _row(self, context: tuple) -> torch.Tensor:
+    def _row(self, context):
         if context not in self.table:
             self.table[context] = self.scale * _draw(0, context) + self.noise * _draw(
                 self.seed, context
@@ -66,7 +66,7 @@ class ToyHead:
         ).view(*hidden.shape[:-1], WORDS)
 
 
-def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> LanguageModel:
+def toy_model(seed=0, noise=0.0, scale=2.0):
     """A toy behind the same interface as a Llama."""
     return LanguageModel(
         ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy"
@@ -76,7 +76,7 @@ def toy_model(seed: int = 0, noise: float = 0.0, scale: float = 2.0) -> Language
 class TrimmedToyHead:
     """A toy head that says the words of `kept` alone; a list of its own, as the kit's has."""
 
-    def __init__(self, head: ToyHead, kept: tuple[int, ...]):
+    def __init__(self, head, kept):
         self.head, self.kept = head, torch.tensor(kept)
 
     def __call__(self, hidden):
@@ -85,9 +85,7 @@ class TrimmedToyHead:
         return logits
 
 
-def toy_pair(
-    noise: float = 1.0, stop: int = 9, kept: tuple[int, ...] | None = None
-) -> Pair:
+def toy_pair(noise=1.0, stop=9, kept=None):
     """Target and a draft that is the target with noise; it says all words, or those of `kept`."""
     draft = toy_model(1, noise)
     if kept is not None:
@@ -96,14 +94,14 @@ def toy_pair(
 
 
 def record_block(
-    pair: Pair,
-    prompts: list[EncodedPrompt],
-    tree: Tree,
-    sampling: Sampling,
-    max_new_tokens: int,
-    seed: int,
-    max_packed_tokens: int,
-) -> list[Recorded]:
+    pair,
+    prompts,
+    tree,
+    sampling,
+    max_new_tokens,
+    seed,
+    max_packed_tokens,
+):
     """Generate the continuations of several prompts together, then record each prompt."""
     texts = generate(
         pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed
@@ -114,7 +112,25 @@ def record_block(
     ]
 
 
-def let_nodes_see_their_cousins(monkeypatch) -> None:
+def plain(pair, prompt, new):
+    """The target's own greedy text behind a prompt."""
+    return generate(pair.target, [prompt], new, pair.stop_ids, Sampling(), 0)[0]
+
+
+def recorded_tables(pair, prompt, text, tree=None):
+    """{"trace", "nodes"}: the record of a prompt over a greedy text, as a run's tables have it."""
+    made = record_prompt(pair, prompt, text, tree or chain(1), Sampling())
+    who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+    both = {name: getattr(made, name) for name in ("trace", "nodes")}
+    return {name: table_of(columns).assign(**who) for name, columns in both.items()}
+
+
+def table_of(columns):
+    """Recorded columns as a table."""
+    return pd.DataFrame({name: list(values) for name, values in columns.items()})
+
+
+def let_nodes_see_their_cousins(monkeypatch):
     """A wrong mask in the recorder, for negative controls: nodes see their siblings and cousins."""
     honest = record._visible
 
