@@ -67,7 +67,7 @@ lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=889
 	@"$(PY)" -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
 author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checked by their git ids; needs a network)
-	@"$(PY)" -m speclab authors $(ARGS)
+	@"$(PY)" -m speclab fetch author-records $(ARGS)
 
 router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
 	@test -n "$(DATA)" || { echo "make router needs DATA=folder with the training text"; exit 2; }

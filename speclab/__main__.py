@@ -22,7 +22,7 @@ DECODE_READS = (
     *("max_prompt_tokens", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
 )
 STOPPED = (
-    "speclab: stopped; what record, decode, reproduce and authors have finished is kept, and the "
+    "speclab: stopped; what record, decode, reproduce and fetch have finished is kept, and the "
     "same command (without --force) goes on from there"
 )
 
@@ -339,15 +339,21 @@ def _doctor(profile, changes) -> int:
     return 1 if todo else 0
 
 
-@verb("authors")
-@option("--out", type=PLACE, help="Folder (default: data/runs/author-records).")
+@verb("fetch")
+@click.argument("what", type=click.Choice(["specdecode-bench", "author-records"]))
+@option("--out", type=PLACE, help="Folder (default: data/runs/WHAT).")
 @option("--base", help="Address of the folder that holds the files.")
-def _authors(out, base) -> None:
-    """Fetch the node records that the paper's authors published (checked by their git ids)."""
-    from speclab.studies.paper_audit import author_records as records
+def _fetch(what, out, base) -> None:
+    """Fetch what others published, each file checked by its digest: SpecDecode-Bench's traces of
+    Llama-3.1-8B, or the node records of the paper's authors.
+    """
+    if what == "author-records":
+        from speclab.studies.paper_audit.author_records import fetch
+    else:
+        from speclab.analysis.specdecode_bench import fetch
 
-    for fetched in records.fetch(out or records.FOLDER, base or records.BASE):
-        click.echo(fetched)
+    for path in fetch(out, base):
+        click.echo(path)
 
 
 # ---- Kaggle and Colab ----------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     of zeros.
     """
     survival = [name for name in blocks if str(name).startswith("survival_")]
-    if _among("ends", ends, ENDS) == "room":
+    if among("ends", ends, ENDS) == "room":
         room = blocks["remaining"] > len(survival)
         blocks = blocks.assign(weight=blocks["weight"] * room)
     who, weight = ["prompt_id", "domain"], blocks["weight"].to_numpy(float)
@@ -148,7 +148,7 @@ def chain_sums(
         raise ValueError(
             "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
         )
-    drawn = _among("rule", rule, RULES) == "rejection"
+    drawn = among("rule", rule, RULES) == "rejection"
     walk = replay_sampled if drawn else replay
     parts = []
     for gamma in gammas:
@@ -197,7 +197,7 @@ def _blocks(
     texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
 ) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
-    _among("starts", starts, STARTS)
+    among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
     weight = (
         _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
@@ -313,7 +313,7 @@ def _tree(shape: Any) -> Tree:
     return tree
 
 
-def _among(name: str, value: str, allowed: tuple[str, ...]) -> str:
+def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ValueError(
             f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}"

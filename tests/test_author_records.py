@@ -1,9 +1,12 @@
-"""Fetching the authors' files (from a folder: good, wrong, absent) and what their
+"""Fetching the authors' files (a local server: good, wrong, absent) and what their
 records can tell, by hand and on them.
 """
 
 import gzip
 import hashlib
+import http.server
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +15,7 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
+from speclab.fetch import FetchError, Published
 from speclab.studies.paper_audit import author_records, claims, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
@@ -59,69 +63,101 @@ def test_the_git_id_is_gits():
     assert author_records.blob_id(CONTENT) == FILE[NAME]
 
 
+@pytest.fixture
+def server():
+    """A server of one file on this machine, `.content`."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            book = self.server
+            book.asked += 1
+            if self.path != f"/{NAME}":
+                return self.send_error(404)
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(book.content)))
+            self.end_headers()
+            self.wfile.write(book.content)
+
+        def log_message(self, *_):
+            pass
+
+    book = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    book.content, book.asked = CONTENT, 0
+    book.base = f"http://127.0.0.1:{book.server_port}/"
+    thread = threading.Thread(target=book.serve_forever, daemon=True)
+    thread.start()
+    yield book
+    book.shutdown()
+    book.server_close()
+
+
+def source(server, files=FILE) -> Published:
+    """The authors' source, were it that server."""
+    return replace(author_records.SOURCE, base=server.base, files=files)
+
+
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*"))
 
 
-@pytest.fixture
-def there(tmp_path):
-    """A folder that serves one file."""
-    folder = tmp_path / "there"
-    folder.mkdir()
-    (folder / NAME).write_bytes(CONTENT)
-    return folder
-
-
-def test_a_good_file_is_fetched_once(there, tmp_path):
-    (path,) = author_records.fetch(tmp_path / "new", there.as_uri(), FILE)
+def test_a_good_file_is_fetched_once(server, tmp_path):
+    (path,) = source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
+    source(server).fetch(tmp_path / "new")
+    assert server.asked == 1, "a file that is there and right is not asked for again"
     path.write_bytes(b"spoiled")
-    author_records.fetch(path.parent, there.as_uri(), FILE)
+    source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT
-    (there / NAME).unlink()
-    assert author_records.fetch(path.parent, there.as_uri(), FILE) == [path], (
-        "a file that is there and right is not asked for again"
-    )
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT + b"more"])
-def test_other_bytes_are_refused(there, tmp_path, content):
-    (there / NAME).write_bytes(content)
-    with pytest.raises(author_records.FetchError, match="not the authors' file"):
-        author_records.fetch(tmp_path / "new", there.as_uri(), FILE)
-    assert not (tmp_path / "new").exists()
+def test_other_bytes_are_refused(server, tmp_path, content):
+    server.content = content
+    with pytest.raises(FetchError, match="not the published file"):
+        source(server).fetch(tmp_path)
+    assert names(tmp_path) == []
 
 
-def test_an_absent_file_and_no_network_say_what_to_do(tmp_path, capsys):
-    with pytest.raises(
-        author_records.FetchError, match="SPECLAB_AUTHOR_RECORDS=folder"
-    ):
-        author_records.fetch(tmp_path, tmp_path.as_uri(), FILE)
-    closed = "http://127.0.0.1:9/"
-    assert main(["authors", "--out", str(tmp_path), "--base", closed]) == 2
-    assert "Without a network" in capsys.readouterr().err and names(tmp_path) == []
+def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
+    absent = source(server, {"raw_records_20260411_999999.csv": "0"})
+    with pytest.raises(FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
+        absent.fetch(tmp_path)
+    closed = server.base
+    server.shutdown()
+    server.server_close()
+    for what in ("author-records", "specdecode-bench"):
+        assert main(["fetch", what, "--out", str(tmp_path), "--base", closed]) == 2
+        said = capsys.readouterr().err
+        assert "Without a network" in said and said.count("\n") == 1
+    assert names(tmp_path) == []
 
 
 @released
 def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    short = dict(list(author_records.FILES.items())[:3])  # all but the final run
+    """A folder serves as address."""
+    short = {
+        name: blob
+        for name, blob in author_records.FILES.items()
+        if author_records.FINAL not in name
+    }
     for name, blob in short.items():
         run = author_records.run_name(name)
         content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
         assert author_records.blob_id(content) == blob
         (tmp_path / name).write_bytes(content)
-    base = tmp_path.as_uri()
-    paths = author_records.fetch(tmp_path / "out", base, short)
+    there = replace(author_records.SOURCE, base=tmp_path.as_uri(), files=short)
+    paths = there.fetch(tmp_path / "out")
     assert [path.name for path in paths] == list(short)
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
     run = "054105"
     author_rows().to_csv(tmp_path / f"{run}.csv", index=False)
-    with pytest.raises(ValueError, match=f"not the authors' public file of run {run}"):
+    with pytest.raises(ValueError, match=f"not the published file .*_{run}.csv"):
         author_records.read(tmp_path)
     blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
-    assert list(author_records.read(tmp_path, {f"raw_{run}.csv": blob})) == [run]
+    own = replace(author_records.SOURCE, files={f"raw_{run}.csv": blob})
+    assert list(author_records.read(tmp_path, own)) == [run]
 
 
 # ---- one file ------------------------------------------------------------------------------------
@@ -167,10 +203,7 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
     prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
-    parts = [
-        claims.in_frame(listed, run, measures.as_published(one.text, listed))
-        for run, one in records.items()
-    ]
+    parts = [measures.of_records(run, one.text, listed) for run, one in records.items()]
     found = pd.concat(parts).set_index(["pair", "claim"])
     level = found.loc[("000000", "level")]
     numbers = level[["estimate", "low", "high"]].to_numpy(float)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pandas.testing import assert_frame_equal
 from scipy.stats import chi2, chisquare, ncx2
 from toy import toy_pair
 
@@ -23,6 +24,7 @@ from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
+from speclab.starts import replay_starts, starts_of_trace
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)
@@ -92,6 +94,9 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
         assert [s.accepted for s in found.steps] == blocks.accepted.tolist()
         assert [len(s.tokens) for s in found.steps] == blocks.emitted.tolist()
         assert found.block_efficiency == blocks.emitted.sum() / len(blocks)
+        if tree.is_chain:
+            by_start = replay_starts(starts_of_trace(trace, "draft"), tree.max_depth)
+            assert_frame_equal(by_start, blocks)
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):

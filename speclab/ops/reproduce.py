@@ -61,7 +61,6 @@ from speclab.runs import (
     PLACE,
     locked,
     sha256_of,
-    shipped,
     weights_digest,
     written,
 )
@@ -73,6 +72,8 @@ PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
+BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files
+FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
@@ -316,11 +317,11 @@ def plain_code(path: str, text: str) -> str:
 
 def data_named(texts: Iterable[str]) -> list[Path]:
     """Files and folders … / "data" / … that code names; of recorded runs, which have keys, none but
-    the authors' records.
+    what was fetched.
     """
     named = {place for text in texts for place in DATA.findall(text)}
     paths = [ROOT.joinpath("data", *re.findall(r"[\w.-]+", place)) for place in named]
-    return [p for p in paths if "runs" not in p.parts or p.name == "author-records"]
+    return [p for p in paths if "runs" not in p.parts or p.name in FETCHED]
 
 
 def tables_read(notebook: Notebook) -> set[str]:
@@ -339,7 +340,9 @@ def inputs(profile: Profile) -> list[Any]:
     if profile.prompts == "paper":  # revisions of the hub are pinned; copies are files
         sets = [one.name for one in HUB_SETS.values()]
         places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
-    places += [folder / "manifest.json" for folder in shipped(profile, "")]
+    own = [ROOT / profile.traces] if profile.traces else []
+    for folder in named_folder(PLACE) or own:
+        places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
     found = [profile]
     for spec in (profile.target, profile.draft):
         if folder := local_folder(spec):

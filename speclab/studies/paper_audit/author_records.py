@@ -8,12 +8,9 @@ below at COMMIT. A copy of the three short runs has these ids; the bytes of the 
 be had where this was written, nor could the address be tried. A file of another id is refused.
 """
 
-import gzip
 import hashlib
-import http.client
 import os
 import re
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,27 +20,18 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis.texts import GREEDY, Text
+from speclab.fetch import Published, content_of
 from speclab.profiles import ROOT
-from speclab.runs import written
-
-COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
-BASE = f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/"
-FOLDER = ROOT / "data" / "runs" / "author-records"
-VARIABLE, TARGET = "SPECLAB_AUTHOR_RECORDS", "make author-records"
-TIMEOUT_S = 30
-
-
-class FetchError(RuntimeError):
-    """A file could not be fetched, or is not the file it should be; the message says what to do."""
-
 
 FINAL = "061513"  # the run that the paper reports
-FILES = {  # git blob ids (`blob_id`) by name under BASE
+COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
+FILES = {  # git blob ids (`blob_id`)
     "raw_records_20260411_054105.csv": "7d2036cdb94e6515892bc38181e4d4a251869fdd",
     "raw_records_20260411_055031.csv": "72a0f47e8797b9e0031b501be37ada05ea833fbf",
     "raw_records_20260411_060835.csv": "33575e4a2e23d3ed2ad16d2dca3adf0b58f9726f",
     "raw_records_20260411_061513.csv": "b2922ea18dcb04ed0aec5ce7e1ba4cdecfe7eea8",
 }
+TARGET = "make author-records"
 
 
 def run_name(name: str) -> str:
@@ -62,40 +50,15 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
-def fetch(
-    out: Path | str = FOLDER, base: str = BASE, files: Mapping[str, str] = FILES
-) -> list[Path]:
-    """Fetch the files (git ids by name) into a folder; returns their paths.
-
-    A file that is there and right is kept; nothing appears under its own name before its git id is
-    right. RunError: a folder that cannot be made. FetchError: no network, not found, other bytes.
-    """
-    out = Path(out)
-    for name, blob in files.items():
-        path = out / name
-        if path.is_file() and blob_id(path.read_bytes()) == blob:
-            continue
-        content = _download(f"{base.rstrip('/')}/{name}")
-        if blob_id(content) != blob:
-            raise FetchError(
-                f"{name}: {len(content)} bytes of git id {blob_id(content)}, but the file has "
-                f"{blob}: not the authors' file of that commit, or not all of it; "
-                f"run `{TARGET}` again, or look at what answers at that address"
-            )
-        written(path, lambda part, content=content: part.write_bytes(content))
-    return [out / name for name in files]
-
-
-def _download(url: str) -> bytes:
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            return answer.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise FetchError(
-            f"{url}: {error}. Is the repository still public? Without a network, copy the files "
-            f"from another machine into a folder and set {VARIABLE}=folder; what was fetched is "
-            f"kept, and `{TARGET}` goes on from there"
-        ) from None
+SOURCE = Published(
+    f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
+    FILES,
+    blob_id,
+    ROOT / "data" / "runs" / "author-records",
+    TARGET,
+    "SPECLAB_AUTHOR_RECORDS",
+)
+fetch = SOURCE.fetch
 
 
 # ---- one file ------------------------------------------------------------------------------------
@@ -187,32 +150,27 @@ def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def read(
-    folder: Path | str | None = None, files: Mapping[str, str] = FILES
+    folder: Path | str | None = None, source: Published = SOURCE
 ) -> dict[str, AuthorRecords]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
 
     .csv and .csv.gz are read. ValueError: a folder that was named holds no records; a run that
-    bears the name of one of `files` and is not that file.
+    bears the name of one of the source's files and is not that file.
     """
-    named = folder or os.environ.get(VARIABLE)
-    where = Path(named or FOLDER)
+    named = folder or os.environ.get(source.variable)
+    where = Path(named or source.folder)
     paths = sorted([*where.glob("*.csv"), *where.glob("*.csv.gz")])
     if named and not paths:
         raise ValueError(
             f"{where} holds no .csv or .csv.gz of the authors' records: name another folder, or "
-            f"run `{TARGET}`"
+            f"run `{source.again}`"
         )
-    known = {run_name(name): blob for name, blob in files.items()}
+    published = {run_name(name): name for name in source.files}
     records = {}
     for path in paths:
-        run, content = run_name(path.name), path.read_bytes()
-        found = blob_id(gzip.decompress(content) if path.suffix == ".gz" else content)
-        if found != known.get(run, found):
-            raise ValueError(
-                f"{path} is not the authors' public file of run {run} (git id {found}): fetch "
-                "it, or rename it"
-            )
+        run = run_name(path.name)
+        source.check(path, content_of(path), published.get(run, path.name))
         records[run] = read_file(path)
     return records
 

@@ -1,0 +1,217 @@
+"""The traces of SpecDecode-Bench (arXiv:2601.11580), fetched, checked and read as `starts`:
+Llama-3.1-8B-Instruct on an H100, four prompt sets, what EAGLE and an n-gram lookup get accepted.
+
+Each line of a file is a prompt: `id`, `prompt_token_ids`, `generated_token_ids`, and by proposer
+`acc_len`, whose entry i is the number of tokens that a block emits whose first is token i of the
+text: accepted + 1, up to 21. What their paper and code leave to the reader:
+
+* Entry 0 is 1 in every list: the first token comes with the prompt's own pass and no block begins
+  there. So starts begin at position 1. (Their simulator takes entry i for the block that begins at
+  i + 1, and so counts that 1 as a block that drafted in vain: `one_entry_late` reads it so.)
+* EAGLE's list is that of **another run**: in 677 of 1,410 prompts it is shorter or longer than the
+  text, by up to 7,615 tokens, so the two greedy texts parted where nothing records it. The n-gram
+  list always fits the text. Hence a proposer's text ends where its own list ends, and two proposers
+  may be compared position by position only in prompts with `same_length` (needed for one text, not
+  proof of it: texts that were stopped at 8,192 tokens agree in length anyway).
+* An entry may count tokens beyond the text's end: `accepted` is cut there.
+"""
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from speclab.fetch import Published, content_of
+from speclab.plain import STRICT, checked, parse_json
+from speclab.profiles import ROOT
+from speclab.runs import PLACE, written
+
+COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"
+REPOSITORY = "SpecDecode-Bench/simulator"
+EAGLE, LOOKUP = "eagle", "n-gram"
+LIMIT = 20  # drafted tokens that were tried in a block
+SOURCE = Published(
+    f"https://raw.githubusercontent.com/{REPOSITORY}/{COMMIT}/data/llama3.1-8B/",
+    {
+        "combined_gsm8k.jsonl": "6d6bfb9993f4a540ff73cb330bdd4348dc3e6a6c77a111d3e35b96caf83c26f1",
+        "combined_cnn.jsonl": "90637b8cb4c410b3de6cdf2898ef1104d41b0fc5bff5e8692a6bfc836101899b",
+        "combined_instructcoder.jsonl": (
+            "cfd6b6b156076a704f7aff0f060920bb7c5e4c3b80ef32efbe858b62d85cd910"
+        ),
+        "combined_sharegpt.jsonl": (
+            "748df2df1e89b986009aad1a42fee604b1fe57558b690aef0da7d9c7b9708b75"
+        ),
+    },
+    lambda content: hashlib.sha256(content).hexdigest(),
+    ROOT / "data" / "runs" / "specdecode-bench",
+    "python -m speclab fetch specdecode-bench",
+    PLACE,
+)
+ABSENT = (
+    f"The traces of SpecDecode-Bench are not here: `{SOURCE.again}` fetches them (9 MB); without a "
+    f"network set {PLACE}=folder, where a folder has {', '.join(SOURCE.files)}, or those as .gz."
+)
+
+
+@dataclass(frozen=True)
+class SpecDecodeBench:
+    """`starts` of both proposers (proposer "eagle" and "n-gram"; `speclab.starts`), and `texts`, a
+    row a prompt: prompt_id, domain (the prompt set), prompt_token_ids and generated_token_ids (int
+    arrays), and same_length (EAGLE's list is as long as the text).
+    """
+
+    starts: pd.DataFrame
+    texts: pd.DataFrame
+
+    def of(self, proposer: str) -> pd.DataFrame:
+        """The starts of one proposer, as `replay_starts` takes them."""
+        return self.starts[self.starts["proposer"] == proposer].reset_index(drop=True)
+
+
+# ---- one file ------------------------------------------------------------------------------------
+
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+Entries = Annotated[
+    list[Annotated[int, Field(ge=1, le=LIMIT + 1)]], Field(min_length=1)
+]
+Lengths = Annotated[dict[Literal["acc_len"], Entries], Field(min_length=1)]
+
+
+@checked_dataclass(frozen=True, config=STRICT)
+class _Line:
+    """A prompt as the files have it."""
+
+    id: str
+    prompt_token_ids: Ids
+    generated_token_ids: Ids
+    acc_eagle: Lengths
+    acc_ngram: Lengths
+
+
+def _lines(path: Path, content: bytes) -> list[_Line]:
+    """The prompts of a file; ValueError that names the file and the line that is wrong."""
+    found = []
+    for number, text in enumerate(content.splitlines(), 1):
+        where = f"{path}, line {number}"
+        try:
+            values = parse_json(text)
+        except ValueError as error:
+            raise ValueError(f"{where} is cut or no JSON ({error})") from None
+        line = checked(_Line, values, where)
+        entries = len(line.acc_ngram["acc_len"])
+        tokens = len(line.generated_token_ids)
+        if entries != tokens:
+            raise ValueError(
+                f"{where}: acc_ngram.acc_len has {entries} entries for a text of {tokens} tokens: "
+                "one a token is needed"
+            )
+        found.append(line)
+    return found
+
+
+def _starts_of(lines: list[_Line], domain: str, proposer: str) -> pd.DataFrame:
+    field = {EAGLE: "acc_eagle", LOOKUP: "acc_ngram"}[proposer]
+    lists = [np.array(getattr(line, field)["acc_len"]) for line in lines]
+    starts = [len(entries) - 1 for entries in lists]  # none at 0
+    remaining = np.concatenate([np.arange(count, 0, -1) for count in starts])
+    accepted = np.concatenate([entries[1:] for entries in lists]) - 1
+    columns = {
+        "prompt_id": np.repeat([f"{domain}-{line.id}" for line in lines], starts),
+        "domain": domain,
+        "position": np.repeat(starts, starts) + 1 - remaining,
+        "proposer": proposer,
+        "accepted": np.minimum(accepted, remaining),
+        "remaining": remaining,
+        "limit": LIMIT,
+        "prompt_tokens": np.repeat([len(x.prompt_token_ids) for x in lines], starts),
+    }
+    return pd.DataFrame(columns)
+
+
+def _texts_of(lines: list[_Line], domain: str) -> pd.DataFrame:
+    rows = [
+        {
+            "prompt_id": f"{domain}-{line.id}",
+            "domain": domain,
+            "prompt_token_ids": np.array(line.prompt_token_ids),
+            "generated_token_ids": np.array(line.generated_token_ids),
+            "same_length": len(line.acc_eagle["acc_len"])
+            == len(line.generated_token_ids),
+        }
+        for line in lines
+    ]
+    return pd.DataFrame(rows)
+
+
+# ---- a folder ------------------------------------------------------------------------------------
+
+
+def _files(folder: Path | str) -> dict[str, Path]:
+    """The files of SOURCE that a folder has, by name, plain or as .gz."""
+    return {
+        name: path
+        for name in SOURCE.files
+        for path in (Path(folder, f"{name}.gz"), Path(folder, name))
+        if path.is_file()
+    }
+
+
+def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
+    """The traces in `folder`, else in $SPECLAB_TRACES where that has any of them, else in
+    data/runs/specdecode-bench; None where there are none (say ABSENT).
+
+    Files as .jsonl or .jsonl.gz; a set whose file is missing is left out. ValueError names the file
+    and line: a line that is cut, a field that is missing, an entry outside 1..21, an n-gram list
+    that does not fit its text; or the file that is not the published one.
+    """
+    places = [folder] if folder else [os.environ.get(PLACE), SOURCE.folder]
+    found = map(_files, filter(None, places))
+    files = next(filter(None, found), None)
+    if files is None:
+        return None
+    starts, texts = [], []
+    for name, path in files.items():
+        content = content_of(path)
+        lines = _lines(path, content)
+        SOURCE.check(path, content, name)
+        domain = name.removeprefix("combined_").removesuffix(".jsonl")
+        starts += [_starts_of(lines, domain, proposer) for proposer in (EAGLE, LOOKUP)]
+        texts.append(_texts_of(lines, domain))
+    return SpecDecodeBench(
+        pd.concat(starts, ignore_index=True), pd.concat(texts, ignore_index=True)
+    )
+
+
+def one_entry_late(starts: pd.DataFrame) -> pd.DataFrame:
+    """The starts as their simulator reads the lists: each block takes the entry of the position
+    before its own, the first that of the prompt's pass (nothing accepted).
+    """
+    texts = starts.groupby(["prompt_id", "proposer"])
+    return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
+
+
+def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:
+    """Fetch the files, and say in README.md beside them what they are; returns their paths. Errors
+    of `Published.fetch` and `read_traces`.
+    """
+    paths = SOURCE.fetch(out, base)
+    folder = paths[0].parent
+    bench = read_traces(folder)
+    digests = "\n".join(f"{digest} {name}" for name, digest in SOURCE.files.items())
+    text = (
+        f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}, which "
+        f"names no licence: not to be passed on.\n\n```\n{digests}\n```\n\n"
+        f"{len(bench.texts)} prompts, read as {len(bench.starts)} starts by "
+        f"`speclab.analysis.specdecode_bench`:\n\n{__doc__}"
+    )
+    card = folder / "README.md"
+    written(card, lambda part: part.write_text(text, "utf-8"))
+    return [*paths, card]

@@ -1,0 +1,124 @@
+"""Starts: what a block that begins at a position gets accepted, and the blocks of a chain.
+
+A frame `starts` has one row for each position of a text at which a block can begin, for each
+proposer: prompt_id, domain, position, proposer, accepted (drafted tokens, counted from here, that
+the target accepts in a row), remaining (tokens of this text from here to its end, this one
+included), limit (how many drafted tokens were tried at most: accepted never exceeds it), and
+prompt_tokens (the prompt's length) where it is known. The rows of a text stand together, in order,
+from its first start (position 0, or 1 where the first token came with the prompt's own pass) to its
+last token.
+
+It is the one record that a chain of any gamma up to `limit` needs at temperature 0, and it asks
+less of the draft than `draft_rank` does: a draft that reads its own features or a cache that the
+last block left (EAGLE's head, Medusa's) has a q that depends on where the block began, so its
+accepted tokens are no run of ranks and must be recorded start by start.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+
+from speclab import score
+from speclab.replay import STARTS, among, prompt_sums, replay
+from speclab.tree import LIMITS, check_limit
+
+NEEDED = ["prompt_id", "domain", "position", "proposer"]
+NEEDED += ["accepted", "remaining", "limit"]
+
+
+def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
+    """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
+    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
+
+    Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
+    ValueError as in `replay`.
+    """
+    limit = LIMITS["gamma"][1]
+    blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
+    return blocks.assign(proposer=proposer, limit=limit)[NEEDED]
+
+
+def replay_starts(
+    starts: pd.DataFrame, gamma: int, which: str = "visited"
+) -> pd.DataFrame:
+    """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
+    with its columns and its meaning, so that what reads that reads this; prompt_tokens and
+    further columns of the starts go along.
+
+    which: "visited" or "every", as `starts` of `replay`. ValueError: columns missing, no rows,
+    several proposers, gamma beyond what was recorded, texts that are not whole.
+    """
+    among("which", which, STARTS)
+    _check(starts, check_limit("gamma", gamma))
+    remaining = starts["remaining"].to_numpy()
+    drafted = np.minimum(remaining, gamma)
+    accepted = np.minimum(starts["accepted"].to_numpy(), drafted)
+    truncated = accepted == remaining
+    columns = {
+        "remaining": remaining,
+        "weight": np.ones(len(starts)),
+        "drafted": drafted,
+        "accepted": accepted,
+        "emitted": accepted + 1 - truncated,
+        "truncated": truncated,
+    }
+    rows = np.arange(len(starts))
+    if which == "visited":
+        rows = _visited(columns["emitted"], remaining)
+    columns = {name: values[rows] for name, values in columns.items()}
+    for depth in range(1, gamma + 1):
+        columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
+    known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
+    blocks = known.iloc[rows].reset_index(drop=True)
+    return blocks.rename(columns={"position": "start"}).assign(**columns)
+
+
+def sums_of_starts(
+    starts: pd.DataFrame, gammas: Iterable[int], which: str = "visited"
+) -> pd.DataFrame:
+    """Per-prompt sums of a chain for each gamma, as `replay.chain_sums`; errors of
+    `replay_starts`.
+    """
+    parts = {}
+    for gamma in gammas:
+        sums = prompt_sums(replay_starts(starts, gamma, which))
+        parts[gamma] = sums.filter(regex="^(?!survival_)")
+    return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
+
+
+def _visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
+    """Rows where a decoder's block begins: each text's first, and the one behind every block."""
+    visited = np.zeros(len(remaining), bool)
+    at = np.flatnonzero(np.append(True, remaining[:-1] == 1))
+    while at.size:
+        visited[at] = True
+        goes_on = emitted[at] < remaining[at]
+        at = (at + emitted[at])[goes_on]
+    return np.flatnonzero(visited)
+
+
+def _check(starts: pd.DataFrame, gamma: int) -> None:
+    """What would give a wrong number silently: see `replay_starts`."""
+    score.require(starts, NEEDED, "starts")
+    proposers = starts["proposer"].unique()
+    if len(proposers) > 1:
+        raise ValueError(
+            f"starts has the proposers {', '.join(map(repr, proposers))}: a chain is one "
+            "proposer's; keep the rows of one"
+        )
+    limit = starts["limit"].min()
+    if gamma > limit:
+        raise ValueError(
+            f"gamma={gamma}: {limit} drafted tokens a block were recorded of {proposers[0]!r}; "
+            f"give a gamma up to {limit}"
+        )
+    prompt, remaining = starts["prompt_id"], starts["remaining"]
+    same_text = (prompt == prompt.shift(-1)) & (remaining - 1 == remaining.shift(-1))
+    wrong = ~(same_text | (remaining == 1))
+    if wrong.any():
+        row = starts[wrong].iloc[0]
+        raise ValueError(
+            f"starts: prompt {row['prompt_id']!r} does not go on as it should behind position "
+            f"{row['position']}; a text's rows stand together to its end: filter whole prompts"
+        )
