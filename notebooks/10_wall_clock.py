@@ -12,7 +12,7 @@
 # A draft that is right often emits many tokens per target pass, and still may slow decoding: a
 # block of gamma drafted tokens costs gamma c + v(gamma + 1) + o target passes. Section 1 measures
 # this price on this machine, section 2 decodes for real (plain, chains, trees) and holds the price
-# against it, section 5 asks which part of the price, or acceptance itself, holds this pair back.
+# against it, section 6 asks which part of the price, or acceptance itself, holds this pair back.
 #
 # ![Tokens per target pass, and the speed-up](../figures/smollm/10/speed.png)
 #
@@ -69,8 +69,19 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost, decode, draft, prompts, replay, runs, score, stats, tree
-from speclab.analysis import best_tree, choose, stopping
+from speclab import (
+    cost,
+    decode,
+    draft,
+    prompts,
+    replay,
+    runs,
+    score,
+    starts,
+    stats,
+    tree,
+)
+from speclab.analysis import best_tree, choose, combined, loops, stopping
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.sampling import Sampling
@@ -93,6 +104,8 @@ gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed, and the one of s
 budget: int = 8  # 1 to 64
 # depth and branches of the dynamic tree of `budget` nodes
 dynamic: list = [4, 4]  # 1 to 64
+# of the chain that is drafted where nothing can be copied
+copying_gamma: int = 4  # 1 to 64
 # a stopping rule is judged on one part of the prompts and fitted on the others
 folds: int = 5  # 2 to 100
 
@@ -245,6 +258,27 @@ ctx.say(
     else f"The fitted threshold ({threshold:g}) never stops: the rule is a plain chain of {limit}."
 )
 
+# %% [markdown]
+# And **copies** (prompt lookup): where the last tokens stood before in the prompt or the text, a
+# block does not draft but copies what followed them the most recent time, up to 16 tokens. How many
+# tokens, at least, must match is fitted on the prompts that are not timed, at the measured costs:
+# `lookup:m` copies from m matching tokens on or drafts nothing, `chain:4+lookup:m` drafts a chain
+# of 4 where it does not copy. The draft has not seen the copied tokens: its next pass reads them.
+
+# %%
+whole_text = trace.groupby("prompt_id")["token"].agg(tuple)
+tokens = {p.prompt_id: (p.ids, whole_text[p.prompt_id]) for p in encoded}
+at_starts = combined.with_copies(starts.starts_of_trace(trace, "draft"), tokens)
+elsewhere = at_starts if all_timed else at_starts.query("prompt_id not in @ids")
+
+# %%
+copying = {}
+for gamma in (0, copying_gamma):
+    priced = combined.prices(elsewhere, gamma, costs)
+    copying[gamma] = choose.setting_by_domain(priced)[choose.UNKNOWN]
+shapes |= {name: draft.parse_shape(name) for name in copying.values()}
+ctx.say(f"Fitted: {' and '.join(copying.values())}.")
+
 # %%
 speeds = timing.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 
@@ -256,15 +290,24 @@ speeds = timing.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 counts = {
     name: replay.prompt_sums(replay.replay(short, shape.tree))
     for name, shape in shapes.items()
-    if shape.tree and not shape.stop
+    if shape.tree and not shape.stop and not shape.lookup
 }
-stopped = None
+counted = {}
 if stops:
     here = stopping.chains(
         chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
     )
     allowed = stopping.stopped(here, "confidence", threshold, limit)
-    counts[rule] = stopped = stopping.totals(here, allowed, costs)
+    counted[rule] = stopping.totals(here, allowed, costs)
+
+# %%
+cut = {name: (prompt, text[:new_tokens]) for name, (prompt, text) in tokens.items()}
+near = combined.with_copies(starts.starts_of_trace(short, "draft"), cut)
+for gamma, name in copying.items():
+    sums = combined.prices(near, gamma, costs).judged(name)
+    names = {"target_passes": "blocks", "draft_passes": "passes"}
+    counted[name] = sums.rename(columns=names)
+counts |= counted
 
 # %%
 replayed = stack(counts, "method").rename(columns={"emitted": "tokens"})
@@ -308,7 +351,7 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 tau = study.drawn(each, "method", "tokens", "blocks")
 speed = study.drawn(each, "method", "plain_s", "time_s")
 gain = study.intervals(speed, "method", len(timed))
-parts = study.block_parts(shapes, costs, stopped)
+parts = study.block_parts(shapes, costs, counted)
 price = parts.set_index("method").sum(axis=1).reindex(speed.columns, fill_value=1.0)
 
 # %%
@@ -473,7 +516,71 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
 )
 
 # %% [markdown]
-# ## 4. How good must a draft be?
+# ## 4. Should it copy where it can?
+# Of the two kinds of draft, one is dear and knows the language, one is free and knows only what was
+# said. Along a greedy text both can be replayed exactly at every position, so can a decoder that
+# copies where at least m tokens match and drafts elsewhere. On all prompts: the **draft alone** (a
+# chain of `copying_gamma`), **copies alone**, and **both**, m fitted on other prompts of the same
+# domain.
+# A greedy text that runs into a loop is copied for a reason that has nothing to do with language,
+# so tokens a pass stand here outside loops as well (of the blocks that begin there; the rules stay
+# those of whole texts).
+
+# %%
+ways = combined.ways(at_starts, copying_gamma, folds=folds)
+is_new = ~loops.repeats(trace)
+outside = combined.counted_only(ways, at_starts, copying_gamma, is_new)
+quantities = {
+    "tokens per target pass": ways,
+    "outside loops": outside,
+    "speed-up, predicted": combined.ways(at_starts, copying_gamma, costs, folds),
+}
+place = ["prompt_id", "position"]
+assert (at_starts[place] == trace[place]).all(axis=None), "marked row by row"
+
+# %%
+levels, more = {}, {}
+for quantity, choices in quantities.items():
+    rates = choose.speeds(choices)
+    gained = {"both": rates[combined.BOTH] - rates[combined.DRAFT]}
+    levels[quantity] = rates.table(key="proposer")
+    more[quantity] = rates.table(gained, "proposer")
+copied = Estimates(stack(levels, "quantity")).at(domain=[*domains, "all"])
+over_draft = Estimates(stack(more, "quantity")).at(domain=[*domains, "all"])
+
+# %%
+ctx.table(copied.wide(["quantity", "proposer"], "domain"), "copies")
+
+# %%
+ctx.plot(
+    copied.at(domain=domains),
+    "domain",
+    "copies",
+    f"A chain of {copying_gamma} alone, copies alone, and both: all prompts, T = 0, replayed.",
+    hue="proposer",
+    columns="quantity",
+    kind="points",
+    y="(1: plain decoding)",
+    reference=1,
+    share_y=False,
+)
+
+# %%
+fitted_to = ways[combined.BOTH].judged.groupby("domain", sort=False)["setting"]
+listed_rules = ", ".join(
+    f"{setting.mode()[0].partition('+')[2] or 'never'} ({domain})"
+    for domain, setting in fitted_to
+)
+verdict = over_draft.at(domain=domains).sentence(
+    "more in", "less in", "not to be told apart in", within="quantity"
+)
+ctx.say(
+    f"Both against the draft alone, by these prompt sets: {verdict}. Mean of the sets: "
+    f"{over_draft.at(domain='all').listed('quantity')}. Fitted for tokens a pass: {listed_rules}."
+)
+
+# %% [markdown]
+# ## 5. How good must a draft be?
 # The standard model turned round: for each c, the `alpha` at which speculation neither gains nor
 # loses, at the measured v and o, if drafted tokens were accepted independently, each with the same
 # probability alpha (**i.i.d.**: independent and identically distributed). Below a curve speculation
@@ -500,7 +607,7 @@ ctx.plot(
 )
 
 # %% [markdown]
-# ## 5. What limits speed here, and what would help?
+# ## 6. What limits speed here, and what would help?
 # One term of the model at a time is made ideal, everything else as measured, for chains on all
 # prompts at T = 0 (replayed, visited blocks). `same gamma` keeps the gamma that is best today; `own
 # best` lets gamma follow, up to 16. Intervals resample prompts; the costs stand. These are

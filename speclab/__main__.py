@@ -178,8 +178,9 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--shape",
-    help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET] or dynamic:DEPTH,BRANCHES,BUDGET "
-    "(default: chain:4).",
+    help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], dynamic:DEPTH,BRANCHES,BUDGET, "
+    "lookup:LEAST (copy from the text so far where LEAST or more of its last tokens stood before) "
+    "or chain:GAMMA+lookup:LEAST (copy there, else draft) (default: chain:4).",
 )
 @option(
     "--policy",

@@ -1,5 +1,5 @@
-"""Lossless speculative decoding: draft a chain or a tree, score it in one target pass, verify,
-commit, roll both caches back.
+"""Lossless speculative decoding: draft a chain or a tree, or copy one, score it in one target pass,
+verify, commit, roll both caches back.
 
 Knows the pair only through `speclab.models.model` and the rules only through `speclab.verify`.
 Yields one `Step` a target pass.
@@ -41,13 +41,15 @@ class Step:
     `kind` of the last one.
 
     kind: recovered (after a rejection), bonus (all accepted), or cut (the text ended on an accepted
-    token). draft: the tree that was drafted; None where a step is replayed, not decoded.
+    token). copied: from the text so far, not the draft model's. draft: the tree that was drafted;
+    None where a step is replayed, not decoded.
     """
 
     tokens: tuple[int, ...]
     accepted: int
     drafted: int
     kind: str
+    copied: bool = False
     draft: Drafted | None = field(default=None, compare=False, repr=False)
 
 
@@ -135,10 +137,11 @@ def decode(
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
-        draft.keep(
-            trunk,
-            [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path],
-        )
+        if proposal.run:  # else the draft has not seen the root
+            seen = [
+                trunk - 1 + at for at, node in enumerate(proposal.run) if node in path
+            ]
+            draft.keep(trunk, seen)
         context += step.tokens
         left -= len(step.tokens)
         yield step
@@ -195,6 +198,7 @@ def _verdict(
     if rule == "greedy":
         return greedy_path(tree, tokens, rank_key(logits).argmax(-1).cpu().numpy())
     p = probabilities(logits, sampling)
+    rule = "point-mass" if proposal.copied else rule
     return verify(rule, tree, tokens, p, proposal.q, rng.random(tree.size + 1))
 
 
@@ -211,7 +215,7 @@ def _emitted(
     kind = "cut" if accepted == len(tokens) else verdict.kind
     tree = proposal.tree
     draft = Drafted(tree, proposal.tokens, verdict.path[:accepted])
-    return Step(tuple(tokens), accepted, tree.size, kind, draft)
+    return Step(tuple(tokens), accepted, tree.size, kind, proposal.copied, draft)
 
 
 def decode_prompt(

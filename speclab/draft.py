@@ -1,5 +1,5 @@
 """Drafting: a chain, a static tree or a dynamic tree of tokens from the draft model, over its
-rolled-back cache.
+rolled-back cache; or, where enough of the last tokens stood before, a copy from the text so far.
 """
 
 import re
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from speclab import tree
+from speclab.copying import MOST, copied
 from speclab.models.model import KVCache, LanguageModel, over_trunk
 from speclab.sampling import Sampling, check_finite, entropy, probabilities, rank_key
 from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
@@ -48,7 +49,8 @@ class Shape:
     dynamic tree of `budget` nodes.
 
     A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by
-    cumulated draft probability and keeps the best `budget`.
+    cumulated draft probability and keeps the best `budget`. lookup: where so many of the last
+    tokens or more match (`speclab.copying`), a chain is not drafted but copied; None: never.
     """
 
     tree: Tree | None = None
@@ -56,6 +58,7 @@ class Shape:
     depth: int = 0
     branches: int = 0
     budget: int = 0
+    lookup: int | None = None
 
     def __post_init__(self):
         if self.tree is None:
@@ -69,6 +72,10 @@ class Shape:
                 )
         if self.stop and not self.is_chain:
             raise ValueError("stop: dynamic gamma goes with a chain")
+        if self.lookup is not None:
+            check_limit("lookup", self.lookup)
+            if not self.is_chain:
+                raise ValueError("lookup: a copy goes in place of a chain")
 
     @property
     def is_chain(self) -> bool:
@@ -78,7 +85,8 @@ class Shape:
     @property
     def size(self) -> int:
         """The most tokens that a block drafts."""
-        return self.budget if self.tree is None else self.tree.size
+        drafted = self.budget if self.tree is None else self.tree.size
+        return max(drafted, MOST) if self.lookup else drafted
 
     @property
     def room(self) -> int:
@@ -90,24 +98,30 @@ PLAIN = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
 
 
 def parse_shape(text: str) -> Shape:
-    """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]` or `dynamic:DEPTH,BRANCHES,BUDGET` as
-    a shape.
+    """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]`, `dynamic:DEPTH,BRANCHES,BUDGET`,
+    `chain:GAMMA+lookup:LEAST` (a copy where LEAST or more tokens match) or `lookup:LEAST` (a copy
+    or nothing) as a shape.
     """
-    tight = re.sub(r" *([:,]) *", r"\1", text.strip(" "))
+    tight = re.sub(r" *([:,+]) *", r"\1", text.strip(" "))
     form = re.sub(r"[1-9][0-9]{0,8}|0", "N", tight)  # 04 is no number
     if form == "plain":
         return PLAIN
-    if form in ("chain:N", "tree:N,N", "tree:N,N,N", "dynamic:N,N,N"):
-        sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
-        if form == "chain:N":
-            return Shape(chain(*sizes))
-        if form == "dynamic:N,N,N":
-            return Shape(None, None, *sizes)
+    sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
+    if form == "chain:N":
+        return Shape(chain(*sizes))
+    if form in ("tree:N,N", "tree:N,N,N"):
         return Shape(static_tree(*sizes))
+    if form == "dynamic:N,N,N":
+        return Shape(None, None, *sizes)
+    if form == "chain:N+lookup:N":
+        return Shape(chain(sizes[0]), lookup=sizes[1])
+    if form == "lookup:N":
+        return Shape(tree.PLAIN, lookup=sizes[0])
     raise ValueError(
         f"shape={text!r}: allowed are plain, chain:GAMMA (as chain:4), "
-        "tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8) "
-        "and dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8)"
+        "tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8), "
+        "dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8), "
+        "chain:GAMMA+lookup:LEAST (as chain:5+lookup:3) and lookup:LEAST (as lookup:1)"
     )
 
 
@@ -115,13 +129,15 @@ def parse_shape(text: str) -> Shape:
 class Proposal:
     """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules
     that need it, and the nodes that were `run`, in the order in which the draft's cache holds them:
-    the root, the context's last token, first (-1: one that is not in the tree).
+    the root, the context's last token, first (-1: one that is not in the tree; none where the draft
+    was not asked). copied: they are a copy from the context, whatever the draft would say.
     """
 
     tree: Tree
     tokens: np.ndarray
     q: Tensor | None
     run: list[int]
+    copied: bool = False
 
 
 def propose(
@@ -135,8 +151,15 @@ def propose(
     rng: np.random.Generator | None,
 ) -> Proposal:
     """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes
-    in the draft's cache.
+    in the draft's cache. A copy leaves that cache as it is: the next block that the draft makes
+    runs what it has missed.
     """
+    if shape.lookup:
+        tokens = copied(context, shape.lookup, min(MOST, remaining))
+        if len(tokens):
+            return Proposal(
+                chain(len(tokens)), np.append(0, tokens), None, [], copied=True
+            )
     text = _Text(draft, cache, context)
     if shape.tree is None:
         return _dynamic(text, shape, min(shape.depth, remaining), sampling)

@@ -15,6 +15,7 @@ LIMITS = {
     "branches": (1, 1024),
     "budget": (1, 4096),  # a tree's own tables and masks take its nodes squared
     "gamma": (1, 64),
+    "lookup": (1, 8),  # last tokens that match: copying.LONGEST
 }
 
 

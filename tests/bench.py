@@ -125,6 +125,7 @@ def recorder_rows(pair: Pair) -> pd.DataFrame:
 # ---- decoding -----------------------------------------------------------------------------------
 
 GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
+BOTH = f"chain:{GAMMA}+lookup:2"  # copies where two tokens match, else drafts
 PLAIN = "own plain greedy"
 
 
@@ -215,6 +216,7 @@ def methods_at(gamma: int) -> dict[str, Method]:
 LOOKUPS = {
     "transformers prompt lookup:4": library_lookup(4),
     "own prompt lookup:4": own_lookup(4),
+    f"own {BOTH}": own(parse_shape(BOTH)),
 }
 
 
@@ -302,7 +304,7 @@ def summary(costs: Costs, found: pd.DataFrame) -> pd.DataFrame:
             continue
         efficiency = rows.tokens.sum() / rows.blocks.sum()
         table.loc[name, "block_efficiency"] = efficiency
-        if shape.startswith(("chain", "tree")):
+        if shape.startswith(("chain", "tree")) and shape != BOTH:
             passes = costs.of_block(parse_shape(shape).tree) - costs.overhead
             reached = table.loc[name, "ratio_to_plain"] * passes / efficiency
             table.loc[name, "share_reached"] = reached

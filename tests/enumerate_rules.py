@@ -167,6 +167,37 @@ def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.nd
     return joint
 
 
+class Behind:
+    """A world behind a text; where tokens are copied there, a share `sure` of q is theirs."""
+
+    def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
+        self.world, self.text, self.copy, self.sure = world, text, copy, sure
+
+    def at(self, which: str, prefix: tuple) -> np.ndarray:
+        """Row of "p" or "q" after a prefix."""
+        row = self.world.at(which, (*self.text, *prefix))
+        if which == "p" or len(prefix) >= len(self.copy):
+            return row
+        copied = np.eye(len(row))[self.copy[len(prefix)]]
+        return self.sure * copied + (1 - self.sure) * row
+
+
+def texts(block_at, world: World, count: int) -> np.ndarray:
+    """Joint distribution [vocab] * count of a text that is decoded in blocks; block_at(text): the
+    exact distribution of the tokens of the block behind a text.
+    """
+    joint, unfinished = np.zeros((world.vocab,) * count), {(): 1.0}
+    while unfinished:
+        text, share = unfinished.popitem()
+        if len(text) >= count:
+            joint[text[:count]] += share
+            continue
+        for tokens, chance in block_at(text).items():
+            longer = (*text, *tokens)
+            unfinished[longer] = unfinished.get(longer, 0.0) + share * chance
+    return joint
+
+
 def likelihood(tokens: tuple, world: World, start: int = 0) -> float:
     """Target probability of the tokens from `start` on."""
     return float(

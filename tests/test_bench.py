@@ -24,6 +24,7 @@ def test_the_table_of_a_hand_made_frame():
         "transformers assisted:4": (8, 24, None),
         "own chain:4": (4, 12, 10),
         "own prompt lookup:4": (5, 40, 20),
+        "own chain:4+lookup:2": (2, 8, 8),
     }
     rows = []
     for name, (first, second, blocks) in seconds.items():
@@ -38,6 +39,9 @@ def test_the_table_of_a_hand_made_frame():
     assert chain.ratio_to_assisted == (8 / 4 + 24 / 12) / 2
     assert chain.block_efficiency == 4 and chain.same_text == 1
     assert chain.share_reached == pytest.approx(chain.ratio_to_plain * 1.9 / 4)
+    both = table.loc["own chain:4+lookup:2"]
+    assert both.block_efficiency == 5 and both.ratio_to_plain == 5
+    assert math.isnan(both.share_reached), "its blocks have no price of their own"
     lookup = table.loc["own prompt lookup:4"]
     assert lookup.block_efficiency == 2 and lookup.same_text == 0.5
     assert math.isnan(lookup.share_reached) and math.isnan(lookup.ratio_to_assisted)

@@ -37,6 +37,9 @@ SHAPES = [
     "tree:5,2,12",
     "dynamic:4,3,7",
     "dynamic:1,1,1",
+    "chain:3+lookup:1",
+    "chain:5+lookup:3",
+    "lookup:2",
 ]
 KEPT = (1, 2, 3, 5, 8)
 SAMPLED = [
@@ -45,6 +48,9 @@ SAMPLED = [
     ("point-mass", "dynamic:3,3,6", None),
     ("without-replacement", "tree:2,3", None),
     ("without-replacement", "tree:2,2", KEPT),
+    ("rejection", "chain:2+lookup:2", None),
+    ("point-mass", "chain:2+lookup:2", None),
+    ("rejection", "lookup:1", None),
 ]
 DRAWS = [500, pytest.param(4000, marks=pytest.mark.slow)]
 TREES = [(3, 2, 8), (2, 4), (4, 2), (5, 2, 16)]
@@ -123,7 +129,8 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
     """End to end through drafting, packing and caches: a chi-square of the first two tokens against
     exact enumeration; also of a draft that says some words only.
     """
-    pair, ids = toy_pair(noise=3.0, stop=-1, kept=kept), (1, 2, 3)
+    ids = (1, 2, 3, 1, 2) if "lookup" in shape else (1, 2, 3)
+    pair = toy_pair(noise=3.0, stop=-1, kept=kept)
     counts, rng = np.zeros((10, 10)), np.random.default_rng(5)
     for _ in range(draws):
         steps = decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
@@ -192,6 +199,35 @@ def test_dynamic_gamma_drafts_less_and_never_changes_the_text(random_pair):
     assert full.token_ids == timid.token_ids == never.token_ids
     drafted = [sum(s.drafted for s in made.steps) for made in (never, timid, full)]
     assert 0 == drafted[0] < drafted[1] < drafted[2]
+
+
+def chains_that_are_not_the_drafts_own(pair, prompt):
+    """How many chains of a decoded text a draft that reads the whole context would draft otherwise,
+    of how many, and how many blocks were copied.
+    """
+    shape, context, wrong = parse_shape("chain:3+lookup:2"), list(prompt.ids), []
+    made = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 60)
+    for step in made.steps:
+        if not step.copied:
+            given = context, Shape(step.draft.tree), 9, "greedy", GREEDY, None
+            anew = propose(pair.draft, pair.draft.cache(), *given).tokens
+            wrong.append(anew.tolist() != step.draft.tokens.tolist())
+        context += step.tokens
+    return sum(wrong), len(wrong), len(made.steps) - len(wrong)
+
+
+def test_behind_copies_the_draft_reads_what_it_has_missed(random_pair, monkeypatch):
+    prompt = prompt_of([*range(2, 12)] * 2)
+    wrong, drafted, copies = chains_that_are_not_the_drafts_own(random_pair, prompt)
+    assert wrong == 0 and drafted > 5 and copies > 1
+
+    def forgetful(*given):
+        made = propose(*given)
+        return dataclasses.replace(made, run=made.run or [0])
+
+    monkeypatch.setattr("speclab.decode.propose", forgetful)
+    wrong, *_ = chains_that_are_not_the_drafts_own(random_pair, prompt)
+    assert wrong > 0, "a draft that takes copies for seen would be"
 
 
 def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():

@@ -17,6 +17,7 @@ PURE = (
     "show.pictures",
     "show.estimates",
     "tree",
+    "copying",
     "score",
     "stats",
     "replay",

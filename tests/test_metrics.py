@@ -196,7 +196,8 @@ def test_the_verb_prints_json():
     ("shape", "rule", "words"),
     [
         ("chain:0", None, "gamma=0: allowed are"),
-        ("dynamic:2,2,4", None, "not plain or dynamic shapes"),
+        ("dynamic:2,2,4", None, "not plain, dynamic or lookup shapes"),
+        ("chain:5+lookup:3", None, "not plain, dynamic or lookup shapes"),
         ("chain:4", "ratio", "rule='ratio': allowed are greedy"),
         ("chain:4", "rejection", "rule='rejection' at temperature 0.0"),
     ],

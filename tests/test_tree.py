@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.draft import PLAIN, parse_shape
+from speclab.draft import PLAIN, Shape, parse_shape
 from speclab.tree import Tree, chain, static_tree
 
 
@@ -72,6 +72,9 @@ def test_shapes_are_read_from_text():
         parse_shape("dynamic:4,3,7").size == 7
         and not parse_shape("dynamic:4,3,7").is_chain
     )
+    both, alone = parse_shape("chain:5 + lookup:3"), parse_shape("lookup:1")
+    assert (both.tree.size, both.lookup, both.size) == (5, 3, 16) and both.is_chain
+    assert (alone.tree.size, alone.lookup, alone.size) == (0, 1, 16)
     assert parse_shape("plain") is PLAIN and PLAIN.size == 0 and PLAIN.is_chain
 
 
@@ -83,6 +86,10 @@ def test_shapes_are_read_from_text():
         "bush:1,2",
         "tree:1,2,3,4",
         "chain:1.5",
+        "lookup",
+        "plain+lookup:3",
+        "lookup:3+chain:5",
+        "tree:3,2,8+lookup:3",
     ],
 )
 def test_a_broken_shape_says_what_is_allowed(text):
@@ -96,6 +103,9 @@ def test_a_broken_shape_says_what_is_allowed(text):
         (lambda: chain(0), "gamma=0: allowed are whole numbers from 1"),
         (lambda: static_tree(2, 0), "branches=0"),
         (lambda: static_tree(64, 2), "name a budget"),
+        (lambda: parse_shape("chain:5+lookup:9"), "lookup=9: .* from 1 to 8"),
+        (lambda: parse_shape("lookup:0"), "lookup=0"),
+        (lambda: Shape(static_tree(2, 2), lookup=1), "in place of a chain"),
     ],
 )
 def test_limits_are_named(call, words):

@@ -16,6 +16,7 @@ import pytest
 import torch
 from enumerate_rules import (
     STEPS,
+    Behind,
     World,
     block,
     cuts,
@@ -24,6 +25,7 @@ from enumerate_rules import (
     integrate,
     rows,
     target,
+    texts,
     token_tuples,
     walk,
     without,
@@ -31,6 +33,7 @@ from enumerate_rules import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speclab.copying import copied
 from speclab.draft import parse_shape
 from speclab.tree import Tree, chain, static_tree
 from speclab.verify import RULES, Verdict, draw_children, greedy_path, verify
@@ -267,6 +270,42 @@ def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
     joint = first_tokens(block(drafted_as, kit_step(rule), chain(2), world), world, 2)
     miss = np.abs(joint - target(world, 2)).max()
     assert miss > 0.01 if rule == "rejection" else miss < 1e-12
+
+
+# ---- a draft and copies together: exact, over whole texts ---------------------------------------
+
+
+def texts_of_both(rule, world, verified_as="point-mass", sure=1.0):
+    """Joint distribution of a text's first four tokens where blocks are copied if a token matches,
+    else drafted; how copies are verified, and how sure of them q is.
+    """
+
+    def block_at(text):
+        copy = copied((0, 1, *text), least=1, most=3).tolist()
+        here = Behind(world, text, copy, sure)
+        if not copy:
+            return block(rule, kit_step(rule), chain(2), here)
+        return block("point-mass", kit_step(verified_as), chain(3), here)
+
+    return texts(block_at, world, 4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rule", LOSSLESS)
+def test_texts_of_a_draft_and_copies_have_exactly_the_targets_distribution(rule, kind):
+    """A copied token is a point mass: also by the rejection rule, with a q that is sure of it."""
+    world = World(11, 3, kind=kind)
+    for verified_as in ("point-mass", "rejection"):
+        found = texts_of_both(rule, world, verified_as)
+        np.testing.assert_allclose(found, target(world, 4), rtol=0, atol=1e-12)
+
+
+def test_copies_that_pass_for_drawn_tokens_fail_the_identity():
+    for seed in range(5):
+        world = World(seed, 3, 1.0)
+        found = texts_of_both("rejection", world, "rejection", sure=0.6)
+        assert found.sum() == pytest.approx(1, abs=1e-12)
+        assert np.abs(found - target(world, 4)).sum() / 2 > 0.05, "total variation"
 
 
 # ---- verify itself -------------------------------------------------------------------------------

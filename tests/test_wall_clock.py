@@ -42,7 +42,8 @@ def test_the_parts_of_a_block_are_its_price():
         "stop": draft.Shape(tree.chain(4), draft.StopRule("confidence", 0.5)),
     }
     stopped = pd.DataFrame({"blocks": [2, 2], "passes": [5, 7], "cost": [4.0, 5.2]})
-    parts = study.block_parts(shapes, COSTS, stopped).set_index("method")
+    counted = {"stop": stopped}
+    parts = study.block_parts(shapes, COSTS, counted).set_index("method")
     price = parts.sum(axis=1)
     assert price["chain"] == pytest.approx(COSTS.of_block(FOUR.tree))
     assert parts.loc["chain"].tolist() == pytest.approx([4 * 0.2, COSTS.v(5), 0.1])

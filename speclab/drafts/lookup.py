@@ -9,6 +9,7 @@ wins.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from functools import partial
 from types import SimpleNamespace
 
@@ -51,45 +52,42 @@ class LookupBody:
     ) -> SimpleNamespace:
         new = (x.to(torch.float32)[:, None, :, None] for x in (input_ids, position_ids))
         kept = past_key_values.update(*new, 0)
-        tokens, places = (x[:, 0, :, 0].numpy().astype(np.int32) for x in kept)
+        tokens, places = (x[:, 0, :, 0].numpy().astype(int) for x in kept)
         seen = np.ones((len(tokens), 1, tokens.shape[1]), bool)
         if attention_mask is not None:
             seen = (attention_mask[:, 0] == 0).expand(len(tokens), -1, -1).numpy()
-        rows = zip(tokens, places, seen, strict=True)
-        found = np.stack([self.found(_texts(*row)) for row in rows])
-        return SimpleNamespace(last_hidden_state=torch.from_numpy(found))
+        states = [
+            self.states([_in_order(*row, visible) for visible in of_each])
+            for *row, of_each in zip(tokens, places, seen, strict=True)
+        ]
+        return SimpleNamespace(last_hidden_state=torch.stack(states))
 
-    def found(self, texts: np.ndarray) -> np.ndarray:
-        """Hidden states [n, candidates + 1] of texts [n, slots]."""
-        before = texts.shape[1] - 1  # places that an earlier occurrence may end at
-        length = np.zeros((len(texts), before), np.int32)
-        same = np.ones(length.shape, bool)
-        for back in range(min(self.longest, before)):
-            # is the token `back` before each place the last but `back`?
-            wanted = texts[:, -1 - back, None]
-            same[:, :back] = False
-            same[:, back:] &= (texts[:, : before - back] == wanted) & (wanted >= 0)
-            length += same
-        # longer matches first, then later places
-        score = np.where(length > 0, length * (before + 1) + np.arange(before), 0)
-        hidden = np.full((len(texts), self.candidates + 1), -1, np.float32)
-        hidden[:, -1] = length.max(axis=1)
-        rows = np.arange(len(texts))
-        for column in range(self.candidates):
-            best = score.argmax(axis=1)
-            token = np.where(score[rows, best] > 0, texts[rows, best + 1], -1)
-            hidden[:, column] = token
-            score[texts[:, 1:] == token[:, None]] = 0
-        return hidden
+    def states(self, texts: Sequence[np.ndarray]) -> Tensor:
+        """Hidden states [n, candidates + 1] behind n texts of token ids."""
+        return torch.from_numpy(np.stack([self._state(text) for text in texts]))
+
+    def _state(self, text: np.ndarray) -> np.ndarray:
+        ends = np.arange(
+            1, len(text)
+        )  # an earlier occurrence may end before each of them
+        matches, length = np.ones(len(ends), bool), np.zeros(len(ends), int)
+        for back in range(1, min(self.longest, len(text)) + 1):
+            matches &= (ends >= back) & (text[ends - back] == text[-back])
+            length += matches
+        order = np.lexsort((ends, length))[
+            ::-1
+        ]  # longer matches first, then later places
+        followed = text[ends[order[length[order] > 0]]]
+        tokens = pd.unique(followed)[: self.candidates]
+        state = np.full(self.candidates + 1, -1, np.float32)
+        state[: len(tokens)] = tokens
+        state[-1] = length.max(initial=0)
+        return state
 
 
-def _texts(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Each row's own text in order of position, right-aligned behind -1, at least two wide: int32
-    [n, 1 + slots].
-    """
-    order = np.argsort(np.where(seen, places, -1), axis=1, kind="stable")
-    texts = np.where(np.take_along_axis(seen, order, 1), tokens[order], -1)
-    return np.pad(texts, ((0, 0), (1, 0)), constant_values=-1)
+def _in_order(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray) -> np.ndarray:
+    """The seen tokens of one row, in order of position."""
+    return tokens[seen][np.argsort(places[seen], kind="stable")]
 
 
 def lookup_logits(hidden: Tensor, vocab: int) -> Tensor:
@@ -129,22 +127,22 @@ def chains_along(
     the token is the text's (elsewhere 1: the target is not asked).
     """
     draft, whole = lookup_model(vocab), np.array([*ids, *text])
-    slots = np.arange(len(whole))
-    known = slots[len(ids) :, None]  # how many tokens stand before each position
-    rows = _texts(whole, slots, slots < known)
+    known = np.arange(
+        len(ids), len(whole)
+    )  # how many tokens stand before each position
     wanted = np.append(whole, np.full(gamma, -1))
-    levels = []
+    texts, levels = [whole[:n] for n in known], []
     for depth in range(gamma):
-        logits = draft.logits(torch.from_numpy(draft.body.found(rows)))
+        logits = draft.logits(draft.body.states(texts))
         q = probabilities(logits, Sampling())
         token = rank_key(logits).argmax(-1).numpy()
         columns = {
             "position": range(len(text)),
             "draft_prob": q.max(-1).values,
             "draft_entropy": entropy(q),
-            "target_rank": (token != wanted[known[:, 0] + depth]).astype(int),
+            "target_rank": (token != wanted[known + depth]).astype(int),
         }
         depths = {"node": depth + 1, "depth": depth + 1, "rank": 0}
         levels.append(pd.DataFrame(columns).assign(**depths))
-        rows = np.append(rows, token[:, None], axis=1)
+        texts = [np.append(*both) for both in zip(texts, token, strict=True)]
     return pd.concat(levels, ignore_index=True)

@@ -198,6 +198,8 @@ def decoded_row(
         "time_s": found.time_s,
         "prefill_time_s": found.prefill_time_s,
     }
+    if shape.lookup:
+        row["copied_per_step"] = [step.copied for step in found.steps]
     if check:
         row["plain_difference"] = plain_difference(pair, prompt, found, new)
     return row

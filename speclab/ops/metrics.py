@@ -71,10 +71,10 @@ def metrics_of(run: Run, shape: str, rule: str | None = None) -> dict[str, Any]:
 
 def rule_for(shape: Shape, temperature: float, rule: str | None = None) -> str:
     """The rule that is replayed; ValueError unless shape, temperature and rule go together."""
-    if shape.tree is None or not shape.size:
+    if shape.tree is None or shape.lookup or not shape.size:
         raise ValueError(
             "a trace tells what a chain or a static tree accepts: allowed are chain:GAMMA and "
-            "tree:DEPTH,BRANCHES[,BUDGET], not plain or dynamic shapes"
+            "tree:DEPTH,BRANCHES[,BUDGET], not plain, dynamic or lookup shapes"
         )
     if rule is None:
         warm = "rejection" if shape.is_chain else "point-mass"

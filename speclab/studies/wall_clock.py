@@ -54,22 +54,23 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
 
 
 def block_parts(
-    shapes: Mapping[str, Shape], costs: Costs, stopped: pd.DataFrame | None = None
+    shapes: Mapping[str, Shape], costs: Costs, counted: Mapping[str, pd.DataFrame] = {}
 ) -> pd.DataFrame:
     """What a block of each shape costs in target passes: method, then SPANS.
 
-    stopped: sums of a stopping rule (`stopping.totals`); its blocks make as many draft passes as
-    these say in the mean. A dynamic tree (EAGLE-2's) takes a root pass, then levels of `branches`.
+    counted: sums (blocks, passes, cost) of shapes whose blocks are not alike, as `stopping.totals`:
+    a block is priced as theirs in the mean. A dynamic tree (EAGLE-2's) takes a root pass, then
+    levels of `branches`.
     """
     rows = []
     for name, shape in shapes.items():
         if shape.tree is None:
             draft = costs.c() + (shape.depth - 1) * costs.c(shape.branches)
             target = costs.v(shape.budget + 1)
-        elif shape.stop and stopped is not None:
-            blocks = stopped["blocks"].sum()
-            draft = stopped["passes"].sum() * costs.c() / blocks
-            target = stopped["cost"].sum() / blocks - costs.overhead - draft
+        elif name in counted:
+            sums = counted[name][["blocks", "passes", "cost"]].sum()
+            draft = sums["passes"] * costs.c() / sums["blocks"]
+            target = sums["cost"] / sums["blocks"] - costs.overhead - draft
         else:
             target = costs.v(shape.tree.size + 1)
             draft = costs.of_block(shape.tree) - target - costs.overhead

@@ -1,0 +1,124 @@
+"""A draft and copies together at T = 0: blocks that are copied where enough of the last tokens
+stood before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
+
+`with_copies` puts what copying does at each position beside the draft's own `starts`; `blocks` are
+then those of a decoder with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With
+gamma 0 it copies or drafts nothing, with NEVER it is the draft alone. `ways` chooses least on other
+prompts than it is judged on.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from speclab import copying
+from speclab.analysis import stopping
+from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.cost import Costs
+from speclab.starts import replay_starts
+from speclab.stats import RESAMPLES
+
+NEVER = copying.LONGEST + 1  # matching tokens that no block has
+PASSES = Costs.on_a_line(
+    0.0
+)  # a block costs one target pass: speed-ups are tokens a pass
+DRAFT, COPIES, BOTH = "draft alone", "copies alone", "both"
+Tokens = Mapping[str, tuple[Sequence[int], Sequence[int]]]
+
+
+def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
+    """The starts of one proposer (`speclab.starts`) with what copying does there: matched (last
+    tokens that stood before) and copied (copied tokens that are the text's).
+
+    tokens: of each prompt_id the token ids of its prompt and of its greedy text.
+    """
+    found = []
+    for prompt_id, rows in starts.groupby("prompt_id", sort=False):
+        each = copying.replayed(*tokens[prompt_id])
+        matched, copied = (column[rows["position"]] for column in each)
+        found.append(rows.assign(matched=matched, copied=copied))
+    return pd.concat(found, ignore_index=True)
+
+
+def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
+    """The visited blocks where one is copied if `least` tokens or more match, else a chain of
+    `gamma`: prompt_id, domain, start, is_copied, drafted, accepted, emitted.
+
+    both: of `with_copies`. Nothing is drafted past a text's end.
+    """
+    is_copied = both["matched"] >= least
+    most = np.where(is_copied, copying.MOST, gamma)
+    accepted = np.minimum(both["copied"].where(is_copied, both["accepted"]), most)
+    limit = max(gamma, copying.MOST)
+    made = replay_starts(both.assign(accepted=accepted, limit=limit), limit)
+    at = both.assign(is_copied=is_copied, most=most, start=both["position"])
+    keys = ["prompt_id", "start"]
+    made = made.merge(at[[*keys, "is_copied", "most"]], on=keys)
+    made["drafted"] = made[["most", "remaining"]].min(axis=1)
+    columns = ["is_copied", "drafted", "accepted", "emitted"]
+    return made[[*PROMPT, "start", *columns]]
+
+
+def setting(gamma: int, least: int) -> str:
+    """The shape that `blocks` replays, as `draft.parse_shape` reads it."""
+    if least == NEVER:
+        return f"chain:{gamma}"
+    return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"
+
+
+def prices(
+    both: pd.DataFrame,
+    gamma: int,
+    costs: Costs = PASSES,
+    counted: pd.Series | None = None,
+) -> Prices:
+    """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
+
+    With `costs` a copy takes no draft pass, and what the draft reads in its first pass behind a
+    copy is not charged. counted: bool, aligned with `both`: the blocks that begin there count (they
+    emit different tokens by setting, so that nothing may be fitted on them); None: all.
+    """
+    begins = pd.Series(True, both.index) if counted is None else counted
+    places = pd.MultiIndex.from_frame(both.loc[begins, ["prompt_id", "position"]])
+    parts = {}
+    for least in range(1, NEVER + 1 if gamma else NEVER):
+        made = blocks(both, gamma, least)
+        made = made[pd.MultiIndex.from_frame(made[["prompt_id", "start"]]).isin(places)]
+        drafted = made["drafted"].to_numpy()
+        passes = np.where(made["is_copied"], 0, drafted)
+        cost = stopping.block_cost(costs, drafted, passes)
+        made = made.assign(cost=cost, target_passes=1, draft_passes=passes)
+        parts[setting(gamma, least)] = made.groupby(PROMPT, sort=False)[SUMS].sum()
+    return Prices(pd.concat(parts, names=["setting"]))
+
+
+def ways(
+    both: pd.DataFrame,
+    gamma: int,
+    costs: Costs = PASSES,
+    folds: int = 5,
+    n: int = RESAMPLES,
+) -> dict[str, Choice]:
+    """What a chain alone, copies alone and both make of each prompt. The two that copy have their
+    setting of `prices` fitted on the other folds' prompts of the same domain, and again in every
+    resample: `choose.fit`.
+    """
+    copies, mixed = prices(both, 0, costs), prices(both, gamma, costs)
+    return {
+        DRAFT: Choice(mixed.judged(setting(gamma, NEVER))),
+        COPIES: fit(copies, folds=folds, n=n),
+        BOTH: fit(mixed, folds=folds, n=n),
+    }
+
+
+def counted_only(
+    found: Mapping[str, Choice], both: pd.DataFrame, gamma: int, counted: pd.Series
+) -> dict[str, Choice]:
+    """Tokens a pass of `ways`, their settings held fixed, in the blocks that are `counted`."""
+    judged = {}
+    for name, choice in found.items():
+        table = prices(both, 0 if name == COPIES else gamma, counted=counted)
+        chosen = choice.judged.set_index("prompt_id")["setting"].to_dict()
+        judged[name] = Choice(table.judged(chosen))
+    return judged

@@ -1,0 +1,65 @@
+"""Copying from the text so far: prompt lookup as a block proposes it, and its exact replay.
+
+Before each block the last tokens are looked up in the text so far: the longest suffix of at most
+LONGEST tokens that stood before, at its most recent place. What followed there is copied, up to
+MOST tokens; where the copy reaches the text's end it goes on in what it has copied. NumPy only.
+Source: Saxena, 'Prompt Lookup Decoding' (2023).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+LONGEST, MOST = 8, 16  # tokens of a match, tokens of a copy
+
+
+def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.ndarray]:
+    """Of each beginning ids[:n], n from 0 to len(ids): how many of its last tokens stood in it
+    before, at most `longest`, and the most recent place (below n) where the text went on behind
+    them; int64 [len(ids) + 1] each, 0 and 0 where nothing matches.
+
+    ids: token ids, int [tokens].
+    """
+    count, vocab = len(ids) + 1, ids.max(initial=0) + 1
+    matched, place = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    suffix = np.zeros(count, np.int64)  # equal numbers: equal last tokens
+    for length in range(1, longest + 1):
+        ends = np.arange(length, count)
+        longer = suffix[ends] * vocab + ids[ends - length]
+        _, suffix[ends] = np.unique(longer, return_inverse=True)
+        order = ends[np.argsort(suffix[ends], kind="stable")]
+        earlier, later = order[:-1], order[1:]
+        again = suffix[earlier] == suffix[later]
+        matched[later[again]] = length
+        place[later[again]] = earlier[again]
+    return matched, place
+
+
+def copied(context: Sequence[int], least: int, most: int = MOST) -> np.ndarray:
+    """The `most` tokens that are copied behind a context of which at least `least` (1 or more) last
+    tokens match; none, where fewer do.
+    """
+    ids = np.array(context, np.int64)
+    matched, place = (found[-1] for found in matches(ids))
+    if matched < least:
+        return ids[:0]
+    period = len(ids) - place
+    return ids[place + np.arange(most) % period]
+
+
+def replayed(
+    prompt: Sequence[int],
+    text: Sequence[int],
+    longest: int = LONGEST,
+    most: int = MOST,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Of a block that begins at each position of a greedy text behind its prompt (token ids): how
+    many tokens match, and how many of `most` that would be copied are the text's; int64 [tokens of
+    the text] each.
+    """
+    ids = np.array([*prompt, *text], np.int64)
+    start = np.arange(len(prompt), len(ids))
+    matched, place = (found[start] for found in matches(ids, longest))
+    padded, ahead = np.append(ids, np.full(most, -1)), np.arange(most)
+    same = padded[place[:, None] + ahead] == padded[start[:, None] + ahead]
+    return matched, same.cumprod(axis=1).sum(axis=1) * (matched > 0)

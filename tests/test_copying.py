@@ -1,0 +1,74 @@
+"""Copying from the text so far: equal to a literal search and a literal copy, token by token."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from speclab.copying import copied, matches, replayed
+
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def literal_match(text, longest):
+    """(matched, place) of the last tokens of a text, by comparing slices, the most recent first."""
+    for length in range(min(longest, len(text) - 1), 0, -1):
+        for place in range(len(text) - 1, length - 1, -1):
+            if text[place - length : place] == text[-length:]:
+                return length, place
+    return 0, 0
+
+
+def literal_copy(text, place, most):
+    """A copy that is made one token after another."""
+    whole = list(text)
+    for step in range(most):
+        whole.append(whole[place + step])
+    return whole[len(text) :]
+
+
+@given(TEXTS, st.integers(1, 9))
+def test_matches_are_those_of_a_literal_search(text, longest):
+    found = zip(
+        *(each.tolist() for each in matches(np.array(text), longest)), strict=True
+    )
+    assert list(found) == [
+        literal_match(text[:n], longest) for n in range(len(text) + 1)
+    ]
+
+
+@given(TEXTS, st.integers(1, 9), st.integers(1, 20))
+def test_a_copy_goes_on_in_what_it_has_copied(text, least, most):
+    matched, place = literal_match(text, 8)
+    wanted = literal_copy(text, place, most) if matched >= least else []
+    assert copied(text, least, most).tolist() == wanted
+
+
+@given(TEXTS, TEXTS, st.integers(1, 9), st.integers(1, 20))
+def test_replayed_are_the_tokens_that_a_copy_gets_right(prompt, text, longest, most):
+    whole, rows = [*prompt, *text], []
+    for start in range(len(prompt), len(whole)):
+        matched, place = literal_match(whole[:start], longest)
+        copy = literal_copy(whole[:start], place, most) if matched else []
+        right = [a == b for a, b in zip(copy, whole[start:], strict=False)]
+        accepted = [*right, False].index(False)
+        rows.append((matched, accepted))
+    found = replayed(prompt, text, longest, most)
+    assert list(zip(*(each.tolist() for each in found), strict=True)) == rows
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text", "matched", "accepted"),
+    [
+        # of position 1: `1 2` stood before, and `3 4` followed
+        ([1, 2, 3, 4, 1], [2, 3, 4, 5], [1, 2, 3, 4], [3, 2, 1, 0]),
+        # a loop of one token is copied on and on
+        ([7, 7], [7, 7, 7, 8], [1, 2, 3, 4], [3, 2, 1, 0]),
+        # the most recent place wins, though the first one would have been right
+        ([1, 5, 1, 6, 1], [5, 9], [1, 2], [0, 0]),
+        ([1, 2, 3], [4, 5], [0, 0], [0, 0]),
+    ],
+)
+def test_by_hand(prompt, text, matched, accepted):
+    found = replayed(prompt, text)
+    assert [each.tolist() for each in found] == [matched, accepted]
