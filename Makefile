@@ -60,7 +60,7 @@ bench-shapes: $(READY) ## seconds and memory of recording at the paper's model s
 gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV=: the active environment, nothing is installed); ARGS="--device cuda:1 --only text"
 	@PYTHONPATH=. "$(PY)" tests/gpu_check.py $(ARGS)
 
-doctor: $(READY) ## what this machine lacks for PROFILE: packages, models, prompts, runs, memory, minutes
+doctor: $(READY) ## what this machine lacks for PROFILE: packages, models, prompts, runs, memory
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)
 
 lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=8890"

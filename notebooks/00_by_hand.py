@@ -478,11 +478,7 @@ for shape in ("chain:3", "tree:2,2"):
 # %%
 drafted = parse_shape("chain:3")
 sampled = list(decode(pair, (stop,), "rejection", drafted, Sampling(1.0), 60, rng))
-ctx.save(
-    figures.draw_tokens(pictures.layout(sampled, words)),
-    "tokens",
-    f"60 words at temperature 1 in {len(sampled)} target passes, and where each came from.",
-)
+display(HTML(pictures.as_html(sampled, words)))
 
 # %% [markdown]
 # ## 8. How many words does a target pass give?

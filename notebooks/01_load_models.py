@@ -68,7 +68,7 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
-from IPython.display import display
+from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
 from speclab import decode, draft, prompts, record, runs, score
@@ -325,16 +325,11 @@ for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit
 # %%
 strings = pictures.strings_of(tokenizer)
 written = tuple(token for step in steps for token in step.tokens)
-ctx.save(
-    figures.draw_tokens(pictures.layout(steps, strings)),
-    "tokens",
-    caption=f"The whole text: {len(steps)} target passes wrote {len(written)} tokens, "
-    f"{len(written) / len(steps):.2f} a pass.",
-)
+display(HTML(pictures.as_html(steps, strings)))
 
 # %%
 # The first recorded texts, replayed under any draft: choose a token, and see why it was kept or
-# rejected. (A headless run shows the picture above only.)
+# rejected. (A headless run shows the text above only.)
 page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
@@ -348,13 +343,7 @@ assert equal or not pair.is_exact
 # %%
 other = firsts[-1]
 again = list(decode.decode(pair, other.ids, "greedy", shape, study.GREEDY, limit))
-count = sum(len(step.tokens) for step in again)
-ctx.save(
-    figures.draw_tokens(pictures.layout(again, strings)),
-    "tokens-second",
-    caption=f"Prompt `{other.prompt_id}` ({other.domain}): {len(again)} target passes wrote "
-    f"{count} tokens, {count / len(again):.2f} a pass.",
-)
+display(HTML(pictures.as_html(again, strings)))
 
 # %% [markdown]
 # And a text of your own: type, and press Decode. (It needs a kernel: where this notebook is run

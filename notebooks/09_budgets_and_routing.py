@@ -89,6 +89,8 @@ probe_prompts: int = 2  # 1 to 1000; a domain
 # others are decoded plainly and by the policy, in swapped orders
 check_prompts: int = 3  # 1 to 1000; a domain,
 check_repeats: int = 2  # 1 to 100; so many times
+# whose flags end the notebook
+engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
@@ -101,6 +103,7 @@ from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates
 from speclab.analysis import choose, policy, router as routers
 from speclab.explore import page
+from speclab.ops import export
 from speclab.studies.budgets_and_routing import machines, policies
 
 # %% [markdown]
@@ -450,6 +453,16 @@ ctx.answer(
     f"{gains.at(machine=this_machine)} % here; is it worth more than {margin:.0%} on the machines "
     f"named beforehand, by Holm? {by_place}."
 )
+
+# %% [markdown]
+# ### The line for your server
+# Other engines draft chains, the same for everybody, so it is the smallest gamma that these prompts
+# do not tell apart from the fastest. Elsewhere: `python -m speclab export RUN --for ENGINE`.
+
+# %%
+gamma, why = choose.best_gamma(trace, costs, "greedy", limit)
+refused = export.why_not(greedy, engine)
+print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 
 # %% [markdown]
 # ### Try it

@@ -528,8 +528,8 @@ assert (paid.sub(paid["oracle"], axis=0) > -1e-9).all(axis=None), (
 
 # %%
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
-is_new = ~loops.repeats(trace)
-outside = combined.counted_only(ways, at_starts, copying_gamma, is_new)
+is_new = at_starts.assign(counted=~loops.repeats(trace))
+outside = combined.settings_held(ways, is_new, copying_gamma)
 quantities = {
     "tokens per target pass": ways,
     "outside loops": outside,

@@ -13,7 +13,7 @@
 # guessed, how many a pass of the target gave, and whether that was faster here. The text is the one
 # that the target alone would write.
 #
-# ![A text, its tokens coloured by where they come from](../figures/smollm/12/tokens.png)
+# ![What was drafted in one block, and what each model thought of it](../figures/smollm/12/tree.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
 # *writes* `figures/<profile>/12/`.
@@ -64,10 +64,10 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
-from IPython.display import display
+from IPython.display import HTML, display
 
 from speclab.models import pairs
-from speclab.show import figures, notebook, pictures
+from speclab.show import notebook, pictures
 from speclab.analysis import try_it
 
 # %% tags=["parameters"]
@@ -94,8 +94,11 @@ asked = try_it.request(pair, ctx.profile, **typed)
 # ## 1. Type
 # The tokens come a block at a time, a block being one pass of the target. Green ones were
 # **accepted** from the draft; the last of a block is the target's own: **recovered** after a
-# rejection, or a **bonus** where nothing was rejected. Click on a token to see what was drafted
-# there. (The cell needs a kernel: in a page that was exported only section 2 is there.)
+# rejection, or a **bonus** where nothing was rejected. `block`: whose draft is drawn below, from 1;
+# 0 takes one that tells much. `chain:4` drafts four tokens in a row, `tree:3,2,8` a tree of depth 3
+# with 2 branches and at most 8 tokens, `dynamic:4,4,8` the 8 likeliest of a deeper one, `plain`
+# nothing; at temperature 0 the rule is `greedy`. What runs too long, the kernel's interrupt stops.
+# (The cell needs a kernel: in a page that was exported only section 2 is there.)
 
 # %%
 if notebook.is_open():
@@ -106,12 +109,7 @@ if notebook.is_open():
 
 # %%
 text = try_it.answer_of(pair, asked)
-passes = try_it.passes_in_words(text)
-ctx.save(
-    figures.draw_tokens(pictures.layout(text.steps, strings)),
-    "tokens",
-    caption=f"The text behind the prompt: {passes.replace('**', '')}",
-)
+display(HTML(pictures.as_html(text.steps, strings)))
 
 # %% [markdown]
 # What did the draft save? Plain decoding of the same prompt: the target alone, a token a pass. The

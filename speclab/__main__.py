@@ -12,7 +12,7 @@ from speclab import missing
 try:
     import click
 
-    from speclab.profiles import ROOT, load_profile, parse_overrides
+    from speclab.profiles import load_profile, parse_overrides
     from speclab.show.notebook import quiet
 except ImportError as _error:  # every verb needs them
     sys.exit(f"speclab: {missing.line(_error)}")
@@ -167,6 +167,52 @@ def _metrics(run, shape, rule) -> None:
 
     found = metrics_of(load_run(run), shape, rule)
     click.echo(json.dumps(found, indent=1))
+
+
+@verb("export")
+@click.argument("run")
+@option(
+    "--for",
+    "engine",
+    required=True,
+    type=click.Choice(["vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm"]),
+)
+@option(
+    "--c",
+    type=click.FloatRange(0),
+    help="Assume a draft pass of so many target passes (v = 1, o = 0), as on another machine "
+    "(default: what notebook 09 measured for the pair, else the draft's share of the bytes).",
+)
+@option(
+    "--profile-json",
+    type=click.File("w", "utf-8", lazy=True),
+    help="Also write the acceptance as NVIDIA's speculation_profile.json.",
+)
+def _export(run, engine, c, profile_json) -> None:
+    """Print how a server is told to draft as is best for the pair of RUN: the folder of a run or
+    trace, a trace of the kit (smollm/sampled), or a profile (its greedy run).
+
+    It is the smallest gamma that cannot be told apart from the fastest.
+    """
+    import json
+
+    from speclab.analysis import choose, policy
+    from speclab.ops import export
+
+    found = export.run_named(run)
+    if reason := export.why_not(found, engine):
+        raise ValueError(reason)
+    costs, priced = policy.costs_for(found, c)
+    rule = export.rule_of(found, engine)
+    gamma, said = choose.best_gamma(
+        found.trace, costs, rule, found.manifest["profile"]["max_new_tokens"]
+    )
+    click.echo(f"# {said}\n# costs: {priced}")
+    click.echo(export.commands(found, engine, gamma))
+    if profile_json:
+        json.dump(
+            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
+        )
 
 
 @verb("decode")
@@ -362,80 +408,17 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: notebooks to push, recordings that outlive a session.
+    """Kaggle and Colab: recordings that outlive a session.
 
     A notebook that is opened there fetches the kit in its first cell (SPECLAB_REPO=address, else an
     attached data set) and installs what is missing; torch and numpy stay the platform's.
 
-    Kaggle: `hosted kaggle --notebook 02 --user NAME --dataset NAME/speclab`, then `kaggle kernels
-    push -p build/kaggle`. Without internet attach kit, models and data sets: they are found by
-    name. To go on after a session attach its output (--kernel NAME/speclab-02-gamma-sweep).
+    Kaggle: import a notebook, choose two T4s. Without internet attach kit, models and data sets:
+    they are found by name. To go on after a session attach its output.
 
     Colab: mount Drive, then `hosted keep /content/drive/MyDrive/speclab`: each part is safe as soon
     as it is written.
     """
-
-
-@_hosted.command("kaggle")
-@option("--notebook", required=True, help="Number or name, as 02.")
-@option("--user", required=True, help="Your name on Kaggle.")
-@option(
-    "--profile",
-    default="t4",
-    help="A name from notebooks/profiles, or a YAML file: it goes along.",
-)
-@CHANGES
-@option("--repo", default="", help="Git address of the kit.")
-@option("--no-internet", is_flag=True)
-@option(
-    "--dataset",
-    "datasets",
-    multiple=True,
-    metavar="OWNER/NAME",
-    help="Attach a data set; again for more.",
-)
-@option(
-    "--model",
-    "models",
-    multiple=True,
-    metavar="OWNER/MODEL/FRAMEWORK/VARIATION/VERSION",
-    help="Attach a model; again for more.",
-)
-@option(
-    "--kernel",
-    "kernels",
-    multiple=True,
-    metavar="OWNER/NAME",
-    help="Attach the output of a notebook; again for more.",
-)
-@option("--out", type=PLACE, help="Folder (default: build/kaggle).")
-def _kaggle(
-    notebook,
-    user,
-    profile,
-    changes,
-    repo,
-    no_internet,
-    datasets,
-    models,
-    kernels,
-    out,
-) -> None:
-    """Write a folder that `kaggle kernels push -p FOLDER` takes."""
-    from speclab.ops import hosted
-
-    if not repo and not datasets:
-        raise ValueError(
-            "how shall the notebook get the kit? --repo ADDRESS (git, internet on), or --dataset "
-            "NAME/speclab (attached)"
-        )
-    load_profile(profile, changes)
-    metadata = hosted.kernel_metadata(
-        notebook, user, not no_internet, datasets, models, kernels
-    )
-    folder = out or ROOT / "build" / "kaggle"
-    hosted.write_kernel(folder, metadata, profile, changes, repo)
-    click.echo(f"{folder} is written; next: kaggle kernels push -p {folder}")
 
 
 @_hosted.command("restore")

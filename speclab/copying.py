@@ -20,9 +20,10 @@ def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.nda
 
     ids: token ids, int [tokens].
     """
-    count, vocab = len(ids) + 1, ids.max(initial=0) + 1
-    matched, place = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    suffix = np.zeros(count, np.int64)  # equal numbers: equal last tokens
+    count = len(ids) + 1
+    vocab = ids.max(initial=0) + 1
+    # suffix: a number for each n's last tokens, equal where they are
+    matched, place, suffix = np.zeros((3, count), np.int64)
     for length in range(1, longest + 1):
         ends = np.arange(length, count)
         longer = suffix[ends] * vocab + ids[ends - length]

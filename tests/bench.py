@@ -144,7 +144,9 @@ Method = Callable[[Pair, EncodedPrompt, int], Made]
 
 
 def of_library(pair: Pair, prompt: EncodedPrompt, new: int, **settings: Any) -> Made:
-    """transformers' greedy generation: no sampling defaults, no stop token."""
+    """transformers' greedy generation: no sampling defaults, no stop token, and no padding: an
+    assistant leaves out what looks like it (of tiny, <s>).
+    """
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     out = pair.target.network.generate(
         ids,
@@ -152,7 +154,6 @@ def of_library(pair: Pair, prompt: EncodedPrompt, new: int, **settings: Any) -> 
         max_new_tokens=new,
         do_sample=False,
         eos_token_id=None,
-        pad_token_id=0,
         use_cache=True,
         **settings,
     )

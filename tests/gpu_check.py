@@ -635,7 +635,7 @@ ON_A_CPU = 1, {"prompts_per_domain": 2, "max_prompt_tokens": 64, "max_new_tokens
 
 
 def shapes(settings: Settings) -> Outcome:
-    """Recording at the paper's shapes: minutes and memory against the plan?"""
+    """Recording at the paper's shapes: memory against the plan?"""
     device, place = settings.device, torch.device(settings.device)
     dtype = torch.float16 if settings.on_cuda else torch.bfloat16
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
@@ -644,7 +644,6 @@ def shapes(settings: Settings) -> Outcome:
     configs = [profile.notes[f"{which}_config"] | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
     planned = plan.Planned(*(plan.held(one, name, device) for one in configs))
-    speed = plan.measured_speed(device, dtype)
     models = [random_model(config, layers, place, dtype) for config in configs]
     pair = Pair(*models, None, frozenset(), {})
     prompts = random_prompts(profile.prompts_per_domain, profile.max_prompt_tokens)
@@ -655,16 +654,13 @@ def shapes(settings: Settings) -> Outcome:
     with peak(place) as used:
         for index in range(len(blocks)):
             worker.record(index)
-    minutes = plan.planned_minutes(profile, planned, speed)[1]
     weights = sum(model.loaded for model in planned)
     beside = max(plan.planned_bytes(profile, planned).values()) - weights
-    facts = {"layers": layers, "dtype": name, "speed": asdict(speed)} | limits
-    facts |= {"minutes": used.seconds / 60, "planned_minutes": minutes}
+    facts = {"layers": layers, "dtype": name, "minutes": used.seconds / 60} | limits
     facts |= {"beside_weights_bytes": used.bytes, "planned_bytes": beside}
     said = (
-        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min, planned "
-        f"{minutes:.2f}; beside the weights {used.bytes / 1e9:.3g} GB, planned "
-        f"{beside / 1e9:.3g}"
+        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min; beside the "
+        f"weights {used.bytes / 1e9:.3g} GB, planned {beside / 1e9:.3g}"
     )
     return Outcome("passed", said, facts)
 

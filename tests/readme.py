@@ -211,12 +211,12 @@ def facts_of(name: str) -> dict[str, Any]:
 
 
 def planned(profile: Any) -> dict[str, Any]:
-    """Minutes of a recording, for short and for long prompts, and bytes by device."""
+    """Bytes of a recording, by device."""
     from speclab.ops import plan
 
     pair = plan.planned_pair(profile)
     peaks = plan.planned_bytes(profile, pair).values()
-    return {"minutes": plan.planned_minutes(profile, pair), "peaks": list(peaks)}
+    return {"peaks": list(peaks)}
 
 
 # ---- README.md, GLOSSARY.md ----------------------------------------------------------------------

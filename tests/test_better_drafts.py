@@ -10,8 +10,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
 
@@ -295,20 +293,6 @@ def test_the_best_chain_by_hand():
     gamma, sums = worth.best_chain(rows, worth.with_c(COSTS, 3.0), range(1, 6))
     assert gamma == 1
     assert speed_of(sums) == pytest.approx(speedup_standard(2, 1, 3.0, 1.1, 0.2))
-
-
-@settings(max_examples=15)
-@given(
-    st.lists(
-        st.lists(st.integers(0, 2), min_size=1, max_size=12), min_size=5, max_size=8
-    ),
-    st.floats(0, 1.5),
-)
-def test_no_other_gamma_is_faster(ranks, c):
-    rows, costs = trace_of(ranks), worth.with_c(COSTS, c)
-    _, best = worth.best_chain(rows, costs, range(1, 5))
-    each = [worth.best_chain(rows, costs, [gamma])[1] for gamma in range(1, 5)]
-    assert speed_of(best) == pytest.approx(max(map(speed_of, each)))
 
 
 def test_bytes_are_two_a_weight_at_most(drafts, random_pair):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from speclab import stats
+from speclab.analysis import published
 from speclab.studies.paper_audit import claims
 from speclab.studies.paper_audit.claims import (
     AT_0,
@@ -214,6 +215,17 @@ def test_the_c_at_which_a_claim_about_cost_turns():
 
 
 # ---- the file of claims --------------------------------------------------------------------------
+
+
+def test_the_numbers_of_the_claims_are_the_tables():
+    found = claims.claims()
+    alpha = published.published("I").query("quantity == 'alpha_mean'")
+    alpha = alpha.set_index("domain")["published"].drop("all")
+    assert found["level"].number == f"{alpha.min():.3f} to {alpha.max():.3f}"
+    assert found["gap"].number == f"{alpha['chat'] - alpha['math']:+.3f}"
+    rho = published.published("VI")["published"]
+    assert found["entropy-sign"].number == f"rho {rho.min():.2f} to {rho.max():.2f}"
+    assert rho.abs().max() < found["entropy-weak"].bounds("")[1]
 
 
 def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():

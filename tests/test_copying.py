@@ -1,7 +1,6 @@
 """Copying from the text so far: equal to a literal search and a literal copy, token by token."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,20 +54,3 @@ def test_replayed_are_the_tokens_that_a_copy_gets_right(prompt, text, longest, m
         rows.append((matched, accepted))
     found = replayed(prompt, text, longest, most)
     assert list(zip(*(each.tolist() for each in found), strict=True)) == rows
-
-
-@pytest.mark.parametrize(
-    ("prompt", "text", "matched", "accepted"),
-    [
-        # of position 1: `1 2` stood before, and `3 4` followed
-        ([1, 2, 3, 4, 1], [2, 3, 4, 5], [1, 2, 3, 4], [3, 2, 1, 0]),
-        # a loop of one token is copied on and on
-        ([7, 7], [7, 7, 7, 8], [1, 2, 3, 4], [3, 2, 1, 0]),
-        # the most recent place wins, though the first one would have been right
-        ([1, 5, 1, 6, 1], [5, 9], [1, 2], [0, 0]),
-        ([1, 2, 3], [4, 5], [0, 0], [0, 0]),
-    ],
-)
-def test_by_hand(prompt, text, matched, accepted):
-    found = replayed(prompt, text)
-    assert [each.tolist() for each in found] == [matched, accepted]

@@ -14,7 +14,7 @@ from scipy.stats import chi2, chisquare, ncx2
 from toy import toy_pair
 
 from speclab.__main__ import main
-from speclab.analysis import by_hand
+from speclab.analysis import by_hand, combined
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
 from speclab.models.pairs import load_pair
@@ -101,8 +101,37 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
         assert [len(s.tokens) for s in found.steps] == blocks.emitted.tolist()
         assert found.block_efficiency == blocks.emitted.sum() / len(blocks)
         if tree.is_chain:
-            by_start = replay_starts(starts_of_trace(trace, "draft"), tree.max_depth)
-            assert_frame_equal(by_start, blocks)
+            starts = starts_of_trace(trace, "draft")
+            assert_frame_equal(replay_starts(starts, tree.max_depth), blocks)
+            both = combined.with_copies(starts, {prompt.prompt_id: (prompt.ids, plain)})
+            assert_copies_are_replayed(pair, prompt, both, tree.max_depth, new)
+
+
+def assert_copies_are_replayed(pair, prompt, both, gamma, new):
+    """Copies and a chain together, and copies alone."""
+    for drafted, least in ((gamma, 1 + gamma % 3), (0, 1)):
+        shape = parse_shape(combined.setting(drafted, least))
+        steps = assert_plain(pair, prompt, shape, new).steps
+        blocks = combined.blocks(both, drafted, least)
+        found = [(s.copied, s.drafted, s.accepted, len(s.tokens)) for s in steps]
+        replayed = blocks[["is_copied", "drafted", "accepted", "emitted"]]
+        wanted = list(replayed.itertuples(index=False, name=None))
+        is_whole = (
+            blocks["emitted"].sum() == new
+        )  # else more is drafted, past a stop token
+        assert found == wanted if is_whole else counts(found) == counts(wanted)
+        assert {*blocks["is_copied"]} == {False, True}, "or nothing is shown"
+
+
+def counts(blocks):
+    """Of (copied, drafted, accepted, emitted) all but drafted."""
+    return [(copied, accepted, emitted) for copied, _, accepted, emitted in blocks]
+
+
+@pytest.mark.parametrize("stop", [-1, 9])
+def test_on_the_toy_copies_are_replayed(stop):
+    prompt = prompt_of((1, 2, 3, 4, 1, 2, 3))
+    assert_equal_to_plain_and_replay(toy_pair(stop=stop), prompt, (1, 3, 5), [], 40)
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):

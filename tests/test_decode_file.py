@@ -144,6 +144,18 @@ def test_a_damaged_result_is_not_gone_on_with(damage, words, decoded, tmp_path):
         decoded()
 
 
+def test_a_line_says_which_blocks_were_copied(decoded):
+    rows = decoded(shape="chain:3+lookup:1", check=True, max_new_tokens=40)
+    for row in rows:
+        assert len(row["copied_per_step"]) == row["target_passes"]
+        assert row["plain_difference"] is None
+    assert {copied for row in rows for copied in row["copied_per_step"]} == {
+        True,
+        False,
+    }
+    assert "copied_per_step" not in decoded("other")[0]
+
+
 # ---- going on ------------------------------------------------------------------------------------
 
 

@@ -35,6 +35,7 @@ PURE = (
     "analysis.loops",
     "analysis.levels",
     "analysis.stopping",
+    "analysis.combined",
     "analysis.power",
     "analysis.choose",
     "analysis.router",
@@ -63,7 +64,7 @@ ONLY = {
     # ops.pair converts GGUF files, ops.plan counts on the meta device
     "transformers": {"models.pairs", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
-    "papermill": {"ops.reproduce", "ops.parameters", "ops.hosted"},
+    "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
     "ray": {"ops.engines"},
 }

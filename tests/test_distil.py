@@ -22,7 +22,7 @@ from speclab.drafts.distil import (
     collate,
     distil,
     distillation_loss,
-    numbers_of,
+    draws_of,
 )
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
@@ -204,7 +204,7 @@ def test_every_text_comes_once_an_epoch_in_an_order_of_the_seed(text):
 
     def epoch(number, seed=1):
         first = number * steps
-        made = [numbers_of(first + i, lengths, 5, seed) for i in range(steps)]
+        made = [draws_of(first + i, lengths, 5, seed) for i in range(steps)]
         return np.concatenate(made).tolist()
 
     assert sorted(epoch(0)) == sorted(epoch(1)) == list(range(len(lengths)))

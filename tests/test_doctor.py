@@ -10,7 +10,6 @@ import pytest
 from speclab.__main__ import main
 from speclab.ops import doctor
 from speclab.ops.doctor import answered, examine
-from speclab.ops.plan import Speed
 from speclab.profiles import ROOT, ModelSpec, load_profile
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
@@ -34,7 +33,7 @@ def empty(tmp_path, monkeypatch):
 
 def todo(profile, free=TWO, hub=True):
     """The lines that are not well; else: two T4s, and the hub in reach."""
-    return [line for line in examine(profile, free, hub, None) if line[:2] == "do"]
+    return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 
 @pytest.mark.parametrize("name", ["t4", "paper", "reasoning"])
@@ -43,13 +42,9 @@ def test_all_is_well_on_two_t4s(name):
 
 
 def test_the_page_says_what_will_happen():
-    found = list(examine(PAPER, TWO, True, None))
+    found = list(examine(PAPER, TWO, True))
     assert "ok  memory of cuda:1: 3.0 GB needed, 15.0 GB free" in found
-    assert found[-1].endswith("a T4's usual speed")
     assert "ok  data set openai/gsm8k: will be fetched from the hub" in found
-    *_, minutes = examine(SMOLLM, CPU, True, Speed(30e9, 8e9, 2e-4))
-    low, _, high = minutes.split()[2:5]
-    assert 5 < float(low) < float(high) < 60, "30 GFLOP/s, 200 prompts: a quarter hour"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +117,7 @@ def test_the_real_look_at_this_machine(capsys, monkeypatch):
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
     assert said.endswith("tiny: all is well\n")
-    for subject in ("packages", "tokenizers", "prompts", "runs", "memory", "minutes"):
+    for subject in ("packages", "tokenizers", "prompts", "runs", "memory"):
         assert f"\nok  {subject}" in f"\n{said}"
     asked = ["--set", "prompts_per_domain=99999"]
     assert main(["doctor", "--profile", "tiny", *asked]) == 1

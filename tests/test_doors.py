@@ -141,9 +141,6 @@ COMMANDS = {
         "--notebook 99": "99",
         "--notebook 00 --parameter gammas=[1]": "gammas",
     },
-    "hosted kaggle --out new --user a": {
-        "--notebook 02": "--repo",
-    },
 }
 
 

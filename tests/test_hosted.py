@@ -1,20 +1,17 @@
-"""Kaggle and Colab without either: the metadata file, attached models and data sets as Kaggle
-mounts them, runs that go on.
+"""Kaggle and Colab without either: attached models and data sets as Kaggle mounts them, runs that
+go on.
 """
 
-import json
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-import jupytext
 import pytest
 from conftest import tables
 from test_notebooks import bootstrap
 
 from speclab import record
-from speclab.__main__ import main
 from speclab.models.pairs import model_folder
 from speclab.ops.hosted import (
     attach,
@@ -27,73 +24,6 @@ from speclab.prompts import HUB_SETS
 from speclab.runs import record_run
 
 T4 = load_profile("t4")
-
-
-# ---- kernel-metadata.json ------------------------------------------------------------------------
-
-
-def pushed(folder):
-    """The metadata of a folder to push, and the cells of its notebook by tag, with their places."""
-    metadata = json.loads((folder / "kernel-metadata.json").read_text())
-    cells = jupytext.read(folder / metadata["code_file"]).cells
-    found = {
-        tag: (place, cell.source)
-        for place, cell in enumerate(cells)
-        for tag in cell.metadata.get("tags", [])
-    }
-    return metadata, found
-
-
-def given_by(source):
-    """What a cell of parameters sets."""
-    exec(source, names := {})
-    return {name: names[name] for name in ("profile", "overrides")}
-
-
-KERNEL = {  # Kaggle's keys and forms
-    "id": "ann/speclab-02-gamma-sweep",
-    "title": "speclab 02 gamma sweep",
-    "code_file": "02_gamma_sweep.ipynb",
-    "language": "python",
-    "kernel_type": "notebook",
-    "is_private": "true",
-    "enable_gpu": "true",
-    "enable_internet": "true",
-    "machine_shape": "NvidiaTeslaT4",
-    "dataset_sources": [],
-    "competition_sources": [],
-    "kernel_sources": ["ann/before"],
-    "model_sources": ["meta/llama-2/pytorch/7b-chat/1"],
-}
-KAGGLE = ["hosted", "kaggle", "--notebook", "02", "--user", "ann"]
-
-
-def test_the_command_writes_a_folder_to_push_and_a_profile_file_goes_along(
-    tmp_path, monkeypatch, capsys
-):
-    assert main(KAGGLE) == 2
-    assert "how shall the notebook get the kit" in capsys.readouterr().err
-    file, out = tmp_path / "own.yaml", tmp_path / "k"
-    text = '# it\'s "mine"\ntarget: owner/big\ndraft: owner/small\n'
-    file.write_text(text)
-    call = [*KAGGLE, "--repo", "https://example.org/kit", "--out", str(out)]
-    call += ["--kernel", "ann/before", "--model", "meta/llama-2/pytorch/7b-chat/1"]
-    assert main([*call, "--profile", str(file), "--set", "depth=2"]) == 0
-    metadata, cells = pushed(out)
-    assert metadata == KERNEL
-    order = ("hosted", "bootstrap", "parameters", "injected-parameters")
-    places = [cells[tag][0] for tag in order]
-    assert places == sorted(places) and places[3] == places[2] + 1
-    (tmp_path / "there" / "speclab-kit").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "there")
-    monkeypatch.setenv("SPECLAB_REPO", "")
-    exec(cells["hosted"][1])
-    assert os.environ["SPECLAB_REPO"] == "https://example.org/kit"
-    monkeypatch.chdir("speclab-kit")
-    given = given_by(cells["injected-parameters"][1])
-    assert given == {"profile": "../own.yaml", "overrides": {"depth": 2}}
-    assert (tmp_path / "there" / "own.yaml").read_text() == text
-    assert load_profile(given["profile"]).target.path == "owner/big"
 
 
 # ---- attached models and data sets ---------------------------------------------------------------

@@ -52,24 +52,20 @@ def test_rules_on_hand_made_prompts(text, domain):
 
 
 def test_form_is_stripped_and_what_is_left_is_the_task():
-    assert (
-        strip_form(MATH_PROMPT.format("Find $x$.")) == "Find $x$."
-        and strip_form(REASONING_PROMPT.format("How many?")) == "How many?"
-    )
-    assert strip_form("How are you?") == "How are you?"
     head = "import re\n\ndef f(a: int) -> int:\n"
     one = head + '    """Add one\n    to a.\n\n    >>> f(1)\n    2\n    """\n'
-    assert strip_form(one) == "Add one to a."
-    assert (
-        strip_form(
-            "def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n"
-        )
-        == "Add two."
-    )
-    assert strip_form('def f(a):\n    """Unclosed text') == "Unclosed text"
-    assert strip_form("def f(a):\n    return a") == "def f(a):\n    return a", (
-        "nothing else is there to go by"
-    )
+    two = "def f(a):\n    '''\n    Add two.\n    Args:\n        a: a number\n    '''\n"
+    for text, task in {
+        MATH_PROMPT.format("Find $x$."): "Find $x$.",
+        REASONING_PROMPT.format("How many?"): "How many?",
+        "How are you?": "How are you?",
+        one: "Add one to a.",
+        two: "Add two.",
+        'def f(a):\n    """Unclosed text': "Unclosed text",
+        # nothing else is there to go by
+        "def f(a):\n    return a": "def f(a):\n    return a",
+    }.items():
+        assert strip_form(text) == task
 
 
 # ---- the committed router ------------------------------------------------------------------------

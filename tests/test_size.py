@@ -10,7 +10,7 @@ import pytest
 from speclab.profiles import ROOT
 
 # thousands of nodes, at most; to raise one on purpose, change it in a commit that says what for
-LIMITS = {"speclab/**/*.py": 85, "speclab/*.py": 19, "tests/**/*.py": 102}
+LIMITS = {"speclab/**/*.py": 80, "speclab/*.py": 19, "tests/**/*.py": 98}
 
 
 def size(path: Path) -> int:

@@ -19,6 +19,7 @@ import pandas as pd
 from speclab import replay
 from speclab.cost import Costs
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
+from speclab.show.estimates import Estimates
 from speclab.stats import (
     RESAMPLES,
     Draws,
@@ -28,7 +29,8 @@ from speclab.stats import (
     fold_of,
     resampling_of,
 )
-from speclab.tree import Tree
+from speclab.tree import PLAIN as NOTHING
+from speclab.tree import Tree, chain
 
 PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
 UNKNOWN = "unknown"  # the label of a prompt of no known domain
@@ -231,6 +233,31 @@ def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
     emitted = domain_sums(prompts, prices.prompts[["emitted"]].to_numpy())
     speedup = emitted / domain_sums(prompts, prices.cost)
     return how_sure(speedup, prices.settings, prompts)
+
+
+def best_gamma(
+    trace: pd.DataFrame,
+    costs: Costs,
+    rule: str,
+    max_new_tokens: int | None,
+    longest: int = 8,
+) -> tuple[int, str]:
+    """The smallest gamma (0: plain) that cannot be told apart from the `fastest` of plain and the
+    chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
+
+    Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
+    """
+    settings = {PLAIN: NOTHING}
+    settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
+    counted = block_counts(trace, settings, rule, max_new_tokens)
+    table = best_setting(price(counted, settings, costs))
+    rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
+    tied = rows[~(rows["behind_low"] > 0)].rename(columns={"speedup": "estimate"})
+    gamma = int(tied.index[0])
+    return gamma, (
+        f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not told apart from the "
+        f"fastest; speed-up as predicted: {Estimates(tied).listed('setting')}"
+    )
 
 
 def setting_by_domain(prices: Prices) -> dict[str, str]:

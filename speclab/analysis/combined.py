@@ -9,7 +9,6 @@ prompts than it is judged on.
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from speclab import copying
@@ -43,21 +42,18 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
 
 def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
     """The visited blocks where one is copied if `least` tokens or more match, else a chain of
-    `gamma`: prompt_id, domain, start, is_copied, drafted, accepted, emitted.
+    `gamma`: the frame of `starts.replay_starts`, with is_copied and passes (of the draft).
 
     both: of `with_copies`. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
-    most = np.where(is_copied, copying.MOST, gamma)
-    accepted = np.minimum(both["copied"].where(is_copied, both["accepted"]), most)
+    most = pd.Series(gamma, both.index).mask(is_copied, copying.MOST)
+    accepted = both["accepted"].mask(is_copied, both["copied"]).clip(upper=most)
     limit = max(gamma, copying.MOST)
-    made = replay_starts(both.assign(accepted=accepted, limit=limit), limit)
-    at = both.assign(is_copied=is_copied, most=most, start=both["position"])
-    keys = ["prompt_id", "start"]
-    made = made.merge(at[[*keys, "is_copied", "most"]], on=keys)
-    made["drafted"] = made[["most", "remaining"]].min(axis=1)
-    columns = ["is_copied", "drafted", "accepted", "emitted"]
-    return made[[*PROMPT, "start", *columns]]
+    tried = both.assign(accepted=accepted, limit=limit, most=most, is_copied=is_copied)
+    made = replay_starts(tried, limit)
+    drafted = made[["most", "remaining"]].min(axis=1)
+    return made.assign(drafted=drafted, passes=drafted.mask(made["is_copied"], 0))
 
 
 def setting(gamma: int, least: int) -> str:
@@ -67,28 +63,20 @@ def setting(gamma: int, least: int) -> str:
     return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"
 
 
-def prices(
-    both: pd.DataFrame,
-    gamma: int,
-    costs: Costs = PASSES,
-    counted: pd.Series | None = None,
-) -> Prices:
+def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass behind a
-    copy is not charged. counted: bool, aligned with `both`: the blocks that begin there count (they
-    emit different tokens by setting, so that nothing may be fitted on them); None: all.
+    copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
+    they emit different tokens by setting, so that nothing may be fitted on them.
     """
-    begins = pd.Series(True, both.index) if counted is None else counted
-    places = pd.MultiIndex.from_frame(both.loc[begins, ["prompt_id", "position"]])
     parts = {}
     for least in range(1, NEVER + 1 if gamma else NEVER):
         made = blocks(both, gamma, least)
-        made = made[pd.MultiIndex.from_frame(made[["prompt_id", "start"]]).isin(places)]
-        drafted = made["drafted"].to_numpy()
-        passes = np.where(made["is_copied"], 0, drafted)
-        cost = stopping.block_cost(costs, drafted, passes)
-        made = made.assign(cost=cost, target_passes=1, draft_passes=passes)
+        cost = stopping.block_cost(costs, made["drafted"], made["passes"])
+        made = made.assign(cost=cost, target_passes=1, draft_passes=made["passes"])
+        if "counted" in made:
+            made = made[made["counted"]]
         parts[setting(gamma, least)] = made.groupby(PROMPT, sort=False)[SUMS].sum()
     return Prices(pd.concat(parts, names=["setting"]))
 
@@ -112,13 +100,15 @@ def ways(
     }
 
 
-def counted_only(
-    found: Mapping[str, Choice], both: pd.DataFrame, gamma: int, counted: pd.Series
+def settings_held(
+    found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
 ) -> dict[str, Choice]:
-    """Tokens a pass of `ways`, their settings held fixed, in the blocks that are `counted`."""
+    """Tokens a pass of the settings that `ways` found, on other texts or other counted blocks of
+    the same prompts.
+    """
     judged = {}
     for name, choice in found.items():
-        table = prices(both, 0 if name == COPIES else gamma, counted=counted)
-        chosen = choice.judged.set_index("prompt_id")["setting"].to_dict()
-        judged[name] = Choice(table.judged(chosen))
+        table = prices(both, 0 if name == COPIES else gamma)
+        chosen = choice.judged.set_index("prompt_id")["setting"]
+        judged[name] = Choice(table.judged(chosen.to_dict()))
     return judged

@@ -13,11 +13,12 @@ from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
-from speclab.cost import Costs
+from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
 from speclab.plain import checked, read_json
+from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS, Prompt
-from speclab.runs import written
+from speclab.runs import Run, written
 
 
 def _checked(setting: str) -> str:
@@ -58,6 +59,30 @@ def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
     return {"device": device} | {
         name: float(f"{value:.4g}") for name, value in known.items()
     }
+
+
+def costs_for(run: Run, c: float | None = None) -> tuple[Costs, str]:
+    """The prices for the pair of a run, and what they are: with the c that is named, v = 1, o = 0;
+    else those that notebook 09 measured and put into its policy (between the sizes in it they are
+    interpolated); else with c assumed to be the draft's share of the target's bytes.
+
+    ValueError where the policy is another pair's, or its clock was disturbed.
+    """
+    pair = run.manifest["pair"]
+    path = Path("figures", run.manifest["profile"]["name"], "09", "policy.json")
+    if c is None and (ROOT / path).is_file():
+        facts = load(ROOT / path, run.manifest["weights"]).costs
+        v = {1: 1.0} | {int(n[2:-1]): facts[n] for n in facts if n[0] == "v"}
+        if refused := disturbed(v.values()):
+            raise ValueError(refused)
+        draft, verify = (facts["c"],) * len(v), (*v.values(),)
+        costs = Costs(facts["target_ms"], (*v,), draft, verify, facts["overhead"])
+        return costs, f"of the machine where {path} was made: {facts}"
+    if c is None:
+        c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
+    return Costs.on_a_line(c), (
+        f"assumed, c = {c:.3g}, v = 1, o = 0 (notebook 09 measures, --c names another c)"
+    )
 
 
 def write_policy(policy: Policy, path: Path) -> None:

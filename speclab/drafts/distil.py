@@ -102,9 +102,7 @@ def collate(rows: Sequence[Example]) -> Batch:
     )
 
 
-def numbers_of(
-    step: int, lengths: Sequence[int], size: int, seed: int = 0
-) -> np.ndarray:
+def draws_of(step: int, lengths: Sequence[int], size: int, seed: int = 0) -> np.ndarray:
     """Numbers of the texts of a step's batch, of like length; which texts and in which order
     depends on (seed, epoch) alone.
     """
@@ -213,7 +211,7 @@ def distil(
     measure = partial(held_out_means, pair, rows=held_out, objective=objective)
 
     def batch(step: int) -> Batch:
-        numbers = numbers_of(step, lengths, config.batch, config.seed)
+        numbers = draws_of(step, lengths, config.batch, config.seed)
         return collate([trained_on[i] for i in numbers])
 
     def loss(network: Any, batch: Batch, step: int) -> Tensor:

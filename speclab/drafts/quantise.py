@@ -88,7 +88,7 @@ def _alone(work: Callable, *arguments: Any) -> None:
 
 
 def quantised_copy(
-    folder: Path, work: Path, calibration: list[list[int]], bits: int = 4
+    folder: Path, work: Path, calibration: list[list[int]], bits: int
 ) -> QuantisedCopy:
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
     rows, bits and library.

@@ -152,7 +152,7 @@ class TrainingText:
 def continuations(
     pair: Pair,
     prompts: Sequence[Prompt],
-    config: TextConfig = TextConfig(),
+    config: TextConfig,
     base: Path = FOLDER,
 ) -> TrainingText:
     """The text that the pair's target makes of training prompts; nothing is written yet.

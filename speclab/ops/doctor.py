@@ -2,7 +2,7 @@
 or what to do. Downloads nothing and loads no weights.
 
 A question is a function that returns what is well, or raises a ValueError 'what is not; what to
-do'. Bytes and minutes are `plan`'s.
+do'. Bytes are `plan`'s.
 """
 
 import contextlib
@@ -138,11 +138,9 @@ def memory(need: int, free: int | None) -> str:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def examine(
-    profile: Profile, free: Mapping[str, int], hub: bool, speed: plan.Speed | None
-) -> Iterator[str]:
-    """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), whether the
-    hub answers, and the speed of the target's device (None where that is not there).
+def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[str]:
+    """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), and whether
+    the hub answers.
     """
     yield answered("packages", packages, profile)
     for spec in (profile.target, profile.draft):
@@ -158,13 +156,10 @@ def examine(
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
     except ValueError as error:
-        yield f"ok  memory and minutes: not known: {error}"
+        yield f"ok  memory: not known: {error}"
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
-    low, high = plan.planned_minutes(profile, pair, speed or plan.T4)
-    whose = "this machine's" if speed else "a T4's usual"
-    yield f"ok  minutes: {low:.1f} to {high:.1f} to record all prompts, by {whose} speed"
 
 
 def report(profile: Profile) -> tuple[str, int]:
@@ -178,10 +173,8 @@ def report(profile: Profile) -> tuple[str, int]:
     gpus = torch.cuda.device_count()
     devices = ["cpu", *(f"cuda:{i}" for i in range(gpus))]
     free = {device: free_bytes(torch.device(device)) for device in devices}
-    device = plan.planned_device(profile.target, gpus)
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
-        speed = plan.measured_speed(device) if device in free else None
-        lines = list(examine(profile, free, _hub_answers(), speed))
+        lines = list(examine(profile, free, _hub_answers()))
     todo = sum(line.startswith("do") for line in lines)
     verdict = f"{todo} to do" if todo else "all is well"
     return "\n".join([*lines, "", f"{profile.name}: {verdict}"]), todo

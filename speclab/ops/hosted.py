@@ -1,16 +1,11 @@
-"""Kaggle and Colab: the file Kaggle's API wants, models and data sets that are attached instead of
-fetched, runs that outlive a session.
-
-`python -m speclab hosted kaggle --notebook 02 --user NAME` writes a folder for `kaggle kernels
-push -p FOLDER`. `attach`, `restore` and `keep` are called by `notebook.start` or by hand.
+"""Kaggle and Colab: models and data sets that are attached instead of fetched, runs that outlive a
+session. `attach` and `restore` are called by `notebook.start`, `restore` and `keep` by hand.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -21,9 +16,6 @@ from speclab.runs import written
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
 RUNS = ROOT / "data" / "runs"
-GPU = (
-    "NvidiaTeslaT4"  # Kaggle's name of GPU T4 x2 (Kaggle/kaggle-cli pull request 1198)
-)
 
 
 def slug(text: str) -> str:
@@ -31,82 +23,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-# ---- 1. kernel-metadata.json ---------------------------------------------------------------------
-
-
-def kernel_metadata(
-    notebook: str,
-    user: str,
-    internet: bool = True,
-    datasets: Sequence[str] = (),
-    models: Sequence[str] = (),
-    kernels: Sequence[str] = (),
-) -> dict:
-    """What kernel-metadata.json says of a private copy of a notebook on two T4s.
-
-    Keys and their values' form: docs/kernels_metadata.md of Kaggle/kaggle-cli. kernels: notebooks
-    whose output is attached (an earlier session of this one, to go on from). Without internet the
-    kit itself has to be among `datasets`.
-    """
-    from speclab.ops.reproduce import chosen
-
-    [twin] = chosen([notebook])
-    title = f"speclab {twin.stem.replace('_', ' ')}"
-    return {
-        "id": f"{user}/{slug(title)}",  # Kaggle makes the slug from the title: they have to agree
-        "title": title,
-        "code_file": twin.name,
-        "language": "python",
-        "kernel_type": "notebook",
-        "is_private": "true",
-        "enable_gpu": "true",
-        "enable_internet": str(internet).lower(),
-        "machine_shape": GPU,
-        "dataset_sources": list(datasets),
-        "competition_sources": [],
-        "kernel_sources": list(kernels),
-        "model_sources": list(models),
-    }
-
-
-def write_kernel(
-    folder: Path,
-    metadata: dict,
-    profile: str,
-    overrides: dict[str, object],
-    address: str = "",
-) -> None:
-    """Write kernel-metadata.json and the notebook it names, with its parameters set, into a folder.
-
-    A cell before all others says the kit's git address to the bootstrap cell, and writes a profile
-    that is a file here beside the folder of the kit.
-    """
-    import nbformat
-    from papermill.iorw import load_notebook_node
-    from papermill.parameterize import parameterize_notebook
-
-    from speclab.ops.reproduce import check_twin
-
-    twin = ROOT / "notebooks" / metadata["code_file"]
-    check_twin(twin)
-    first = "import os\nfrom pathlib import Path\n"
-    if address:
-        first += f'os.environ["SPECLAB_REPO"] = {address!r}\n'
-    if profile.endswith((".yaml", ".yml")):
-        text, name = Path(profile).read_text(encoding="utf-8-sig"), Path(profile).name
-        first += f"Path({name!r}).write_text({text!r}, encoding='utf-8')\n"
-        profile = f"../{name}"
-    given = {"profile": profile} | ({"overrides": overrides} if overrides else {})
-    book = parameterize_notebook(load_notebook_node(str(twin)), given)
-    tagged = {"id": "hosted", "metadata": {"tags": ["hosted"]}}
-    book.cells.insert(0, nbformat.v4.new_code_cell(first, **tagged))
-    folder.mkdir(parents=True, exist_ok=True)
-    nbformat.write(book, folder / metadata["code_file"])
-    text = json.dumps(metadata, indent=1) + "\n"
-    (folder / "kernel-metadata.json").write_text(text, encoding="utf-8")
-
-
-# ---- 2. attached models and data sets ------------------------------------------------------------
+# ---- attached models and data sets ---------------------------------------------------------------
 
 
 def _attached(name: str, mounted: Path, holds: str) -> Path | None:
@@ -166,7 +83,7 @@ def _linked(
     return found
 
 
-# ---- 3. runs that outlive a session --------------------------------------------------------------
+# ---- runs that outlive a session -----------------------------------------------------------------
 
 
 def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:

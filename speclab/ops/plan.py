@@ -1,23 +1,20 @@
-"""Bytes and minutes of a recording before anything is loaded: both models on torch's meta device,
+"""Bytes of a recording before anything is loaded: both models on torch's meta device,
 where a network has shapes and holds nothing.
 
 The plan follows `record` pass by pass, as if every text had its full length; it leaves out what it
 cannot know (fragmentation). tests/gpu_check.py holds it against measurement.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
 MEND = "fetch the model again, whole"
-USUAL_TOKENS = 150  # of a prompt
 KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMSNorm
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
 # float32, rank keys in float64, a temporary
@@ -85,11 +82,6 @@ class Held:
         of_one = stream + max(attention, mlp)
         of_two = 3 + self.itemsize + self.heads * (4 + self.itemsize)
         return n * (of_one + (behind + n) * of_two)
-
-    def operations(self, batch: int, n: int, behind: int = 0) -> int:
-        """Operations of one pass over [batch, n] tokens behind cached ones, the head left out."""
-        of_token = 4 * self.layers * self.heads * self.head_dim
-        return batch * n * (2 * self.products + of_token * (behind + n))
 
 
 class Planned(NamedTuple):
@@ -193,34 +185,9 @@ def planned_pair(profile: Profile, gpus: int = 2) -> Planned:
     return Planned(*pair)
 
 
-# ---- bytes and minutes ---------------------------------------------------------------------------
+# ---- bytes ---------------------------------------------------------------------------------------
 
 CONTEXT_BYTES = 600_000_000  # CUDA context and library workspaces of a process on a GPU
-# bytes that all reductions of a row read and write, per entry and model
-LOGIT_TRAFFIC = 150
-
-
-@dataclass(frozen=True)
-class Speed:
-    """What a device sustains: floating-point operations and bytes per second, and the host's
-    seconds to launch one layer of a pass.
-    """
-
-    flops_per_s: float
-    bytes_per_s: float
-    layer_s: float = 0.8e-3
-
-
-# NVIDIA's data sheet: 65 TFLOP/s in float16 with tensor cores, 320 GB/s. Sustained is less: at its
-# 70 W a T4 multiplies 4096 x 4096 matrices at 24 TFLOP/s (forums.developer.nvidia.com, topic
-# 264462), a share of 0.37, and copies at about 0.69 of the 320 GB/s (arXiv:1903.07486). What stands
-# between the products costs about a quarter more (as measured on a CPU, tests/gpu_check.py), and
-# a T4 is no better there: 0.28 and 0.55 are taken. A layer of a transformers model is about 15
-# kernels of 50 microseconds in Python on a hosted CPU: 0.8 ms.
-T4 = Speed(0.28 * 65e12, 0.55 * 320e9)
-# of a bare product's speed that a whole pass reaches (tests/gpu_check.py: 1.22 to 1.29 times its
-# time, CPU alone)
-SUSTAINED = 0.8
 
 
 def _prompts_and_block(profile: Profile) -> tuple[int, int]:
@@ -287,71 +254,3 @@ def planned_bytes(profile: Profile, pair: Planned) -> dict[str, int]:
     for model in pair:
         found[model.device] += model.loaded
     return {d: size + CONTEXT_BYTES * (d != "cpu") for d, size in found.items()}
-
-
-def block_seconds(
-    profile: Profile, pair: Planned, speed: Speed, prompt_tokens: int
-) -> float:
-    """Seconds to record one block of prompts of a length, every text in full."""
-    new, (_, block) = profile.max_new_tokens, _prompts_and_block(profile)
-    levels, together = _levels_and_together(profile)
-    chunks, trunk = math.ceil(new / together), prompt_tokens + new - 1
-    rows = block * new * (2 + sum(levels))
-    steps = (new - 1) * _seconds(pair.target, speed, block, 1, prompt_tokens + new // 2)
-    total = _seconds(pair.target, speed, block, prompt_tokens, 0) + steps  # the texts
-    for model in pair:
-        passes = [_seconds(model, speed, 1, new * n // chunks, trunk) for n in levels]
-        scored = _seconds(model, speed, 1, trunk, 0) + chunks * sum(passes)
-        moved = model.vocab * LOGIT_TRAFFIC
-        row = 2 * model.head / speed.flops_per_s + moved / speed.bytes_per_s
-        total += block * scored + rows * row
-    return total
-
-
-def _seconds(model: Held, speed: Speed, batch: int, n: int, behind: int) -> float:
-    """One pass: arithmetic and traffic one after the other (nothing overlaps), or the host's
-    launches where those take longer. Packed weights are unpacked, written and read again.
-    """
-    unpacked = 2 * model.products * model.itemsize * bool(model.packed)
-    moved = model.stored + unpacked + model.cached(batch * (behind + n))
-    operations = model.operations(batch, n, behind)
-    busy = operations / speed.flops_per_s + moved / speed.bytes_per_s
-    return max(busy, model.layers * speed.layer_s)
-
-
-def planned_minutes(
-    profile: Profile, pair: Planned, speed: Speed = T4
-) -> tuple[float, float]:
-    """Minutes of a greedy recording, loading and downloads left out: with prompts of USUAL_TOKENS
-    (at most), and with all as long as is allowed.
-    """
-    prompts, block = _prompts_and_block(profile)
-    longest = profile.max_prompt_tokens
-
-    def minutes(length: int) -> float:
-        return block_seconds(profile, pair, speed, length) * prompts / block / 60
-
-    return minutes(min(USUAL_TOKENS, longest)), minutes(longest)
-
-
-def measured_speed(device: str, dtype: Any = None) -> Speed:
-    """What this device sustains in `dtype` (default: float32 on a CPU, float16 on a GPU), timed for
-    a fraction of a second: bytes from a matrix times one row, which is what decoding does,
-    operations from the same times many rows.
-    """
-    import torch
-
-    from speclab.models.model import timed
-
-    place = torch.device(device)
-    rows, usual, layer_s = 4096, torch.float16, Speed.layer_s
-    if device == "cpu":
-        rows, usual, layer_s = 64, torch.float32, 0.2e-3
-    weight = torch.ones(8192, 8192, device=place, dtype=dtype or usual)
-
-    def seconds(rows: int) -> float:
-        times = [timed(lambda: weight[:rows] @ weight.T, place) for _ in range(6)]
-        return median(times[1:]) / SUSTAINED  # the first warms up
-
-    flops_per_s = 2 * rows * weight.numel() / seconds(rows)
-    return Speed(flops_per_s, weight.nbytes / seconds(1), layer_s)

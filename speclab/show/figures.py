@@ -18,11 +18,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.show.estimates import NUMBERS
-from speclab.show.pictures import LOOKS, Layout, Look, counts, marked
+from speclab.show.pictures import Look, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
@@ -372,29 +371,26 @@ def _rows(tree: Tree) -> np.ndarray:
     return place
 
 
-def _fill(look: Look) -> dict:
-    return {
+def _boxed(axes: Axes, x: float, y: float, text: str, look: Look) -> None:
+    """A text in the middle of a rounded box; an empty one is a blank, which has a box too."""
+    box = {
+        "boxstyle": "round,pad=0.25",
         "facecolor": look.face,
         "edgecolor": look.edge,
         "linewidth": look.width,
         "linestyle": look.line,
     }
-
-
-def _boxed(
-    axes: Axes, x: float, y: float, text: str, look: Look, **letters: Any
-) -> None:
-    """A text in the middle of a rounded box; an empty one is a blank, which has a box too."""
     axes.text(
         x,
         y,
         text or " ",
         ha="center",
+        va="center",
+        linespacing=1.3,
         parse_math=False,
         family="DejaVu Sans Mono",
         weight=look.weight,
-        bbox=_fill(look) | {"boxstyle": "round,pad=0.25"},
-        **letters,
+        bbox=box,
     )
 
 
@@ -423,7 +419,7 @@ def draw_tree(
             ends = [depth[up] + 0.25, x - 0.25], [y[up], y[node]]
             axes.plot(*ends, zorder=0, **TO[here])
             text += f"\nq {q:.2f}  p {p:.2f}"
-        _boxed(axes, x, y[node], text, NODES[here], va="center", linespacing=1.3)
+        _boxed(axes, x, y[node], text, NODES[here])
     axes.set(
         xlim=(-0.42, deepest + 0.42),
         ylim=(leaves - 0.5, -0.5),
@@ -440,30 +436,4 @@ def draw_tree(
         Line2D([], [], color="none", label="q: draft's probability, p: target's"),
     ]
     figure.legend(handles=keys, loc="outside lower center", ncols=3)
-    return figure
-
-
-def draw_tokens(layout: Layout) -> Figure:
-    """The token view as a picture: a box per token in the look of its kind, a bar before each
-    block, counts in the legend.
-
-    `layout` is that of `pictures.layout`; the type takes the size that fits its columns.
-    """
-    figure, axes = subplots(height=0.4 + 0.21 * layout.rows)
-    axes.set(xlim=(-0.8, layout.columns), ylim=(layout.rows, 0))
-    axes.set_axis_off()
-    size = TWO_COLUMNS * 72 / layout.columns / 0.64
-    for box in layout.boxes:
-        middle, line = box.column + box.width / 2, box.row + 0.64
-        look = LOOKS[box.piece.kind]
-        _boxed(axes, middle, line, box.text, look, va="baseline", fontsize=size)
-        if not box.piece.place:
-            x, ends = box.column - 0.4, [box.row + 0.05, box.row + 0.95]
-            axes.plot([x, x], ends, color="#444444", linewidth=1.6, clip_on=False)
-    kinds = counts([box.piece for box in layout.boxes])
-    keys = [Patch(label=f"{k} {n}", **_fill(LOOKS[k])) for k, n in kinds.items()]
-    blocks = f"blocks (target passes) {layout.boxes[-1].piece.block + 1}"
-    bar = {"color": "#444444", "marker": "|", "markersize": 8, "linestyle": "none"}
-    keys.append(Line2D([], [], label=blocks, **bar))
-    figure.legend(handles=keys, loc="outside lower left", ncols=4, handlelength=1.6)
     return figure

@@ -1,9 +1,8 @@
-"""The token view: which tokens of a continuation were accepted, recovered or a bonus, as HTML and
-as places for a picture.
+"""The token view: which tokens of a continuation were accepted, recovered or a bonus, as HTML.
 
 Takes the steps of `speclab.decode` (anything with `tokens`, `accepted`, `drafted` and `kind`) and
-the texts of token ids. Pure text work: knows no model, no figure; `figures.draw_tokens` draws a
-`Layout`. Colours are Okabe and Ito's; border and weight say the same in grey.
+the texts of token ids. Pure text work: knows no model, no figure. Colours are Okabe and
+Ito's; border and weight say the same in grey.
 """
 
 import html
@@ -11,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from unicodedata import category, combining, east_asian_width
+from unicodedata import category
 
 if TYPE_CHECKING:
     from speclab.decode import Step
@@ -66,32 +65,6 @@ class Piece:
     kind: str
     block: int
     place: int
-
-
-@dataclass(frozen=True)
-class Box:
-    """A piece's place in monospace cells: `row` and `column` from 0, `width` cells, its padding of
-    one included; white space marked.
-    """
-
-    piece: Piece
-    text: str
-    row: int
-    column: int
-    width: int
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Boxes in reading order on lines of `columns` cells."""
-
-    boxes: tuple[Box, ...]
-    columns: int
-
-    @property
-    def rows(self) -> int:
-        """Lines used."""
-        return self.boxes[-1].row + 1
 
 
 def marked(text: str) -> str:
@@ -169,41 +142,6 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
         f'<div style="{PAGE}"><div>{body}</div>'
         f'<div style="margin-top:6px">{legend(shown)} · {passes}</div></div>'
     )
-
-
-# ---- places for a picture ------------------------------------------------------------------------
-
-
-def _cells(text: str) -> int:
-    """Monospace cells that a text takes: none for a combining mark, two for a wide East Asian
-    character.
-    """
-    seen = [c for c in text if not combining(c)]
-    return len(seen) + sum(east_asian_width(c) in "WF" for c in seen)
-
-
-def layout(
-    steps: Sequence["Step"], token_strings: Sequence[str], columns: int = 100
-) -> Layout:
-    """Places of all tokens on lines of `columns` cells (100 fills two columns of a paper at 8
-    points), for `figures.draw_tokens`: one cell before a block, a new line behind a line end and
-    where a token does not fit; a token longer than a line is cut.
-    """
-    boxes, row, column = [], 0, 0
-    for piece in pieces(steps, token_strings):
-        text = marked(piece.text)
-        while _cells(text) > columns - 1:
-            text = text[:-2] + "…"
-        width = _cells(text) + 1
-        if column and not piece.place:
-            column += 1  # a gap before a block
-        if column + width > columns:
-            row, column = row + 1, 0
-        boxes.append(Box(piece, text, row, column, width))
-        column += width
-        if piece.text.endswith("\n"):
-            row, column = row + 1, 0
-    return Layout(tuple(boxes), columns)
 
 
 def strings_of(tokenizer) -> list[str]:

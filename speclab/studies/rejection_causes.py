@@ -13,13 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
-import torch
 
 from speclab import stats
 from speclab.analysis import bins
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
-from speclab.drafts.lookup import lookup_model
+from speclab.copying import replayed
 from speclab.replay import blocks_by_prompt, replay
 from speclab.score import Estimator, divide
 from speclab.show.estimates import NUMBERS, Estimates, stack
@@ -132,13 +131,9 @@ def lookup(
     """
     labels = []
     for (name, _), text in frame.groupby(["prompt_id", "seed"], sort=False)["token"]:
-        sequence = torch.tensor([[*prompt_tokens[name], *text]])
-        model = lookup_model(int(sequence.max()) + 1, longest, candidates=1)
-        states = model.forward(sequence, model.cache())[0].numpy()
-        # a state holds the proposal for the next token
-        proposed = states[-len(text) - 1 : -1, 0]
-        right, any_match = proposed == text.to_numpy(), proposed >= 0
-        labels.append(np.select([right, any_match], ["right", "wrong"], "no match"))
+        matched, copied = replayed(prompt_tokens[name], text, longest, most=1)
+        found = [copied > 0, matched > 0]
+        labels.append(np.select(found, ["right", "wrong"], "no match"))
     return np.concatenate(labels)
 
 

@@ -85,8 +85,7 @@ def own_curve(training: Mapping[str, Sequence[Mapping]]) -> Estimates:
     for estimator, end in (("hit[1]", "hit"), ("alpha", "alpha")):
         for domain in (*DOMAINS, ALL):
             column = end if domain == ALL else f"{domain} {end}"
-            numbers = without_interval(curve[["step"]], curve[column])
-            parts[estimator, domain] = numbers
+            parts[estimator, domain] = without_interval(curve[["step"]], curve[column])
     return Estimates(stack(parts, ["estimator", "domain"]), 3)
 
 
@@ -181,7 +180,7 @@ def specialist_against(tried: Tried, trained: Families, family: str) -> Estimate
 
 
 def pass_costs(
-    candidates: Iterable[Candidate], context: int = 128, repeats: int = 15
+    candidates: Iterable[Candidate], context: int, repeats: int
 ) -> dict[str, float]:
     """c of each candidate on this machine: median draft pass over median target pass, both measured
     in one run in random orders.

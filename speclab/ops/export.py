@@ -1,0 +1,169 @@
+"""From a trace to a server: how other engines are told to draft what a recorded run recommends, and
+what the run says of its draft, in the form of NVIDIA's speculation profile.
+
+What is printed for an engine stands in data/engines/options.yaml: no engine has code of its own.
+Chains only: no engine drafts trees with a draft model.
+"""
+
+import json
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from speclab.draft import Shape
+from speclab.ops import metrics
+from speclab.plain import read_yaml
+from speclab.profiles import MODELS, ROOT, load_profile
+from speclab.runs import Run, RunError, load_run, recorded_run
+from speclab.tree import chain
+
+DATA = ROOT / "data"
+
+
+def run_named(name: str) -> Run:
+    """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
+    run of a profile. RunError where that is not recorded yet.
+    """
+    for folder in (Path(name), DATA / "traces" / name):
+        if (folder / "manifest.json").is_file():
+            return load_run(folder)
+    run = recorded_run(load_profile(name), "greedy")
+    if run is None:
+        raise RunError(f"{name}: its greedy run is not recorded yet; record it first")
+    return run
+
+
+def engines() -> dict[str, dict[str, Any]]:
+    """data/engines/options.yaml, by the names that `export --for` takes."""
+    return read_yaml(DATA / "engines" / "options.yaml", "fetch it again")
+
+
+def rule_of(run: Run, engine: str) -> str:
+    """The rule by which an engine accepts the tokens of a chain at the run's temperature."""
+    is_sampled = run.manifest["profile"]["temperature"] > 0
+    return engines()[engine]["sampled"] if is_sampled else "greedy"
+
+
+# ---- for an engine -------------------------------------------------------------------------------
+
+
+def why_not(run: Run, engine: str) -> str:
+    """Why an engine cannot run the pair, in a line; '' where nothing speaks against it."""
+    known, pair = engines()[engine], run.manifest["pair"]
+    said, shared = pair["draft"]["tokens_said"], pair["shared_vocabulary"]
+    target, draft = vocabularies(run)
+    if said < shared:
+        reason = (
+            f"it says {said} of {shared} tokens and is stored in the kit's own way (python -m "
+            "speclab decode runs it)"
+        )
+    elif abs(target - draft) > known["apart"]:
+        reason = f"its vocabulary has {draft} tokens, the target's {target}"
+    else:
+        return ""
+    return (
+        f"{known['engine']} cannot use the draft: {reason}; without a draft model it has "
+        f"{known['no_model']}"
+    )
+
+
+def vocabularies(run: Run) -> list[int]:
+    """Sizes of the target's and the draft's vocabulary, padding included, as the profile's notes
+    have them, else what both share.
+    """
+    notes = run.manifest["profile"]["notes"]
+    shared = run.manifest["pair"]["shared_vocabulary"]
+    return [
+        notes.get(f"{name}_config", {}).get("vocab_size", shared) for name in MODELS
+    ]
+
+
+def commands(run: Run, engine: str, gamma: int) -> str:
+    """The lines that run the pair with chains of `gamma` tokens, of a shell or of Python; '' for
+    gamma = 0: a server drafts nothing unless it is told to.
+    """
+    if not gamma:
+        return ""
+    target, draft = (run.manifest["pair"][name] for name in MODELS)
+    pooled = figures_of(run, gamma, rule_of(run, engine))["pooled"]
+    values = {
+        "target": target["path"],
+        "draft": draft["path"],
+        "target_revision": target["revision"],
+        "draft_revision": draft["revision"],
+        "dtype": target["dtype"],
+        "gamma": gamma,
+        "gamma_and_bonus": gamma + 1,
+        "survival": metrics.value_of(pooled, "survival_by_depth"),
+        "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
+        "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
+    }
+    shown = {name: json.dumps(v) for name, v in values.items() if v is not None}
+    text = Template(engines()[engine]["print"]).safe_substitute(shown)
+    return "\n".join(line for line in text.splitlines() if "$" not in line)
+
+
+# ---- NVIDIA's speculation profile ----------------------------------------------------------------
+
+
+def figures_of(run: Run, gamma: int, rule: str) -> dict[str, Any]:
+    """`metrics.summary` of chains of `gamma` tokens."""
+    return metrics.summary(metrics.counts_of(run.trace, Shape(chain(gamma)), rule))
+
+
+def rates_of(figures: dict[str, Any]) -> dict[str, Any]:
+    """Conditional (0 where no block came so far) and marginal acceptance by depth, and the mean
+    tokens a block, the bonus counted.
+    """
+    conditional = metrics.value_of(figures, "accept_by_depth")
+    return {
+        "conditional_accept_rates": [share or 0.0 for share in conditional],
+        "marginal_accept_rates": metrics.value_of(figures, "survival_by_depth"),
+        "mean_accept_length": figures["mean_accepted_and_bonus"],
+    }
+
+
+def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
+    """speculation_profile.json of a run replayed with chains of `gamma` tokens: schema 1.0 of
+    NVIDIA/Model-Optimizer #2247 @edf879d, whose categories are the run's prompt sets.
+
+    Rates are pooled over blocks; one that a text's end cuts counts with what it accepts inside it.
+    """
+    found, settings = figures_of(run, gamma, rule), run.manifest["profile"]
+    pooled, by_domain = found["pooled"], found["by_domain"]
+    rates = rates_of(pooled)
+    histogram = metrics.value_of(pooled, "blocks_by_accepted")
+    return {
+        "schema_version": "1.0",
+        "measured": True,
+        "method": "draft_model",
+        "draft_checkpoint": settings["draft"],
+        "target_model": settings["target"],
+        "num_speculative_tokens": gamma,
+        "block_size": None,
+        "max_supported_k": gamma,
+        "verification_method": "longest_prefix",
+        **rates,
+        "mean_accept_length_per_request": found["mean_of_requests"][
+            "mean_accepted_and_bonus"
+        ],
+        "accept_length_model": "chain_analytic",
+        "accept_length_by_k": {str(gamma): rates["mean_accept_length"]},
+        "acceptance_length_histogram": {
+            str(length): blocks for length, blocks in enumerate(histogram, 1)
+        },
+        "per_category": {
+            name: rates_of(part["pooled"]) for name, part in by_domain.items()
+        },
+        "measurement_conditions": {
+            "writer": "speclab export, version 1",
+            "run": run.manifest["key"],
+            "num_samples": run.manifest["prompts"],
+            "prompts": settings["prompts"],
+            "max_new_tokens": settings["max_new_tokens"],
+            "temperature": settings["temperature"],
+            "rule": rule,
+            "exact": metrics.EXACT[rule],
+            "truncated_blocks": pooled["truncated"],
+        },
+    }
