@@ -69,8 +69,6 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
-from functools import partial
-
 import numpy as np
 import pandas as pd
 
@@ -82,7 +80,6 @@ from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
-from speclab.studies.paper_audit import claims
 
 # %% tags=["parameters"]
 # a name from notebooks/profiles, or a YAML file; the pair is the traces' own, whatever it says
@@ -169,8 +166,9 @@ assert np.isclose(len(text) / passes, study.PER_PASS(sums_of_starts(text, [3])))
 # %%
 draws = {name: study.per_pass(rows, gammas) for name, rows in proposers.items()}
 tables = {name: found.table(key="gamma") for name, found in draws.items()}
-per_pass = Estimates.stacked(tables, "proposer").at(domain=sets)
-ctx.export(per_pass, "tokens-a-pass")
+of_all = Estimates.stacked(tables, "proposer")
+ctx.export(of_all, "tokens-a-pass")
+per_pass = of_all.at(domain=sets)
 
 # %%
 at_3 = per_pass.at(gamma=3)
@@ -195,8 +193,9 @@ notebook.show_table(at_3.wide("proposer", "domain"))
 
 # %%
 hits = stats.jointly({name: (rows, study.HIT) for name, rows in proposers.items()})
-hit = Estimates(hits.table(key="proposer"), digits=3).at(domain=sets)
-ctx.export(hit, "hit")
+of_all = Estimates(hits.table(key="proposer"), digits=3)
+ctx.export(of_all, "hit")
+hit = of_all.at(domain=sets)
 notebook.show_table(hit.wide("proposer", "domain"))
 
 # %%
@@ -401,14 +400,10 @@ ctx.export(speeds, "speed")
 # %%
 mean = speeds.at(domain=score.ALL).frame
 shown = Estimates(mean.assign(batch="batch " + mean["batch"].astype(str)))
-best = {
-    batch: part.highest("reading").frame[["reading", "gamma"]].itertuples(index=False)
-    for batch, part in shown.groups("batch")
-}
-best = "; ".join(
-    f"{batch}: " + ", ".join(f"{reading} {number}" for reading, number in rows)
-    for batch, rows in best.items()
-)
+best = []
+for batch, part in shown.groups("batch"):
+    rows = part.highest("reading").rows()
+    best.append(f"{batch}: " + ", ".join(f"{row.reading} {row.gamma}" for row in rows))
 
 # %%
 ctx.plot(
@@ -420,7 +415,7 @@ ctx.plot(
     reference=1,
     slug="speed",
     caption="Predicted speed-up over plain decoding by gamma, under their cost model and two "
-    f"readings of the draft's price. The best gamma: {best}.",
+    f"readings of the draft's price. The best gamma: {'; '.join(best)}.",
 )
 
 # %%
@@ -584,14 +579,7 @@ evidence = {
 }
 
 # %%
-asked = {
-    (name, claims.AT_0): partial(claims.rows_of, name, table)
-    for name, table in evidence.items()
-}
-listed = claims.claims()
-verdicts = claims.verdict_table(listed, claims.in_frame(listed, study.PAIR, asked))
-verdicts = verdicts[["claim", "said", "measured", "verdict"]]
-ctx.table(verdicts, "claims")
+ctx.table(study.verdicts(evidence), "claims")
 
 # %%
 by_code = "instructcoder"

@@ -47,6 +47,7 @@ PURE = (
     "fetch",
     "analysis.rungs",
     "analysis.significance",
+    "studies.at_scale",
     "studies.paper_audit.measures",
     "studies.paper_audit.claims",
     "studies.paper_audit.author_records",

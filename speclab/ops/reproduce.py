@@ -69,7 +69,9 @@ from speclab.show import notebook as kit
 
 TIMED = ("08", "09", "10", "12", "14")  # they measure time: nothing runs beside them
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
-PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
+PICTURES = re.compile(
+    r"\]\(\.\./figures/[^/]+/"
+)  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
@@ -159,8 +161,9 @@ class Call:
         """
         if not stamp or stamp.digest != now or stamp.status == FAILED:
             return False
-        if stamp.status == report.NEEDS_MODELS:
-            return bool(pair.missing(self.profile))
+        if stamp.status in NEEDS.values():
+            is_files = stamp.status == report.NEEDS_FILES
+            return is_files or bool(pair.missing(self.profile))
         files = content(self.exported(stamp.name) / file for file in stamp.files)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
         return dict(files) == stamp.files and all(page.is_file() for page in pages)

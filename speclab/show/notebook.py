@@ -154,8 +154,8 @@ def start(
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
-    `figures/<profile>/NN` (`exported`) under SPECLAB_OUT (default: the repository). Raises ValueError for an
-    unknown profile or parameter, or where `check_enough` says so.
+    `figures/<profile>/NN` (`exported`) under SPECLAB_OUT (default: the repository). Raises
+    ValueError for an unknown profile or parameter, or where `check_enough` says so.
     """
     from IPython.display import Markdown, display
 

@@ -3,6 +3,7 @@ their cost model, a draft and copies together.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from speclab.copying import MOST
 from speclab.fetch import FilesMissing
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
+from speclab.studies.paper_audit import claims
 
 PAIR = "Llama-3.1-8B-Instruct"
 PER_PASS = score.block_estimators()["block_efficiency"]
@@ -29,8 +31,8 @@ PLACES = {  # of a text, counted from 1
     "513 on": 513,
 }
 READINGS = {  # whose starts, at which price
-    "EAGLE, once a block": (traces.EAGLE, "block"),
-    "EAGLE, once a token": (traces.EAGLE, "token"),
+    "EAGLE once a block": (traces.EAGLE, "block"),
+    "EAGLE once a token": (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
 
@@ -143,3 +145,17 @@ def ways_in_time(
         combined.COPIES: fit(time_prices(both, 0, batch), folds=2),
         combined.BOTH: fit(mixed, folds=2),
     }
+
+
+# ---- the paper's claims --------------------------------------------------------------------------
+
+
+def verdicts(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The audit's verdicts on claims from their numbers at T = 0 (domain, estimate, low, high)."""
+    asked = {
+        (name, claims.AT_0): partial(claims.rows_of, name, table)
+        for name, table in evidence.items()
+    }
+    listed = claims.claims()
+    found = claims.verdict_table(listed, claims.in_frame(listed, PAIR, asked))
+    return found[["claim", "said", "measured", "verdict"]]
