@@ -69,11 +69,13 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
+from functools import partial
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import bins, choose, combined, loops, significance
+from speclab.analysis import bins, choose, claims, combined, loops, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
 from speclab.show import figures, notebook
@@ -579,7 +581,13 @@ evidence = {
 }
 
 # %%
-ctx.table(study.verdicts(evidence), "claims")
+asked = {
+    (name, claims.AT_0): partial(claims.rows_of, name, table)
+    for name, table in evidence.items()
+}
+listed = claims.claims()
+verdicts = claims.verdict_table(listed, claims.in_frame(listed, study.PAIR, asked))
+ctx.table(verdicts[["claim", "said", "measured", "verdict"]], "claims")
 
 # %%
 by_code = "instructcoder"

@@ -15,8 +15,9 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
+from speclab.analysis import claims
 from speclab.fetch import FetchError, Published
-from speclab.studies.paper_audit import author_records, claims, measures
+from speclab.studies.paper_audit import author_records, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 released = pytest.mark.skipif(

@@ -49,7 +49,7 @@ PURE = (
     "analysis.significance",
     "studies.at_scale",
     "studies.paper_audit.measures",
-    "studies.paper_audit.claims",
+    "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
     "drafts.prompts",

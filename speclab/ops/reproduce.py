@@ -59,6 +59,7 @@ from speclab.plain import near
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
 from speclab.runs import (
+    BENCH,
     PLACE,
     locked,
     sha256_of,
@@ -75,7 +76,6 @@ PICTURES = re.compile(
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
-BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -347,7 +347,7 @@ def inputs(profile: Profile) -> list[Any]:
         sets = [one.name for one in HUB_SETS.values()]
         places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
     own = [ROOT / profile.traces] if profile.traces else []
-    for folder in named_folder(PLACE) or own:
+    for folder in [*named_folder(PLACE), *own]:
         places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
     found = [profile]
     for spec in (profile.target, profile.draft):

@@ -3,7 +3,6 @@ their cost model, a draft and copies together.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from speclab.copying import MOST
 from speclab.fetch import FilesMissing
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
-from speclab.studies.paper_audit import claims
 
 PAIR = "Llama-3.1-8B-Instruct"
 PER_PASS = score.block_estimators()["block_efficiency"]
@@ -145,17 +143,3 @@ def ways_in_time(
         combined.COPIES: fit(time_prices(both, 0, batch), folds=2),
         combined.BOTH: fit(mixed, folds=2),
     }
-
-
-# ---- the paper's claims --------------------------------------------------------------------------
-
-
-def verdicts(evidence: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The audit's verdicts on claims from their numbers at T = 0 (domain, estimate, low, high)."""
-    asked = {
-        (name, claims.AT_0): partial(claims.rows_of, name, table)
-        for name, table in evidence.items()
-    }
-    listed = claims.claims()
-    found = claims.verdict_table(listed, claims.in_frame(listed, PAIR, asked))
-    return found[["claim", "said", "measured", "verdict"]]
