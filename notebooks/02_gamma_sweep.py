@@ -18,8 +18,9 @@
 # ![Tokens per target pass against gamma](../figures/smollm/02/block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
-# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile,
-# recorded if they are not there · *writes* `figures/<profile>/02/`.
+# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile, and
+# `unwrapped` and `second` (other prompts, T = 0), recorded if they are not there · *writes*
+# `figures/<profile>/02/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -71,6 +72,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, prompts, replay, runs
+from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.explore import page
 from speclab.models import pairs
@@ -227,6 +229,49 @@ ctx.save(
 of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
 ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
 ctx.table(ends, "prompts", 1)
+
+# %% [markdown]
+# ### Other prompts
+# A draft is trained on prompts of some form (that of `smollm` on the form of these), and may do
+# well on the form and not on the domain. So the same is asked of other prompts at T = 0: the
+# project's own problems **unwrapped**, without the words around each problem of math and reasoning
+# (`Solve as a math problem …`; those of code and chat have none and stay the same), and a **second
+# set**, 120 prompts written as people write (`data/second_prompts`: 15 of code, math and reasoning;
+# chat is five categories of 15, one of them in other languages).
+
+# %%
+sets = prompt_sets.texts(ctx.profile, texts["T = 0"])
+of_sets = {
+    name: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
+    for name, text in sets.items()
+}
+
+# %%
+by_set = prompt_sets.by_set(of_sets, gamma, digits=2)
+ctx.table(by_set.wide("set", "domain"), "other-prompts")
+
+# %%
+for row in prompt_sets.domain_orders(of_sets, gamma).itertuples():
+    ctx.say(
+        f"* {row.set}: {row.order}; in {row.share:.0%} of the resamples the order is that of the "
+        "first set."
+    )
+
+
+# %%
+def chains(text):
+    """What is compared, prompt by prompt: emitted / blocks at gamma."""
+    return study.chain_counts(text, [gamma]), study.TAU
+
+
+# %%
+if prompt_sets.UNWRAPPED in sets:
+    words = prompt_sets.effect_of_words(sets, chains)
+    ctx.export(words, "words-around")
+    ctx.say(
+        "The words around a problem change the tokens of a pass, paired by prompt, by "
+        f"{words.listed()}."
+    )
 
 # %% [markdown]
 # ### Where does a block begin?
@@ -462,6 +507,15 @@ ctx.say(
     f"{peaks.listed(within='temperature')}."
 )
 
+# %% [markdown]
+# And the best on the other prompts, at the assumed c:
+
+# %%
+best_of_sets = study.best_by_cost(of_sets, gammas, [cost_ratio])
+best_of_sets = best_of_sets.rename(columns={"temperature": "set"})
+best_of_sets = Estimates.of(best_of_sets, "best", ["set", "domain"], digits=0)
+ctx.table(best_of_sets.wide("set", "domain"), "best-gamma-other-prompts")
+
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}
 ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
@@ -481,11 +535,17 @@ ctx.record(gamma=gamma, cost_ratio=cost_ratio, **numbers)
 
 # %%
 greedy = {name: own.at(temperature="T = 0") for name, own in main.items()}
+of_others = {"best_gamma": best_of_sets, "block_efficiency": by_set}
+elsewhere = {
+    name: own.without(set=[prompt_sets.OWN, prompt_sets.ENGLISH]).listed(within="set")
+    for name, own in of_others.items()
+}
 ctx.answer(
     f"As many as pay for themselves. On the pair `{ctx.profile.name}` at T = 0 and an assumed c of "
     f"{cost_ratio:g} the fastest gamma [range of 95 % of the resamples] is, by prompt set, "
-    f"{greedy['best_gamma'].listed()}; with gamma = {gamma} a target pass gives "
-    f"{greedy['block_efficiency'].listed()} tokens."
+    f"{greedy['best_gamma'].listed()} (other prompts: {elsewhere['best_gamma']}). With gamma = "
+    f"{gamma} a target pass gives {greedy['block_efficiency'].listed()} tokens (other prompts: "
+    f"{elsewhere['block_efficiency']})."
 )
 
 # %% [markdown]

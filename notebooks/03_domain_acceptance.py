@@ -18,8 +18,9 @@
 # ![Four domains under each estimator, and their places](../figures/smollm/03/ladder.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy`
-# (temperature T = 0) and the runs `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the
-# profile, recorded if they are not there · *writes* `figures/<profile>/03/`.
+# (temperature T = 0), the runs `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the
+# profile, and `unwrapped` and `second` (other prompts, T = 0), recorded if they are not there ·
+# *writes* `figures/<profile>/03/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -71,7 +72,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import levels, published, significance
+from speclab.analysis import levels, prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import figures, notebook
 from speclab.show.estimates import Estimates, stack
@@ -373,16 +374,110 @@ ctx.say(
     f"these: {of_hit} % for `hit[1]`, {of_published} % for `published_alpha`."
 )
 
+# %% [markdown]
+# ## 6. Do other prompts say the same?
+# The project's prompts have a form: around each problem of math and reasoning stand the same words,
+# and the draft of `smollm` was trained on prompts of this form. If what was found is of the
+# *domain*, it should be found again on the same problems without these words (**unwrapped**; the
+# prompts of code and chat have none and stay the same), and on a **second set**: 120 prompts in
+# eight categories, written as people write, none in a form of the training (`data/second_prompts`).
+# Its chat is five of the categories, one of them in other languages; it is asked without that one
+# too.
+
+
+# %%
+def hits(text):
+    """What is asked at T = 0: the share of tokens that are the draft's best."""
+    return text.positions, text.acceptance
+
+
+# %%
+sets = prompt_sets.texts(ctx.profile, at_0)
+draws = prompt_sets.asked(sets, hits)
+by_set = prompt_sets.by_set(draws)
+
+# %%
+levels_of = {name: own.span() for name, own in by_set.groups("set")}
+spans = [f"{span} ({name})" for name, span in levels_of.items()]
+ctx.plot(
+    by_set,
+    x="set",
+    kind="points",
+    x_label="",
+    y="hit[1], T = 0",
+    slug="other-prompts",
+    caption="hit[1] at T = 0 by domain on each set of prompts, with 95 % intervals. The domains "
+    f"run from {', '.join(spans)}.",
+)
+
+# %%
+orders_of = prompt_sets.domain_orders(draws)
+ctx.table(orders_of, "other-orders", 2)
+
+# %% [markdown]
+# `share`: of the resamples of a set's prompts, how many give the first set's order. The permutation
+# test of section 3 on each set: a difference that the first set tells **holds** where another tells
+# it too.
+
+# %%
+tested = {name: significance.differences(*hits(text)) for name, text in sets.items()}
+apart = study.with_verdicts(stack(tested, "name"), level)
+ctx.export(apart, "other-differences")
+
+# %%
+sure = study.sure_signs(apart)
+asked_of = sure.columns[sure.loc[prompt_sets.OWN] != 0]
+# 1: holds, -1: told the other way, 0: not told
+agree = sure[asked_of] * sure.loc[prompt_sets.OWN, asked_of]
+agree = agree.drop(index=prompt_sets.OWN)
+
+# %%
+transfer = "; ".join(
+    f"{name}: {(row == 1).sum()} of {len(row)} differences hold, {(row == -1).sum()} are the other "
+    "way"
+    for name, row in agree.iterrows()
+)
+ctx.say(f"On other prompts, {transfer}; the others are not told apart there.")
+
+# %% [markdown]
+# What the words around a problem do can be had alone: with them minus without, on the same
+# problems.
+
+# %%
+if prompt_sets.UNWRAPPED in sets:
+    words = prompt_sets.effect_of_words(sets, hits)
+    means = {
+        name: text.positions.groupby("domain")["hit"].mean()
+        for name, text in sets.items()
+    }
+    by_hand = means[prompt_sets.OWN] - means[prompt_sets.UNWRAPPED]
+    for row in words.rows():
+        assert np.isclose(row.estimate, by_hand[row.domain])
+    ctx.export(words, "words-around")
+    ctx.say(f"With the words around a problem `hit[1]` is higher by {words.listed()}.")
+
+# %%
+categories = prompt_sets.by_category(sets[prompt_sets.SECOND], hits)
+ctx.export(categories, "categories")
+ctx.say(f"In the second set's categories `hit[1]` is {categories.listed('category')}.")
+
 # %%
 hit = by_domain.at(name="hit[1], T = 0")
 ranked = hit.frame.sort_values("estimate")["domain"]
 least, best = ranked.iloc[0], ranked.iloc[-1]
+first, *others = orders_of.itertuples()
+there = [f"{row.set} {row.order} ({levels_of[row.set]})" for row in others]
+depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
+
+# %%
 ctx.answer(
-    f"On `{ctx.profile.name}`, `hit[1]` at T = 0 runs from {hit.at(domain=least)} ({least}) to "
-    f"{hit.at(domain=best)} ({best}), the paper's `published_alpha` from "
-    f"{published_alpha.at(domain=least)} to {published_alpha.at(domain=best)}; each of the "
-    f"{len(orders)} estimators tells at least {told.min()} of the {pairs} pairs of prompt sets "
-    f"apart, and {'some are' if turned else 'none is'} told apart in opposite ways by two of them. "
+    f"The order of the domains {prompt_sets.order_verdict(orders_of)} on other prompts: by "
+    f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in "
+    f"their own form, {', '.join(there)}. Of what the first tells apart, {transfer}. On the first "
+    f"set {depends}, by each of {len(orders)} estimators for at least {told.min()} of the {pairs} "
+    f"pairs, {'some' if turned else 'none'} in opposite ways by two of them; the paper's "
+    f"`published_alpha` runs from {published_alpha.at(domain=least)} ({least}) to "
+    f"{published_alpha.at(domain=best)} ({best}). "
     f"The set explains {of_three} % of what differs between prompts at T = 1."
 )
 
@@ -419,9 +514,10 @@ ctx.answer(
 # ## What we saw, what this does not show, what is next
 # * What we saw: the sentences above. The level of 'acceptance' belongs to an estimator, and so does
 #   what can be said of the domains; intervals belong to prompts, not to nodes.
-# * What this does not show: other prompts, pairs or prompt formats, so nothing of 'code' or 'chat'
-#   at large; longer texts; speed, which needs measured costs (notebook 10). The T = 0 and T = 1
-#   rows come from different texts, so what lies between them is not the effect of a rule alone.
+# * What this does not show: other pairs or prompt formats, and nothing of 'code' or 'chat' at
+#   large (other prompts were asked at T = 0 alone); longer texts; speed, which needs measured costs
+#   (notebook 10). The T = 0 and T = 1 rows come from different texts, so what lies between them is
+#   not the effect of a rule alone.
 # * Next: notebook 04 asks whether acceptance rises with depth, notebook 06 takes up the domain
 #   chat, the highest in the paper, and notebook 13 asks how sure all this is: power, coverage,
 #   loops, seeds, lengths.

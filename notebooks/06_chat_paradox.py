@@ -19,8 +19,8 @@
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) and the same
 # prompts in the other format (`chat-template`; where the profile gives its prompts in the target's
-# chat template, `plain-template`), recorded if they are not there · *writes*
-# `figures/<profile>/06/`.
+# chat template, `plain-template`), and those of other prompts, recorded if they are not there ·
+# *writes* `figures/<profile>/06/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -71,11 +71,11 @@ if root == kit:
 import numpy as np
 
 from speclab import runs, score, stats
-from speclab.analysis import published, significance
+from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates, without_interval
+from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -334,6 +334,66 @@ in_format = Estimates(draws.table(in_format), digits=3)
 
 ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 
+# %% [markdown]
+# ## 5. Other prompts
+# The same contrasts at T = 0 on the project's problems **unwrapped**, without the words around each
+# problem of math and reasoning (the draft of `smollm` was trained on that form), and on a **second
+# set**, written as people write (`data/second_prompts`; its chat is writing, roleplay, extraction,
+# humanities and other languages; once more without the last). By hand as in section 1.
+
+# %%
+sets = prompt_sets.texts(ctx.profile, greedy)
+questions = {
+    "hit[1]": lambda text: (text.positions, text.acceptance),
+    "entropy": lambda text: (text.positions, score.mean_of("target_entropy")),
+}
+
+# %%
+elsewhere = {}
+for quantity, question in questions.items():
+    for name, own in prompt_sets.asked(sets, question).items():
+        each = own[prompt_sets.IT]
+        row = own.table({quantity: study.contrast(each, domain)}, "quantity")
+        row["highest"] = study.share_highest(each, domain)
+        row["domain"] = domain
+        elsewhere[name, quantity] = row.drop(columns="quantity")
+
+# %%
+elsewhere = Estimates(stack(elsewhere, ["set", "quantity"]), digits=3)
+ctx.export(elsewhere, "other-prompts")
+
+# %%
+for name, own in sets.items():
+    mean = own.positions.groupby("domain")["hit"].mean()
+    kit = elsewhere.at(set=name, quantity="hit[1]").value
+    assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
+
+# %%
+ctx.plot(
+    elsewhere,
+    x="set",
+    columns="quantity",
+    kind="bars",
+    x_label="",
+    y=f"contrast of {domain}",
+    share_y=False,
+    height=1.6,
+    reference=0,
+    slug="other-prompts",
+    caption=f"{domain} minus the mean of the other domains on each set of prompts, with 95 % "
+    f"intervals. By hit[1]: {elsewhere.at(quantity='hit[1]').listed('set')}.",
+)
+
+# %%
+on_set = elsewhere.at(quantity="hit[1]")
+for row in on_set.rows():
+    entropy_there = elsewhere.at(set=row.set, quantity="entropy")
+    least = min(row.highest, entropy_there.frame["highest"].item())
+    ctx.say(
+        f"* {row.set}: {domain} is highest in `hit[1]` in {row.highest:.0%} of the resamples, its "
+        f"entropy is {entropy_there} nats against the others': a paradox? {study.told(least)}."
+    )
+
 # %%
 highest = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
 answers = highest.map(study.told)
@@ -344,9 +404,10 @@ moved = change.at(estimator="hit[1]").defined()
 most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
 
 # %%
+there = on_set.without(set=prompt_sets.OWN).listed("set")
 ctx.answer(
     f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
-    f"{answers['hit[1]']}, {at_0} against the mean of the others; at T = 1 by `alpha`: "
+    f"{answers['hit[1]']}, {at_0} against the mean of the others ({there}); at T = 1 by `alpha`: "
     f"{answers['alpha']}, {at_1}. Its target entropy is {entropy.frame['estimate'][1]:+.2f} nats "
     f"against theirs. Of what was held fixed, {most} moves the contrast at T = 0 most, by "
     f"{moved.at(held_fixed=most)}."
@@ -385,7 +446,7 @@ ctx.answer(
 #   together, so their changes must not be added. The target's own text decides both entropy and
 #   token: matching on them also removes what the domain does *through* them. Only the tokens never
 #   said are rejected for certain because of the draft's head.
-# * A domain. These are four prompt sets, in the form that the draft was trained on; section 4 shows
-#   how much the form alone moves. Intervals are 95 % each, not all at once.
+# * A domain. These are prompt sets; sections 4 and 5 show how much the form and the prompts move.
+#   Intervals are 95 % each, not all at once.
 # * Next: notebook 07 looks at single rejections and their causes; notebook 11 takes the paper's
 #   claims one by one.

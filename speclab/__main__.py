@@ -64,7 +64,8 @@ CHANGES = option(
     "--kind",
     default="greedy",
     help="greedy, sampled, sampled-0.3, sampled-0.7 (text at these temperatures), sampled-seed-1, "
-    "sampled-seed-2, balanced, chain, chat-template, plain-template or long.",
+    "sampled-seed-2, balanced, chain, chat-template, plain-template, long, unwrapped or "
+    "second (other prompts).",
 )
 @CHANGES
 @option(

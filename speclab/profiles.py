@@ -52,7 +52,7 @@ class Profile:
     draft: ModelSpec
     description: str = ""
     template: Literal["none", "chat"] = "none"
-    # project, paper, or a .jsonl file or folder of such files
+    # a name of speclab/prompts.py (SETS), or a .jsonl file or folder of such files
     prompts: str = Field("project", min_length=1)
     prompts_per_domain: int = Field(50, ge=1, le=100_000)
     domains: tuple[Literal[DOMAINS], ...] = Field(DOMAINS, min_length=1, strict=False)

@@ -1,15 +1,15 @@
-"""Prompts of the four domains: the project's own, the paper's hub sets, or a user's file; and their
-token ids.
+"""Prompts of the four domains: the project's own, public sets of the hub, or a user's file; and
+their token ids.
 
 Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no model. `datasets` is
-imported when the paper's sets are asked for, not before.
+imported when a public set is asked for, not before.
 """
 
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,8 +24,24 @@ MATH_PROMPT = (
     "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 )
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
+# what stands around every problem of math and reasoning; code and chat have nothing around them
+WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
+SECOND_PROMPTS = REPOSITORY / "data" / "second_prompts"
+# "unwrapped": the project's prompts without the words around their problems
+OWN_SETS = {
+    "project": PROJECT_PROMPTS,
+    "unwrapped": PROJECT_PROMPTS,
+    "second": SECOND_PROMPTS,
+}
+# domains of MT-Bench's and Spec-Bench's categories; those of all others are chat
+DOMAIN_OF = {
+    "coding": "code",
+    "math": "math",
+    "math_reasoning": "reasoning",
+    "reasoning": "reasoning",
+}
 CHOSE_THE_DRAFT = (
     8  # of each domain: they chose how long smollm's draft was trained, and are easier
 )
@@ -53,6 +69,16 @@ class _Row:
     domain: Literal[("", *DOMAINS)] = ""
 
 
+@checked_dataclass(config=STRICT)
+class _Question:
+    """A line of MT-Bench's or Spec-Bench's own file."""
+
+    question_id: int
+    category: Annotated[str, Field(min_length=1)]
+    turns: Annotated[list[str], Field(min_length=1)]
+    reference: list[str] = Field(default_factory=list)
+
+
 @dataclass(frozen=True)
 class EncodedPrompt:
     """Token ids of one prompt, and how many tokens were `cut` from its end to respect the limit (0
@@ -67,7 +93,7 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of the paper comes from and how a row becomes a prompt ("": it is none)."""
+    """Where one domain of a set comes from and how a row becomes a prompt ("": it is none)."""
 
     name: str
     config: str | None
@@ -83,10 +109,17 @@ def _first_user_message(row: dict) -> str:
     return users[0] if users and len(users[0]) >= 10 else ""
 
 
+def _first_turn(domain: str) -> Callable[[dict], str]:
+    """How a row of MT-Bench becomes a prompt of this domain."""
+    return lambda row: (
+        row["prompt"][0] if DOMAIN_OF.get(row["category"], "chat") == domain else ""
+    )
+
+
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
 # rows of UltraChat's 200,000 are wanted, so it is streamed. The paper states no revisions; these
 # are pinned by many public lock files and were current in 2025.
-HUB_SETS = {
+PAPER_SETS = {
     "code": HubSet(
         "openai/openai_humaneval",
         "openai_humaneval",
@@ -117,15 +150,35 @@ HUB_SETS = {
         streaming=True,
     ),
 }
+MT_BENCH = HubSet(
+    "HuggingFaceH4/mt_bench_prompts",
+    None,
+    "train",
+    "e3a795c5e9a82ee40611c416b8a7786c73198991",
+    _first_turn("chat"),
+)
+# public sets by name: where each domain of them comes from; without the paper's words around them
+HUB_SETS = {
+    "paper": PAPER_SETS,
+    "humaneval": {"code": PAPER_SETS["code"]},
+    "gsm8k": {
+        "reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
+    },
+    "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
+}
+SETS = (*OWN_SETS, *HUB_SETS)
+# their domains are of different sizes: one may have fewer prompts than asked for, but not none
+UNEQUAL = ("second", "mt-bench")
 
 
 def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
-    A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`; blank
-    lines are skipped. Raises a ValueError that names file and line for broken JSON, a missing,
-    unknown or empty field, an unknown domain, or an id used twice. optional: ("domain",) where the
-    domain may be missing (it is "" then).
+    A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`, or one of
+    MT-Bench's or Spec-Bench's own file (`question_id`, `category`, `turns`, of which the first is
+    taken; DOMAIN_OF); blank lines are skipped. Raises a ValueError that names file and line for
+    broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
+    optional: ("domain",) where the domain may be missing (it is "" then).
     """
     prompts = {}
     for where, line in _lines(Path(path)):
@@ -133,6 +186,8 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
             values = parse_json(line)
         except ValueError as error:
             raise ValueError(f"{where}: not valid JSON ({error})") from None
+        if isinstance(values, dict) and "turns" in values:
+            values = _of_question(checked(_Question, values, where))
         row = checked(_Row, values, where)
         if not row.domain and "domain" not in optional:
             raise ValueError(f"{where}: missing field domain")
@@ -142,13 +197,22 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
     return list(prompts.values())
 
 
+def _of_question(one: _Question) -> dict:
+    """A benchmark's line as one of ours."""
+    return {
+        "prompt_id": f"{one.category}-{one.question_id}",
+        "domain": DOMAIN_OF.get(one.category, "chat"),
+        "prompt": one.turns[0],
+    }
+
+
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """Where each line stands, and the line."""
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise ValueError(
-            f"no prompts at {path}: use 'project', 'paper', an existing .jsonl file, "
-            "or a folder that holds some"
+            f"no prompts at {path}: use {', '.join(SETS)}, an existing .jsonl file, or a folder "
+            "that holds some"
         )
     for file in files:
         for number, line in enumerate(file.read_bytes().splitlines(), start=1):
@@ -156,13 +220,21 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{file}, line {number}", line
 
 
-def _paper_prompts(domain: str) -> Iterator[Prompt]:
-    """The paper's prompts of a domain, in order, from the mirror if one is named (and then never
-    from the hub); ids as `code-HumanEval/0`, `math-0`: the set's own, or the row counted from 0.
+def without_wrapper(text: str) -> str:
+    """A prompt without the words that stand around every problem of its domain."""
+    for wrapper in WRAPPERS:
+        head, tail = wrapper.split("{}")
+        text = text.removeprefix(head).removesuffix(tail)
+    return text
+
+
+def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
+    """A public set's prompts of a domain, in order, from the mirror if one is named (and then never
+    from the hub); ids as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own, or category
+    and row, counted from 0.
     """
     from datasets import load_dataset
 
-    hub_set = HUB_SETS[domain]
     location, revision = hub_set.name, hub_set.revision
     if mirror := os.environ.get(MIRROR):
         location, revision = str(Path(mirror).absolute() / hub_set.name), None
@@ -176,7 +248,8 @@ def _paper_prompts(domain: str) -> Iterator[Prompt]:
         )
         for index, row in enumerate(rows):
             if text := hub_set.text(row):
-                yield Prompt(f"{domain}-{row.get('task_id', index)}", domain, text)
+                place = f"{row['category']}-{index}" if "category" in row else index
+                yield Prompt(f"{domain}-{row.get('task_id', place)}", domain, text)
     # the hub client has many kinds of errors; none of them says what a reader can do
     except Exception as error:
         raise ValueError(
@@ -190,25 +263,27 @@ def load_prompts(
 ) -> list[Prompt]:
     """The first `per_domain` prompts of each of `domains`, domain by domain.
 
-    source: "project" (data/prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
-    order; read from the hub, or from the folder that SPECLAB_DATASETS names), or a .jsonl file or
-    folder for `read_prompts`, relative to the repository. Raises ValueError if a set cannot be read
-    or holds fewer prompts than asked.
+    source: one of SETS: "project" (data/prompts), "unwrapped" (the same `without_wrapper`),
+    "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
+    order) and the other HUB_SETS, read from the hub, or from the folder that SPECLAB_DATASETS
+    names; or a .jsonl file or folder for `read_prompts`, relative to the repository. Raises
+    ValueError if a set cannot be read or holds fewer prompts than asked (UNEQUAL ones: none).
     """
     everything = []
-    if source != "paper":
-        file = PROJECT_PROMPTS if source == "project" else REPOSITORY / source
-        everything = read_prompts(file)
+    if source not in HUB_SETS:
+        everything = read_prompts(OWN_SETS.get(source, REPOSITORY / source))
+    if source == "unwrapped":
+        everything = [replace(p, text=without_wrapper(p.text)) for p in everything]
     chosen = []
     for domain in domains:
         offered = (prompt for prompt in everything if prompt.domain == domain)
-        if source == "paper":
-            offered = _paper_prompts(domain)
+        if domain in HUB_SETS.get(source, ()):
+            offered = _hub_prompts(HUB_SETS[source][domain], domain)
         found = list(islice(offered, per_domain))
-        if len(found) < per_domain:
+        if len(found) < (1 if source in UNEQUAL else per_domain):
             raise ValueError(
                 f"prompts {str(source)!r}: domain {domain} has {len(found)}, "
-                f"asked for {per_domain}: ask for fewer or add"
+                f"asked for {per_domain}: ask for fewer, leave it out of `domains`, or add"
             )
         chosen += found
     return chosen

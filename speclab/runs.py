@@ -60,6 +60,9 @@ KINDS = {
     "plain-template": {"template": "none"},
     # three times as long, of fewer prompts: what a study learns from the length of its texts
     "long": {"max_new_tokens": 192, "prompts_per_domain": 20} | ONE_NODE,
+    # the project's prompts without the words around their problems; the second set, all of it
+    "unwrapped": {"prompts": "unwrapped"},
+    "second": {"prompts": "second", "prompts_per_domain": 75},
 }
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}

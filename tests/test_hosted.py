@@ -20,7 +20,7 @@ from speclab.ops.hosted import (
     slug,
 )
 from speclab.profiles import ROOT, load_profile
-from speclab.prompts import HUB_SETS
+from speclab.prompts import PAPER_SETS
 from speclab.runs import record_run
 
 T4 = load_profile("t4")
@@ -97,7 +97,7 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(
     tmp_path, environment
 ):
     paper, mounted = load_profile("paper"), tmp_path / "input"
-    names = [one.name for one in HUB_SETS.values()]
+    names = [one.name for one in PAPER_SETS.values()]
     for name in names:
         assert attach(paper, mounted, tmp_path / "links") == {}
         put(mounted / "datasets" / slug(name.split("/")[1]) / "main", "test.parquet")

@@ -3,7 +3,10 @@ ids.
 """
 
 import json
+import os
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,11 +15,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from speclab.drafts.prompts import ngrams
+from speclab.profiles import load_profile
 from speclab.prompts import (
     DOMAINS,
     HUB_SETS,
     MATH_PROMPT,
     MIRROR,
+    MT_BENCH,
+    PAPER_SETS,
     REASONING_PROMPT,
     EncodedPrompt,
     Prompt,
@@ -26,7 +32,10 @@ from speclab.prompts import (
     prompts_digest,
     read_prompts,
 )
+from speclab.runs import of_kind
+from speclab.studies import how_sure
 
+COPIES = os.environ.get(MIRROR)  # asked before a fixture takes it away
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
     "{% if add_generation_prompt %} [A]{% endif %}"
@@ -97,6 +106,37 @@ def test_project_prompts_differ(project):
     assert [ids for ids in owners.values() if len(ids) > 1] == []
 
 
+def test_unwrapped_are_the_same_problems_without_the_papers_words(project):
+    around = {"math": MATH_PROMPT, "reasoning": REASONING_PROMPT}
+    again = [
+        replace(p, text=around.get(p.domain, "{}").format(p.text))
+        for p in load_prompts("unwrapped", 50)
+    ]
+    assert again == project
+
+
+# ---------------------------------------------------------------- the second set
+
+
+def test_the_second_set_has_fifteen_prompts_of_each_of_its_categories():
+    second = load_prompts("second", 75)
+    kinds = [(p.prompt_id.split("-")[1], p.domain) for p in second]
+    assert len(set(kinds)) == 8 and {kinds.count(kind) for kind in kinds} == {15}
+    own = {("coding", "code"), ("maths", "math"), ("reasoning", "reasoning")}
+    assert own == {kind for kind in kinds if kind[1] != "chat"}
+
+
+def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
+    profile = load_profile("smollm")
+    known, largest = how_sure.composed_prompts(profile), {}
+    for kind in ("second", "greedy"):
+        seen = how_sure.seen(of_kind(profile, kind), known)
+        largest[kind] = seen.groupby("domain")["seen"].max()
+    # a tenth of a prompt's runs of three words, the threshold that its card names
+    assert (largest["second"] <= 0.1).all()
+    assert (largest["greedy"] > 0.1).all(), "the project's own prompts are"
+
+
 # ---------------------------------------------------------------- a user's file or folder
 
 
@@ -150,6 +190,19 @@ def test_a_broken_line_is_named_with_its_file_and_number(tmp_path, bad, message)
         read_prompts(path)
 
 
+def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
+    row = {"question_id": 81, "category": "writing", "turns": ["Draw a map.", "Again."]}
+    rows = [row, row | {"question_id": 5, "category": "coding", "reference": ["x"]}]
+    path = write(tmp_path, *map(json.dumps, rows))
+    assert read_prompts(path) == [
+        Prompt("writing-81", "chat", "Draw a map."),
+        Prompt("coding-5", "code", "Draw a map."),
+    ]
+    write(tmp_path, json.dumps(row | {"turns": []}))
+    with pytest.raises(ValueError, match=r"mine\.jsonl, line 1: .*turns"):
+        read_prompts(path)
+
+
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(
     tmp_path, monkeypatch
 ):
@@ -164,8 +217,10 @@ def test_a_relative_name_in_a_profile_is_read_from_the_repository(
 
 def test_arguments_are_checked(tmp_path):
     for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
-        with pytest.raises(ValueError, match="no prompts at"):
+        with pytest.raises(ValueError, match="no prompts at .*project, .*mt-bench"):
             load_prompts(source, 1)
+    with pytest.raises(ValueError, match="domain math has 0, .* leave it out"):
+        load_prompts("gsm8k", 1, ["math"])
     with pytest.raises(ValueError, match="domain"):
         load_prompts("project", 1, ["reason"])
     path = write(tmp_path, line("a"), line("b", "chat"))
@@ -204,8 +259,12 @@ def make_mirror(root):
         "math": [{"problem": r"Find $\frac{a}{2}$."}],
         "reasoning": [{"question": "How many?"}],
         "chat": [user("   hi there  "), user("  ten chars "), user("0123456789")],
+        "mt-bench": [
+            {"prompt": ["Sing.", "Louder."], "category": "writing", "prompt_id": 7},
+            {"prompt": ["Sort."], "category": "coding", "prompt_id": 8},
+        ],
     }
-    for domain, hub_set in HUB_SETS.items():
+    for domain, hub_set in (PAPER_SETS | {"mt-bench": MT_BENCH}).items():
         folder = root / hub_set.name
         folder.mkdir(parents=True)
         (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows[domain])))
@@ -240,6 +299,25 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
         ValueError, match="prompts 'paper': domain chat has 1, asked for 2"
     ):
         load_prompts("paper", 2, ["chat"])
+
+
+def test_public_sets_by_name_have_no_words_around_them(cache, tmp_path):
+    cache.setenv(MIRROR, str(make_mirror(tmp_path / "mirror")))
+    (question,) = load_prompts("gsm8k", 1, ["reasoning"])
+    assert question.text == "How many?"
+    assert load_prompts("mt-bench", 10, ["code", "chat"]) == [
+        Prompt("code-coding-1", "code", "Sort."),
+        Prompt("chat-writing-0", "chat", "Sing."),
+    ]
+
+
+@pytest.mark.parametrize("name", ["humaneval", "gsm8k", "mt-bench"])
+def test_a_public_set_is_read_from_a_copy(name, cache):
+    sets = HUB_SETS[name]
+    if not COPIES or not all((Path(COPIES) / s.name).is_dir() for s in sets.values()):
+        pytest.skip(f"{MIRROR} names no folder with a copy of {name}")
+    cache.setenv(MIRROR, COPIES)
+    assert len(load_prompts(name, 5, list(sets))) == 5 * len(sets)
 
 
 def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):

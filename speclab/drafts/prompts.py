@@ -22,6 +22,7 @@ from speclab.prompts import (
     REASONING_PROMPT,
     Prompt,
     read_prompts,
+    without_wrapper,
 )
 
 PHRASES = yaml.safe_load(
@@ -29,8 +30,8 @@ PHRASES = yaml.safe_load(
 )
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
-# what stands around every problem of a domain
-WRAPPERS = {"math": MATH_PROMPT, "reasoning": REASONING_PROMPT, "chat": "{}"}
+# what stands around a problem of a domain
+AROUND = {"math": MATH_PROMPT, "reasoning": REASONING_PROMPT, "chat": "{}"}
 NGRAM = 13  # words; a training row that shares one with a test row is left out
 TRIES = 200  # drawings in a row that give nothing new before a domain counts as used up
 
@@ -124,7 +125,7 @@ def composed(domain: str, rng: random.Random) -> str:
     """A prompt of a domain."""
     if domain == "code":
         return code_stub(rng)
-    return WRAPPERS[domain].format(fill(rng.choice(PHRASES[domain]), rng))
+    return AROUND[domain].format(fill(rng.choice(PHRASES[domain]), rng))
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
@@ -133,14 +134,6 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
     """
     words = re.findall(r"[a-z0-9]+", text.lower())
     return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}
-
-
-def without_wrapper(text: str) -> str:
-    """A prompt without the words that stand around every problem of its domain."""
-    for wrapper in WRAPPERS.values():
-        head, tail = wrapper.split("{}")
-        text = text.removeprefix(head).removesuffix(tail)
-    return text
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:

@@ -18,7 +18,7 @@ import pandas as pd
 from speclab.explore.trace_data import Packed, pack_runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
-from speclab.prompts import Prompt, load_prompts, prompts_digest
+from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
 from speclab.runs import Run, RunError, recorded_run, tokenizer_of, written
 from speclab.show import notebook, pictures
 
@@ -198,7 +198,7 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
 def _prompts(run: Run) -> Sequence[Prompt]:
     """What the recorded prompts ask; nothing where they are not here, or are others now."""
     profile = run.manifest["profile"]
-    if profile["prompts"] == "paper":  # would be fetched
+    if profile["prompts"] in HUB_SETS:  # would be fetched
         return ()
     count, domains = profile["prompts_per_domain"], tuple(profile["domains"])
     try:

@@ -113,7 +113,7 @@ def recorded(profile: Profile) -> str:
 
     pair = profile.target, profile.draft
     named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
-    if profile.prompts == "paper" or not all(named):  # to ask would download something
+    if profile.prompts in HUB_SETS or not all(named):  # to ask would download something
         return UNKNOWN
     there = [kind for kind in runs.KINDS if runs.recorded_run(profile, kind)]
     return f"read without the models: {', '.join(there) or 'none'}"
@@ -146,8 +146,8 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     for spec in (profile.target, profile.draft):
         yield answered(f"model {spec.path}", model, spec, hub)
     yield answered("tokenizers", tokenizers, profile)
-    if profile.prompts == "paper":
-        for one in HUB_SETS.values():
+    if profile.prompts in HUB_SETS:
+        for one in HUB_SETS[profile.prompts].values():
             asked = one.name, one.revision, hub
             yield answered(f"data set {one.name}", data_set, *asked)
     else:

@@ -58,7 +58,7 @@ def attach(
     """
     specs = (profile.target, profile.draft)
     models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
-    sets = [one.name for one in HUB_SETS.values()] if profile.prompts == "paper" else []
+    sets = [one.name for one in HUB_SETS.get(profile.prompts, {}).values()]
     found = _linked("SPECLAB_MODELS", models, "config.json", mounted, links)
     mirrored = [name for name in sets if _attached(name, mounted, "*")]
     if mirrored == sets:

@@ -57,7 +57,7 @@ from speclab.ops.parameters import (
 from speclab.ops.plan import cached
 from speclab.plain import near
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
-from speclab.prompts import HUB_SETS, MIRROR, PROJECT_PROMPTS
+from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
 from speclab.runs import (
     BENCH,
     PLACE,
@@ -340,11 +340,9 @@ def inputs(profile: Profile) -> list[Any]:
     """The profile, and what it points at: weights (those that are to be made count as made), the
     models' settings, prompts, manifests of shipped traces. Nothing is fetched.
     """
-    places = [
-        PROJECT_PROMPTS if profile.prompts == "project" else ROOT / profile.prompts
-    ]
-    if profile.prompts == "paper":  # revisions of the hub are pinned; copies are files
-        sets = [one.name for one in HUB_SETS.values()]
+    places = [OWN_SETS.get(profile.prompts, ROOT / profile.prompts)]
+    if profile.prompts in HUB_SETS:  # revisions are pinned; copies are files
+        sets = [one.name for one in HUB_SETS[profile.prompts].values()]
         places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
     own = [ROOT / profile.traces] if profile.traces else []
     for folder in [*named_folder(PLACE), *own]:

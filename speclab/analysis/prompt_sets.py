@@ -1,0 +1,108 @@
+"""Does what one set of prompts says of domains hold on others? The same question asked of the
+profile's own prompts, of the same without the words that stand around each problem, and of a second
+set, written in no form that a draft was trained on (data/second_prompts).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab import stats
+from speclab.analysis import significance
+from speclab.analysis.texts import Text
+from speclab.profiles import Profile
+from speclab.score import ALL, POOLED, Estimator
+from speclab.show.estimates import Estimates
+
+OWN, UNWRAPPED, SECOND = "own form", "unwrapped", "second set"
+ENGLISH = (
+    "second set in English"  # without its prompts in other languages, which are chat
+)
+WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
+IT = "it"  # the one number that is asked
+
+# rows, and what is asked of them
+Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
+
+
+def texts(profile: Profile, own: Text) -> dict[str, Text]:
+    """Greedy texts (T = 0) of each set: the profile's own, then the others, recorded if they are
+    not there; `unwrapped` only where the profile's prompts have words that can be left out.
+    """
+    found = {OWN: own}
+    if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
+        found[UNWRAPPED] = Text.recorded(profile, "unwrapped")
+    second = found[SECOND] = Text.recorded(profile, "second")
+    english = [category_of(rows) != "language" for rows in (second.trace, second.nodes)]
+    found[ENGLISH] = replace(
+        second, trace=second.trace[english[0]], nodes=second.nodes[english[1]]
+    )
+    return found
+
+
+def category_of(rows: pd.DataFrame) -> pd.Series:
+    """The category of each row of the second set."""
+    return rows["prompt_id"].str.split("-").str[1]
+
+
+def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws]:
+    """The question's draws on each set, by name; each set resamples its own prompts."""
+    return {name: stats.jointly({IT: question(text)}) for name, text in sets.items()}
+
+
+def by_set(
+    draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3
+) -> Estimates:
+    """A number of the draws on each set: set, domain, estimate, low, high, n_prompts."""
+    rows = {
+        name: own.table({what: own[what]}).drop(columns="name")
+        for name, own in draws.items()
+    }
+    return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
+
+
+def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
+    """By set: its order of the domains, highest first, and the `share` of its resamples in which
+    that is the first set's order.
+    """
+    rows, first = [], None
+    for name, own in draws.items():
+        values = own[what].drop(columns=[ALL, POOLED])
+        ranked = np.argsort(-values.to_numpy(), axis=1, kind="stable")
+        first = ranked[0] if first is None else first
+        same = (ranked[1:] == first).all(axis=1).mean()
+        rows.append((name, " > ".join(values.columns[ranked[0]]), same))
+    return pd.DataFrame(rows, columns=["set", "order", "share"])
+
+
+def order_verdict(found: pd.DataFrame) -> str:
+    """What `domain_orders` says of the first set's order: 'holds' on other prompts where more than
+    97.5 % of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's.
+    """
+    least = found["share"].iloc[1:].min()
+    if least < 0.025:
+        return "does not hold"
+    return "holds" if least > 0.975 else "cannot be told to hold"
+
+
+def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
+    """What the words around a problem change, its own form minus unwrapped, paired by prompt:
+    domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
+    """
+    (own, of), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
+    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))
+    found = significance.paired_by_domain(own, alone, of)
+    return Estimates(found, digits=3).without(domain=POOLED)
+
+
+def by_category(second: Text, question: Question) -> Estimates:
+    """The number in each category of the second set: category, estimate, low, high, n_prompts."""
+    rows, of = question(second)
+    found = stats.by_domain(rows.assign(domain=category_of(rows)), of)
+    found = found[~found["domain"].isin([ALL, POOLED])].drop(columns="estimator")
+    found = found.rename(columns={"domain": "category"})
+    found = found.sort_values("estimate", ascending=False, ignore_index=True)
+    return Estimates(found, digits=3)
