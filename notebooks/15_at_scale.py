@@ -100,7 +100,7 @@ level: float = 0.05  # 0.0001 to 0.5
 
 # %%
 ctx = notebook.start("15_at_scale", profile, overrides)
-bench = study.read()
+bench = study.traces_here()
 proposers = {
     name: bench.of(proposer).assign(hit=lambda rows: rows["accepted"] > 0)
     for name, proposer in {"EAGLE": traces.EAGLE, "lookup": traces.LOOKUP}.items()
@@ -194,7 +194,9 @@ notebook.show_table(at_3.wide("proposer", "domain"))
 # each proposer.
 
 # %%
-hits = stats.jointly({name: (rows, study.HIT) for name, rows in proposers.items()})
+hits = stats.jointly(
+    {name: (rows, study.FIRST_HIT) for name, rows in proposers.items()}
+)
 of_all = Estimates(hits.table(key="proposer"), digits=3)
 ctx.export(of_all, "hit")
 hit = of_all.at(domain=sets)
@@ -206,7 +208,8 @@ assert np.allclose(by_hand[sets], hit.at(proposer="EAGLE").frame["estimate"])
 
 # %%
 tested = {
-    name: significance.differences(rows, study.HIT) for name, rows in proposers.items()
+    name: significance.differences(rows, study.FIRST_HIT)
+    for name, rows in proposers.items()
 }
 tested = stack(tested, "proposer").rename(columns={"difference": "estimate"})
 tested.insert(1, "pair", tested.pop("first") + " - " + tested.pop("second"))
@@ -257,7 +260,7 @@ afresh = eagle["hit"].shift(-2)[so_far].astype(float).groupby(eagle["domain"]).m
 # %%
 depths = {}
 for name, rows in proposers.items():
-    found = study.by_depth(rows, deepest)
+    found = study.next_accepted(rows, deepest)
     tables = {depth: one.table() for depth, one in found.items()}
     depths[name] = Estimates.stacked(tables, "depth")
 depths = Estimates.stacked(depths, "proposer").at(domain=sets)
@@ -283,7 +286,7 @@ ctx.plot(
     f"{last.at(name=study.DEEPER).span()} by set, a new block at the same places "
     f"{last.at(name=study.AFRESH).span()}, one at every place "
     f"{last.at(name=study.EVERYWHERE).span()}: what rises is the choice of places, and depth "
-    "itself costs.",
+    "itself costs EAGLE some.",
 )
 
 # %%
@@ -313,7 +316,10 @@ lengths = {}
 for name, rows in proposers.items():
     median = rows.groupby("domain")["prompt_tokens"].transform("median")
     is_long = rows["prompt_tokens"] > median
-    halves = {"long": (rows[is_long], study.HIT), "short": (rows[~is_long], study.HIT)}
+    halves = {
+        "long": (rows[is_long], study.FIRST_HIT),
+        "short": (rows[~is_long], study.FIRST_HIT),
+    }
     draw = stats.jointly(halves, same=False)
     more = {"long - short": (draw["long"] - draw["short"])[sets]}
     lengths[name] = draw.table(more)
@@ -387,10 +393,10 @@ ctx.say(
 # ## 6. Which gamma, at which batch size?
 # Their price of EAGLE's draft does not depend on gamma: it was fitted to whole drafts of one
 # length. If a head runs **once a token**, gamma tokens cost gamma times as much. Nobody can tell
-# from the published numbers, so both readings are shown; the truth lies between.
+# from the published numbers, so both readings are shown; the truth should lie between.
 
 # %%
-speeds = {batch: study.speeds(bench, gammas, batch) for batch in batches}
+speeds = {batch: study.speed_ups(bench, gammas, batch) for batch in batches}
 tables = {
     (batch, name): found.table(key="gamma")
     for batch, of_batch in speeds.items()
@@ -427,7 +433,8 @@ top = of_sets.groupby([*keys, "domain"], sort=False)["estimate"].idxmax()
 top = of_sets.loc[top]
 cells = Estimates(top).wide(keys, "domain").set_index(keys)
 numbers = top.pivot(index=keys, columns="domain", values="gamma").loc[cells.index]
-ctx.table((numbers.astype(str) + ": " + cells).reset_index(), "best-gamma")
+table = (numbers.astype(str) + ": " + cells).rename_axis(columns=None)
+ctx.table(table.reset_index(), "best-gamma")
 
 # %% [markdown]
 # The best gamma of each set, and its speed-up. (The best of eleven, chosen and judged on the same
@@ -447,15 +454,16 @@ ctx.table((numbers.astype(str) + ": " + cells).reset_index(), "best-gamma")
 # %%
 alike = bench.texts[bench.texts["same_length"]]
 lined_up = alike[~alike["prompt_id"].isin(stopped)]
-both = study.with_copies(eagle, lined_up)
+both = study.beside_copies(eagle, lined_up)
 prompts = both.groupby("domain")["prompt_id"].nunique()
 
 # %%
 ways = {
-    name: combined.ways(rows, gamma, folds=2) | {"oracle": study.oracle(rows, gamma)}
+    name: combined.ways(rows, gamma, folds=2)
+    | {"oracle": study.best_of_both(rows, gamma)}
     for name, rows in {
         "ended": both,
-        "with stopped texts": study.with_copies(eagle, alike),
+        "with stopped texts": study.beside_copies(eagle, alike),
     }.items()
 }
 together = {
@@ -552,7 +560,7 @@ ctx.say(
 # %%
 names = {"sharegpt": "chat", "instructcoder": "code", "gsm8k": "math"}
 paper = eagle[eagle["domain"].isin(list(names))].replace({"domain": names})
-paper_hits = stats.jointly({"hit[1]": (paper, study.HIT)})
+paper_hits = stats.jointly({"hit[1]": (paper, study.FIRST_HIT)})
 each = paper_hits["hit[1]"]
 steps = {
     f"{one} - {other}": each[one] - each[other]
@@ -560,11 +568,13 @@ steps = {
 }
 
 # %%
-found = study.by_depth(paper, 3)
+found = study.next_accepted(paper, 3)
 rise = found[3][study.DEEPER] - found[1][study.DEEPER]
 of_text = paper.groupby("prompt_id")["position"].transform("max") // score.POSITION_BIN
 bin_of = paper["position"] // score.POSITION_BIN
-bins_asked = {n: (paper[(bin_of == n) & (of_text > 0)], study.HIT) for n in (0, 1)}
+bins_asked = {
+    n: (paper[(bin_of == n) & (of_text > 0)], study.FIRST_HIT) for n in (0, 1)
+}
 late = stats.jointly(bins_asked)
 mean_accepted = score.block_estimators()["mean_accepted"]
 chained = stats.jointly({"": (sums_of_starts(paper, [3]), mean_accepted)})

@@ -62,7 +62,7 @@ def test_tokens_a_pass_by_hand(alike):
 
 
 def test_by_depth_a_new_block_is_asked_at_the_same_places(alike):
-    found = study.by_depth(alike[0], 3)
+    found = study.next_accepted(alike[0], 3)
     # first token accepted at 1, 3, 4, 5, 6; the text goes on behind all of them
     second = found[2]
     assert second[study.EVERYWHERE]["code"][0] == 5 / 7
@@ -80,16 +80,16 @@ def test_tokens_of_texts_are_counted_from_0_in_each(alike):
 
 
 def test_the_oracle_takes_the_better_one_at_each_place(alike):
-    both = study.with_copies(*alike)
+    both = study.beside_copies(*alike)
     one = both[both["prompt_id"] == "code-0"]
     assert one["copied"].tolist() == [0, 0, 0, 0, 2, 1, 0]
-    judged = study.oracle(both, 1).judged
+    judged = study.best_of_both(both, 1).judged
     # blocks at 1 (2 tokens), 3 (2), 5 (a copy of 2, and one more)
     assert judged["emitted"].tolist() == [7] * 5 and judged["cost"].tolist() == [3] * 5
 
 
 def test_time_prices_are_those_of_the_blocks(alike):
-    both = study.with_copies(*alike)
+    both = study.beside_copies(*alike)
     prices = study.time_prices(both, 1, 8, "token")
     row = prices.judged("chain:1+lookup:1").iloc[0]
     blocks = pd.DataFrame(
@@ -117,5 +117,5 @@ def test_without_the_files_one_line_says_how_to_get_them(monkeypatch):
     with pytest.raises(
         FilesMissing, match="python -m speclab fetch specdecode-bench"
     ) as error:
-        study.read()
+        study.traces_here()
     assert "\n" not in str(error.value)

@@ -19,7 +19,7 @@ from speclab.stats import Draws
 
 PAIR = "Llama-3.1-8B-Instruct"
 PER_PASS = score.block_estimators()["block_efficiency"]
-HIT = score.mean_of("hit", "hit[1]")
+FIRST_HIT = score.mean_of("hit", "hit[1]")
 EVERYWHERE, AFRESH, DEEPER = "every place", "there, a new block", "there, deeper"
 PLACES = {  # of a text, counted from 1
     "1-8": 1,
@@ -35,7 +35,7 @@ READINGS = {  # whose starts, at which price
 }
 
 
-def read() -> traces.SpecDecodeBench:
+def traces_here() -> traces.SpecDecodeBench:
     """The traces; FilesMissing, which says how to get them, where they are not here."""
     found = traces.read_traces()
     if found is None:
@@ -51,7 +51,7 @@ def per_pass(starts: pd.DataFrame, gammas: Sequence[int]) -> Draws:
     )
 
 
-def by_depth(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
+def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
     """By depth d, of the starts whose first d - 1 tokens are accepted: is the next one, too
     (DEEPER), would a block that begins there get it (AFRESH), and what does a block get at every
     place (EVERYWHERE)? starts: with `hit`, their first token is accepted.
@@ -64,7 +64,7 @@ def by_depth(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
         )
         known = (starts["accepted"] >= above) & (starts["remaining"] > above)
         asked = {
-            EVERYWHERE: (starts, HIT),
+            EVERYWHERE: (starts, FIRST_HIT),
             AFRESH: (both[known], score.mean_of("afresh")),
             DEEPER: (both[known], score.mean_of("deeper")),
         }
@@ -80,7 +80,7 @@ def tokens_of(texts: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(position=place, token=rows["token"].astype(int))
 
 
-def speeds(
+def speed_ups(
     bench: traces.SpecDecodeBench, gammas: Sequence[int], batch: int
 ) -> dict[str, Draws]:
     """The mean speed-up of texts by gamma at a batch size, for each of READINGS."""
@@ -97,7 +97,7 @@ def speeds(
 # ---- two proposers -------------------------------------------------------------------------------
 
 
-def with_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
+def beside_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
     """`combined.with_copies` of the starts of these texts."""
     columns = ["prompt_id", "prompt_token_ids", "generated_token_ids"]
     tokens = {name: pair for name, *pair in texts[columns].itertuples(index=False)}
@@ -105,7 +105,7 @@ def with_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
     return combined.with_copies(own.reset_index(drop=True), tokens)
 
 
-def oracle(both: pd.DataFrame, gamma: int) -> Choice:
+def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
     """Tokens a pass of who knows at each place whether the draft or the copy gets further."""
     drafted = np.minimum(both["accepted"], gamma)
     better = both.assign(accepted=np.maximum(drafted, both["copied"]), limit=MOST)
