@@ -140,9 +140,6 @@ ctx.say(
     f"a text, if there is one): {study.listed(tokenizer, ids)}"
 )
 
-# %%
-ctx.say(f"The models see {', '.join(map(str, ids))}.")
-
 # %% [markdown]
 # A prompt is such a row of tokens too. With `template: chat` the target's own chat template stands
 # around the user's words, with the marks that this model was trained on; with `none` a prompt is
@@ -164,17 +161,11 @@ ctx.say(
 )
 
 # %% [markdown]
-# How many tokens have the prompts of each domain?
-
-# %%
-ctx.table(study.lengths_by_domain(encoded), "prompts", digits=2)
-
-# %% [markdown]
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. Speculative decoding will write exactly this. Two of them are shown (section 6 shows
-# others); ▌ stands between the end of what the user wrote and the continuation.
+# reached. Speculative decoding will write exactly this. Two of them are shown; ▌ stands
+# between the end of what the user wrote and the continuation.
 
 # %%
 limits = settings.max_new_tokens, pair.stop_ids, study.GREEDY, settings.seed
@@ -190,14 +181,6 @@ for prompt, text in written[1:-1] or written:
         f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens\n\n"
         f"~~~~text\n{words}▌{reply}\n~~~~"
     )
-
-# %%
-recorded = runs.texts_of(run)
-same = [recorded[prompt.prompt_id] == text for prompt, text in written]
-ctx.say(
-    f"{sum(same)} of these {len(same)} continuations are, token for token, those of the recorded "
-    "run."
-)
 
 # %% [markdown]
 # ## 4. One drafted tree
@@ -221,6 +204,7 @@ where, at = study.wanted_tree(nodes, tree, wanted, blank)
 
 # %%
 prompt = next(prompt for prompt in encoded if prompt.prompt_id == where)
+recorded = runs.texts_of(run)
 text = recorded[where]
 stored = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
 one = study.scored_anew(pair, tree, stored, prompt, text)
@@ -301,14 +285,6 @@ ctx.say(
     "text stays the target's: notebook 00.)"
 )
 
-# %%
-mean_ratio = one["ratio"].mean()
-ctx.say(
-    f"The mean of `ratio` over the tree of section 4 is {mean_ratio:.2f}; the greedy target "
-    f"accepted {len(path)} of its {tree.size} tokens. One tree proves nothing: notebook 03 "
-    "compares them over all positions."
-)
-
 # %% [markdown]
 # ## 6. The whole text, as a decoder makes it
 # Tree after tree, the decoder writes the continuation of the prompt of section 4. A bar stands
@@ -338,49 +314,16 @@ ctx.say(f"Token for token the recorded text: {'yes' if equal else 'no'}.")
 assert equal or not pair.is_exact
 
 # %% [markdown]
-# Another text, another share of accepted tokens. This is the first prompt of the last domain:
-
-# %%
-other = firsts[-1]
-again = list(decode.decode(pair, other.ids, "greedy", shape, study.GREEDY, limit))
-display(HTML(pictures.as_html(again, strings)))
-
-# %% [markdown]
 # And a text of your own: type, and press Decode. (It needs a kernel: where this notebook is run
-# headless or read as a page, the texts above stand for it. Notebook 12 asks more of it.)
+# headless or read as a page, the text above stands for it. Notebook 12 asks more of it.)
 
 # %%
 if notebook.is_open():
     display(try_it.prompt_cell(pair, ctx.profile, sample_text))
 
 # %% [markdown]
-# ## 7. What was recorded
-# Every position of every continuation got such a tree. This is the run that notebooks 02 to 06
-# read: what they ask of it needs no model any more.
-
-# %%
-facts = run.manifest
-rows = facts["rows"]
-values = {
-    "prompts": facts["prompts"],
-    "prompts that were cut": facts["prompts_cut"],
-    "template": facts["profile"]["template"],
-    "positions (rows of trace)": rows["trace"],
-    "drafted nodes (rows of nodes)": rows["nodes"],
-    "seconds": round(facts["time_s"]),
-}
-ctx.table(pd.Series(values, name="value").rename_axis("fact").to_frame(), "manifest")
-assert rows["nodes"] == rows["trace"] * tree.size and facts["prompts"] == len(every)
-
-# %%
-ctx.record(
-    parameters_target=size["target"],
-    parameters_draft=size["draft"],
-    accepted=len(path),
-    tokens_per_pass_of_the_text=len(written) / len(steps),
-    positions=rows["trace"],
-    nodes=rows["nodes"],
-)
+# Every position of every continuation got such a tree: this is the run that the notebooks read, and
+# what they ask of it needs no model any more.
 
 # %%
 millions = {name: f"{count / 1e6:.0f} million" for name, count in size.items()}

@@ -177,7 +177,6 @@ ctx.plot(
 
 # %%
 changes = study.change_by_kind(kinds)
-ctx.export(changes, "change")
 whole = changes.at(domain=score.ALL)
 as_published = whole.at(name=next(iter(kinds)))
 
@@ -226,7 +225,6 @@ for text in (cut, full):
 share = table["share of other branches"]
 inside, others = table["under the best path"], table["under other branches"].fillna(0)
 assert np.allclose((1 - share) * inside + share * others, table["all nodes"])
-ctx.table(table.reset_index(), "mixture")
 
 # %%
 ctx.plot(
@@ -293,7 +291,6 @@ known = kit.notna()  # missing where too few blocks get so far for an interval
 assert np.allclose(by_hand.where(known), kit, equal_nan=True)
 
 # %%
-ctx.export(steps, "conditional")
 survival = steps.at(name="survival_by_depth", depth=deepest)
 
 # %%
@@ -334,7 +331,6 @@ places = study.by_place(cut)
 whole_pair = [score.ALL, score.POOLED]
 in_places = study.by_depth(places).without(domain=whole_pair)
 rise = study.change_by_kind(places).without(domain=whole_pair)
-ctx.export(in_places, "depth-and-position")
 
 # %%
 ctx.plot(
@@ -361,7 +357,6 @@ ctx.say(
 
 # %%
 along = study.along_text([cut, warm])
-ctx.export(along, "position")
 assert along.lies_within(0, 1)
 first = along.at(tokens=f"1-{study.START}")
 

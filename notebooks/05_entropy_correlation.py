@@ -94,13 +94,6 @@ greedy = Text.recorded(ctx.profile, "greedy")
 sampled = Text.recorded(ctx.profile, *SEEDS)
 domains = list(score.domains_in(greedy.trace))
 
-# %%
-ctx.say(
-    f"{len(greedy.nodes):,} drafted nodes at {len(greedy.trace):,} positions of "
-    f"{greedy.trace['prompt_id'].nunique()} greedy texts, and {len(sampled.trace):,} positions of "
-    "texts sampled with three seeds."
-)
-
 # %% [markdown]
 # ## 1. Does acceptance fall as the target's entropy rises?
 # **Entropy** says how undecided a distribution is: 0 when one token has all the probability, log n
@@ -148,7 +141,6 @@ ctx.say(f"{domains[0]}: {kit}, from {kit.n_prompts} prompts.")
 views = study.acceptances(greedy, sampled)
 correlations = study.entropy_correlations(views)
 both = study.beside_published(correlations)
-ctx.table(both.wide("domain", "acceptance"), "correlations")
 assert correlations.lies_within(-1, 1)
 
 # %%
@@ -202,7 +194,6 @@ drawn = {
 curves = study.acceptance_in_bins(drawn, entropy_bins)
 pooled = curves.at(domain=score.POOLED)
 ctx.export(curves, "curves")
-notebook.show_table(pooled.wide("entropy_bin", "acceptance"))
 
 # %%
 hits = pooled.at(acceptance="hit[1] (T = 0)")
@@ -250,7 +241,6 @@ assert np.isclose(by_hand, roc_auc_score(trace["hit"], trace["confidence"]))
 
 # %%
 areas = study.areas(trace)
-ctx.export(areas.wide("domain", "signal"), "auc")
 
 # %%
 ctx.plot(
@@ -292,7 +282,6 @@ forecasts = {
     "T = 1: mean p": (bins.signals(sampled.positions), "top_p"),
 }
 reliability = study.reliability(forecasts, confidence_bins)
-ctx.export(reliability, "reliability")
 assert reliability.lies_within(0, 1)
 
 # %%
@@ -367,7 +356,6 @@ by_length = {
 # %%
 lengths = Estimates.stacked(by_length, "acceptance")
 dots = {of: without_interval(rows, rows["accepted"]) for of, rows in points.items()}
-ctx.table(lengths.wide("domain", "acceptance"), "prompt-length")
 
 # %%
 ctx.plot(
@@ -395,7 +383,7 @@ ctx.say(
 # %%
 ctx.answer(
     f"On {ctx.profile.name} acceptance at T = 0 (`hit[1]`) {at_0.sentence(*study.RISE_OR_FALL)} "
-    f"(Spearman {at_0.span()}); at T = 1 (`alpha`) it {at_1.sentence(*study.RISE_OR_FALL)} "
+    f"(Spearman {at_0.span()}). At T = 1 (`alpha`) it {at_1.sentence(*study.RISE_OR_FALL)} "
     f"({at_1.span()}). What the draft knows beforehand, its own confidence, tells accepted from "
     f"rejected tokens with an AUC of {everywhere} at T = 0."
 )

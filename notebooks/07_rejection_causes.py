@@ -67,7 +67,6 @@ if root == kit:
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
-from IPython.display import HTML, display
 
 from speclab import prompts, replay, runs, score, stats
 from speclab.analysis import loops
@@ -87,7 +86,6 @@ gamma: int = 4  # 1 to 64; draft tokens in a row
 sure: float = 0.5  # 0.5 to 1
 ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
 smallest: float = 0.02  # 0 to 1; a class is drawn if it is this share of the rejections
-cases: int = 2  # 1 to 100; worst cases shown of each domain
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)
@@ -194,11 +192,6 @@ ranking = study.ranking(pooled, smallest)
 drawn = ranking[ranking["drawn"]]
 
 # %%
-shown = ["share", "positions", "rate", "gain"]
-table = pooled.at(quantity=shown, cause=[*drawn.index, "every"])
-ctx.table(table.wide("cause", "quantity").fillna(""), "causes", rows=30)
-
-# %%
 bars = pooled.at(quantity=["share", "positions", "gain"], cause=list(drawn.index)).frame
 of_gain = bars["quantity"] == "gain"
 bars["panel"] = np.where(of_gain, "gain, tokens per target pass", "share of the …")
@@ -228,20 +221,14 @@ ctx.plot(
     f"other positions. Kinds with most rejections: {study.largest(kinds)}.",
 )
 
-# %%
-of_kind = study.of_family(gain.at(domain=POOLED), "kind")
-ctx.say(
-    f"The kinds that cost most, in tokens per target pass: {study.largest(of_kind)}. A perfect "
-    f"draft would gain {gain.at(cause='every', domain=POOLED)}."
-)
-
 # %% [markdown]
 # **Who was sure?** The line between sure and unsure is `sure`: from a probability of 0.5 on no
 # other token can have more. *Only target sure* and *both unsure* are both what a better draft can
 # mend: at T = 0 the target's favourite counts, however slight its lead, though a slight lead is
 # harder to learn. *Both sure* and *only draft sure* are a draft that is sure and wrong, which no
 # rule that stops at low confidence can see coming. `found: never` is mended by no training, only by
-# a larger output layer.
+# a larger output layer. Gains do not add: two rejections near each other must both be mended before
+# a block grows, and classes of two families share rejections.
 
 # %% [markdown]
 # ## 3. Is it the same in all four prompt sets?
@@ -257,20 +244,6 @@ ctx.plot(
     x_label="kind of token",
     slug="kinds-by-domain",
     caption="Share of each set's rejections by kind of token.",
-)
-
-# %%
-by_state = study.of_family(each, "state")
-only_target = by_state.at(name="only target sure").listed()
-ctx.plot(
-    by_state,
-    x="name",
-    kind="points",
-    y="share of the\nset's rejections",
-    x_label="state",
-    slug="states-by-domain",
-    caption="Share of each set's rejections by which model was sure: only target sure in "
-    f"{only_target}.",
 )
 
 # %% [markdown]
@@ -303,26 +276,7 @@ ctx.plot(
 )
 
 # %% [markdown]
-# ## 4. Do the gains add?
-# No. A rejection ends a block; with two rejections near each other, mending one alone only moves
-# the end to the other, and mending both does more than the sum. Classes of two families overlap:
-# they share rejections, which pulls the other way.
-
-# %%
-first = ranking.sort_values(["is_cause", "gain"], ascending=False)
-two = list(first.drop_duplicates("family").index[:2])
-together = members[two].any(axis=1).to_frame("together")
-
-# %%
-both = Estimates(study.gains(frame, together, gamma)).at(domain=POOLED)
-alone = gain.at(cause=two, domain=POOLED)
-ctx.say(
-    f"**Two that overlap.** Alone they gain {alone.listed('cause')}, "
-    f"{alone.frame['estimate'].sum():.2f} in all; both together gain {both}."
-)
-
-# %% [markdown]
-# ## 5. Where would the target's token have been found?
+# ## 4. Where would the target's token have been found?
 # If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**. Or
 # it is a token that this draft can never say.
 
@@ -382,23 +336,7 @@ ctx.plot(
 )
 
 # %% [markdown]
-# ## 6. The dearest single cases
-# A block that is cut loses the draft tokens that would have been kept from the cut on: *lost*
-# counts them, gamma at most. Of the rejections of tokens that the draft can say, and that lose
-# most, these are the ones where the target was surest of what the draft thought least likely (p
-# log(p/q) of the target's token, its part of the Kullback-Leibler divergence KL(p‖q), which says
-# how far q is from p). One per text, `cases` of each set. *context* ends at the position (▮); ⏎ is
-# a line end, ␣ a space; *its q* is the draft's of its own token, *p* and *rank* are of the target's
-# token.
-
-# %%
-met = study.met(frame, gamma)  # others stand where a bonus token does
-chosen = study.worst(met[met["found"] != "never"], cases)
-table = study.as_text(chosen, frame, strings, prompt_tokens, tail=60)
-display(HTML(study.cases_as_html(table)))
-
-# %% [markdown]
-# ## 7. Outside loops, and at T = 1
+# ## 5. Outside loops, and at T = 1
 # Greedy text runs into loops, and what a draft does there says little about language (notebook 13).
 # A position lies *outside loops* unless its token ends a run of four tokens that the same text has
 # had before. At T = 1 (three seeds) a position counts as rejected where the sampled token is not
@@ -415,7 +353,6 @@ parts = {
 
 # %%
 beside = Estimates.stacked(parts, "text").at(quantity="share", domain=POOLED)
-ctx.export(beside, "loops")
 
 # %%
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
@@ -449,19 +386,16 @@ if len(found):
     dearest, *after_it = found.index[:2]
     next_one = worth.at(cause=after_it or dearest).listed("cause")
     verdict = (
-        f"`{dearest}` costs most, {part.at(cause=dearest)} of the rejections: never wrong there, a "
-        f"draft would gain {worth.at(cause=dearest)} tokens per target pass (next: {next_one}; "
-        f"wrong nowhere: {worth.at(cause='every')})"
+        f"`{dearest}` costs most: {part.at(cause=dearest)} of the rejections; never wrong there, a "
+        f"draft would gain {worth.at(cause=dearest)} tokens a pass. Next of the classes asked for: "
+        f"{next_one}; wrong nowhere: {worth.at(cause='every')}"
     )
 
 # %%
 if has_never:
     never_said = part.at(cause=study.NEVER)
     verdict += f"; tokens that the draft can never say are {never_said} and cost {lost}"
-ctx.answer(
-    f"On these prompt sets and `{p.name}` (T = 0, gamma = {gamma}), of the classes asked for "
-    f"{verdict}."
-)
+ctx.answer(f"On `{p.name}` (T = 0, gamma = {gamma}) {verdict}.")
 
 # %% [markdown]
 # ## Try it
@@ -477,15 +411,6 @@ ctx.answer(
 # to 9), 5 tokens per pass: the rank 2 has become a bonus token's. With position 4 mended alone they
 # are (0, 1), (2 to 6), (7, 8, 9): 3 passes as before, nothing is won. Position 9:
 # nothing.</details>
-#
-# 2. Mend the numbers and the words at once: `two = ["kind: number", "kind: word start"]` in section
-#    4. More or less than the sum?
-#
-# <details><summary>What happens</summary>
-# These classes do not overlap, so they share no rejection, and where a number stands near a word a
-# block needs both: the gain together is at least about the sum. Classes of two families overlap,
-# and there it is mostly less.</details>
-
 # %% [markdown]
 # ## What this does not show, what is next
 # * A cause in the strict sense, but for the tokens never said. Classes go together (a number is

@@ -18,9 +18,8 @@
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
 # about five on 2 cores the first time, one when its drafts and records are there · *reads* the
-# runs `greedy` and `sampled` of the profile (and two further seeds), the trained drafts in
-# `data/drafts` and the pair's card; loads the pair, makes the others in `data/runs/drafts` ·
-# *writes* `figures/<profile>/08/`.
+# runs `greedy` and `sampled` of the profile and the trained drafts in `data/drafts`; loads the
+# pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -68,13 +67,10 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
-import json
-
 import numpy as np
 
-from speclab import cost, stats
+from speclab import cost
 from speclab.analysis import significance
-from speclab.analysis.texts import SEEDS, Text
 from speclab.drafts import quantise
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
@@ -114,8 +110,7 @@ max_gamma: int = 16  # 1 to 64; chains of 1 to so many tokens are compared
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
 decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every draft,
 decoded_tokens: int = 32  # 2 to 65536; at most so many tokens each
-article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft,
-article_small: float = 0.85  # 0 to 1; and what a small draft should reach
+article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
 
 # %%
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
@@ -138,34 +133,13 @@ domains = tried.domains
 # Every further draft has to run the texts it is judged on, so that a part of the prompts may have
 # to do: of each domain some that are evenly spread, but never the first eight, on which the length
 # of smollm's training was chosen and which are easier than the rest. At T = 1 drafts are judged on
-# one text a prompt. How typical are these texts? The pair's **own draft**, on them and on all
-# recorded prompts, at T = 1 with three texts each:
-
-# %%
-of_all = {
-    "hit[1]": Text.recorded(settings, "greedy"),
-    "alpha": Text.recorded(settings, *SEEDS),
-}
-everyone = {
-    name: stats.by_domain(t.positions, t.acceptance) for name, t in of_all.items()
-}
-
-# %%
-judged_on = worth.acceptance(tried, [candidates.OWN])
-parts = {
-    "all prompts": stack(everyone, "of").drop(columns="of"),
-    "those judged on": judged_on.frame,
-}
-typical = Estimates(stack(parts, "prompts"), 3)
-notebook.show_table(typical.wide(["estimator", "prompts"], "domain"))
+# one text a prompt.
 
 # %%
 greedy = tried.trace(candidates.OWN, "greedy")
-both = typical.at(domain="all")
 ctx.say(
     f"Drafts are judged on texts of {len(tried.prompts)} of the {tried.recorded} recorded prompts, "
-    f"{len(greedy)} tokens at T = 0. Mean of the domains, {both.listed('prompts', 'estimator')}. "
-    "Below, drafts are compared with each other on the same texts; their levels are of these."
+    f"{len(greedy)} tokens at T = 0."
 )
 
 # %% [markdown]
@@ -194,7 +168,6 @@ levels = worth.acceptance(tried, list(tried.candidates))
 count = len(tried.prompts) // len(domains)
 table = levels.wide(["estimator", "draft"], "domain").assign(n_prompts=count)
 ctx.export(table, "self-drafts")
-notebook.show_table(table.drop(columns=["pooled", "n_prompts"]))
 
 # %%
 ctx.plot(
@@ -219,15 +192,6 @@ if candidates.INT4 in tried.candidates:
 ctx.say(said)
 assert levels.lies_within(0, 1)
 
-# %%
-source = pair.target.folder / "source.json"
-if source.is_file():
-    origin = json.loads(source.read_text(encoding="utf-8"))["model"]
-    ctx.say(
-        f"This target was rounded before it came here ({origin}): in float32 it keeps just those "
-        "values, and the self-draft rounds them a second time."
-    )
-
 # %% [markdown]
 # ## 2. Distillation: train the draft on what the target writes
 # The article's second advice, and DistillSpec's (arXiv:2310.08461): a draft need not know the
@@ -237,35 +201,6 @@ if source.is_file():
 # between p and q are tried: the Kullback-Leibler divergence of q from p (`forward-kl`), that of p
 # from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens: 1
 # minus the last is alpha itself.
-#
-# A pair's own draft may have been made just so. Where its card holds the log of its training, this
-# is its learning curve: on smollm 300 steps on plain text, then 840 on the target's own.
-
-# %%
-card = pair.draft.folder.parent / "card.json"
-curve = None
-if card.is_file():
-    training = json.loads(card.read_text(encoding="utf-8"))["training"]
-    curve = worth.own_curve(training)
-    phases = [f"{name} {log[-1]['step'] + 1} steps" for name, log in training.items()]
-
-# %%
-if curve:
-    ctx.plot(
-        curve,
-        x="step",
-        columns="estimator",
-        y="first eight prompts of a domain",
-        x_label="training steps of the pair's own draft",
-        slug="own-curve",
-        caption="Acceptance while the pair's own draft was trained, on the first eight prompts of "
-        f"each domain; phases: {', '.join(phases)}.",
-    )
-    last = curve.at(domain="all", estimator="hit[1]").frame["estimate"].iloc[-1]
-    ctx.say(
-        f"On those prompts hit[1] was {last:.2f} at the end; on all {tried.recorded} prompts the "
-        f"finished draft has {typical.at(prompts='all prompts', domain='all', estimator='hit[1]')}."
-    )
 
 # %% [markdown]
 # Further drafts of this pair, all started from its own: the first objective with every seed, and so
@@ -285,31 +220,14 @@ ctx.say(
     else f"No trained draft of {ctx.profile.name} comes with the kit, and none was trained here."
 )
 
-# %%
-if trained:
-    ctx.plot(
-        worth.learning_curves(trained),
-        x="step",
-        hue="draft",
-        columns="estimator",
-        y="after so many steps - before",
-        x_label="training steps",
-        reference=0,
-        slug="learning-curves",
-        caption="What training changes in acceptance on held-out training prompts (the "
-        "specialist's: of its own two domains); bands: from the least to the greatest seed.",
-    )
-
 # %% [markdown]
-# What counts is whether it carries over to the prompts that drafts are judged on. Intervals
+# What did training change on the prompts that drafts are judged on? Intervals
 # resample prompts and, where there are several, seeds.
 
 # %%
 if trained:
     gained = worth.gained(tried, trained)
     ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
-    shown = gained.at(domain=[*domains, "all"])
-    notebook.show_table(shown.wide(["estimator", "draft"], "domain"))
 
 # %%
 outcomes = "higher with", "lower with", "not told apart from before with"
@@ -360,7 +278,6 @@ for early in exits:
 # %%
 free = [candidates.OWN, candidates.LOOKUP, *(early.name for early in exits)]
 levels = worth.acceptance(tried, free)
-ctx.export(levels.wide(["estimator", "draft"], "domain"), "free-drafts")
 notebook.show_table(
     levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain")
 )
@@ -372,14 +289,6 @@ gap = Estimates(gap, 3).at(domain=domains)
 ctx.say(
     f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}."
 )
-
-# %%
-copies = worth.copying(tried)
-ctx.export(copies.wide("estimator", "domain"), "lookup")
-pooled = copies.at(domain="pooled")
-alone = levels.at(estimator="hit[1]", domain="pooled", draft=free[:2])
-ctx.say(f"Shares, domains pooled: {pooled.listed('estimator')}.")
-assert pooled.at(estimator=worth.EITHER).value >= alone.frame["estimate"].max()
 
 # %% [markdown]
 # ## 4. Which draft?
@@ -505,26 +414,6 @@ ctx.say(
 )
 
 # %%
-whole_size = pair.facts["target"]["parameters"]
-small = table[(table["weight_bytes"] > 0) & (table["parameters"] < whole_size / 2)]
-small_hit = float(small["hit[1]"].max())
-ctx.say(
-    f"The article's small draft should reach {article_small:.2f}; the best small one here has "
-    f"hit[1] {small_hit:.3f}."
-)
-
-# %%
-fastest, near = found.leader("speedup")
-ctx.record(
-    agrees_most=found.leader("hit[1]")[0],
-    fastest=fastest,
-    not_told_apart="; ".join(near),
-    speedup=float(table["speedup"].max()),
-    small_draft_hit=small_hit,
-    lossless_texts=int(equal.sum()),
-)
-
-# %%
 ctx.answer(
     f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft that agrees most with "
     f"the target is {most}. {speed}"
@@ -543,16 +432,7 @@ ctx.answer(
 # speed-up of 2: 4.52 / 2 = 2.26 passes a block, less 1 for the target, over 4 draft passes: c =
 # 0.32.</details>
 #
-# 2. On `tiny`, set `steps` to 15, then to 600 (`make reproduce PROFILE=tiny NOTEBOOKS=08
-#    PARAMETERS="train=True steps=600"`). Which of the two keeps rising: acceptance on held-out
-#    training prompts, or on those that drafts are judged on?
-#
-# <details><summary>What happens</summary>The first, slowly: the training prompts come from
-# templates, and a draft goes on learning their texts. What carries over to other prompts is less;
-# it levels off sooner, and may even fall again. A few steps move alpha before they move hit[1]:
-# probabilities shift first, the best token changes later.</details>
-#
-# 3. Let prompt lookup look for one token only, in a new cell:
+# 2. Let prompt lookup look for one token only, in a new cell:
 #    `tried.add(candidates.prompt_lookup(pair, settings, longest=1))`, then compare its row of
 #    `worth.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it right
 #    more often?

@@ -209,35 +209,8 @@ keys = ["machine", "domain", "setting", "share_best", "speculate"]
 shown = Estimates(advice.frame.assign(of="speed-up")).wide(keys, "of")
 notebook.show_table(shown, digits=2)
 
-# %% [markdown]
-# ### Other hardware
-# The best setting by c, with v = 1 and o = 0, chosen on the prompts that judge it (slightly
-# flattering).
-
 # %%
-by_c = machines.best_by_c(counted, settings, np.geomspace(0.02, 1, 10).round(3))
-even = machines.break_even(counted, settings)
-ctx.export(by_c, "by-c")
-
-# %%
-figure = figures.facets(by_c.frame, "c", y="speed-up of the best setting", reference=1)
-(axes,) = figure.axes
-ticks = [0.02, 0.05, 0.1, 0.2, 0.5, 1]
-axes.set_xscale("log")
-axes.set_xticks(ticks, ticks)
-axes.minorticks_off()
-ctx.save(
-    figure,
-    "by-c",
-    "Speed-up of the best setting by c (bands: 95 %, prompts resampled). No setting pays above c = "
-    f"{even.listed()}.",
-)
-
-# %%
-assert (by_c.steps("c") <= 1e-9).all(), "a dearer draft is never better"
-
-# %%
-# Any machine: drag c, v and o. (A headless run shows the picture above only.)
+# Any machine: drag c, v and o. (A headless run shows the table above only.)
 page.show("machine", runs=[greedy])
 
 # %% [markdown]
@@ -309,7 +282,7 @@ ctx.save(
 # * **always** drafts by one setting for everybody, the best for all prompts;
 # * **per-domain** knows the true domain;
 # * **rules** and **classifier** read it from the prompt's text: regular expressions, and logistic
-#   regression on counted words (notebook 13 asks how sure it is). Where the classifier is not sure,
+#   regression on counted words. Where the classifier is not sure,
 #   the prompt gets the default;
 # * the **oracle** gives each text its own best setting: a bound that no router passes.
 
@@ -360,7 +333,6 @@ pooled = {
     for name in ("per-domain", "rules", "classifier", "oracle")
 }
 ahead = Estimates(ours.table(pooled, "policy"), digits=3)
-ctx.export(ahead, "ahead-of-always")
 
 # %%
 verdicts = ahead.sentence(
@@ -392,7 +364,6 @@ gain = pd.DataFrame(
 told = policies.told_of_gains(gain[list(assumed)], margin)
 table = ours.table(dict(gain.items()), "machine").drop(columns=["n_prompts", "note"])
 table = table.merge(told, left_on="machine", right_index=True, how="left")
-ctx.table(table.fillna({"told": "not one of the three"}), "gain-by-c")
 
 # %%
 percent = table.assign(
@@ -433,20 +404,6 @@ if not machines.is_trusted(costs):
     verdict = f"speed {machines.REFUSED}"
 
 # %%
-ctx.record(
-    c=costs.c(),
-    overhead=costs.overhead,
-    tree_overhead=costs.tree_overhead,
-    check_measured=found.estimate,
-    check_low=found.low,
-    check_high=found.high,
-    check_promised=promised,
-    check_kept=promise,
-    check_prompts_that_differ=wrong,
-    gain_here=float(gain[this_machine].iloc[0]),
-)
-
-# %%
 ctx.answer(
     f"On {base.name} and this machine (c = {costs.c():.2f}) the best settings are {drafts}: "
     f"{verdict}. A setting for each prompt set instead of one for all gains "
@@ -467,9 +424,8 @@ print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 # %% [markdown]
 # ### Try it
 # 1. *A dear draft.* `make reproduce NOTEBOOKS=09 PARAMETERS="assumed_c=[0.6,0.9]"`: which domains
-#    still pay? <details><summary>Answer</summary>Compare the c above which nothing pays (under the
-#    second figure) with 0.6 and 0.9: a domain whose c lies below is told to decode
-#    plainly.</details>
+#    still pay? <details><summary>Answer</summary>Those whose row of section 1 says yes under
+#    `speculate`; the others are told to decode plainly.</details>
 # 2. *Take the policy to the command line.* `python -m speclab decode --policy
 #    figures/PROFILE/09/policy.json --prompts FILE --out OUT`; then the same with the profile of
 #    another pair. <details><summary>Answer</summary>The second is refused: a policy carries digests
@@ -483,5 +439,5 @@ print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 #   domains are four prompt sets in the form that the draft was trained on.
 # * Intervals are of prompts. What a clock does to the prices is not in them.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart;
-#   [13](13_how_sure.ipynb) asks how sure the router is; [14, serving](14_serving.ipynb) what a
+#   [14, serving](14_serving.ipynb) asks what a
 #   server with a mix of requests gains.

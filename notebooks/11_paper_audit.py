@@ -73,7 +73,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import cost, score, stats
+from speclab import cost, stats
 from speclab.analysis import claims, loops, published
 from speclab.show import notebook
 from speclab.models.pairs import load_tokenizer, model_folder
@@ -149,7 +149,6 @@ ctx.export(verdicts, "verdicts")
 notebook.show_table(claims.signs_beside(verdicts))
 
 # %%
-counts = verdicts.groupby(["pair", "asked"], sort=False)["verdict"].value_counts()
 of_pairs = verdicts[verdicts["pair"].isin(pairs)].set_index("asked")
 for asked in (claims.AT_0, claims.AT_1):
     wide = of_pairs.loc[asked].pivot(index="claim", columns="pair", values="verdict")
@@ -260,32 +259,6 @@ ctx.save(
     caption=f"Verdicts on what depends on cost, along c. {beyond}.",
 )
 
-# %%
-by_c = verdicts[verdicts["claim"].map(lambda name: listed[name].decides == "cost")]
-ctx.say("On every pair, at both temperatures, whatever the slope:")
-for name, rows in by_c.groupby("claim", sort=False):
-    said = []
-    for words, column in (("holds", "holds_at"), ("does not", "fails_at")):
-        everywhere = set.intersection(*(set(at.split(", ")) for at in rows[column]))
-        ordered = sorted(everywhere - {""}, key=float)
-        said.append(f"{words} at c = {', '.join(ordered) or 'none'}")
-    ctx.say(f"* **{name}**: {'; '.join(said)}.")
-
-# %% [markdown]
-# ### The article's rule
-# S = (e T)/(t e + T) counts e = gamma alpha tokens and their cost: it leaves out that a block ends
-# at the first rejection (it counts too much) and that the target adds a token of its own (too
-# little).
-
-# %%
-flat = slopes[0]
-off = found.query("claim == 'rule' and c == @article_cost and slope == @flat")
-for name, ratios in off.groupby("pair", sort=False)["estimate"]:
-    ctx.say(
-        f"* {name}: at c = {article_cost:g} the rule is {ratios.min():.2f} to {ratios.max():.2f} "
-        "times what the replay gives."
-    )
-
 # %% [markdown]
 # ## 5. What needs no pair
 # Formulas, the authors' code and log, the article's example; and defects, which claim nothing: what
@@ -314,59 +287,27 @@ ctx.say(
 )
 
 # %% [markdown]
-# ### E[L] can fall while the tree gets better
-# The paper's E[L] multiplies means over *all* children of a level. A further child can only add
-# acceptance, and is mostly a worse one in the mean. So cut the recorded tree back to the draft's
-# best token at each node, a chain inside it, and compare.
-
-# %%
-accepted = score.tree_estimators("greedy")["mean_accepted"]
-for name, pair in pairs.items():
-    nodes = pair.greedy.nodes
-    path = nodes[nodes["best_path"]]
-    means = path.groupby("depth")["ratio"].mean()
-    assert np.isclose(means.cumprod().sum(), score.published_length(path))
-    assert accepted(nodes) >= accepted(path)
-    ctx.say(
-        f"* {name}: the chain has E[L] {score.published_length(path):.2f} and gets "
-        f"{accepted(path):.2f} accepted; the whole tree {score.published_length(nodes):.2f} and "
-        f"{accepted(nodes):.2f}."
-    )
-
-# %% [markdown]
-# ## 6. Does a verdict rest on loops, or on one seed?
+# ## 6. Does a verdict rest on loops?
 # A small model's greedy text runs into loops. So the claims are asked again *outside loops*: of the
 # positions whose token ends no run of four tokens that the same text has had before, of the trees
-# that hang there and the blocks that begin there. And of each seed at T = 1 alone.
+# that hang there and the blocks that begin there.
 
 # %%
 again = []
 for name, pair in pairs.items():
     outside = pair.greedy.where(~loops.repeats(pair.greedy.trace))
-    texts = {"outside loops": outside}
-    bare = replace(pair.sampled, nodes=pair.sampled.nodes[:0])  # trees are of one seed
-    seeds = bare.trace["seed"]
-    texts |= {f"seed {seed}": bare.where(seeds == seed) for seed in seeds.unique()}
-    for text, own in texts.items():
-        rows = claims.in_frame(listed, name, measures.exact_at(own, listed, grid))
-        again.append(claims.verdict_table(listed, rows, prompts).assign(text=text))
+    rows = claims.in_frame(listed, name, measures.exact_at(outside, listed, grid))
+    again.append(claims.verdict_table(listed, rows, prompts))
 
 # %%
 keys = ["claim", "pair", "asked"]
 both = pd.concat(again).merge(verdicts, on=keys, suffixes=("", "_before"))
-both = both[both["verdict"] != claims.NOT_TESTED].reset_index(drop=True)
-ctx.export(
-    both[[*keys, "text", "measured", "verdict", "verdict_before"]], "asked-again"
-)
-
-# %%
-for (name, text), rows in both.groupby(["pair", "text"], sort=False):
-    other = rows[rows["verdict"] != rows["verdict_before"]]
-    decided = other[["verdict", "verdict_before"]].isin([claims.HOLDS, claims.FAILS])
-    turned = decided.all(axis=1).sum()
+both = both[both["verdict"] != claims.NOT_TESTED]
+for name, rows in both.groupby("pair", sort=False):
+    other = rows["claim"][rows["verdict"] != rows["verdict_before"]]
     ctx.say(
-        f"* {name}, {text}: {len(other)} of {len(rows)} verdicts differ "
-        f"({', '.join(other['claim']) or 'none'}), {turned} of them turned round."
+        f"* {name}: {len(other)} of {len(rows)} verdicts at T = 0 differ outside loops "
+        f"({', '.join(other) or 'none'})."
     )
 
 # %% [markdown]
@@ -400,11 +341,6 @@ ctx.answer(
     f"On {ctx.profile.name}, of the claims that a pair can decide, {', '.join(tally.values())}. "
     f"Acceptance in chat less that in math, in the paper {listed['gap'].number}, is "
     f"{gaps['T = 0']} at T = 0 and {gaps['T = 1']} at T = 1."
-)
-
-# %%
-ctx.record(
-    **{f"{pair} {asked}: {name}": int(n) for (pair, asked, name), n in counts.items()}
 )
 
 # %% [markdown]

@@ -18,8 +18,8 @@
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (T = 0),
 # `sampled-0.3`, `sampled-0.7`, `sampled`, `sampled-seed-1` and `sampled-seed-2` of the profile,
-# recorded if they are not there, the simulated studies of `data/coverage` and the router of
-# `data/routing` · *writes* `figures/<profile>/13/`.
+# recorded if they are not there, and the simulated studies of `data/coverage` ·
+# *writes* `figures/<profile>/13/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -67,15 +67,12 @@ if root == kit:
     install_missing(root)
 
 # %% jupyter={"source_hidden": true}
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
-from scipy.stats import friedmanchisquare, nct, t
+from scipy.stats import nct, t
 
 from speclab import runs, score, stats
-from speclab.analysis import association, bins, loops, power, published, router
-from speclab.analysis import significance
+from speclab.analysis import association, bins, loops, power, published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
 from speclab.show.estimates import Estimates
@@ -89,8 +86,6 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 level: float = 0.05  # 0.0001 to 0.5
 # power: the probability with which a study should find a difference that is there
 likely: float = 0.8  # 0.5 to 0.999
-# prompts a domain of the studies that are drawn again to check the power
-redrawn_prompts: list = [10, 25, 50]  # 5 to 100000
 # shorter texts, to see what the numbers owe to the length
 new_tokens: list = [16, 32, 64]  # 1 to 65536
 # length of the drafted chain
@@ -105,7 +100,6 @@ at_1 = Text.recorded(ctx.profile, *SEEDS)
 domains = list(score.domains_in(at_0.trace))
 count = at_0.trace.groupby("domain")["prompt_id"].nunique().min()
 longest = ctx.profile.max_new_tokens
-texts = runs.profile_prompts(ctx.profile)
 
 # %% [markdown]
 # ## 1. Does a 95 % interval hold the truth in 95 of 100 studies?
@@ -223,25 +217,6 @@ for name, rows in plans.groupby("estimator", sort=False):
     )
 
 # %% [markdown]
-# Need we believe the formula? The permutation test of notebook 03 itself is run on studies redrawn
-# from this run's prompts, for two domains whose difference here is neither always found nor never:
-
-# %%
-redrawn = study.redrawn(asked, redrawn_prompts, level, family)
-ctx.table(redrawn, "redrawn")
-off = redrawn["found"] - redrawn["formula"]
-
-# %%
-ctx.save(
-    study.power_picture(asked, redrawn, plans, level, family),
-    "power",
-    caption="Power by true difference and prompts a domain: the formula (lines) and the test "
-    "itself on redrawn studies (circles); dotted lines stand at the differences between the "
-    "paper's domains. The test's power less the formula's: "
-    f"{off.min():+.2f} to {off.max():+.2f}.",
-)
-
-# %% [markdown]
 # ## 3. Would another seed say something else?
 # A sampled text is one draw. The same prompts were sampled with three seeds:
 
@@ -253,26 +228,16 @@ asked = {
 
 # %%
 draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
-alphas = Estimates(draws.table(key="texts"), digits=3)
-ctx.export(alphas, "seeds")
-notebook.show_table(alphas.without(domain=score.POOLED).wide("texts", "domain"))
-
-# %%
-of_prompts = at_1.trace.groupby(["prompt_id", "seed"])["overlap"].mean().unstack()
-p_seed = friedmanchisquare(*of_prompts.to_numpy().T).pvalue
-
-# %%
-together = draws["three seeds"][score.ALL]
-away = {name: draws[name][score.ALL] - together for name in asked}
-moved = Estimates(draws.table(away, key="texts"), digits=3)
+together = draws["three seeds"]
+away = {name: draws[name] - together for name in asked}
+alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
+moved = Estimates(draws.table(away, "texts"), digits=3).at(domain=score.ALL)
 
 # %%
 ctx.say(
-    f"**Seeds.** Against the three together, the mean of the domains moves by "
-    f"{moved.listed('texts')} (prompts paired); Friedman's test over prompts, whether seeds differ "
-    f"at all: p = {p_seed:.3f}. The interval of one seed's prompts cannot see this. So `alpha` at "
-    f"T = 1 rests on the three: {alphas.at(texts='three seeds', domain=score.ALL)} in the mean of "
-    "the domains."
+    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Against the "
+    f"three together that is {moved.listed('texts')} (prompts paired), which the interval of one "
+    "seed's prompts cannot see: T = 1 rests on the three."
 )
 
 # %% [markdown]
@@ -285,11 +250,11 @@ ctx.say(
 # %%
 between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")}
 warm = {"0": at_0, **between, "1": at_1}
-draws, found = study.by_text(warm, gamma, "T")
+found = study.by_text(warm, gamma, "T")
 
 # %%
 found = Estimates(found.frame.astype({"T": float}), digits=3)
-ctx.export(found, "temperatures")
+of_one = found.at(domain=score.ALL, quantity=study.ONE_TOKEN)
 
 # %%
 ctx.plot(
@@ -301,18 +266,9 @@ ctx.plot(
     x_label="T, temperature of the text (and of p and q)",
     slug="temperatures",
     caption=f"Acceptance of one drafted token and tokens per pass of chains of {gamma}, by the "
-    "temperature of the text. Bands: 95 %, prompts resampled.",
+    "temperature of the text. Bands: 95 %, prompts resampled. Of one token, mean of the domains: "
+    f"{of_one.listed('T')}.",
 )
-
-# %%
-for quantity, one in draws.items():
-    steps = {
-        f"T = {cold} to {hot}": (one[hot] - one[cold])[domains]
-        for cold, hot in pairwise(warm)
-    }
-    steps = Estimates(one.table(steps, key="step"), digits=3)
-    said = steps.sentence(*study.RISES, within="step")
-    ctx.say(f"**{quantity}.** {said}.")
 
 # %% [markdown]
 # ## 5. What does the length of the texts decide?
@@ -324,13 +280,10 @@ for quantity, one in draws.items():
 
 # %%
 text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
-tokens, before = text.sort_values("position")["token"].tolist(), set()
-again = []
-for end in range(len(tokens)):
-    run = tuple(tokens[end - 3 : end + 1])
-    again.append(len(run) == 4 and run in before)
-    before.add(run)
-assert again == loops.repeats(text).tolist()
+tokens = text.sort_values("position")["token"].tolist()
+fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
+again = [four in fours[:end] for end, four in enumerate(fours)]
+assert [False] * 3 + again == loops.repeats(text).tolist()
 
 # %%
 marked, sampled = (
@@ -362,7 +315,6 @@ by_length = {quantity: one.table(key="length") for quantity, one in draws.items(
 
 # %%
 by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
-ctx.export(by_length, "length-values")
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
@@ -391,8 +343,7 @@ ctx.plot(
 # %%
 share = {one.name: (one.trace, repeated) for one in (marked, sampled)}
 in_loops = Estimates(stats.jointly(share).table(key="temperature"), digits=3)
-in_loops = in_loops.without(domain=score.POOLED)
-ctx.export(in_loops, "loop-share")
+in_loops = in_loops.at(domain=score.ALL)
 
 # %%
 short, whole_text = list(cut)[-2:]
@@ -402,14 +353,12 @@ for quantity, one in draws.items():
     longer[quantity] = Estimates(change, digits=3).without(domain=score.POOLED)
 
 # %%
-at_all = in_loops.at(domain=score.ALL)
 ctx.say(
     f"**In texts of {longest} tokens** this share of the positions repeats (mean of the domains): "
-    f"{at_all.listed('temperature')}. **From {short} to {whole_text}** of "
+    f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** of "
     f"{lasting.trace['prompt_id'].nunique()} prompts the share in greedy texts changes by "
     f"{longer['share in loops'].listed()}, the tokens per pass of a chain of {gamma} by "
-    f"{longer[per_pass].listed()}, and `hit[1]` outside loops by "
-    f"{longer['hit[1] outside loops'].listed()}."
+    f"{longer[per_pass].listed()}."
 )
 if not recorded:
     ctx.say(
@@ -418,76 +367,7 @@ if not recorded:
     )
 
 # %% [markdown]
-# Do loops carry the differences between the domains?
-
-# %%
-tests = [
-    significance.differences(one.positions, at_0.acceptance)
-    for one in (marked, marked.where(~marked.trace["repeats"]))
-]
-
-# %%
-apart = [(one["p_holm"] < level).sum() for one in tests]
-same = (tests[0]["difference"] * tests[1]["difference"] > 0).all()
-ctx.say(
-    f"By `hit[1]` {apart[0]} of {len(tests[0])} pairs of domains are told apart on the whole "
-    f"greedy texts, {apart[1]} outside loops, "
-    f"{'each in the same direction' if same else 'not all in the same direction'}."
-)
-
-# %% [markdown]
-# ## 6. Other settings of the study
-# A text's end cuts its last block. At T = 0 the recorded trees look past the end, so what the cut
-# takes is known exactly. And the prompts can be long or short: their thirds by characters, within
-# each domain.
-
-# %%
-tree = ctx.profile.tree
-counted, per_block = study.visited_blocks(at_0, tree)
-ends = {
-    "as counted": (counted, per_block),
-    "had the texts gone on": (study.uncut(at_0, tree), per_block),
-}
-
-# %%
-draws = stats.jointly(ends)
-more = draws["had the texts gone on"] - draws["as counted"]
-gain, ended = Estimates(draws.table({"more": more})), Estimates(draws.table(key="end"))
-ctx.export(ended, "last-block")
-
-# %%
-ctx.say(
-    f"**The end of a text.** Tokens per pass of the recorded tree, mean of the domains: "
-    f"{ended.at(domain=score.ALL).listed('end')}; {gain.at(domain=score.ALL)} more."
-)
-
-# %%
-long = pd.Series({prompt.prompt_id: len(prompt.text) for prompt in texts})
-set_of = at_0.trace.groupby("prompt_id")["domain"].first()
-
-# %%
-rank = long[set_of.index].groupby(set_of).rank(method="first", pct=True)
-third = at_0.trace["prompt_id"].map(np.ceil(3 * rank))
-
-# %%
-names = {1: "short prompts", 2: "middling prompts", 3: "long prompts"}
-asked = {name: (at_0.trace[third == n], at_0.acceptance) for n, name in names.items()}
-
-# %%
-said = f"thirds of {count} prompts a domain are too few for an interval"
-if count >= 3 * stats.MIN_PROMPTS:
-    draws = stats.jointly(asked, same=False)
-    change = {name: draws[name] - draws["short prompts"] for name in asked}
-    change = Estimates(draws.table(change, key="prompts"), digits=3).at(
-        domain=score.ALL
-    )
-    said = change.without(prompts="short prompts").listed("prompts")
-ctx.say(
-    f"**Prompt length.** `hit[1]` against short prompts, mean of the domains: {said}."
-)
-
-# %% [markdown]
-# ## 7. Had the draft seen these prompts?
+# ## 6. Had the draft seen these prompts?
 # A draft that was trained on prompts like those it is judged on looks better than it is. `seen` is
 # the largest share of a prompt's runs of three words that one training prompt holds (the words that
 # stand around every problem of a domain left out). Only the composed training prompts can be made
@@ -518,39 +398,16 @@ if trained_on:
         "seen are one here: both come from templates."
     )
 
-# %% [markdown]
-# ## 8. Can a router be taken at its word?
-# Notebook 09 lets a classifier of the prompt's text choose what is drafted. It was trained on other
-# prompts, and is judged with and without the form that gives a domain away. `right`: its most
-# likely domain is the true one; `to_default`: not sure enough. It is calibrated if what it calls
-# 90 % is right in 90 % of the cases; the error is the mean distance from that.
-
-# %%
-classifier = router.load_router()
-sets = {f"this profile's ({ctx.profile.prompts})": texts}
-ctx.table(router.router_table(classifier, sets), "router")
-
-# %%
-routed = router.routed(router.text_frame(texts), classifier)
-bare = router.routed(router.text_frame(texts, bare=True), classifier)
-error = bins.calibration_error("confidence", "correct")
-
-# %%
-ctx.say(
-    f"**The router's** calibration error is {stats.bootstrap(routed, error)} on this profile's "
-    f"prompts, their form removed {stats.bootstrap(bare, error)}."
-)
-
 # %%
 few = own[own.index <= count].iloc[-1]
 enough = (parts[0]["needed"] <= 50).sum()
 ctx.answer(
-    f"With {count} prompts a domain on `{ctx.profile.name}`, 95 % intervals hold the truth in "
-    f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies; of the paper's {family} "
-    f"differences between domains 50 prompts would find {enough} with probability {likely:g}. All "
-    f"of it is of texts of {longest} tokens ({at_all.at(temperature='T = 0')} of the greedy "
-    f"positions in loops); from {short} to {whole_text} the tokens per pass of a chain of {gamma} "
-    f"change by {longer[per_pass].at(domain=score.ALL)}."
+    f"With {count} prompts a domain 95 % intervals hold the truth in {few['min']:.0f} to "
+    f"{few['max']:.0f} % of simulated studies; 50 prompts find {enough} of the paper's {family} "
+    f"differences with probability {likely:g}. On `{ctx.profile.name}`, texts of {longest} tokens, "
+    f"{in_loops.at(temperature='T = 0')} of the greedy positions lie in loops; from {short} to "
+    f"{whole_text} the tokens per pass of a chain of {gamma} change by "
+    f"{longer[per_pass].at(domain=score.ALL)}."
 )
 
 # %% [markdown]

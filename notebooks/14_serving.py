@@ -322,15 +322,6 @@ unsure = (
 best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
-ctx.record(
-    c=costs.c(),
-    always_over_never=saved.at(metric="tokens_per_s").value,
-    latency_always_over_never=saved.at(metric="p95_s").value,
-    per_domain_over_always=best.value,
-    chosen_at_0_served_at_1=change.value,
-)
-
-# %%
 ctx.answer(
     f"On {base.name} and this machine{unsure}, drafting by one setting gives "
     f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy.optimize import brentq
 
 from speclab.tree import Tree
 
@@ -90,22 +89,6 @@ def break_even_cost(block_efficiency, gamma):
     """
     _within("block_efficiency", block_efficiency, 1)
     return (block_efficiency - break_even_block_efficiency(gamma, 0.0)) / gamma
-
-
-def break_even_alpha(
-    gamma: int, c: float, verify: float = 1.0, overhead: float = 0.0
-) -> float:
-    """The alpha of independent acceptance at which the speed-up is 1, in [0, 1]; undefined (NaN)
-    where even alpha = 1 is slower than plain decoding.
-    """
-    need = break_even_block_efficiency(gamma, c, verify, overhead)
-    if need > gamma + 1:
-        return np.nan
-    if need <= 1:
-        return 0.0
-    return float(
-        brentq(lambda alpha: block_efficiency_iid(alpha, gamma) - need, 0.0, 1.0)
-    )
 
 
 # ---- measured costs ------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
 from speclab.replay import chain_sums, prompt_sums
 from speclab.runs import load_run
-from speclab.show.notebook import figures_of
+from speclab.show.notebook import drawn_in
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
@@ -157,7 +157,7 @@ def answer(notebook: str) -> str:
     """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
     has not.
     """
-    path = figures_of(ROOT / "figures" / "smollm", notebook) / "numbers.json"
+    path = drawn_in(ROOT / "figures" / "smollm", notebook) / "numbers.json"
     said = read(path).get("answer", "") if path.is_file() else ""
     sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
     return next((one for one in sentences if re.search(r"\d", one)), said)
@@ -203,7 +203,7 @@ def at_scale() -> pd.DataFrame:
     """What notebook 15 found of another pair: proposer, name (as in `estimates`), domain, estimate,
     low, high.
     """
-    folder = figures_of(ROOT / "figures" / "smollm", "15")
+    folder = drawn_in(ROOT / "figures" / "smollm", "15")
     chains = pd.read_csv(folder / "tokens-a-pass.csv").query("gamma == 3")
     named = {HIT: pd.read_csv(folder / "hit.csv"), CHAIN: chains}
     return pd.concat(named, names=["name"]).reset_index("name")

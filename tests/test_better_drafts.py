@@ -14,12 +14,13 @@ from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
 
 from speclab import score, stats
+from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs, speedup_standard
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.texts import TextConfig, continuations
-from speclab.prompts import DOMAINS, decoded_prompts, load_prompts
+from speclab.prompts import decoded_prompts, load_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, worth
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
@@ -202,17 +203,6 @@ def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
     assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
 
 
-def test_the_log_of_a_card_is_one_curve():
-    def row(step, **numbers):
-        named = {f"{domain} {n}": x for domain in DOMAINS for n, x in numbers.items()}
-        return {"step": step} | numbers | named
-
-    log = [{"step": 4}, row(9, hit=0.2, alpha=0.1)]
-    curve = worth.own_curve({"learn": log, "distil": [row(4, hit=0.6, alpha=0.5)]})
-    chat = curve.at(estimator="alpha", domain="chat").frame
-    assert chat[["step", "estimate"]].to_numpy().tolist() == [[10, 0.1], [15, 0.5]]
-
-
 def test_drafts_are_judged_on_a_part_of_a_whole_run(
     random_pair, profile, own, work, monkeypatch
 ):
@@ -257,20 +247,6 @@ def test_families_are_trained_recorded_and_compared(
     )
     gap = versus.at(estimator="hit[1]", domain="pooled").value
     assert gap == pytest.approx(mine - its)
-
-
-# ---- copying -------------------------------------------------------------------------------------
-
-
-def test_copying_by_hand():
-    """Of four positions two match, one of these is right; the own draft is right at another one."""
-    q = [0.9, 0.9, 0.1, 0.1] * 6
-    lookup = trace_of([[0, 1, 1, 1]] * 6).assign(confidence=q)
-    own = trace_of([[0, 0, 1, 1]] * 6)
-    tried = FakeTried({(LOOKUP, "greedy"): lookup, (OWN, "greedy"): own})
-    copies = worth.copying(tried).at(domain="code")
-    for asked in (worth.MATCHED, worth.RIGHT, worth.EITHER):
-        assert copies.at(estimator=asked).value == 0.5
 
 
 # ---- costs and speed -----------------------------------------------------------------------------
@@ -356,6 +332,7 @@ def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():
     noise[0] = others[0] = 0
     # the prompts of 'behind' are the same ones: told apart
     columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
-    draws = pd.DataFrame({(name, "c"): values for name, values in columns.items()})
-    assert worth.Compared(None, draws, 50).leader("c") == ("best", ["near"])
-    assert worth.Compared(None, draws.iloc[:, :2], 50).leader("c") == ("best", [])
+    best, lead = choose.leader(pd.DataFrame(columns), 50)
+    assert best == "best" and "near" in lead and "behind" not in lead
+    _, alone = choose.leader(pd.DataFrame(columns).drop(columns="near"), 50)
+    assert "above 0" in alone

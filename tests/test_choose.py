@@ -12,11 +12,12 @@ from test_stopping import COSTS, NEW, recorded
 from speclab import stats
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices
+from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.sampling import Sampling
 from speclab.stats import fold_of
-from speclab.studies.budgets_and_routing import machines, policies
+from speclab.studies.budgets_and_routing import policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
@@ -329,34 +330,19 @@ def test_domains_that_are_alike_gain_nothing():
 
 
 def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
-    trace = random_trace(2)
     chains = {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in range(1, 9)}
-    counted = choose.block_counts(trace, chains)
-    curve = machines.best_by_c(counted, chains, (0.0, 0.02, 0.3, 1.0, 5.0), n=50)
-    assert (curve.steps("c") <= 1e-12).all(), "a dearer draft is never better"
+    counted = choose.block_counts(random_trace(2), chains)
+    best = {}
+    for c in (0.0, 0.3, 5.0):
+        prices = choose.price(counted, chains, Costs.on_a_line(c))
+        found = choose.fastest_rows(choose.best_setting(prices, 50))
+        best[c] = found.set_index("domain").loc[["code", "chat"]]
     longest = counted[counted["setting"] == "chain:8"]
     sums = longest.groupby("domain")[["emitted", "blocks"]].sum()
-    for domain in ("code", "chat"):
-        tokens_a_block = sums["emitted"][domain] / sums["blocks"][domain]
-        assert curve.at(c=0.0, domain=domain).value == pytest.approx(tokens_a_block)
-        dear = curve.at(c=5.0, domain=domain)
-        assert dear.value == 1 and dear.frame["setting"].item() == PLAIN
-
-
-def test_break_even_is_where_the_best_setting_becomes_plain():
-    trace = random_trace(2)
-    chains = {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
-    counted = choose.block_counts(trace, chains)
-    even = machines.break_even(counted, chains)
-    for row in even.without(domain="pooled").rows():
-        below, above = (
-            machines.best_by_c(counted, chains, (c,), n=1).at(domain=row.domain)
-            for c in (row.estimate - 1e-6, row.estimate + 1e-6)
-        )
-        assert above.frame["setting"].item() == PLAIN != below.frame["setting"].item()
-        assert below.value == pytest.approx(1, abs=1e-4)
-        assert row.low <= row.estimate <= row.high
-    assert even.at(domain="code").value > even.at(domain="chat").value
+    tokens_a_block = (sums["emitted"] / sums["blocks"])[["code", "chat"]]
+    assert best[0.0]["speedup"].tolist() == pytest.approx(tokens_a_block.tolist())
+    assert (best[0.3]["speedup"] <= best[0.0]["speedup"]).all()
+    assert (best[5.0]["setting"] == PLAIN).all() and (best[5.0]["speedup"] == 1).all()
 
 
 # ---- other acceptance ----------------------------------------------------------------------------

@@ -48,17 +48,6 @@ def test_break_even_points_give_speedup_one():
     assert cost.speedup_standard(need, 4, 0.29, 1.2, 0.05) == pytest.approx(1)
     c = cost.break_even_cost(2.4, 4)
     assert cost.speedup_standard(2.4, 4, c) == pytest.approx(1)
-    alpha = cost.break_even_alpha(4, 0.29)
-    assert 0 < alpha < 1
-    assert cost.speedup_iid(alpha, 4, 0.29) == pytest.approx(1)
-    assert (
-        cost.speedup_iid(alpha + 0.05, 4, 0.29)
-        > 1
-        > cost.speedup_iid(alpha - 0.05, 4, 0.29)
-    )
-    assert cost.break_even_alpha(4, 0.0) == 0.0
-    assert cost.break_even_alpha(1, 0.5) == pytest.approx(0.5)  # 1 + a = 1.5
-    assert np.isnan(cost.break_even_alpha(2, 2.0)), "a block gives 3 tokens at most"
 
 
 def test_the_papers_condition_is_not_one():

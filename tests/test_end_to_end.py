@@ -40,7 +40,7 @@ PARAMETERS = {
     "gammas=[1,4] folds=2",
     "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[tiny]",
     "12_try_it": "new_tokens=16",
-    "13_how_sure": "redrawn_prompts=[5,6,8] new_tokens=[8]",
+    "13_how_sure": "new_tokens=[8]",
     "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] pass_repeats=3 "
     "pass_tries=1 probe_prompts=1",
     "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",

@@ -1,14 +1,11 @@
-"""How sure: the end of a text against a longer one, redrawn studies, and what a
-draft had seen.
-"""
+"""How sure: a text that is cut against a shorter one, and what a draft had seen."""
 
 import pandas as pd
 import pytest
-from test_power import MEAN, levels
 from toy import record_block, toy_pair
 
 from data.pairs.smollm import prepare
-from speclab import replay, score
+from speclab import score
 from speclab.analysis.texts import Text, kind_of
 from speclab.drafts.prompts import training_prompts
 from speclab.profiles import load_profile
@@ -58,34 +55,6 @@ def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
         cut[columns], getattr(short, name)[columns], atol=1e-6
     )
     assert len(cut) < len(getattr(long, name)), "some texts do go on"
-
-
-def test_an_uncut_block_is_the_block_of_the_longer_text(short, long):
-    """Starts of the short texts lie in the long ones too: there the cut block goes on."""
-    place = ["prompt_id", "start"]
-    blocks = replay.replay(short.trace, TREE)
-    cut = blocks[blocks["truncated"] & (blocks["start"] + blocks["remaining"] == 8)]
-    later = replay.replay(long.trace, TREE, "every")
-    later = later[~later["truncated"]]
-    both = cut.merge(later, on=place, suffixes=("", "_later"))
-    more = (both["emitted_later"] - both["emitted"]).set_axis(both["prompt_id"])
-    sums = [replay.prompt_sums(blocks), study.uncut(short, TREE)]
-    counted, uncut = (one.set_index("prompt_id")["emitted"] for one in sums)
-    assert (more > 1).any(), "an extension beyond the bonus token occurs"
-    assert (uncut - counted)[more.index].tolist() == more.tolist()
-    assert (uncut >= counted).all()
-
-
-def test_nodes_of_another_tree_are_refused(short):
-    with pytest.raises(ValueError, match="not those of this tree"):
-        study.uncut(short, static_tree(4, 1, 4))
-
-
-def test_redrawn_studies_have_the_power_of_the_design():
-    frame = pd.concat([levels("code", 40, 0.6, 3), levels("chat", 40, 0.0, 4)])
-    found = study.redrawn({"x": (frame, MEAN)}, (25, 50), 0.05, 1, repeats=40, n=99)
-    assert found["prompts"].tolist() == [25, 50]
-    assert (found["found"] - found["formula"]).abs().max() < 0.2
 
 
 # ---- seen ----------------------------------------------------------------------------------------

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.prompts import EncodedPrompt
 from speclab.studies import load_models as study
 from speclab.tree import static_tree
 
@@ -45,15 +44,6 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
     assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), (
         "nothing below to reject"
     )
-
-
-def test_lengths_of_prompts_by_hand():
-    encoded = [
-        EncodedPrompt("a", "chat", (1, 2), 0),
-        EncodedPrompt("b", "chat", (1, 2, 3), 4),
-    ]
-    row = study.lengths_by_domain(encoded).loc["chat"]
-    assert row.tolist() == [2, 2, 3, 1]
 
 
 def test_favourites_and_all_others_sum_to_the_whole():

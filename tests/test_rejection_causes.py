@@ -245,25 +245,3 @@ def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
     assert none >= blocks(first) >= blocks(first | second)
     one = np.arange(len(ranks)) == np.argmax(ranks > 0)
     assert none - blocks(one) in (0, 1), "one rejection costs a pass at most"
-
-
-# ---- single cases --------------------------------------------------------------------------------
-
-
-def test_met_rejections_and_what_they_lose_by_hand():
-    found = causes.met(labelled(trace_of([RANKS], copies=1)), 4)
-    by_hand = [[1, 1, 3], [4, 2, 2]]  # position 9 is the bonus token's
-    assert found[["position", "kept", "lost"]].to_numpy().tolist() == by_hand
-
-
-def test_cases_are_shown_as_text_and_escaped():
-    strings = ["<b>", "$x", "\n", " y"]
-    trace = trace_of([[0, 1, 0]], copies=1, token=[2, 1, 3], draft_top=3)
-    frame = labelled(trace.assign(prompt_id="<p>"), strings, prompt=(0, 1))
-    chosen = causes.worst(causes.met(frame, 4))
-    table = causes.as_text(chosen, frame, strings, {"<p>": (0, 1)}, tail=4)
-    shown = ["context", "draft proposed", "target wrote", "position", "lost"]
-    assert table.iloc[0][shown].tolist() == [">$x⏎▮", "␣y", "$x", 1, 2]
-    page = causes.cases_as_html(table)
-    assert "<code>&gt;$x⏎▮</code>" in page and "&lt;p&gt;" in page
-    assert "<b>" not in page and "<p>" not in page

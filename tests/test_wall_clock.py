@@ -12,7 +12,6 @@ from test_timing import TIMES
 
 from speclab import draft, score, stats, tree
 from speclab.models import timing
-from speclab.show.estimates import Estimates
 from speclab.studies import wall_clock as study
 
 FOUR = draft.Shape(tree.chain(4))
@@ -34,24 +33,18 @@ def test_passes_as_a_table_and_as_curves():
     assert curves.at(unit="ms", n=1).at(**{"pass": "draft"}).value == 2
 
 
-def test_the_parts_of_a_block_are_its_price():
+def test_the_price_of_a_block():
     shapes = {
         "chain": FOUR,
-        "tree": draft.Shape(tree.static_tree(3, 2, 8)),
         "dynamic": draft.Shape(None, None, 3, 4, 7),
         "stop": draft.Shape(tree.chain(4), draft.StopRule("confidence", 0.5)),
     }
-    stopped = pd.DataFrame({"blocks": [2, 2], "passes": [5, 7], "cost": [4.0, 5.2]})
-    counted = {"stop": stopped}
-    parts = study.block_parts(shapes, COSTS, counted).set_index("method")
-    price = parts.sum(axis=1)
-    assert price["chain"] == pytest.approx(COSTS.of_block(FOUR.tree))
-    assert parts.loc["chain"].tolist() == pytest.approx([4 * 0.2, COSTS.v(5), 0.1])
-    assert price["tree"] == pytest.approx(COSTS.of_block(shapes["tree"].tree))
+    stopped = pd.DataFrame({"blocks": [2, 2], "cost": [4.0, 5.2]})
+    price = study.block_price(shapes, COSTS, {"stop": stopped})
+    assert price["chain"] == pytest.approx(4 * 0.2 + COSTS.v(5) + 0.1)
     # a root pass, two levels of four, seven nodes to verify
-    assert parts.loc["dynamic"].tolist() == pytest.approx([0.2 + 2 * 0.22, 1.3, 0.1])
+    assert price["dynamic"] == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
     assert price["stop"] == pytest.approx(9.2 / 4)
-    assert parts.loc["stop", "draft passes"] == pytest.approx(12 / 4 * 0.2)
 
 
 def timed(seconds, tokens=30, blocks=10):
@@ -98,23 +91,6 @@ def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
     assert (found.estimate, found.low, found.high) == pytest.approx(
         (wanted.estimate, wanted.low, wanted.high)
     )
-
-
-# ---- formulas ------------------------------------------------------------------------------------
-
-
-def test_break_even_lines_and_points():
-    numbers = {"estimate": [0.6, 0.5], "low": 0.4, "high": 0.7}
-    hit = Estimates(pd.DataFrame({"domain": ["code", "chat"]} | numbers))
-    found = study.break_even_lines(COSTS, hit, (1, 4))
-    line = found.at(series="gamma 1").frame
-    price = line["c"] + COSTS.v(2) + COSTS.overhead
-    assert 1 + line["estimate"].to_numpy() == pytest.approx(price.to_numpy())
-    points = found.at(series=["code", "chat"]).frame
-    assert points["c"].mean() == pytest.approx(COSTS.c())
-    assert points["estimate"].tolist() == [0.6, 0.5]
-    dear = found.at(series="gamma 4").frame
-    assert dear["c"].max() < 1, "beyond it not even alpha = 1 is enough"
 
 
 # ---- what limits speed ---------------------------------------------------------------------------

@@ -61,6 +61,19 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
+def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
+    """The column of the largest number (row 0: the sample, then resamples of the same prompts), and
+    in words those over which its lead cannot be told from 0.
+    """
+    best = draws.iloc[0].idxmax()
+    behind = draws.drop(columns=best).rsub(draws[best], axis=0)
+    low, _ = bounds_of(behind.to_numpy()[1:], n_prompts)
+    tied = ", ".join(behind.columns[~(low > 0)])
+    if not tied:
+        return best, "its lead over every other is above 0"
+    return best, f"its lead over {tied} cannot be told from 0"
+
+
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The row of each domain's fastest setting, from a table with a column speedup."""
     groups = table.groupby("domain", sort=False, observed=True)["speedup"]

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file
 from scipy.special import softmax
-from scipy.stats import binomtest
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
@@ -181,50 +180,8 @@ def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
     return found.assign(correct=found["guess"] == found["domain"])
 
 
-# ---- how often it is right -----------------------------------------------------------------------
-
-
 def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
     """Prompts as prompt_id, domain, text; bare: without the form that gives the domain away."""
     frame = pd.DataFrame([(p.prompt_id, p.domain, p.text) for p in prompts])
     frame.columns = ["prompt_id", "domain", "text"]
     return frame.assign(text=frame["text"].map(strip_form)) if bare else frame
-
-
-def router_table(router: Router, sets: Mapping[str, Sequence[Prompt]]) -> pd.DataFrame:
-    """How often a router is right, and how often not sure enough, with and without the prompts'
-    form: prompts, form, n, right, to_default.
-
-    First what its card says of the prompts and of the technical prose (of no domain: right is
-    undefined) held out of its training, then each of `sets`, judged now. Shares with Wilson's 95 %
-    interval (one observation a prompt).
-    """
-    held_out, card = router.card["held_out"], router.card["text"]
-    of_a_domain = sum(held_out.values()) - held_out.get(UNKNOWN, 0)
-    rows = []
-    for form, name in FORMS.items():
-        facts = router.card[name]
-        shares = facts["accuracy"], 1 - facts["kept"]
-        rows.append(("held out of its training", form, of_a_domain, *shares))
-    prose = held_out[UNKNOWN], np.nan, card["prose_refused"]
-    rows.append(("technical prose, held out", "as it is", *prose))
-    for title, prompts in sets.items():
-        for form, name in FORMS.items():
-            found = routed(text_frame(prompts, name == "bare"), router)
-            shares = found["correct"].mean(), (found["route"] == UNKNOWN).mean()
-            rows.append((title, form, len(found), *shares))
-    table = pd.DataFrame(rows, columns=["prompts", "form", "n", "right", "to_default"])
-    for share in ("right", "to_default"):
-        table[share] = table[share].combine(table["n"], _share)
-    return table
-
-
-FORMS = {"as it is": "text", "removed": "bare"}  # as the router's card names them
-
-
-def _share(share: float, n: int) -> str:
-    """A share of n with its interval, as text."""
-    if np.isnan(share):
-        return "undefined"
-    interval = binomtest(round(share * n), n).proportion_ci(method="wilson")
-    return f"{share:.3f} [{interval.low:.3f}, {interval.high:.3f}]"

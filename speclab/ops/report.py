@@ -18,7 +18,7 @@ from nbconvert import HTMLExporter
 
 from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile
-from speclab.show.notebook import figures_of
+from speclab.show.notebook import drawn_in
 
 # how a notebook may end
 FAILED, NEEDS_MODELS, NEEDS_FILES = "failed", "needs the models", "needs files"
@@ -107,7 +107,7 @@ def write_index(
         if not page.is_file():
             page = ROOT / "notebooks" / f"{name}.ipynb"
         failed = outcome.status == FAILED
-        seen = {} if failed else facts_of(page, figures_of(figures, name), encoded)
+        seen = {} if failed else facts_of(page, drawn_in(figures, name), encoded)
         found.append({"title": name} | seen | {"outcome": outcome})
     return _write(build / "index.html", profile, found, explore)
 
@@ -121,7 +121,7 @@ def write_light(figures: Path, profile: Profile) -> Path:
         return Path(os.path.relpath(picture, figures)).as_posix()
 
     notebooks = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    found = [facts_of(one, figures_of(figures, one.name), address) for one in notebooks]
+    found = [facts_of(one, drawn_in(figures, one.name), address) for one in notebooks]
     drawn = [seen for seen in found if seen["pictures"]]
     return _write(figures / "index.html", profile, drawn, "explore.html")
 

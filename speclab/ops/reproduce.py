@@ -135,7 +135,7 @@ class Call:
 
     def exported(self, name: str) -> Path:
         """The folder of a notebook's figures and tables."""
-        return kit.figures_of(self.figures, name)
+        return kit.drawn_in(self.figures, name)
 
     def results(self, name: str) -> dict[Path, int]:
         """When each figure and table of a notebook was written."""

@@ -154,7 +154,7 @@ def start(
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
-    `figures/<profile>/NN` (`figures_of`) under SPECLAB_OUT (default: the repository). Raises
+    `figures/<profile>/NN` (`drawn_in`) under SPECLAB_OUT (default: the repository). Raises
     ValueError for an unknown profile or parameter, or where `check_enough` says so.
     """
     from IPython.display import Markdown, display
@@ -172,10 +172,10 @@ def start(
         _few_prompts(count)
     _hosted(settings)
     figures.use_style()
-    return Context(settings, figures_of(out / "figures" / settings.name, notebook))
+    return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
 
 
-def figures_of(figures: Path, notebook: str) -> Path:
+def drawn_in(figures: Path, notebook: str) -> Path:
     """The folder of a notebook's figures and tables; figures: the folder of a profile's."""
     number = notebook[:2]
     return figures.parent / OWN_PAIR.get(number, figures.name) / number

@@ -6,22 +6,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import power
 from speclab.analysis.texts import Text
 from speclab.drafts.prompts import training_prompts, without_wrapper
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt
 from speclab.score import Estimator
-from speclab.show import figures
 from speclab.show.estimates import Estimates
-from speclab.stats import Draws
-from speclab.tree import Tree
 
-RISES = ("rises in", "falls in", "cannot be told from 0 in")
+ONE_TOKEN = "acceptance"  # of one drafted token
 HIT_MORE = ("is hit more often in", "is hit less often in", "cannot be told from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
@@ -42,75 +37,6 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
     return shown, rows.drop(columns="pair").reset_index(drop=True)
 
 
-# ---- power ---------------------------------------------------------------------------------------
-
-
-def redrawn(
-    asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
-    prompts: Iterable[int],
-    level: float,
-    family: int,
-    repeats: int = 100,
-    n: int = 1999,
-) -> pd.DataFrame:
-    """The test of two domains on studies redrawn from a run's prompts, at the run's own difference:
-    estimator, first, second, prompts, difference, found (its power), formula (the power it should
-    have). For each of `asked` the two domains whose difference here is nearest to what the middle
-    one of `prompts` detects: larger ones are always found.
-    """
-    rows, sizes = [], sorted(prompts)
-    middle = sizes[len(sizes) // 2]
-    for name, (frame, estimator) in asked.items():
-        here = score.point_estimates(frame, estimator).iloc[0]
-        here = here.drop([score.ALL, score.POOLED])
-        plans = power.every_pair(frame, estimator, here, middle, level=level)
-        nearest = (plans["difference"].abs() - plans["detectable"]).abs().idxmin()
-        first, second = plans.loc[nearest, ["first", "second"]]
-        difference = abs(plans.loc[nearest, "difference"])
-        design = power.between(frame, estimator, first, second)
-        both = frame[frame["domain"].isin([first, second])]
-        for size in sizes:
-            again = {"level": level / family, "repeats": repeats, "n": n}
-            found = power.simulated_power(both, estimator, size, **again)
-            formula = float(design.power(difference, size, level, family))
-            rows.append((name, first, second, size, difference, found, formula))
-    columns = ["estimator", "first", "second", "prompts", "difference", "found"]
-    return pd.DataFrame(rows, columns=[*columns, "formula"])
-
-
-def power_picture(
-    asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
-    studies: pd.DataFrame,
-    plans: pd.DataFrame,
-    level: float,
-    family: int,
-) -> figures.Figure:
-    """Power by true difference for the prompts of `redrawn` studies, a panel for each of `asked`
-    (by estimator): curves of the formula, the redrawn studies as circles; dotted lines stand at the
-    paper's differences (`plans`).
-    """
-    figure, panels = figures.subplots(1, len(asked), height=2.9, squeeze=False)
-    shades = "#9ecae1", "#3182bd", "#08306b"
-    for axes, (name, question) in zip(panels[0], asked.items(), strict=True):
-        own = studies[studies["estimator"] == name]
-        design = power.between(*question, *own[["first", "second"]].iloc[0])
-        gaps = plans.loc[plans["estimator"] == name, "difference"].abs()
-        widest = 1.1 * max(own["difference"].max(), gaps.max())
-        grid = np.linspace(0, widest, 200)
-        for shade, dot in zip(shades, own.itertuples(), strict=True):
-            line = design.power(grid, dot.prompts, level, family)
-            axes.plot(grid, line, color=shade, label=f"{dot.prompts} prompts")
-            style = {"color": shade, "markeredgecolor": "black", "clip_on": False}
-            axes.plot(dot.difference, dot.found, "o", zorder=3, **style)
-        for number, gap in enumerate(gaps):
-            label = "the paper's differences" if number == 0 else None
-            axes.axvline(gap, color="black", linestyle=":", linewidth=0.8, label=label)
-        axes.set(xlabel=f"true difference in {name}", ylim=(0, 1.02), xlim=(0, widest))
-    panels[0, 0].set_ylabel("power (circles: the test itself,\non redrawn studies)")
-    figures.legend_above(figure, panels[0, 0])
-    return figure
-
-
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
@@ -122,40 +48,18 @@ def visited_blocks(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
     return blocks, score.block_estimators()["block_efficiency"]
 
 
-def by_text(
-    texts: Mapping[str, Text], gamma: int, key: str
-) -> tuple[dict[str, Draws], Estimates]:
+def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
     """Acceptance of one drafted token and tokens per pass at gamma of several texts of the same
-    prompts: the draws of each quantity, by quantity, and both as estimates: quantity, `key`,
-    domain.
+    prompts: quantity, `key`, domain.
     """
     asked = {
-        "acceptance": {name: (t.positions, t.acceptance) for name, t in texts.items()},
+        ONE_TOKEN: {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
             name: visited_blocks(text, gamma) for name, text in texts.items()
         },
     }
-    draws = {name: stats.jointly(one) for name, one in asked.items()}
-    tables = {name: one.table(key=key) for name, one in draws.items()}
-    return draws, Estimates.stacked(tables, "quantity", digits=3)
-
-
-# ---- the end of the texts ------------------------------------------------------------------------
-
-
-def uncut(text: Text, tree: Tree) -> pd.DataFrame:
-    """Sums over each prompt's visited blocks of a recorded tree (T = 0) as if its text went on:
-    what the text's end cuts off is known, because the recorded trees look past it.
-    """
-    reached = text.nodes.assign(walked=score.reach(text.nodes))
-    trees = reached.groupby(["prompt_id", "position"])
-    walked = trees["walked"].sum()
-    blocks = text.blocks(tree)
-    accepted = blocks.join(walked, on=["prompt_id", "start"])["walked"]
-    whole = ~blocks["truncated"]
-    if (accepted[whole] != blocks["accepted"][whole]).any():
-        raise ValueError("the nodes are not those of this tree along this greedy text")
-    return replay.prompt_sums(blocks.assign(accepted=accepted, emitted=accepted + 1))
+    tables = {name: stats.jointly(one).table(key=key) for name, one in asked.items()}
+    return Estimates.stacked(tables, "quantity", digits=3)
 
 
 # ---- prompts that the draft has seen -------------------------------------------------------------

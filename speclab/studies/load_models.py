@@ -78,15 +78,6 @@ def listed(tokenizer, ids: Iterable[int]) -> str:
     return ", ".join(pieces) or "none"
 
 
-def lengths_by_domain(encoded: Sequence[EncodedPrompt]) -> pd.DataFrame:
-    """By domain: prompts, shortest and longest in tokens, prompts_cut."""
-    rows = [(one.domain, len(one.ids), one.cut > 0) for one in encoded]
-    frame = pd.DataFrame(rows, columns=["domain", "tokens", "cut"])
-    groups = frame.groupby("domain", sort=False)
-    table = groups["tokens"].agg(prompts="size", shortest="min", longest="max")
-    return table.assign(prompts_cut=groups["cut"].sum())
-
-
 # ---- one tree ------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,6 @@ there and replay the blocks. A class of positions is no proof of a cause, and cl
 families overlap: their gains do not add. Every interval resamples prompts (`speclab.stats`).
 """
 
-import html
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -19,10 +18,9 @@ from speclab.analysis import bins
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.replay import blocks_by_prompt, replay
+from speclab.replay import blocks_by_prompt
 from speclab.score import Estimator, divide
 from speclab.show.estimates import NUMBERS, Estimates, stack
-from speclab.show.pictures import MARKS, marked
 
 NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -61,19 +59,6 @@ NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
-CASE = {  # columns of `as_text`
-    "prompt_id": "prompt",
-    "position": "position",
-    "context": "context",
-    "draft_top": "draft proposed",
-    "confidence": "its q",
-    "token": "target wrote",
-    "p_token": "p",
-    "draft_rank": "rank",
-    "lost": "lost",
-}
-
-
 # ---- labels --------------------------------------------------------------------------------------
 
 
@@ -294,68 +279,3 @@ def of_family(estimates: Estimates, family: str) -> Estimates:
 def largest(estimates: Estimates, count: int = 2) -> str:
     """The classes with the largest numbers, as a list."""
     return Estimates(estimates.frame.nlargest(count, "estimate")).listed("name")
-
-
-# ---- single cases --------------------------------------------------------------------------------
-
-
-def met(frame: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """The rejections that a chain of gamma really meets (the others fall where the bonus token
-    stands): rows of `frame`, with `kept` draft tokens before it in its block and `lost`, the draft
-    tokens more that the block would have kept had this one been right (1..gamma).
-    """
-    blocks = replay(frame, gamma)
-    cut = blocks[blocks["accepted"] < np.minimum(gamma, blocks["remaining"])]
-    at = cut[["prompt_id"]].assign(
-        position=cut["start"] + cut["accepted"], kept=cut["accepted"]
-    )
-    every = replay(frame, gamma, "every").set_index(["prompt_id", "start"])["accepted"]
-    behind = pd.MultiIndex.from_arrays([at["prompt_id"], at["position"] + 1])
-    after = every.reindex(behind, fill_value=0).to_numpy()
-    at["lost"] = np.minimum(1 + after, gamma - at["kept"])
-    return frame.merge(at, on=["prompt_id", "position"])
-
-
-def worst(found: pd.DataFrame, count: int = 3) -> pd.DataFrame:
-    """The `count` most expensive rejections of each domain, of those `met`, one a text at most:
-    most `lost` first, among equals those where the target was surest of what the draft thought
-    least likely: `shock` = p log(p / q) of the token, its part of KL(p‖q).
-    """
-    ratio = found["p_token"] / found["q_token"].clip(np.finfo(np.float32).tiny)
-    found["shock"] = found["p_token"] * np.log(ratio)
-    found = found.sort_values(["lost", "shock"], ascending=False, kind="stable")
-    found = found.drop_duplicates("prompt_id")
-    return found.groupby("domain", sort=False).head(count).reset_index(drop=True)
-
-
-def as_text(
-    cases: pd.DataFrame,
-    frame: pd.DataFrame,
-    strings: Sequence[str],
-    prompt_tokens: Mapping[str, Sequence[int]],
-    tail: int = 80,
-) -> pd.DataFrame:
-    """`worst` as a table of texts: the last `tail` characters of the context, its end marked ▮, the
-    two tokens, p, q and rank.
-    """
-    texts, contexts = frame.groupby("prompt_id")["token"].agg(list), []
-    for name, position in zip(cases["prompt_id"], cases["position"], strict=True):
-        tokens = [*prompt_tokens[name], *texts[name][:position]]
-        text = "".join(strings[token] for token in tokens)[-tail:]
-        contexts.append(text.replace("\n", MARKS["\n"]) + "▮")
-    shown = cases.assign(context=contexts)
-    for name in ("draft_top", "token"):
-        shown[name] = [marked(strings[token]) for token in shown[name]]
-    return shown[[*CASE]].rename(columns=CASE)
-
-
-def cases_as_html(table: pd.DataFrame) -> str:
-    """`as_text` as HTML: texts escaped, and in code elements so that no page takes a dollar sign
-    for the start of a formula.
-    """
-    shown = table.assign(prompt=table["prompt"].map(html.escape))
-    for name in ("context", "draft proposed", "target wrote"):
-        shown[name] = "<code>" + table[name].map(html.escape) + "</code>"
-    return shown.to_html(
-        escape=False, index=False, border=0, float_format="{:.3f}".format
-    )

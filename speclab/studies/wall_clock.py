@@ -4,23 +4,21 @@ price predicts, and what limits it.
 Prices are in units of a target pass over one token; the times come from `models.timing`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
-from speclab import cost, stats
+from speclab import stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
 from speclab.draft import Shape
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
-from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
+from speclab.show.estimates import NUMBERS, Estimates
 from speclab.tree import chain
 
-SPANS = {"draft passes": "#56B4E9", "target pass": "#444444", "loop": "#E69F00"}
 IDEAL = {  # looks of the two ideals beside the measured passes
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
     "v = n": {"marker": "", "color": "black", "linestyle": ":", "linewidth": 0.8},
@@ -53,48 +51,25 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     return Estimates.stacked(units, "unit")
 
 
-def block_parts(
+def block_price(
     shapes: Mapping[str, Shape], costs: Costs, counted: Mapping[str, pd.DataFrame] = {}
-) -> pd.DataFrame:
-    """What a block of each shape costs in target passes: method, then SPANS.
+) -> pd.Series:
+    """What a block of each shape costs in target passes.
 
-    counted: sums (blocks, passes, cost) of shapes whose blocks are not alike, as `stopping.totals`:
-    a block is priced as theirs in the mean. A dynamic tree (EAGLE-2's) takes a root pass, then
-    levels of `branches`.
+    counted: sums (blocks, cost) of shapes whose blocks are not alike, as `stopping.totals`: a block
+    is priced as theirs in the mean. A dynamic tree (EAGLE-2's) takes a root pass, then levels of
+    `branches`.
     """
-    rows = []
+    prices = {}
     for name, shape in shapes.items():
         if shape.tree is None:
             draft = costs.c() + (shape.depth - 1) * costs.c(shape.branches)
-            target = costs.v(shape.budget + 1)
+            prices[name] = draft + costs.v(shape.budget + 1) + costs.overhead
         elif name in counted:
-            sums = counted[name][["blocks", "passes", "cost"]].sum()
-            draft = sums["passes"] * costs.c() / sums["blocks"]
-            target = sums["cost"] / sums["blocks"] - costs.overhead - draft
+            prices[name] = counted[name]["cost"].sum() / counted[name]["blocks"].sum()
         else:
-            target = costs.v(shape.tree.size + 1)
-            draft = costs.of_block(shape.tree) - target - costs.overhead
-        rows.append((name, draft, target, costs.overhead))
-    return pd.DataFrame(rows, columns=["method", *SPANS])
-
-
-def draw_blocks(parts: pd.DataFrame, measured: pd.Series) -> figures.Figure:
-    """One block's time of each shape as spans: its draft passes, its target pass, the loop; a mark
-    where the measured time of a block ends (target passes, in the order of `parts`).
-    """
-    figure, axes = figures.subplots(height=1.0 + 0.25 * len(parts))
-    ends = np.zeros(len(parts))
-    for name, colour in SPANS.items():
-        axes.barh(parts["method"], parts[name], left=ends, color=colour, label=name)
-        ends = ends + parts[name]
-    axes.plot(measured, parts["method"], "k|", markersize=12, label="measured")
-    axes.axvline(1, color="black", linewidth=0.7)
-    axes.set(
-        xlabel="time of one block, in target passes over one token (1: plain decoding)"
-    )
-    axes.invert_yaxis()
-    figures.legend_above(figure, axes)
-    return figure
+            prices[name] = costs.of_block(shape.tree)
+    return pd.Series(prices)
 
 
 # ---- decoded for real ----------------------------------------------------------------------------
@@ -120,24 +95,7 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
     return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
 
 
-# ---- what a draft needs, and what limits speed ---------------------------------------------------
-
-
-def break_even_lines(costs: Costs, hit: Estimates, gammas: Sequence[int]) -> Estimates:
-    """For each c and gamma the alpha at which speculation neither gains nor loses, and the points
-    of `hit` (by domain), side by side at the measured c.
-    """
-    c = np.linspace(0, 1, 61)
-    places = np.arange(len(hit.frame))
-    points = hit.frame.rename(columns={"domain": "series"})
-    points["c"] = costs.c() + 0.014 * (places - places.mean())
-    lines = {}
-    for gamma in gammas:
-        price = {"verify": costs.v(gamma + 1), "overhead": costs.overhead}
-        needed = [cost.break_even_alpha(gamma, x, **price) for x in c]
-        lines[f"gamma {gamma}"] = needed
-    curves = Estimates.exact("series", lines, "c", c).defined().frame
-    return Estimates(pd.concat([curves, points])[["series", "c", *NUMBERS]])
+# ---- what limits speed -----------------------------------------------------------------------
 
 
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
@@ -176,16 +134,3 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
         share = taus.loc[now, bound] / taus.loc[now, "estimate"]
         table[bound] = (same * share).drop(RIGHT)
     return table.rename_axis("made ideal").reset_index()
-
-
-def limit_bars(table: pd.DataFrame) -> Estimates:
-    """`limits`, to be drawn: at (the gamma that is best as measured, its own best), what."""
-    gamma = table["gamma"].astype(str)
-    what = (table["made ideal"] + " [best gamma " + gamma + "]").rename("what")
-    numbers = table[["same gamma", "low", "high"]].set_axis(NUMBERS, axis=1)
-    own = pd.concat([what, numbers], axis=1)
-    parts = {
-        f"at gamma {gamma[0]}, the best as measured": own,
-        "at its own best gamma": without_interval(own, table["own best"]),
-    }
-    return Estimates(stack(parts, "at"))

@@ -16,10 +16,10 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import StopRule, parse_shape
 from speclab.models import timing
-from speclab.prompts import DOMAINS, EncodedPrompt
+from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
-from speclab.score import ALL, POOLED, ratio_of
-from speclab.show.estimates import Estimates, stack, without_interval
+from speclab.score import POOLED, ratio_of
+from speclab.show.estimates import Estimates, stack
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,
@@ -33,11 +33,6 @@ from speclab.tree import chain
 
 CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
 STOPPED = f"{LOOKUP} (stop rule)"
-MATCHED, RIGHT, EITHER = (
-    "something matched",
-    "right where it matched",
-    "it or the own draft is right",
-)
 SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
 
 
@@ -56,54 +51,7 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
     return Estimates(stack(levels, ["estimator", "draft"]), 3)
 
 
-def copying(tried: Tried) -> Estimates:
-    """Where prompt lookup found something, how often it was right there, and how often it or the
-    own draft was: estimator, domain, estimate, low, high.
-    """
-    trace, own = tried.trace(LOOKUP, "greedy"), tried.trace(OWN, "greedy")
-    matched, hit = trace["confidence"] > 0.5, trace["hit"]
-    trace = trace.assign(matched=matched, copied=hit & matched, either=hit | own["hit"])
-    where = ratio_of("copied", "matched", RIGHT)
-    asked = (score.mean_of("matched", MATCHED), where, score.mean_of("either", EITHER))
-    return Estimates(
-        pd.concat([stats.by_domain(trace, estimator) for estimator in asked])
-    )
-
-
 # ---- trained -------------------------------------------------------------------------------------
-
-
-def own_curve(training: Mapping[str, Sequence[Mapping]]) -> Estimates:
-    """The learning curve of a pair's own draft, from the logs in its card, phase after phase:
-    estimator, domain (and `all`), step (of all phases), estimate; no intervals.
-    """
-    logs, before = [], 0
-    for log in map(pd.DataFrame, training.values()):
-        logs.append(log.assign(step=log["step"] + 1 + before))
-        before = logs[-1]["step"].max()
-    curve, parts = pd.concat(logs).dropna(subset="hit"), {}
-    for estimator, end in (("hit[1]", "hit"), ("alpha", "alpha")):
-        for domain in (*DOMAINS, ALL):
-            column = end if domain == ALL else f"{domain} {end}"
-            parts[estimator, domain] = without_interval(curve[["step"]], curve[column])
-    return Estimates(stack(parts, ["estimator", "domain"]), 3)
-
-
-def learning_curves(trained: Families) -> Estimates:
-    """What training changed in acceptance on held-out training prompts, by steps: estimator, draft,
-    step, estimate (mean of the seeds), low, high (the least and the greatest seed).
-    """
-    changes = []
-    for family, drafts in trained.items():
-        for made in drafts.values():
-            curve = made.curve.set_index("step").rename(columns={"overlap": "alpha"})
-            levels = curve[["hit[1]", "alpha"]]
-            change = levels - levels.iloc[0]
-            changes.append(change.assign(draft=family).reset_index())
-    rows = pd.concat(changes).melt(["draft", "step"], var_name="estimator")
-    groups = rows.groupby(["estimator", "draft", "step"], sort=False)["value"]
-    numbers = groups.agg(estimate="mean", low="min", high="max")
-    return Estimates(numbers.reset_index(), 3)
 
 
 CHANGE = ["domain", "before", "after", "estimate", "low", "high"]
@@ -276,22 +224,13 @@ class Compared:
     draws: pd.DataFrame
     fewest: int
 
-    def leader(self, quantity: str) -> tuple[str, list[str]]:
-        """The best draft, and those over which its lead cannot be told from 0."""
-        draws = self.draws.xs(quantity, axis=1, level=1)
-        best = draws.iloc[0].idxmax()
-        behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-        low, _ = stats.bounds_of(behind.to_numpy()[1:], self.fewest)
-        return best, list(behind.columns[~(low > 0)])
-
     def said(self, quantity: str, unit: str) -> str:
-        """`leader` in words, with its number in this unit."""
-        best, tied = self.leader(quantity)
+        """The best draft by a quantity, its number in this unit, and its lead (`choose.leader`)."""
+        best, lead = choose.leader(
+            self.draws.xs(quantity, axis=1, level=1), self.fewest
+        )
         number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
-        lead = "every other is above 0"
-        if tied:
-            lead = f"{', '.join(tied)} cannot be told from 0"
-        return f"{best} ({number} {unit}); its lead over {lead}"
+        return f"{best} ({number} {unit}); {lead}"
 
 
 def compared(

@@ -19,8 +19,7 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.score import POOLED
-from speclab.show.estimates import NUMBERS, Estimates, stack
-from speclab.stats import RESAMPLES, Draws, resampling_of
+from speclab.show.estimates import NUMBERS, Estimates
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"
@@ -154,41 +153,3 @@ def _speculate(row, costs: Costs) -> str:
     if surely_plain or row.high < 1:
         return "no"
     return "yes" if row.low > 1 else "cannot be told"
-
-
-# ---- other hardware ------------------------------------------------------------------------------
-
-
-def best_by_c(
-    counted: pd.DataFrame,
-    settings: Settings,
-    cs: Iterable[float],
-    n: int = RESAMPLES // 4,
-) -> Estimates:
-    """The fastest setting by c, for a user with other hardware (v = 1, o = 0): c, domain, its
-    speed-up on the prompts that chose it, and `setting`.
-    """
-    parts = {}
-    for c in cs:
-        prices = choose.price(counted, settings, Costs.on_a_line(c))
-        parts[c] = choose.fastest_rows(choose.best_setting(prices, n))
-    rows = stack(parts, "c").rename(columns={"speedup": "estimate"})
-    columns = ["c", "domain", *NUMBERS, "setting"]
-    return Estimates(rows[columns]).without(domain=POOLED)
-
-
-def break_even(counted: pd.DataFrame, settings: Settings) -> Estimates:
-    """The c above which no setting is faster than plain decoding (v = 1, o = 0), by domain (and
-    pooled).
-
-    Exact: a cost is linear in c. A bound at 0 or below says that not even a free draft helps.
-    """
-    drafting = choose.that_draft(settings)
-    free = choose.price(counted, drafting, Costs.on_a_line(0.0))
-    prompts = resampling_of(free.prompts)
-    emitted = choose.domain_sums(prompts, free.prompts[["emitted"]].to_numpy(float))
-    fixed = choose.domain_sums(prompts, free.cost)
-    passes = choose.domain_sums(prompts, free.by_prompt("draft_passes"))
-    even = (emitted - fixed) / passes
-    draws = pd.DataFrame(even.max(axis=-1), columns=[*prompts.domains, POOLED])
-    return Estimates(Draws({}, prompts, {}).table({"break-even c": draws}, "quantity"))
