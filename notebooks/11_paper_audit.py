@@ -74,14 +74,13 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, stats
-from speclab.analysis import loops, published
+from speclab.analysis import claims, loops, published
 from speclab.show import notebook
 from speclab.models.pairs import load_tokenizer, model_folder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
 from speclab.studies.paper_audit import (
     author_records as authors,
-    claims,
     formulas,
     measures,
     pictures,

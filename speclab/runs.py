@@ -69,6 +69,7 @@ SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
 RUNS = ROOT / "data" / "runs"
 # environment variable: a folder with a shipped run for each kind, or one such run
 PLACE = "SPECLAB_TRACES"
+BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead
 
 SCHEMA_VERSION = 1
 I32, F32 = pa.int32(), pa.float32()
@@ -419,20 +420,20 @@ def say_once(line: str) -> None:
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
     """Folders of the traces that may be read for a kind of run, that of the same kind first: those
-    under SPECLAB_TRACES, else those that come with the profile, but not for a kind that each
-    machine records itself.
+    under SPECLAB_TRACES, else (it is not set, or holds SpecDecode-Bench's files only) those that
+    come with the profile, but not for a kind that each machine records itself.
 
-    ValueError where SPECLAB_TRACES holds none.
+    ValueError where SPECLAB_TRACES holds neither.
     """
     named = os.environ.get(PLACE)
-    if not named and (not profile.traces or kind in profile.recorded):
-        return []
-    place = Path(named) if named else ROOT / profile.traces
-    folders = [manifest.parent for manifest in place.rglob("manifest.json")]
-    if named and not folders:
+    found = list(Path(named).rglob("manifest.json")) if named else []
+    if named and not found and not any(Path(named).glob(BENCH)):
         raise ValueError(
             f"{PLACE}={named}: no trace there; name a folder that has some"
         )
+    if not found and profile.traces and kind not in profile.recorded:
+        found = (ROOT / profile.traces).rglob("manifest.json")
+    folders = [manifest.parent for manifest in found]
     return sorted(folders, key=lambda folder: (folder.name != kind, folder))
 
 

@@ -7,6 +7,7 @@
   line, what `make bench` measured (build/bench.json), and the seconds of `make test` (given by
   hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
+* figures/llama-3.1-8b/15: another pair's acceptance and answer;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
 """
@@ -27,14 +28,17 @@ from speclab.analysis.texts import SEEDS, Text
 from speclab.ops import metrics, plan
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
-from speclab.replay import prompt_sums
+from speclab.replay import chain_sums, prompt_sums
 from speclab.runs import load_run
+from speclab.show.notebook import drawn_in
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
     "tiny": Path("data", "measured", "tiny.json"),
 }
 OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
+HIT, CHAIN = "`hit[1]`, T = 0", "`block_efficiency` of a chain of 3, T = 0"
+SETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
 PAGES = ("README.md", "GLOSSARY.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TRACES = ROOT / "data" / "traces" / "smollm"
@@ -131,6 +135,8 @@ def values():
         "prompts": greedy.trace["prompt_id"].nunique(),
         "estimates": estimates(greedy, sampled),
         "paper": published(),
+        "scale": at_scale(),
+        "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names()],
         "engines": metrics.groups(),
     }
@@ -146,7 +152,7 @@ def answer(notebook):
     """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
     has not.
     """
-    path = ROOT / "figures" / "smollm" / notebook[:2] / "numbers.json"
+    path = drawn_in(ROOT / "figures" / "smollm", notebook) / "numbers.json"
     said = read(path).get("answer", "") if path.is_file() else ""
     sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
     return next((one for one in sentences if re.search(r"\d", one)), said)
@@ -174,17 +180,28 @@ def estimates(greedy, sampled):
     found = stats.jointly(
         {
             "`published_alpha`, T = 0": (greedy.hung, score.published_alpha),
-            "`hit[1]`, T = 0": (greedy.positions, score.member(score.hit, 1)),
+            HIT: (greedy.positions, score.member(score.hit, 1)),
             "`hit[2]`, T = 0": (greedy.positions, score.member(score.hit, 2)),
             "`alpha`, T = 1": (sampled.positions, sampled.acceptance),
             "`published_length`, T = 0": (greedy.hung, score.published_length),
             "`block_efficiency`, T = 0": (prompt_sums(greedy.blocks(tree)), per_pass),
             "`block_efficiency`, T = 1": (prompt_sums(sampled.blocks(tree)), per_pass),
+            CHAIN: (chain_sums(greedy.trace, [3]), per_pass),
             "positions in loops, T = 0": (in_loops, score.mean_of("in_loop")),
         }
     )
     table = found.table().query("domain == 'all'")
     return {row.name: row for row in table.itertuples(index=False)}
+
+
+def at_scale():
+    """What notebook 15 found of another pair: proposer, name (as in `estimates`), domain, estimate,
+    low, high.
+    """
+    folder = drawn_in(ROOT / "figures" / "smollm", "15")
+    chains = pd.read_csv(folder / "tokens-a-pass.csv").query("gamma == 3")
+    named = {HIT: pd.read_csv(folder / "hit.csv"), CHAIN: chains}
+    return pd.concat(named, names=["name"]).reset_index("name")
 
 
 def published():

@@ -1,4 +1,4 @@
-"""Fetching the authors' files (from a folder: good, wrong, absent) and what their
+"""Fetching the authors' files (a local server: good, wrong, absent) and what their
 records can tell, by hand and on them.
 """
 
@@ -16,8 +16,9 @@ import pytest
 
 from speclab import score
 from speclab.__main__ import main
+from speclab.analysis import claims
 from speclab.fetch import FetchError
-from speclab.studies.paper_audit import author_records, claims, measures
+from speclab.studies.paper_audit import author_records, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 released = pytest.mark.skipif(
@@ -123,7 +124,12 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
 
 @released
 def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    short = dict(list(author_records.FILES.items())[:3])  # all but the final run
+    """A folder serves as address."""
+    short = {
+        name: blob
+        for name, blob in author_records.FILES.items()
+        if author_records.FINAL not in name
+    }
     for name, blob in short.items():
         run = author_records.run_name(name)
         content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
@@ -187,10 +193,7 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
     prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
-    parts = [
-        claims.in_frame(listed, run, measures.as_published(one.text, listed))
-        for run, one in records.items()
-    ]
+    parts = [measures.of_records(run, one.text, listed) for run, one in records.items()]
     found = pd.concat(parts).set_index(["pair", "claim"])
     level = found.loc[("000000", "level")]
     numbers = level[["estimate", "low", "high"]].to_numpy(float)

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from speclab import stats
-from speclab.analysis import published
-from speclab.studies.paper_audit import claims
-from speclab.studies.paper_audit.claims import (
+from speclab.analysis import claims, published
+from speclab.analysis.claims import (
     AT_0,
     FAILS,
     HOLDS,

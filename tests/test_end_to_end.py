@@ -20,11 +20,13 @@ from same_process import use_no_kernel
 
 import speclab
 from speclab.__main__ import main
+from speclab.analysis import specdecode_bench
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.runs import KINDS, load_or_record
 from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
+SHARED = ROOT.parent / "shared" / "public_traces" / "specdecode_bench"
 SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
@@ -41,6 +43,7 @@ PARAMETERS = {
     "13_how_sure": "new_tokens=[8]",
     "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] pass_repeats=3 "
     "pass_tries=1 probe_prompts=1",
+    "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs beside it
@@ -97,6 +100,16 @@ def command(name, out, changed):
     chosen += [f"--parameter={item}" for item in changed.split()]
     words = ["reproduce", "--profile", "tiny", "--notebook", name, "--out", str(out)]
     return words + chosen
+
+
+@pytest.fixture(autouse=True)
+def others_traces(request, monkeypatch):
+    """The files that notebook 15 reads; without them it is skipped."""
+    if "15_at_scale" in request.node.name:
+        if SHARED.is_dir():
+            monkeypatch.setenv("SPECLAB_TRACES", str(SHARED))
+        if specdecode_bench.read_traces() is None:
+            pytest.skip(specdecode_bench.ABSENT)
 
 
 def check_done(name, out):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from speclab import cost
-from speclab.analysis import by_hand
-from speclab.studies.paper_audit import claims, formulas, measures
-from speclab.studies.paper_audit.claims import NO_CONDITION, SOURCES
+from speclab.analysis import by_hand, claims
+from speclab.analysis.claims import NO_CONDITION, SOURCES
+from speclab.studies.paper_audit import formulas, measures
 
 LISTED = claims.claims()
 SOURCE_CLAIMS = {name: one for name, one in LISTED.items() if one.about == SOURCES}

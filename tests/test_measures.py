@@ -11,11 +11,8 @@ import pytest
 from made_pair import STRINGS, made_pair, made_text
 
 from speclab import replay, score
-from speclab.analysis.texts import Text, kind_of
-from speclab.profiles import load_profile
-from speclab.prompts import Prompt
-from speclab.studies.paper_audit import claims, measures
-from speclab.studies.paper_audit.claims import (
+from speclab.analysis import claims
+from speclab.analysis.claims import (
     AT_0,
     AT_1,
     FAILS,
@@ -24,6 +21,10 @@ from speclab.studies.paper_audit.claims import (
     SOURCES,
     TURNS,
 )
+from speclab.analysis.texts import Text, kind_of
+from speclab.profiles import load_profile
+from speclab.prompts import Prompt
+from speclab.studies.paper_audit import measures
 
 LISTED = claims.claims()
 GRID = [(0.1, 0.0)]

@@ -221,6 +221,8 @@ def test_context_writes_numbered_figures_tables_and_numbers(
         ("numbers", {"tau": 1.235, "pairs": 2}),
     ]:
         assert json.loads((ctx.figures / f"{name}.json").read_text()) == held
+    another = notebook.start("15_at_scale", "tiny")
+    assert another.figures == tmp_path / "figures" / "llama-3.1-8b" / "15"
     ends = {path.name.partition(".")[2] for path in ctx.figures.iterdir()}
     assert ends == {"png", "pdf", "csv", "tex", "json"}
 

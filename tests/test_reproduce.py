@@ -379,6 +379,16 @@ if not list((pathlib.Path.cwd() / "weights" / "target").glob("*.safetensors")):
 
 
 @pytest.mark.usefixtures("light")
+def test_a_notebook_without_files_that_others_have_is_no_failure(kit, capsys):
+    asks = "class FilesMissing(Exception): pass\nraise FilesMissing('fetch them')"
+    write(kit, "01_good", asks)
+    for said in ("0 up to date", "1 up to date"):
+        assert run(kit, "--notebook", "01") == 0
+        out = capsys.readouterr().out
+        assert "needs files fetch them" in out and f"({said}, 0 failed)" in out
+
+
+@pytest.mark.usefixtures("light")
 def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_there(
     kit, capsys, monkeypatch
 ):

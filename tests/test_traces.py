@@ -144,6 +144,11 @@ def test_the_environment_names_another_place(clone, monkeypatch):
     monkeypatch.setenv(runs.PLACE, "nowhere")
     with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere: no trace there"):
         load_or_record(PROFILE)
+    (clone / "given").rename(clone / "traces")
+    (clone / "nowhere").mkdir()
+    (clone / "nowhere" / "combined_cnn.jsonl.gz").touch()
+    own = load_or_record(PROFILE).folder.resolve()
+    assert own == clone / "traces" / "greedy", "what notebook 15 reads hides nothing"
 
 
 def test_a_kind_of_the_same_settings_is_not_recorded_twice(kit, monkeypatch):

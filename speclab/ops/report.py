@@ -18,8 +18,10 @@ from nbconvert import HTMLExporter
 
 from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile
+from speclab.show.notebook import drawn_in
 
-FAILED, NEEDS_MODELS = "failed", "needs the models"  # how a notebook may end
+# how a notebook may end
+FAILED, NEEDS_MODELS, NEEDS_FILES = "failed", "needs the models", "needs files"
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
@@ -105,7 +107,7 @@ def write_index(
         if not page.is_file():
             page = ROOT / "notebooks" / f"{name}.ipynb"
         failed = outcome.status == FAILED
-        seen = {} if failed else facts_of(page, figures / name[:2], encoded)
+        seen = {} if failed else facts_of(page, drawn_in(figures, name), encoded)
         found.append({"title": name} | seen | {"outcome": outcome})
     return _write(build / "index.html", profile, found, explore)
 
@@ -116,10 +118,10 @@ def write_light(figures: Path, profile: Profile) -> Path:
     """
 
     def address(picture: Path) -> str:
-        return picture.relative_to(figures).as_posix()
+        return Path(os.path.relpath(picture, figures)).as_posix()
 
     notebooks = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    found = [facts_of(one, figures / one.name[:2], address) for one in notebooks]
+    found = [facts_of(one, drawn_in(figures, one.name), address) for one in notebooks]
     drawn = [seen for seen in found if seen["pictures"]]
     return _write(figures / "index.html", profile, drawn, "explore.html")
 
@@ -135,7 +137,7 @@ def _write(page: Path, profile: Profile, notebooks: list[dict], explore: str) ->
         explore=explore,
         notebooks=notebooks,
         FAILED=FAILED,
-        NEEDS_MODELS=NEEDS_MODELS,
+        NEEDS=(NEEDS_MODELS, NEEDS_FILES),
     )
     page.write_text(text, encoding="utf-8")
     return page

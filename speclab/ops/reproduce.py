@@ -5,8 +5,8 @@ stamp in the order of their numbers: 00 needs no run while 01 records what the o
 that measure time, alone; those that read the tables of others. Each runs in a kernel of this
 interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
 and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
-which are not there is no failure: its figures stay as they are. Whatever stops a call, the same
-command goes on from the stamps.
+or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
+same command goes on from the stamps.
 
 A thread waits for each notebook, which is a process of its own anyway: its kernel.
 
@@ -44,6 +44,7 @@ from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
+from speclab.fetch import FilesMissing
 from speclab.models.pairs import ModelsMissing, local_folder
 from speclab.ops import pair, report
 from speclab.ops.parameters import (
@@ -58,6 +59,7 @@ from speclab.plain import near
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
 from speclab.runs import (
+    BENCH,
     PLACE,
     locked,
     sha256_of,
@@ -68,15 +70,18 @@ from speclab.show import notebook as kit
 
 TIMED = ("08", "09", "10", "12", "14")  # they measure time: nothing runs beside them
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
-PICTURES = "](../figures/smollm/"  # how the text of a notebook shows a figure
+PICTURES = re.compile(
+    r"\]\(\.\./figures/[^/]+/"
+)  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
-BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DONE, FAILED, NEEDS_MODELS = "done", report.FAILED, report.NEEDS_MODELS
+DONE, FAILED = "done", report.FAILED
+NEEDS = {ModelsMissing.__name__: report.NEEDS_MODELS}
+NEEDS |= {FilesMissing.__name__: report.NEEDS_FILES}
 STOPPED = "stopped"
 
 
@@ -130,7 +135,7 @@ class Call:
 
     def exported(self, name: str) -> Path:
         """The folder of a notebook's figures and tables."""
-        return self.figures / name[:2]
+        return kit.drawn_in(self.figures, name)
 
     def results(self, name: str) -> dict[Path, int]:
         """When each figure and table of a notebook was written."""
@@ -156,8 +161,9 @@ class Call:
         """
         if not stamp or stamp.digest != now or stamp.status == FAILED:
             return False
-        if stamp.status == NEEDS_MODELS:
-            return bool(pair.missing(self.profile))
+        if stamp.status in NEEDS.values():
+            is_files = stamp.status == report.NEEDS_FILES
+            return is_files or bool(pair.missing(self.profile))
         files = content(self.exported(stamp.name) / file for file in stamp.files)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
         return dict(files) == stamp.files and all(page.is_file() for page in pages)
@@ -339,7 +345,7 @@ def inputs(profile: Profile) -> list[Any]:
         sets = [one.name for one in HUB_SETS[profile.prompts].values()]
         places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
     own = [ROOT / profile.traces] if profile.traces else []
-    for folder in named_folder(PLACE) or own:
+    for folder in [*named_folder(PLACE), *own]:
         places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
     found = [profile]
     for spec in (profile.target, profile.draft):
@@ -395,7 +401,7 @@ def run_one(call: Call, notebook: Notebook, now: str) -> None:
             path.unlink()
         for path, data in before.items():
             path.write_bytes(data)
-        new = before if status == NEEDS_MODELS else ()
+        new = before if status in NEEDS.values() else ()
     if status != STOPPED:
         spent = time.monotonic() - begun
         stamp = Stamp(name, status, spent, now, dict(content(new)), error)
@@ -425,9 +431,10 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
             progress_bar=bar,
             start_timeout=300,
         )
-        pictures = Path(os.path.relpath(call.figures, call.build)).as_posix()
+        folder = call.exported(name).parent
+        pictures = Path(os.path.relpath(folder, call.build)).as_posix()
         text = failed.read_text(encoding="utf-8")
-        done.write_text(text.replace(PICTURES, f"]({pictures}/"), encoding="utf-8")
+        done.write_text(PICTURES.sub(f"]({pictures}/", text), encoding="utf-8")
         report.to_html(done)
         status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
@@ -445,8 +452,8 @@ def how_it_ended(error: Exception) -> tuple[str, str]:
     if not isinstance(error, PapermillExecutionError):
         return FAILED, str(error)
     said = error.evalue.partition("\n")[0]
-    if error.ename == ModelsMissing.__name__:
-        return NEEDS_MODELS, said
+    if error.ename in NEEDS:
+        return NEEDS[error.ename], said
     return FAILED, f"cell [{error.exec_count}]: {error.ename}: {said}"
 
 

@@ -33,6 +33,12 @@ SERIES = {  # the looks that are fixed: of the domains, and of the paper's numbe
     "chat": {"color": "#CC79A7", "marker": "^", "linestyle": ":"},
     "published": {"color": "black", "marker": "x", "linestyle": (0, (1, 2))},
 }
+SERIES |= {  # SpecDecode-Bench's sets
+    "cnn": SERIES["reasoning"],
+    "gsm8k": SERIES["math"],
+    "instructcoder": SERIES["code"],
+    "sharegpt": SERIES["chat"],
+}
 OTHER_COLOURS = ("#444444", "#E69F00", "#56B4E9", "#8C6D1F", "#7F7F7F")
 STYLE = {
     "font.size": 8,

@@ -44,6 +44,8 @@ NEEDS = {
 }
 
 
+# whose numbers they are, of notebooks that read one pair's traces whatever the profile
+OWN_PAIR = {"15": "llama-3.1-8b"}
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 PLATFORMS = ("torch", "numpy")  # a hosted platform's own stay
 
@@ -152,8 +154,8 @@ def start(
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
-    `figures/<profile>/NN` under SPECLAB_OUT (default: the repository). Raises ValueError for an
-    unknown profile or parameter, or where `check_enough` says so.
+    `figures/<profile>/NN` (`drawn_in`) under SPECLAB_OUT (default: the repository). Raises
+    ValueError for an unknown profile or parameter, or where `check_enough` says so.
     """
     from IPython.display import Markdown, display
 
@@ -166,10 +168,17 @@ def start(
     limit_threads()
     count = check_enough(notebook, settings, judged)
     display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
-    _few_prompts(count)
+    if notebook[:2] not in OWN_PAIR:
+        _few_prompts(count)
     _hosted(settings)
     figures.use_style()
-    return Context(settings, out / "figures" / settings.name / notebook[:2])
+    return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
+
+
+def drawn_in(figures: Path, notebook: str) -> Path:
+    """The folder of a notebook's figures and tables; figures: the folder of a profile's."""
+    number = notebook[:2]
+    return figures.parent / OWN_PAIR.get(number, figures.name) / number
 
 
 def _hosted(profile: "Profile") -> None:

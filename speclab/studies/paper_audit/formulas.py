@@ -9,7 +9,7 @@ import pandas as pd
 
 from speclab import cost
 from speclab.analysis import by_hand, published
-from speclab.studies.paper_audit.claims import Claim, exact
+from speclab.analysis.claims import Claim, exact
 
 PAPER_DEPTH, PAPER_NODES, ARTICLE_GAMMA = 3, 8, 4
 COSTS = (0.02, 0.05, 0.1, 0.2, 0.29, 0.5, 1.0)  # c at which `threshold` is asked

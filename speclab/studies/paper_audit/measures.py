@@ -23,15 +23,7 @@ import pandas as pd
 
 from speclab import replay, runs, score, stats
 from speclab.analysis import association, bins, choose, levels, power, rungs
-from speclab.analysis.texts import SEEDS, Text
-from speclab.analysis.token_kinds import token_kinds
-from speclab.cost import LEAST_V
-from speclab.plain import read_json
-from speclab.profiles import ROOT, Profile, load_profile
-from speclab.prompts import DOMAINS, Prompt
-from speclab.score import POOLED, POSITION_BIN, Estimator, divide
-from speclab.stats import Draws, jointly
-from speclab.studies.paper_audit.claims import (
+from speclab.analysis.claims import (
     AT_0,
     AT_1,
     PUBLISHED,
@@ -42,6 +34,14 @@ from speclab.studies.paper_audit.claims import (
     row_of,
     rows_of,
 )
+from speclab.analysis.texts import SEEDS, Text
+from speclab.analysis.token_kinds import token_kinds
+from speclab.cost import LEAST_V
+from speclab.plain import read_json
+from speclab.profiles import ROOT, Profile, load_profile
+from speclab.prompts import DOMAINS, Prompt
+from speclab.score import POOLED, POSITION_BIN, Estimator, divide
+from speclab.stats import Draws, jointly
 from speclab.studies.paper_audit.formulas import (
     ARTICLE_GAMMA,
     PAPER_DEPTH,

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from speclab.show import figures
-from speclab.studies.paper_audit.claims import (
+from speclab.analysis.claims import (
     AT_0,
     AT_1,
     FAILS,
@@ -17,6 +16,7 @@ from speclab.studies.paper_audit.claims import (
     Claim,
     by_cost,
 )
+from speclab.show import figures
 
 GREEN, EDGE = "#DDEBD9", "#5B8A52"
 SHADES = {HOLDS: "#4C9A6A", UNKNOWN: "#DDDDDD", FAILS: "#D98555"}
