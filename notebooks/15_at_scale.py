@@ -396,7 +396,7 @@ ctx.say(
 # from the published numbers, so both readings are shown; the truth should lie between.
 
 # %%
-speeds = {batch: study.speed_ups(bench, gammas, batch) for batch in batches}
+speeds = {batch: study.speeds_by_gamma(bench, gammas, batch) for batch in batches}
 tables = {
     (batch, name): found.table(key="gamma")
     for batch, of_batch in speeds.items()

@@ -193,7 +193,10 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
     prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
-    parts = [measures.of_records(run, one.text, listed) for run, one in records.items()]
+    parts = [
+        claims.in_frame(listed, run, measures.as_published(one.text, listed))
+        for run, one in records.items()
+    ]
     found = pd.concat(parts).set_index(["pair", "claim"])
     level = found.loc[("000000", "level")]
     numbers = level[["estimate", "low", "high"]].to_numpy(float)

@@ -80,7 +80,7 @@ def tokens_of(texts: pd.DataFrame) -> pd.DataFrame:
     return rows.assign(position=place, token=rows["token"].astype(int))
 
 
-def speed_ups(
+def speeds_by_gamma(
     bench: traces.SpecDecodeBench, gammas: Sequence[int], batch: int
 ) -> dict[str, Draws]:
     """The mean speed-up of texts by gamma at a batch size, for each of READINGS."""
