@@ -344,18 +344,6 @@ def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.
     return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
 
 
-def point_estimates(frame: pd.DataFrame, estimator: Estimator) -> pd.DataFrame:
-    """Point estimates: rows = the estimator's labels, columns = domains, `all` (mean of domains),
-    `pooled` (over rows).
-    """
-    domains = domains_in(frame)
-    rows, labels = estimator.columns(frame), frame["domain"].to_numpy()
-    totals = np.stack([rows[labels == domain].sum(axis=0) for domain in domains])
-    values = across(estimator.value, totals)
-    names = estimator.labels(values.shape[-1])
-    return pd.DataFrame(values.T, names, [*domains, ALL, POOLED])
-
-
 def member(estimator: Estimator, index: int) -> Estimator:
     """One member of a family, such as hit[1], as an estimator of one number.
 

@@ -1,5 +1,7 @@
 """Power: hand cases, statsmodels and simulation as references."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,8 +11,9 @@ from statsmodels.stats.power import TTestIndPower
 from test_score import make_run
 
 from speclab import score
-from speclab.analysis import power
+from speclab.analysis import power, significance
 from speclab.analysis.power import Design
+from speclab.stats import by_domain, resampling_of
 
 MEAN = score.mean_of("x")
 
@@ -103,15 +106,46 @@ def test_the_prompts_needed_are_enough_and_no_fewer_are(
     assert least <= difference * (1 + 1e-9)
 
 
+def simulated_power(
+    frame: pd.DataFrame,
+    estimator: score.Estimator,
+    prompts: int = 50,
+    level: float = 0.05,
+    repeats: int = 200,
+    n: int = 999,
+    seed: int = 0,
+) -> float:
+    """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn
+    with replacement from those of a frame's two domains: the share whose p-value (of n
+    permutations) is below the level, its power at their difference.
+    """
+    own = resampling_of(frame, 1)
+    totals = own.totals(estimator.columns(frame))
+    sides = [totals[own.domain == number] for number in range(2)]
+    study = pd.DataFrame(
+        {"prompt_id": range(2 * prompts), "domain": np.repeat(own.domains, prompts)}
+    )
+    rng, found = np.random.default_rng([seed, 3]), 0
+    for _ in range(repeats):
+        drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
+        redrawn = replace(
+            estimator, columns=lambda rows, drawn=drawn: drawn[rows.index]
+        )
+        again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
+        tested = significance.differences(study, redrawn, **again)
+        found += tested["p_value"].item() < level
+    return found / repeats
+
+
 def test_the_closed_form_agrees_with_the_tests_themselves(mean=0.6, prompts=12):
     first, second = levels("code", 60, mean, 3), levels("chat", 60, 0.0, 4)
     frame = pd.concat([first, second])
     design, values = (
         power.between(frame, MEAN, "code", "chat"),
-        score.point_estimates(frame, MEAN).iloc[0],
+        by_domain(frame, MEAN).set_index("domain")["estimate"],
     )
     expected = design.power(values["code"] - values["chat"], prompts)
-    found = power.simulated_power(frame, MEAN, prompts, repeats=100, n=199)
+    found = simulated_power(frame, MEAN, prompts, repeats=100, n=199)
     assert found == pytest.approx(expected, abs=0.12)
     # negative control: rows taken for prompts
     rows = Design(np.sqrt([2 * frame["x"].var() / 8]))
@@ -121,10 +155,10 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean=0.6, prompts=12):
 def test_false_alarms_are_as_rare_as_promised():
     same = levels("code", 60, 0.0, 7)
     other = same.assign(domain="chat", prompt_id="x" + same["prompt_id"])
-    found = power.simulated_power(pd.concat([same, other]), MEAN, 30, repeats=80, n=99)
+    found = simulated_power(pd.concat([same, other]), MEAN, 30, repeats=80, n=99)
     assert found <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 80)
     far = pd.concat([same, other.assign(x=other["x"] + 2)])
-    found = power.simulated_power(far, MEAN, 30, repeats=20, n=99)
+    found = simulated_power(far, MEAN, 30, repeats=20, n=99)
     assert found == 1.0, "and a large difference is always found"
 
 

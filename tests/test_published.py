@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose
 from test_score import make_run
 
-from speclab import score
+from speclab import score, stats
 from speclab.analysis import published
 from speclab.show import tables
 
@@ -97,8 +97,10 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert first.loc[("alpha_mean", "chat"), "ours_as_published"] == pytest.approx(
         score.published_alpha(chat)
     )
-    at_0 = score.point_estimates(run.trace, score.hit).loc["hit[1]", "all"]
-    at_1 = score.point_estimates(run.trace, score.alpha).loc["alpha", "all"]
+    at_0, at_1 = (
+        stats.by_domain(run.trace, one).set_index("domain").at["all", "estimate"]
+        for one in (score.member(score.hit, 1), score.alpha)
+    )
     sampled = published.comparison("I", run, "point-mass")
     sampled = sampled.set_index(["quantity", "domain"])
     for table, value, name in ((first, at_0, "hit[1]"), (sampled, at_1, "alpha")):

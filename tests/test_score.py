@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from speclab import score
+from speclab import score, stats
 
 PARENT, RANK, DEPTH = (
     [0, 0, 1, 1, 2, 2, 3, 3],
@@ -204,7 +204,8 @@ def test_families_never_turn_and_all_is_the_mean_of_domains():
         (run.trace, score.hit, 1),
         (run.trace, score.top_mass, 1),
     ):
-        found = score.point_estimates(frame, family)
+        found = stats.by_domain(frame, family)
+        found = found.pivot(index="estimator", columns="domain", values="estimate")
         assert (sign * np.diff(found.to_numpy(), axis=0) >= -1e-12).all()
         mean = found[list(score.DOMAINS)].mean(axis=1)
         assert_allclose(found["all"], mean)

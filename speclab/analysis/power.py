@@ -5,14 +5,13 @@ a difference needs, from the spread between the prompts of a recorded run. The s
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
 Bootstrap and Other Resampling Plans); the rest is the power of Student's t test of two
 sides, by the noncentral t distribution: a permutation test of as many prompts has nearly that,
-where the normal approximation promises more than few prompts hold. `simulated_power` runs the very
-test of `speclab.analysis.significance` on redrawn prompts, so that nobody has to believe the
-formula. The interval of a spread is Bonett's (2006, Computational Statistics & Data
-Analysis 50: 775), which takes the tails into account. Knows no model and no figure.
+where the normal approximation promises more than few prompts hold (`tests/test_power.py` runs that
+very test on redrawn prompts). The interval of a spread is Bonett's (2006, Computational Statistics
+& Data Analysis 50: 775), which takes the tails into account. Knows no model and no figure.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 
@@ -21,7 +20,6 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.stats import ncf, norm, t, trim_mean
 
-from speclab.analysis import significance
 from speclab.score import Estimator, column_of, divide, domains_in
 from speclab.stats import MIN_PROMPTS, STEP, resampling_of
 
@@ -246,34 +244,3 @@ def every_pair(
         rows.append((estimator.name, first, second, difference, *found, *needed))
     plans = pd.DataFrame(rows, columns=[*PLAN, *NEEDED])
     return plans.astype(dict.fromkeys(NEEDED, "Int64"))
-
-
-def simulated_power(
-    frame: pd.DataFrame,
-    estimator: Estimator,
-    prompts: int = 50,
-    level: float = 0.05,
-    repeats: int = 200,
-    n: int = 999,
-    seed: int = 0,
-) -> float:
-    """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn
-    with replacement from those of a frame's two domains: the share whose p-value (of n
-    permutations) is below the level, its power at their difference.
-    """
-    own = resampling_of(frame, 1)
-    totals = own.totals(estimator.columns(frame))
-    sides = [totals[own.domain == number] for number in range(2)]
-    study = pd.DataFrame(
-        {"prompt_id": range(2 * prompts), "domain": np.repeat(own.domains, prompts)}
-    )
-    rng, found = np.random.default_rng([seed, 3]), 0
-    for _ in range(repeats):
-        drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
-        redrawn = replace(
-            estimator, columns=lambda rows, drawn=drawn: drawn[rows.index]
-        )
-        again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
-        tested = significance.differences(study, redrawn, **again)
-        found += tested["p_value"].item() < level
-    return found / repeats
