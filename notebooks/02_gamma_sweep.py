@@ -543,9 +543,9 @@ elsewhere = {
 ctx.answer(
     f"As many as pay for themselves. On the pair `{ctx.profile.name}` at T = 0 and an assumed c of "
     f"{cost_ratio:g} the fastest gamma [range of 95 % of the resamples] is, by prompt set, "
-    f"{greedy['best_gamma'].listed()} (other prompts: {elsewhere['best_gamma']}). With gamma = "
-    f"{gamma} a target pass gives {greedy['block_efficiency'].listed()} tokens (other prompts: "
-    f"{elsewhere['block_efficiency']})."
+    f"{greedy['best_gamma'].listed()}. With gamma = {gamma} a target pass gives "
+    f"{greedy['block_efficiency'].listed()} tokens. On other prompts the fastest "
+    f"gamma is {elsewhere['best_gamma']}; tokens, {elsewhere['block_efficiency']}."
 )
 
 # %% [markdown]
