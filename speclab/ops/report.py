@@ -123,6 +123,8 @@ def write_light(figures: Path, profile: Profile) -> Path:
     notebooks = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     found = [facts_of(one, drawn_in(figures, one.name), address) for one in notebooks]
     drawn = [seen for seen in found if seen["pictures"]]
+    for seen in drawn:
+        seen["tables"] = {path.name: address(path) for path in seen["tables"]}
     return _write(figures / "index.html", profile, drawn, "explore.html")
 
 
@@ -166,7 +168,7 @@ def facts_of(
         "outcome": None,
         "title": title[1] if title else notebook.stem,
         "answer": _read(figures / "numbers.json").get("answer", ""),
-        "tables": sorted(path.name for path in figures.glob("*.csv")),
+        "tables": sorted(figures.glob("*.csv")),
         "pictures": pictures,
     }
 
