@@ -94,13 +94,16 @@ def group_means(
     counts = both.groupby(keys, observed=True).agg(**facts)
     counts = counts.reset_index().astype({group: object})
 
-    levels = frame.groupby(group, observed=True).size().index.tolist()
-    means = Estimator(value, in_levels(value, group, levels), quotient, scalar=False)
+    sizes = frame.groupby(group, observed=True).size()
+    levels = sizes.index.tolist()
+    columns = in_levels(value, group, levels)
+    means = Estimator(value, columns, quotient, scalar=False)
     found = by_domain(frame, means)[["domain", "estimate", "low", "high"]]
     found.insert(1, group, levels * (len(found) // len(levels)))
 
     found = found.merge(counts, on=keys)
-    found = found[found["n_prompts"] >= MIN_PROMPTS].reset_index(drop=True)
+    found = found[found["n_prompts"] >= MIN_PROMPTS]
+    found = found.reset_index(drop=True)
     if found.empty:
         raise ValueError(
             f"no level of {group!r} has rows of {MIN_PROMPTS} prompts in a domain: "
@@ -118,7 +121,8 @@ def calibration_error(confidence: str, outcome: str, bins: int = 10) -> Estimato
     def columns(frame: pd.DataFrame) -> np.ndarray:
         gap = column_of(frame, outcome) - column_of(frame, confidence)
         in_bin = frame.assign(gap=gap, bin=equal_bins(frame, confidence, bins))
-        return in_levels("gap", "bin", range(bins))(in_bin)
+        by_bin = in_levels("gap", "bin", range(bins))
+        return by_bin(in_bin)
 
     def value(totals: np.ndarray) -> np.ndarray:
         distance, count = np.split(np.abs(totals), 2, axis=-1)

@@ -36,14 +36,16 @@ def emitted(q: np.ndarray, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarra
     """
     rejected = q * (1 - kept)
     replaced = np.broadcast_to(otherwise, (len(q), len(q)))
-    return q * kept + rejected @ replaced
+    recovered = rejected @ replaced
+    return q * kept + recovered
 
 
 def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Half the summed absolute difference of two distributions over the last axis: the largest
     error of any event's probability.
     """
-    return np.abs(a - b).sum(-1) / 2
+    apart = np.abs(a - b)
+    return apart.sum(-1) / 2
 
 
 def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:

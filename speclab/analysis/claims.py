@@ -23,9 +23,14 @@ from speclab.analysis.published import published
 from speclab.profiles import ROOT
 
 CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
-HOLDS, FAILS, UNKNOWN = "holds here", "does not hold here", "cannot be told here"
-TURNS, TOO_FEW, NOT_TESTED = "depends on c", "too few prompts here", "not tested here"
-NO_CONDITION, DEFECT = "not a condition of anything", "defect"
+HOLDS = "holds here"
+FAILS = "does not hold here"
+UNKNOWN = "cannot be told here"
+TURNS = "depends on c"
+TOO_FEW = "too few prompts here"
+NOT_TESTED = "not tested here"
+NO_CONDITION = "not a condition of anything"
+DEFECT = "defect"
 SIGNS = {  # of a table of many verdicts
     HOLDS: "✓",
     FAILS: "✗",
@@ -36,7 +41,9 @@ SIGNS = {  # of a table of many verdicts
     NOT_TESTED: "–",
 }
 # how a number was asked for: by the paper's procedure (T = 0), or by what is exact at a temperature
-PUBLISHED, AT_0, AT_1 = "as published", "T = 0", "T = 1"
+PUBLISHED = "as published"
+AT_0 = "T = 0"
+AT_1 = "T = 1"
 SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example decides
 KEYS = ["claim", "pair", "asked"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
@@ -75,7 +82,8 @@ class Claim:
         of_row = isinstance(self.region, Mapping)
         least, most = self.region.get(row, (None, None)) if of_row else self.region
         least = -np.inf if least is None else least
-        return least, np.inf if most is None else most
+        most = np.inf if most is None else most
+        return least, most
 
     def region_said(self) -> str:
         """The region in words: 'above 0', '0.4 to 0.6', 'chat above 1, math below 1'."""
@@ -88,12 +96,15 @@ class Claim:
 def _edges(least: float | None, most: float | None) -> str:
     if least is None:
         return "" if most is None else f"below {most:g}"
-    return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
+    if most is None:
+        return f"above {least:g}"
+    return f"{least:g} to {most:g}"
 
 
 def claims() -> dict[str, Claim]:
     """The claims by id, in the file's order."""
-    entries = yaml.safe_load(CLAIMS.read_text(encoding="utf-8"))
+    text = CLAIMS.read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)
     return {entry["id"]: Claim(**entry) for entry in entries}
 
 
@@ -113,7 +124,8 @@ def row_of(
 def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> list[dict]:
     """`row_of` each line of a table: its column `row`, estimate, low, high and, if there, note."""
     named = table.rename(columns={row: "row"}).assign(estimator=estimator)
-    return named.reindex(columns=NUMBER, fill_value="").to_dict("records")
+    named = named.reindex(columns=NUMBER, fill_value="")
+    return named.to_dict("records")
 
 
 def exact(estimator: str, row: str, value: float) -> dict:
@@ -135,7 +147,8 @@ def in_frame(
     `listed`. One that raises ValueError cannot answer: its row is empty, and its note the reason.
     """
     rows = []
-    for claim, way in (key for name in listed for key in asked if key[0] == name):
+    in_order = (key for name in listed for key in asked if key[0] == name)
+    for claim, way in in_order:
         try:
             found = asked[claim, way]()
         except ValueError as error:
@@ -157,19 +170,23 @@ def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     longer = ndtri(LEVEL / len(rows) / 2) / ndtri(LEVEL / 2)
     estimate = rows["estimate"]
     low = estimate - longer * (estimate - rows["low"])
-    return low, estimate + longer * (rows["high"] - estimate)
+    high = estimate + longer * (rows["high"] - estimate)
+    return low, high
 
 
 def room(rows: pd.DataFrame) -> float:
     """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
-    inside = np.minimum(rows["low"] - rows["least"], rows["most"] - rows["high"])
+    above = rows["low"] - rows["least"]
+    below = rows["most"] - rows["high"]
+    inside = np.minimum(above, below)
     return float(inside.min(skipna=False))
 
 
 def excess(rows: pd.DataFrame) -> float:
     """How far every edge could move out and the claim still does not hold; below 0: not shown."""
     low, high = widened(rows)
-    return float(np.maximum(rows["least"] - high, low - rows["most"]).max())
+    outside = np.maximum(rows["least"] - high, low - rows["most"])
+    return float(outside.max())
 
 
 def judge(rows: pd.DataFrame) -> str:
@@ -180,7 +197,9 @@ def judge(rows: pd.DataFrame) -> str:
         return NOT_TESTED
     if room(rows) > 0:
         return HOLDS
-    return FAILS if excess(rows) >= 0 else UNKNOWN
+    if excess(rows) >= 0:
+        return FAILS
+    return UNKNOWN
 
 
 def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
@@ -204,7 +223,9 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NO_CONDITION
     if claim.about == SOURCES:
         return found.removesuffix(" here")
-    return TOO_FEW if prompts is not None and prompts < stats.FEW_PROMPTS else found
+    if prompts is not None and prompts < stats.FEW_PROMPTS:
+        return TOO_FEW
+    return found
 
 
 def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
@@ -217,7 +238,8 @@ def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
 def at_every_slope(rows: pd.DataFrame, verdict: str) -> str:
     """The c at which a claim about cost has this verdict for every slope: '0.05, 0.1'."""
     found = by_cost(rows).groupby("c")["verdict"].agg(set)
-    return ", ".join(f"{c:g}" for c, verdicts in found.items() if verdicts == {verdict})
+    always = [c for c, verdicts in found.items() if verdicts == {verdict}]
+    return ", ".join(f"{c:g}" for c in always)
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -236,7 +258,9 @@ def cell(rows: pd.DataFrame) -> str:
         ends = part["estimate"].agg(["min", "max"]).map(_number)
         text = " to ".join(ends.unique())
         if (part["low"] < part["high"]).any():
-            text += f" [{_number(part['low'].min())}, {_number(part['high'].max())}]"
+            low = _number(part["low"].min())
+            high = _number(part["high"].max())
+            text += f" [{low}, {high}]"
         parts.append(text if known["estimator"].nunique() == 1 else f"{name} {text}")
     return "; ".join(parts)
 
@@ -244,7 +268,9 @@ def cell(rows: pd.DataFrame) -> str:
 def _number(value: float) -> str:
     if value == round(value):
         return f"{value:.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.3f}"
 
 
 def verdict_table(
@@ -261,7 +287,8 @@ def verdict_table(
     lines = []
     for keys, rows in evidence.groupby(KEYS, sort=False):
         name, pair, _ = keys
-        claim, known = listed[name], rows.dropna(subset="estimate")
+        claim = listed[name]
+        known = rows.dropna(subset="estimate")
         by_c = claim.decides == "cost" and not known.empty
         lines.append(
             dict(zip(KEYS, keys, strict=True))
@@ -287,11 +314,12 @@ def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     and way to ask; '' where nothing is asked.
     """
     bound = verdicts[verdicts["asked"].isin([PUBLISHED, AT_0, AT_1])]
-    bound = bound.assign(
-        column=bound["pair"] + ", " + bound["asked"], sign=bound["verdict"].map(SIGNS)
-    )
+    column = bound["pair"] + ", " + bound["asked"]
+    sign = bound["verdict"].map(SIGNS)
+    bound = bound.assign(column=column, sign=sign)
     cells = bound.set_index(["claim", "said", "column"])["sign"]
-    return cells.unstack(sort=False).rename_axis(columns=None).fillna("").reset_index()
+    wide = cells.unstack(sort=False).rename_axis(columns=None)
+    return wide.fillna("").reset_index()
 
 
 def printed() -> pd.DataFrame:
@@ -317,4 +345,5 @@ def printed() -> pd.DataFrame:
         "entropy-weak": rho,
         "paradox": alpha["chat"] - alpha.drop("chat"),
     }
-    return pd.concat(found, names=["claim", "row"]).rename("estimate").reset_index()
+    numbers = pd.concat(found, names=["claim", "row"])
+    return numbers.rename("estimate").reset_index()

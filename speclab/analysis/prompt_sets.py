@@ -17,10 +17,11 @@ from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
 from speclab.show.estimates import Estimates
 
-OWN, UNWRAPPED, SECOND = "own form", "unwrapped", "second set"
-ENGLISH = (
-    "second set in English"  # without its prompts in other languages, which are chat
-)
+OWN = "own form"
+UNWRAPPED = "unwrapped"
+SECOND = "second set"
+# without its prompts in other languages, which are chat
+ENGLISH = "second set in English"
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 IT = "it"  # the one number that is asked
 
@@ -36,16 +37,16 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
         found[UNWRAPPED] = Text.recorded(profile, "unwrapped")
     second = found[SECOND] = Text.recorded(profile, "second")
-    english = [category_of(rows) != "language" for rows in (second.trace, second.nodes)]
-    found[ENGLISH] = replace(
-        second, trace=second.trace[english[0]], nodes=second.nodes[english[1]]
-    )
+    frames = (second.trace, second.nodes)
+    trace, nodes = (rows[category_of(rows) != "language"] for rows in frames)
+    found[ENGLISH] = replace(second, trace=trace, nodes=nodes)
     return found
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:
     """The category of each row of the second set."""
-    return rows["prompt_id"].str.split("-").str[1]
+    parts = rows["prompt_id"].str.split("-")
+    return parts.str[1]
 
 
 def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws]:
@@ -57,10 +58,10 @@ def by_set(
     draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3
 ) -> Estimates:
     """A number of the draws on each set: set, domain, estimate, low, high, n_prompts."""
-    rows = {
-        name: own.table({what: own[what]}).drop(columns="name")
-        for name, own in draws.items()
-    }
+    rows = {}
+    for name, own in draws.items():
+        table = own.table({what: own[what]})
+        rows[name] = table.drop(columns="name")
     return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
 
 
@@ -68,13 +69,15 @@ def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFr
     """By set: its order of the domains, highest first, and the `share` of its resamples in which
     that is the first set's order.
     """
-    rows, first = [], None
+    rows = []
+    first = None
     for name, own in draws.items():
         values = own[what].drop(columns=[ALL, POOLED])
         ranked = np.argsort(-values.to_numpy(), axis=1, kind="stable")
         first = ranked[0] if first is None else first
-        same = (ranked[1:] == first).all(axis=1).mean()
-        rows.append((name, " > ".join(values.columns[ranked[0]]), same))
+        same = (ranked[1:] == first).all(axis=1)
+        said = " > ".join(values.columns[ranked[0]])
+        rows.append((name, said, same.mean()))
     return pd.DataFrame(rows, columns=["set", "order", "share"])
 
 
@@ -85,15 +88,19 @@ def order_verdict(found: pd.DataFrame) -> str:
     least = found["share"].iloc[1:].min()
     if least < 0.025:
         return "does not hold"
-    return "holds" if least > 0.975 else "cannot be told to hold"
+    if least > 0.975:
+        return "holds"
+    return "cannot be told to hold"
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
     """What the words around a problem change, its own form minus unwrapped, paired by prompt:
     domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
     """
-    (own, of), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
-    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))
+    own, of = question(sets[OWN])
+    alone, _ = question(sets[UNWRAPPED])
+    own = own[own["domain"].isin(WITH_WORDS)]
+    alone = alone[alone["domain"].isin(WITH_WORDS)]
     found = significance.paired_by_domain(own, alone, of)
     return Estimates(found, digits=3).without(domain=POOLED)
 
@@ -101,8 +108,9 @@ def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
 def by_category(second: Text, question: Question) -> Estimates:
     """The number in each category of the second set: category, estimate, low, high, n_prompts."""
     rows, of = question(second)
-    found = stats.by_domain(rows.assign(domain=category_of(rows)), of)
-    found = found[~found["domain"].isin([ALL, POOLED])].drop(columns="estimator")
+    rows = rows.assign(domain=category_of(rows))
+    found = stats.by_domain(rows, of).drop(columns="estimator")
+    found = found[~found["domain"].isin([ALL, POOLED])]
     found = found.rename(columns={"domain": "category"})
     found = found.sort_values("estimate", ascending=False, ignore_index=True)
     return Estimates(found, digits=3)

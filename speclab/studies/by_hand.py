@@ -39,7 +39,8 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
     )
     white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
     wanted = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, what is wanted"}
-    kept, recovered = table["accepted"], table["recovered"]
+    kept = table["accepted"]
+    recovered = table["recovered"]
     kept_bars = ("kept: min(p, q)", kept, green)
     panels = {
         "1  Draw from q, keep with min(1, p/q)": [
@@ -80,7 +81,8 @@ def block(
     tokens = np.array([last, *drafted])
     rows = (torch.from_numpy(table)[tokens] for table in (p_table, q_table))
     shape = chain(len(drafted))
-    verdict = verify("rejection", shape, tokens, *rows, np.array(coins))
+    uniforms = np.array(coins)
+    verdict = verify("rejection", shape, tokens, *rows, uniforms)
     count = len(verdict.path)
     emitted = (*drafted[:count], verdict.token)
     return Step(emitted, count, len(drafted), verdict.kind)
@@ -96,10 +98,12 @@ def first_words(
     word that comes out; `count` times.
     """
     rows = [torch.from_numpy(np.stack([row, row])) for row in (p, q)]
-    child, came = int(q.argmax()), []
+    child = int(q.argmax())
+    came = []
     for _ in range(count):
         if RULES[rule].sampled:
-            child = int(draw_children(rows[1][0], 1, rng.random(1))[0])
+            children = draw_children(rows[1][0], 1, rng.random(1))
+            child = int(children[0])
         tokens = np.array([0, child])
         verdict = verify(rule, chain(1), tokens, *rows, rng.random(2))
         came.append(child if verdict.path else verdict.token)
@@ -114,7 +118,8 @@ def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     rows = torch.from_numpy(p), torch.from_numpy(q)
     for child in np.flatnonzero(drawn):
         kept, rest = RULES[rule].step(*rows, [int(child)])
-        limit += drawn[child] * (kept * words[child] + (1 - kept) * rest).numpy()
+        emitted = kept * words[child] + (1 - kept) * rest
+        limit += drawn[child] * emitted.numpy()
     return limit
 
 
@@ -127,7 +132,8 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     lines = {}
     for rule, words in came.items():
         counts = np.eye(len(p))[words].cumsum(axis=0)[n - 1]
-        lines[rule] = by_hand.total_variation(counts / n[:, None], p)
+        shares = counts / n[:, None]
+        lines[rule] = by_hand.total_variation(shares, p)
     # the mean of |share - p| for many words
     apart = np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2
     lines["expected of words from p"] = apart / np.sqrt(n)
@@ -144,7 +150,8 @@ def best_tokens(tree: Tree, q: np.ndarray, last: int) -> np.ndarray:
     order = np.argsort(-q, axis=-1, kind="stable")  # of equal ones the lower id first
     tokens = np.full(tree.size + 1, last)
     for node in range(1, tree.size + 1):
-        tokens[node] = order[tokens[tree.parent[node]], tree.rank[node]]
+        above = tokens[tree.parent[node]]
+        tokens[node] = order[above, tree.rank[node]]
     return tokens
 
 
@@ -155,8 +162,10 @@ def node_columns(
     each [N], the root left out.
     """
     tokens = best_tokens(tree, q, last)
-    above, token = tokens[tree.parent[1:]], tokens[1:]
-    ranks = np.argsort(np.argsort(-p, axis=-1, kind="stable"), axis=-1)
+    above = tokens[tree.parent[1:]]
+    token = tokens[1:]
+    order = np.argsort(-p, axis=-1, kind="stable")
+    ranks = np.argsort(order, axis=-1)
     names = ("parent", "depth", "rank", "best_path")
     return {
         "node": np.arange(1, tree.size + 1),
@@ -181,10 +190,11 @@ def records(
     }
     nodes = stack(hung, "position")
     order = np.argsort(-q_table, axis=1, kind="stable")
+    targets_best = p_table.argmax(1)[:, None]
     trace = {
         "overlap": np.minimum(p_table, q_table).sum(1),
         "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
-        "draft_rank": np.argmax(order == p_table.argmax(1)[:, None], axis=1),
+        "draft_rank": np.argmax(order == targets_best, axis=1),
     }
     return nodes.assign(prompt_id="five words"), pd.DataFrame(trace)
 
@@ -216,11 +226,13 @@ def counted_blocks(
     """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
     standard error, blocks. `blocks`: words to decode with each gamma.
     """
-    rows, warm = [], Sampling(1.0)
+    warm = Sampling(1.0)
+    rows = []
     for gamma, length in blocks.items():
         shape = Shape(chain(gamma))
         steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
-        whole = pd.Series([len(step.tokens) for step in steps][:-1])  # the last is cut
+        words = [len(step.tokens) for step in steps]
+        whole = pd.Series(words[:-1])  # the last is cut
         rows.append((gamma, whole.mean(), whole.sem(), len(whole)))
     columns = ["gamma", "counted", "standard error", "blocks"]
     return pd.DataFrame(rows, columns=columns).set_index("gamma")

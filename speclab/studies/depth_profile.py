@@ -16,7 +16,9 @@ from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import static_tree
 
-FIRST, MIDDLE, LATE = "tokens 1-8", "tokens 9-32", "tokens from 33 on"
+FIRST = "tokens 1-8"
+MIDDLE = "tokens 9-32"
+LATE = "tokens from 33 on"
 START = 8  # tokens at the start of a text that are looked at apart
 GAIN = "accept_by_depth - unconditional"
 BEST_PATH = {text: f"accept_by_depth, best path, {text}" for text in ("T = 0", "T = 1")}
@@ -27,7 +29,8 @@ Question = tuple[pd.DataFrame, Estimator]
 
 def shape(text: Text) -> str:
     """Nodes of a text's tree by depth: '2 + 4 + 2'."""
-    return " + ".join(map(str, text.nodes.groupby("depth")["node"].nunique()))
+    of_depth = text.nodes.groupby("depth")["node"].nunique()
+    return " + ".join(map(str, of_depth))
 
 
 # ---- profiles by depth ---------------------------------------------------------------------------
@@ -40,7 +43,8 @@ def kinds(
     (`cut`), the complete one (`full`), and at T = 1 (`warm`: the best path from the nodes of its
     first seed, the complete tree replayed on all seeds).
     """
-    blocks = warm.blocks(static_tree(depth, branches), "every")
+    tree = static_tree(depth, branches)
+    blocks = warm.blocks(tree, "every")
     complete = replay.prompt_sums(blocks, "room")
     whole = f"accept_by_depth, {shape(full)}"
     found = {
@@ -60,7 +64,8 @@ def by_depth(asked: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
     parts = {name: stats.by_domain(*question) for name, question in asked.items()}
     found = stack(parts, "name")
-    found["depth"] = found["estimator"].str.extract(r"\[(\d+)\]")[0].astype(int)
+    depth = found["estimator"].str.extract(r"\[(\d+)\]")[0]
+    found["depth"] = depth.astype(int)
     return Estimates(found[["name", "domain", "depth", *NUMBERS]], digits=3)
 
 
@@ -73,7 +78,8 @@ def change_by_kind(asked: Mapping[str, Question]) -> Estimates:
         for name, (frame, family) in asked.items()
     }
     columns = ["name", "domain", *NUMBERS, "n_prompts"]
-    return Estimates(stack(parts, "name")[columns], digits=3)
+    found = stack(parts, "name")
+    return Estimates(found[columns], digits=3)
 
 
 def beside_the_paper(
@@ -82,18 +88,19 @@ def beside_the_paper(
     """The paper's Table IV (`change`: its depth 3 less depth 1), then ours of the given names and
     the paper's domains, a `panel` each.
     """
-    domains = list(ours.without(domain=[ALL, POOLED]).frame["domain"].unique())
+    frame = ours.without(domain=[ALL, POOLED]).frame
+    domains = list(frame["domain"].unique())
     theirs = published.published("IV").astype({"depth": int})
     theirs = theirs.pivot(index="domain", columns="depth", values="published")
     theirs = theirs.loc[domains]
     theirs = theirs[3] - theirs[1] if change else theirs.stack()
     printed = theirs.rename("estimate").reset_index()
-    parts = {
-        "published_alpha,\nthe paper": without_interval(printed, printed["estimate"])
-    }
+    paper = without_interval(printed, printed["estimate"])
+    parts = {"published_alpha,\nthe paper": paper}
     for name in names:
         own = ours.at(name=name, domain=domains).frame.dropna(subset="estimate")
-        parts[name.replace(", ", ",\n", 1)] = own.drop(columns="name")
+        panel = name.replace(", ", ",\n", 1)
+        parts[panel] = own.drop(columns="name")
     return Estimates.stacked(parts, "panel", ours.digits)
 
 
@@ -123,7 +130,8 @@ def mixtures(texts: Sequence[Text]) -> Estimates:
             for name, rows in groups.items()
             if len(rows)
         }
-        parts[shape(text)] = by_depth(asked).at(domain=ALL).defined()
+        found = by_depth(asked).at(domain=ALL)
+        parts[shape(text)] = found.defined()
     return Estimates.stacked(parts, "tree", digits=3)
 
 
@@ -153,7 +161,8 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
     }
     parts = {}
     for text in texts:
-        for depth, rows in best_path(text).groupby("depth"):
+        path = best_path(text)
+        for depth, rows in path.groupby("depth"):
             draws = stats.jointly({name: (rows, of) for name, of in asked.items()})
             gain = {GAIN: draws["accept_by_depth"] - draws["unconditional"]}
             parts[text.name, depth] = draws.table(draws.values | gain)
@@ -177,9 +186,11 @@ def by_place(text: Text) -> dict[str, Question]:
     """
     family = score.best_path_accept_by_depth(text.rule)
     asked = {}
-    for place, nodes in text.nodes.groupby(place_in_text(text.nodes), observed=True):
+    places = text.nodes.groupby(place_in_text(text.nodes), observed=True)
+    for place, nodes in places:
         prompts = nodes.groupby("domain")["prompt_id"].transform("nunique")
-        if (enough := prompts >= stats.MIN_PROMPTS).any():
+        enough = prompts >= stats.MIN_PROMPTS
+        if enough.any():
             asked[place] = (nodes[enough], family)
     return asked
 
@@ -194,9 +205,11 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     for text in texts:
         rows = text.positions
         bin_of = pd.cut(rows["position"], edges, labels=labels, right=False)
-        found = bins.group_means(rows.assign(tokens=bin_of), text.value, "tokens")
-        parts[f"{text.acceptance.name} ({text.name})"] = found
-    return Estimates.stacked(parts, "name", digits=3).without(domain=POOLED)
+        rows = rows.assign(tokens=bin_of)
+        name = f"{text.acceptance.name} ({text.name})"
+        parts[name] = bins.group_means(rows, text.value, "tokens")
+    found = Estimates.stacked(parts, "name", digits=3)
+    return found.without(domain=POOLED)
 
 
 def position_effects(texts: Sequence[Text]) -> pd.DataFrame:
@@ -212,7 +225,8 @@ def position_effects(texts: Sequence[Text]) -> pd.DataFrame:
             own = long[long["domain"] == domain]
             if own["prompt_id"].nunique() < stats.MIN_PROMPTS:
                 continue
-            parts = dict(list(own.groupby(place_in_text(own), observed=True)))
+            places = own.groupby(place_in_text(own), observed=True)
+            parts = dict(list(places))
             for place in (FIRST, LATE):
                 pair = parts[place], parts[MIDDLE]
                 found = significance.paired_difference(*pair, text.acceptance)

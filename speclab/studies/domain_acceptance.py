@@ -24,8 +24,10 @@ MAIN = (
     "alpha, T = 1",
     "block_efficiency, T = 0",
 )
-APART, NOT_APART = "told apart", "not told apart"
-INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"
+APART = "told apart"
+NOT_APART = "not told apart"
+INDEPENDENT = "nodes as independent"
+CLUSTERED = "prompts resampled"
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -33,8 +35,10 @@ INDEPENDENT, CLUSTERED = "nodes as independent", "prompts resampled"
 
 def shares_of_tokens(at_0: Text, at_1: Text) -> Asked:
     """The rungs that are a share of tokens, by name. What needs nodes is of the first seed."""
-    best, two = (score.member(score.hit, k) for k in (1, 2))
-    mass = [score.member(score.top_mass, k) for k in (1, 2)]
+    best = score.member(score.hit, 1)
+    two = score.member(score.hit, 2)
+    mass_of_best = score.member(score.top_mass, 1)
+    mass_of_two = score.member(score.top_mass, 2)
     return {
         "published_alpha, T = 0": (at_0.hung, score.published_alpha),
         "best_path_ratio, T = 0": (at_0.hung, score.best_path_ratio),
@@ -42,8 +46,8 @@ def shares_of_tokens(at_0: Text, at_1: Text) -> Asked:
         "hit[2], T = 0": (at_0.positions, two),
         "published_alpha, T = 1": (at_1.hung, score.published_alpha),
         "alpha, T = 1": (at_1.positions, score.alpha),
-        "top_mass[1], T = 1": (at_1.positions, mass[0]),
-        "top_mass[2], T = 1": (at_1.positions, mass[1]),
+        "top_mass[1], T = 1": (at_1.positions, mass_of_best),
+        "top_mass[2], T = 1": (at_1.positions, mass_of_two),
     }
 
 
@@ -64,7 +68,8 @@ def ladder(asked: Asked) -> Estimates:
     """Every rung by domain: name, estimator, text, domain, estimate, low, high, per_prompt,
     n_prompts.
     """
-    rows = stack({name: stats.by_domain(*one) for name, one in asked.items()}, "name")
+    parts = {name: stats.by_domain(*one) for name, one in asked.items()}
+    rows = stack(parts, "name")
     text = rows["name"].str.rpartition(", ")[2]
     rows.insert(2, "text", text)
     return Estimates(rows, digits=3)
@@ -83,8 +88,9 @@ def with_verdicts(found: pd.DataFrame, level: float) -> pd.DataFrame:
 
 def sure_signs(found: pd.DataFrame) -> pd.DataFrame:
     """A row a rung, a column a pair: 1 or -1 where the pair is told apart, else 0."""
-    sign = np.sign(found["difference"]) * (found["verdict"] == APART)
-    wide = found.assign(sign=sign).pivot(index="name", columns="pair", values="sign")
+    apart = found["verdict"] == APART
+    signed = found.assign(sign=np.sign(found["difference"]) * apart)
+    wide = signed.pivot(index="name", columns="pair", values="sign")
     return wide.loc[pd.unique(found["name"]), pd.unique(found["pair"])]
 
 
@@ -92,7 +98,8 @@ def turned(signs: pd.DataFrame) -> list[str]:
     """Pairs that one rung tells apart one way and another the other way: 'code − math (…, …)'."""
     found = []
     for pair, sign in signs.items():
-        above, below = sign.index[sign > 0], sign.index[sign < 0]
+        above = sign.index[sign > 0]
+        below = sign.index[sign < 0]
         if len(above) and len(below):
             found.append(f"{pair} (`{above[0]}` above 0, `{below[0]}` below)")
     return found
@@ -102,8 +109,10 @@ def shared_places(found: pd.DataFrame) -> pd.DataFrame:
     """Place of each domain under each rung, 1 = highest: one more than the domains that are told to
     be above, and half of one for each that is not told apart (so ties share their place).
     """
-    domains = list(pd.unique(found[["first", "second"]].to_numpy().ravel()))
-    place = pd.DataFrame(1.0, index=pd.unique(found["name"]), columns=domains)
+    named = found[["first", "second"]].to_numpy()
+    domains = list(pd.unique(named.ravel()))
+    rungs = pd.unique(found["name"])
+    place = pd.DataFrame(1.0, index=rungs, columns=domains)
     for row in found.itertuples():
         lower = row.second if row.difference > 0 else row.first
         if row.verdict == APART:
@@ -127,14 +136,16 @@ def order(values: Mapping[str, float], signs: Mapping[str, float]) -> str:
             tied.append([])
         tied[-1].append(name)
     known = list(values)
-    return " > ".join(" ≈ ".join(sorted(group, key=known.index)) for group in tied)
+    groups = [sorted(group, key=known.index) for group in tied]
+    return " > ".join(" ≈ ".join(group) for group in groups)
 
 
 def orders(rungs: Estimates, signs: pd.DataFrame) -> pd.Series:
     """`order` of each rung, by name."""
     own = rungs.without(domain=[score.ALL, score.POOLED]).frame
     values = own.pivot(index="name", columns="domain", values="estimate")
-    values = values[list(pd.unique(own["domain"]))]
+    domains = list(pd.unique(own["domain"]))
+    values = values[domains]
     said = {
         name: order(dict(values.loc[name]), dict(signs.loc[name]))
         for name in signs.index
@@ -157,7 +168,8 @@ def ladder_picture(
         ranks = levels.assign(estimate=at, low=np.nan, high=np.nan)
         for axes, rows in ((left, levels), (right, ranks)):
             figures.interval_bars(rows, axes, x="name", horizontal=True)
-            for row, name in enumerate(pd.unique(rows["name"])):
+            names = pd.unique(rows["name"])
+            for row, name in enumerate(names):
                 if name.startswith(OF_NO_LOSSLESS):
                     axes.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
         last = place.shape[1]
@@ -190,9 +202,9 @@ def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
         ratio_sd=("ratio", "std"),
     )
     own = own.loc[rows.index]
-    effect = stats.by_domain(
-        power.by_prompt(nodes), power.design_effect(), method=stats.BOOTSTRAP_T
-    ).set_index("domain")
+    sums = power.by_prompt(nodes)
+    effect = stats.by_domain(sums, power.design_effect(), method=stats.BOOTSTRAP_T)
+    effect = effect.set_index("domain")
     return own[["prompts", "nodes"]].assign(
         half_width_nodes=1.96 * own["ratio_sd"] / own["nodes"] ** 0.5,
         half_width_prompts=(rows["high"] - rows["low"]) / 2,
@@ -207,10 +219,11 @@ def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
     """published_alpha by domain with either `interval` of `effect_by_domain`."""
     rows = published.frame[["domain", "estimate", "low", "high"]]
     half = rows["domain"].map(effect["half_width_nodes"])
-    naive = rows.assign(low=rows["estimate"] - half, high=rows["estimate"] + half)
-    return Estimates.stacked(
-        {INDEPENDENT: naive, CLUSTERED: rows}, "interval", digits=3
-    )
+    low = rows["estimate"] - half
+    high = rows["estimate"] + half
+    naive = rows.assign(low=low, high=high)
+    both = {INDEPENDENT: naive, CLUSTERED: rows}
+    return Estimates.stacked(both, "interval", digits=3)
 
 
 # ---- prompts -------------------------------------------------------------------------------------
@@ -221,5 +234,6 @@ def prompt_means(text: Text) -> pd.DataFrame:
     value.
     """
     keys = ["domain", "prompt_id"]
-    means = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
-    return means.astype(float).rename("value").reset_index()
+    prompts = text.positions.groupby(keys, observed=True, sort=False)
+    means = prompts[text.value].mean().astype(float)
+    return means.rename("value").reset_index()

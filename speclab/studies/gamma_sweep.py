@@ -40,7 +40,8 @@ def middle_text(blocks: pd.DataFrame) -> str:
     sums = replay.prompt_sums(blocks).set_index("prompt_id")
     longest = sums[sums["emitted"] == sums["emitted"].max()]
     ordered = longest.sort_values("blocks", ascending=False, kind="stable")
-    return ordered.index[(len(ordered) - 1) // 2]
+    middle = (len(ordered) - 1) // 2
+    return ordered.index[middle]
 
 
 def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
@@ -49,7 +50,8 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
     """
     first = next(iter(blocks.values()))
     length = first["emitted"].sum()
-    drafted, labels = np.ones((len(blocks), length)), []
+    drafted = np.ones((len(blocks), length))
+    labels = []
     for line, (gamma, own) in zip(drafted, blocks.items(), strict=True):
         ended = own[~own["truncated"]]
         targets_own = ended["start"] + ended["accepted"]
@@ -89,9 +91,8 @@ def by_gamma(counts: pd.DataFrame, estimator: score.Estimator) -> stats.Draws:
     """An estimator on the counts of each gamma (the draws' names), prompts resampled once for all
     gammas.
     """
-    return stats.jointly(
-        {gamma: (rows, estimator) for gamma, rows in counts.groupby("gamma")}
-    )
+    groups = counts.groupby("gamma")
+    return stats.jointly({gamma: (rows, estimator) for gamma, rows in groups})
 
 
 def curves(
@@ -107,8 +108,9 @@ def curves(
 
 def means_of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
     """Tokens per target pass of each prompt (its seeds together): prompt_id, domain, tau."""
-    sums = counts.groupby(["domain", "prompt_id"], sort=False)[["emitted", "blocks"]]
-    sums = sums.sum().reset_index()
+    prompts = counts.groupby(["domain", "prompt_id"], sort=False)
+    sums = prompts[["emitted", "blocks"]].sum()
+    sums = sums.reset_index()
     return sums.assign(tau=sums["emitted"] / sums["blocks"])
 
 
@@ -127,7 +129,8 @@ def decode_chains(
     of a text: a row for each gamma and prompt.
     """
     temperature = float(text.name.removeprefix("T = "))
-    rule, sampling = text.chain_rule, Sampling(temperature)
+    sampling = Sampling(temperature)
+    rule = text.chain_rule
     rows = []
     for gamma, prompt in product(gammas, prompts):
         shape = Shape(chain(gamma))
@@ -157,7 +160,8 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
         for made, counts in (("decoded", decoded), ("replayed", replayed))
         for gamma, rows in counts.groupby("gamma")
     }
-    draws, parts = stats.jointly(asked), {}
+    draws = stats.jointly(asked)
+    parts = {}
     for gamma in decoded["gamma"].unique():
         found = {made: draws[made, gamma][POOLED] for made in ("decoded", "replayed")}
         found["difference"] = found["decoded"] - found["replayed"]
@@ -176,10 +180,13 @@ def neighbours(text: Text) -> pd.DataFrame:
     rows = text.trace.sort_values(["prompt_id", "seed", "position"])
     own = rows["hit"].astype(float)
     if text.chain_rule == "rejection":
-        own = np.minimum(1.0, rows["q_token"] / rows["p_token"]).astype(float)
-    after = own.groupby([rows["prompt_id"], rows["seed"]], sort=False).shift(-1)
-    pairs = rows[["prompt_id", "domain"]].assign(before=own, after=after)
-    return pairs.assign(both=own * after).dropna(subset="after")
+        ratio = rows["q_token"] / rows["p_token"]
+        own = np.minimum(1.0, ratio).astype(float)
+    texts = own.groupby([rows["prompt_id"], rows["seed"]], sort=False)
+    after = texts.shift(-1)
+    pairs = rows[["prompt_id", "domain"]]
+    pairs = pairs.assign(before=own, after=after, both=own * after)
+    return pairs.dropna(subset="after")
 
 
 def one_token(text: Text) -> stats.Draws:
@@ -196,10 +203,12 @@ def lag1(drawn: stats.Draws) -> pd.DataFrame:
     """Correlation of acceptance at neighbouring positions, from the draws of `one_token`; missing
     where acceptance has no spread.
     """
-    before, after = drawn["before"], drawn["after"]
+    before = drawn["before"]
+    after = drawn["after"]
     variance = before * (1 - before) * after * (1 - after)
     spread = np.sqrt(variance.where(variance > 1e-12))
-    return (drawn["both"] - before * after) / spread
+    covariance = drawn["both"] - before * after
+    return covariance / spread
 
 
 def block_efficiency_markov(alpha, lag1, gamma):
@@ -223,7 +232,8 @@ def block_efficiency_markov(alpha, lag1, gamma):
     whole = after_hit**gamma
     # share of blocks that start behind such a bonus token, in the long run
     easy = score.divide(after_miss * whole, 1 - (after_hit - after_miss) * whole)
-    return (1 + (easy * after_hit + (1 - easy) * after_miss) * run)[()]
+    first = easy * after_hit + (1 - easy) * after_miss
+    return (1 + first * run)[()]
 
 
 # ---- the best gamma ------------------------------------------------------------------------------
@@ -280,7 +290,9 @@ def best_by_cost(
     """`choices` of each text at each assumed c: temperature, c, domain, best, …"""
     parts = {}
     for (text, draws), c in product(tau.items(), costs):
-        parts[text, c] = choices(best_shares(draws, speed_ups(draws, gammas, c)))
+        speed = speed_ups(draws, gammas, c)
+        best = best_shares(draws, speed)
+        parts[text, c] = choices(best)
     return stack(parts, ["temperature", "c"])
 
 
@@ -288,6 +300,8 @@ def draw_shares(share: pd.DataFrame) -> figures.Figure:
     """How often each gamma is the fastest, a line for each temperature and domain."""
     keys = ["temperature", "domain"]
     grid = share.pivot(index=keys, columns="gamma", values="share_best")
-    grid = grid.loc[share.set_index(keys).index.unique()]
-    shown = grid.where(grid >= 0.005).set_axis(grid.index.map(", ".join))
+    lines = share.set_index(keys).index.unique()
+    grid = grid.loc[lines]
+    names = grid.index.map(", ".join)
+    shown = grid.where(grid >= 0.005).set_axis(names)
     return figures.heatmap(shown, "share of resamples", "gamma (0: plain decoding)")

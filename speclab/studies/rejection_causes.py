@@ -81,8 +81,10 @@ def label(
     `state` has no meaning: p_token is no longer p of the target's best token.
     """
     frame = bins.signals(text.trace).sort_values(PLACE, ignore_index=True)
-    rank, states = frame["draft_rank"], FAMILIES["state"]
-    target, draft = frame["p_token"] >= sure, frame["confidence"] >= sure
+    rank = frame["draft_rank"]
+    states = FAMILIES["state"]
+    target = frame["p_token"] >= sure
+    draft = frame["confidence"] >= sure
     kind, begins = _kinds(frame, strings)
     given = {name: len(ids) for name, ids in prompt_tokens.items()}
     length = frame["position"] + frame["prompt_id"].map(given)
@@ -126,18 +128,21 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
     """Labels of `kind` (a capital letter inside a sentence of prose begins a name; 'I' alone is
     none) and of `begins`.
     """
-    kinds, begins = list(token_kinds(frame, strings)), []
+    kinds = list(token_kinds(frame, strings))
+    begins = []
     rows = zip(frame["token"], frame["position"], frame["domain"], strict=True)
     before = ""
     for row, (token, position, domain) in enumerate(rows):
-        before, text = before if position else "", strings[token]
+        before = before if position else ""
+        text = strings[token]
         core = text.strip()
         seen = core and kinds[row] != "end of text"
         begun = _begins(before, domain) if seen and position else "nothing"
         begins.append(begun if position else "text")
         last = before.rstrip()[-1:]
         inside = begun == "nothing" and (last.isalnum() or last in _INSIDE)
-        if kinds[row] == "word start" and inside and core[0].isupper() and core != "I":
+        begins_word = inside and kinds[row] == "word start"
+        if begins_word and core[0].isupper() and core != "I":
             kinds[row] = "name"
         before = (before + text)[-BEFORE:]
     return kinds, begins
@@ -145,10 +150,14 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
 
 def _begins(before: str, domain: str) -> str:
     """What a token that can be seen is the first of."""
-    if before.rstrip(" \t")[-1:] in ("", "\n"):
+    last = before.rstrip(" \t")[-1:]
+    if last in ("", "\n"):
         return "line"
-    ended = before.rstrip().rstrip(_CLOSERS).endswith(_ENDS)
-    return "sentence" if ended and domain != "code" else "nothing"
+    said = before.rstrip().rstrip(_CLOSERS)
+    ended = said.endswith(_ENDS)
+    if ended and domain != "code":
+        return "sentence"
+    return "nothing"
 
 
 def flags(frame: pd.DataFrame) -> pd.DataFrame:
@@ -168,7 +177,8 @@ def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
     share - positions (above 0: the class is rejected more often than the rest). Undefined (NaN)
     where there is no rejection, or no such position.
     """
-    member, rejected = members.to_numpy(float), frame["rejected"].to_numpy()[:, None]
+    member = members.to_numpy(float)
+    rejected = frame["rejected"].to_numpy()[:, None]
     table = np.hstack([member * rejected, member, rejected, np.ones_like(rejected)])
     size = members.shape[1]
 
@@ -213,10 +223,10 @@ def tokens_gained(
     `gain`. Both are emitted tokens over visited blocks, on the same resampled prompts.
     """
     asked = [*ranks.values(), frame["draft_rank"].to_numpy()]
-    texts = frame.groupby("prompt_id", sort=False, as_index=False).agg(
-        domain=("domain", "first"), size=("domain", "size")
-    )
-    table = np.column_stack([blocks_by_prompt(frame, gamma, asked), texts["size"]])
+    prompts = frame.groupby("prompt_id", sort=False, as_index=False)
+    texts = prompts.agg(domain=("domain", "first"), size=("domain", "size"))
+    blocks = blocks_by_prompt(frame, gamma, asked)
+    table = np.column_stack([blocks, texts["size"]])
 
     def gain(totals: np.ndarray) -> np.ndarray:
         # a text has as many tokens however it is cut into blocks
@@ -231,9 +241,8 @@ def gains(frame: pd.DataFrame, members: pd.DataFrame, gamma: int) -> pd.DataFram
     all else unchanged. Never below 0.
     """
     rank = frame["draft_rank"]
-    return tokens_gained(
-        frame, gamma, {name: np.where(members[name], 0, rank) for name in members}
-    )
+    ranks = {name: np.where(members[name], 0, rank) for name in members}
+    return tokens_gained(frame, gamma, ranks)
 
 
 # ---- which causes --------------------------------------------------------------------------------
@@ -249,11 +258,14 @@ def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
     table = pooled.pivot(index="cause", columns="quantity", values="estimate")
     table = table.loc[pd.unique(pooled["cause"])].drop(index=NO_CAUSE)
     table.insert(0, "family", table.index.str.split(":").str[0])
-    table = table[(table["family"] != "found") | (table.index == NEVER)]
+    may_be = (table["family"] != "found") | (table.index == NEVER)
+    table = table[may_be]
     table = table[table["positions"] > 0]
-    low = pooled[pooled["quantity"] == "excess"].set_index("cause")["low"]
+    excess = pooled[pooled["quantity"] == "excess"]
+    low = excess.set_index("cause")["low"]
     top = table.groupby("family")["share"].transform("max")
-    table["drawn"] = (table["share"].fillna(1) >= smallest) | (table["share"] == top)
+    large = table["share"].fillna(1) >= smallest
+    table["drawn"] = large | (table["share"] == top)
     table["is_cause"] = low[table.index] > 0
     table["family"] = pd.Categorical(table["family"], list(FAMILIES))
     return table.sort_values(["family", "gain"], ascending=[True, False])
@@ -269,8 +281,10 @@ def rejected_by_context(frame: pd.DataFrame) -> Estimates:
 
 def of_family(estimates: Estimates, family: str) -> Estimates:
     """The classes of one family, with the class alone as `name`."""
-    frame = estimates.frame[estimates.frame["cause"].str.startswith(f"{family}: ")]
-    names = frame["cause"].str.removeprefix(f"{family}: ")
+    frame = estimates.frame
+    prefix = f"{family}: "
+    frame = frame[frame["cause"].str.startswith(prefix)]
+    names = frame["cause"].str.removeprefix(prefix)
     frame = frame.drop(columns="cause")
     frame.insert(0, "name", names)
     return Estimates(frame)
@@ -278,4 +292,5 @@ def of_family(estimates: Estimates, family: str) -> Estimates:
 
 def largest(estimates: Estimates, count: int = 2) -> str:
     """The classes with the largest numbers, as a list."""
-    return Estimates(estimates.frame.nlargest(count, "estimate")).listed("name")
+    top = estimates.frame.nlargest(count, "estimate")
+    return Estimates(top).listed("name")

@@ -23,7 +23,8 @@ IDEAL = {  # looks of the two ideals beside the measured passes
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
     "v = n": {"marker": "", "color": "black", "linestyle": ":", "linewidth": 0.8},
 }
-NOW, RIGHT = "as measured", "draft always right"
+NOW = "as measured"
+RIGHT = "draft always right"
 
 
 # ---- the price of a block ------------------------------------------------------------------------
@@ -47,7 +48,8 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     ratios = ms.assign(**(ms[NUMBERS] / costs.target_ms))
     lines = {"v = 1": 1.0, "v = n": np.array(costs.sizes, float)}
     ideal = Estimates.exact("pass", lines, "n", costs.sizes).frame
-    units = {"ms": ms, "target passes over one token": pd.concat([ratios, ideal])}
+    in_passes = pd.concat([ratios, ideal])
+    units = {"ms": ms, "target passes over one token": in_passes}
     return Estimates.stacked(units, "unit")
 
 
@@ -64,9 +66,11 @@ def block_price(
     for name, shape in shapes.items():
         if shape.tree is None:
             draft = costs.c() + (shape.depth - 1) * costs.c(shape.branches)
-            prices[name] = draft + costs.v(shape.budget + 1) + costs.overhead
+            target = costs.v(shape.budget + 1)
+            prices[name] = draft + target + costs.overhead
         elif name in counted:
-            prices[name] = counted[name]["cost"].sum() / counted[name]["blocks"].sum()
+            sums = counted[name]
+            prices[name] = sums["cost"].sum() / sums["blocks"].sum()
         else:
             prices[name] = costs.of_block(shape.tree)
     return pd.Series(prices)
@@ -80,17 +84,17 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     resamples of its prompts, those of all domains together (of one domain there are too few).
     """
     whole = frame.drop(columns="domain", errors="ignore")
-    asked = {
-        name: (rows, ratio_of(over, under))
-        for name, rows in whole.groupby(key, sort=False)
-    }
+    ratio = ratio_of(over, under)
+    groups = whole.groupby(key, sort=False)
+    asked = {name: (rows, ratio) for name, rows in groups}
     draws = stats.jointly(asked)
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
 
 
 def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
     """The columns of `drawn`, or what was made of them, with 95 % intervals."""
-    low, high = stats.bounds_of(draws.to_numpy()[1:], n_prompts)
+    resamples = draws.to_numpy()[1:]
+    low, high = stats.bounds_of(resamples, n_prompts)
     rows = {key: list(draws), "estimate": draws.iloc[0].to_numpy()}
     return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
 

@@ -33,7 +33,8 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     0 or a sum that is not 1.
     """
     shares = np.array([mix.get(name, 0.0) for name in domains])
-    if set(mix) - set(domains) or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+    unknown = set(mix) - set(domains)
+    if unknown or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
             f"mix is {mix}: shares from 0 of {', '.join(domains)} that sum to 1 are needed"
         )
@@ -51,7 +52,8 @@ def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
     domains = domains_in(prompts)
     shares = pd.Series(check_mix(mix, domains), domains)
     weight = shares / prompts["domain"].value_counts()
-    of_row = prices.table.index.get_level_values("domain").map(weight)
+    domain = prices.table.index.get_level_values("domain")
+    of_row = domain.map(weight)
     weighed = Prices(prices.table.mul(of_row, axis=0))
     for_all = dict.fromkeys(prompts["prompt_id"], UNKNOWN)
     return choose.fit(weighed, for_all, paid=prices, n=1)
@@ -67,7 +69,8 @@ def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
     Lindley's recursion, finish = max(arrival, finish before) + service, as a running maximum.
     """
     done = service.cumsum(axis=-1)
-    return done + np.maximum.accumulate(arrival - (done - service), axis=-1)
+    idle = np.maximum.accumulate(arrival - (done - service), axis=-1)
+    return done + idle
 
 
 def draw(
@@ -105,22 +108,25 @@ def simulate(
     """
     frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
     ids = frames[0][PROMPT]
-    assert all(
-        (frame["prompt_id"].values == ids["prompt_id"]).all() for frame in frames
-    )
+    same = [(frame["prompt_id"].values == ids["prompt_id"]).all() for frame in frames]
+    assert all(same)
     work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
     prompts = resampling_of(ids, n)  # in the order of their ids too
-    share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
+    counts = np.bincount(prompts.domain)
+    share = check_mix(mix, prompts.domains) / counts
     probability = share[prompts.domain]
     plain_cost = work[list(policies).index("never"), 1]
     gap = float(probability @ plain_cost) / load
+    pass_s = target_ms / 1e3
+    of_resample = prompts.weights * probability
     total = np.zeros((len(policies), n + 1, len(METRICS)))
     for number in range(streams):
         rng = np.random.default_rng([0, number])
-        which, arrival = draw(prompts.weights * probability, gap, requests, rng)
-        total += [_served(*own[:, which], arrival, target_ms / 1e3) for own in work]
+        which, arrival = draw(of_resample, gap, requests, rng)
+        total += [_served(*own[:, which], arrival, pass_s) for own in work]
     means = [pd.DataFrame(mean, columns=METRICS) for mean in total / streams]
-    return Draws(dict(zip(policies, means, strict=True)), prompts, {})
+    by_policy = dict(zip(policies, means, strict=True))
+    return Draws(by_policy, prompts, {})
 
 
 def _served(
@@ -163,7 +169,8 @@ def extended(costs: Costs, largest: int) -> Costs:
     half = max(n for n in costs.sizes if n <= last / 2)
 
     def onward(ratio: Callable[[int], float]) -> float:
-        slope = max(ratio(last) - ratio(half), 0.0) / (last - half)
+        rise = max(ratio(last) - ratio(half), 0.0)
+        slope = rise / (last - half)
         return ratio(last) + slope * (largest - last)
 
     return replace(
@@ -212,10 +219,13 @@ def by_batch(
     largest = 1 + max(shape.size for shape in shapes.values())
     for machine, costs in machines.items():
         for batch in batches:
-            prices = choose.price(counted, shapes, batched(costs, batch, largest))
-            best = choose.fastest_rows(choose.best_setting(prices, n))
+            in_batches = batched(costs, batch, largest)
+            prices = choose.price(counted, shapes, in_batches)
+            found = choose.best_setting(prices, n)
+            best = choose.fastest_rows(found)
             tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]
             parts[machine, batch] = best.assign(pass_tokens=tokens)
-    table = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})
+    table = stack(parts, ["machine", "batch"])
+    table = table.rename(columns={"speedup": "estimate"})
     keys = ["machine", "batch", "domain"]
     return Estimates(table[[*keys, *NUMBERS, "setting", "pass_tokens"]])

@@ -74,17 +74,17 @@ class PairTexts:
     @property
     def smallest_domain(self) -> int:
         """Prompts of it."""
-        return int(self.greedy.trace.groupby("domain")["prompt_id"].nunique().min())
+        of_domain = self.greedy.trace.groupby("domain")["prompt_id"]
+        prompts = of_domain.nunique()
+        return int(prompts.min())
 
 
 def recorded_texts(profile: Profile) -> PairTexts:
     """The texts of a profile: read where they are recorded or shipped, else recorded now."""
-    return PairTexts(
-        profile,
-        Text.recorded(profile, "greedy"),
-        Text.recorded(profile, *SEEDS),
-        tuple(Text.recorded(profile, kind) for kind in WARMER),
-    )
+    greedy = Text.recorded(profile, "greedy")
+    sampled = Text.recorded(profile, *SEEDS)
+    warmer = tuple(Text.recorded(profile, kind) for kind in WARMER)
+    return PairTexts(profile, greedy, sampled, warmer)
 
 
 def pairs_beside(profile: Profile, beside: Iterable[str] = ()) -> dict[str, PairTexts]:
@@ -95,7 +95,8 @@ def pairs_beside(profile: Profile, beside: Iterable[str] = ()) -> dict[str, Pair
     found = {profile.name: recorded_texts(profile)}
     for name in beside:
         if name not in found:
-            found[name] = recorded_texts(_as_shipped(load_profile(name)))
+            shipped = _as_shipped(load_profile(name))
+            found[name] = recorded_texts(shipped)
     return found
 
 
@@ -115,7 +116,8 @@ def with_numbers(text: Text, strings: Sequence[str]) -> Text:
     math = text.trace[text.trace["domain"] == "math"]
     number = pd.Series(False, text.trace.index)
     for _, rows in math.groupby("seed"):
-        number[rows.index] = token_kinds(rows, strings) == "number"
+        kinds = token_kinds(rows, strings)
+        number[rows.index] = kinds == "number"
     return text.with_columns(number=number)
 
 
@@ -140,14 +142,16 @@ def of_long_texts(frame: pd.DataFrame) -> pd.DataFrame:
     prompts. ValueError if none does.
     """
     longest = frame.groupby("prompt_id")["position"].transform("max")
+    long = frame[longest >= POSITION_BIN]
     name = f"positions from {POSITION_BIN} on, their prompts"
-    return score.require(frame[longest >= POSITION_BIN], ["domain"], name)
+    return score.require(long, ["domain"], name)
 
 
 def pairs_of_tokens(text: Text) -> pd.DataFrame:
     """Chains of two that start at every position and end in the text: survival_1, survival_2."""
     blocks = text.blocks(2, starts="every")
-    return blocks[blocks["remaining"] >= 2].rename(columns={"start": "position"})
+    whole = blocks[blocks["remaining"] >= 2]
+    return whole.rename(columns={"start": "position"})
 
 
 ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
@@ -167,15 +171,17 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
 
 def numbers_of(text: Text) -> dict[str, Estimator]:
     """The estimators by the names that claims.yaml gives them, for a text's temperature."""
+    of_tree = score.tree_estimators(text.rule)
+    of_blocks = score.block_estimators()
     along_path = score.best_path_accept_by_depth(text.rule)
-    along_chain = score.block_estimators()["accept_by_depth"]
+    along_chain = of_blocks["accept_by_depth"]
     return {
         "published_alpha": score.published_alpha,
         "published_length": score.published_length,
         "target_entropy": score.mean_of("target_entropy", "target_entropy"),
         "acceptance": text.acceptance,
         "acceptance at depth 2": score.ratio_of("survival_2", "survival_1"),
-        "mean_accepted": score.tree_estimators(text.rule)["mean_accepted"],
+        "mean_accepted": of_tree["mean_accepted"],
         "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
         "change along the best path": rungs.change(along_path),
         "change along the chain": rungs.change(along_chain),
@@ -221,16 +227,20 @@ def evaluate(
         sides = {"first": (rows[first], estimator), "second": (rows[~first], estimator)}
         draws = jointly(sides, same=False)
         change = draws["first"][POOLED] - draws["second"][POOLED]
-        return evidence_rows(f"{estimator.name}, {contrast}", draws, {of: change})
+        name = f"{estimator.name}, {contrast}"
+        return evidence_rows(name, draws, {of: change})
     return [row for pair in contrast for row in gap(rows, estimator, pair)]
 
 
 def gap(rows: pd.DataFrame, estimator: Estimator, pair: Sequence[str]) -> list[dict]:
     """A number of one domain less that of another. ValueError if a domain is missing."""
     score.domains_in(rows, pair)
-    draws = jointly({"number": (rows[rows["domain"].isin(pair)], estimator)})
-    first, second = (draws["number"][domain] for domain in pair)
-    return evidence_rows(estimator.name, draws, {" - ".join(pair): first - second})
+    own = rows[rows["domain"].isin(pair)]
+    draws = jointly({"number": (own, estimator)})
+    first, second = pair
+    numbers = draws["number"]
+    difference = {" - ".join(pair): numbers[first] - numbers[second]}
+    return evidence_rows(estimator.name, draws, difference)
 
 
 def correlated(
@@ -248,8 +258,10 @@ def evidence_rows(
     """Rows of evidence of what was made of draws: by domain (a frame), or by name."""
     if isinstance(found, pd.DataFrame):
         own = found[list(draws.prompts.domains)]
-        return rows_of(estimator, draws.table({"": own}))
-    return rows_of(estimator, draws.table(found, key="row"), "row")
+        by_domain = draws.table({"": own})
+        return rows_of(estimator, by_domain)
+    by_name = draws.table(found, key="row")
+    return rows_of(estimator, by_name, "row")
 
 
 # ---- claims that need more -----------------------------------------------------------------------
@@ -267,8 +279,10 @@ def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
     def share(totals: np.ndarray) -> np.ndarray:
         sums, counts, squares = np.split(totals, [len(known), 2 * len(known)], axis=-1)
         of_mean = divide(sums.sum(-1) ** 2, counts.sum(-1))
-        between = np.nansum(divide(sums**2, counts), axis=-1) - of_mean
-        return divide(between, squares[..., 0] - of_mean)[..., None]
+        of_levels = divide(sums**2, counts)
+        between = np.nansum(of_levels, axis=-1) - of_mean
+        whole = squares[..., 0] - of_mean
+        return divide(between, whole)[..., None]
 
     return Estimator(f"share of {factor}", columns, share)
 
@@ -278,9 +292,8 @@ def domain_less_depth(rows: pd.DataFrame, value: str) -> list[dict]:
     if rows["domain"].nunique() < 2:
         raise ValueError("one domain only: a share between domains needs two")
     factors = ("domain", "depth")
-    draws = jointly(
-        {name: (rows, share_between(rows, value, name)) for name in factors}
-    )
+    shares = {name: (rows, share_between(rows, value, name)) for name in factors}
+    draws = jointly(shares)
     difference = draws["domain"][POOLED] - draws["depth"][POOLED]
     return evidence_rows("share of domain - of depth", draws, {"all": difference})
 
@@ -291,10 +304,12 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
     """
     parts = []
     for depth in range(1, PAPER_DEPTH + 1):
-        reached = (blocks["accepted"] >= depth - 1) & (blocks["remaining"] >= depth)
-        own = blocks[reached]
+        before_kept = blocks["accepted"] >= depth - 1
+        in_text = blocks["remaining"] >= depth
+        own = blocks[before_kept & in_text]
         rows = own[["prompt_id", "domain"]]
-        parts.append(rows.assign(depth=depth, kept=own["accepted"] >= depth))
+        kept = own["accepted"] >= depth
+        parts.append(rows.assign(depth=depth, kept=kept))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -317,20 +332,23 @@ def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     sums = power.by_prompt(rows, value)
     found = stats.by_domain(sums, estimator, method=stats.BOOTSTRAP_T)
     domains = score.domains_in(rows)
-    return rows_of(estimator.name, found[found["domain"].isin(domains)])
+    own = found[found["domain"].isin(domains)]
+    return rows_of(estimator.name, own)
 
 
 def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
     """Accepted tokens per target pass of the paper's tree on sampled texts less on greedy text, by
     domain, prompts paired: the tree's children under point-mass.
     """
-    accepted, rows = score.block_estimators()["mean_accepted"], []
+    accepted = score.block_estimators()["mean_accepted"]
     cold = replay.prompt_sums(greedy.blocks(tree))
+    rows = []
     for text in warmer:
         sums = replay.prompt_sums(text.blocks(tree))
         draws = jointly({"warm": (sums, accepted), "cold": (cold, accepted)})
         name = f"mean_accepted, {text.name} - {greedy.name}"
-        rows += evidence_rows(name, draws, draws["warm"] - draws["cold"])
+        difference = draws["warm"] - draws["cold"]
+        rows += evidence_rows(name, draws, difference)
     return rows
 
 
@@ -340,8 +358,10 @@ def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
     is_chat = rows["domain"] == "chat"
     taken = ~rows["text"].str.contains(RULE)
     rows = rows.assign(right=taken == is_chat)
-    right, found = score.mean_of("right", "share told right"), []
-    for name, part in (("chat", rows[is_chat]), ("the others", rows[~is_chat])):
+    right = score.mean_of("right", "share told right")
+    parts = {"chat": rows[is_chat], "the others": rows[~is_chat]}
+    found = []
+    for name, part in parts.items():
         share = stats.bootstrap(part, right)
         found.append(row_of(right.name, name, share.estimate, share.low, share.high))
     return found
@@ -373,26 +393,33 @@ def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, A
     draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
     rows = defaultdict(list)
     for c, slope in grid:
-        for claim, (name, found) in _at_cost(draws, c, slope).items():
+        numbers = _at_cost(draws, c, slope)
+        for claim, (name, found) in numbers.items():
             said = f"{name}, {text.chain_rule} rule"
             of_cost = evidence_rows(said, draws, found)
             rows[claim] += [{"c": c, "slope": slope} | row for row in of_cost]
     answers = {claim: partial(list, found) for claim, found in rows.items()}
-    return answers | {"budgets": partial(budget_gains, sums, grid, text.chain_rule)}
+    answers["budgets"] = partial(budget_gains, sums, grid, text.chain_rule)
+    return answers
 
 
 def _at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple]:
     """By claim at one cost: what its number is, and the number's draws."""
     speed = {gamma: draws[gamma] / chain_cost(gamma, c, slope) for gamma in GAMMAS}
 
-    def best(domain: str) -> pd.Series:
-        every = [np.ones(len(draws[1])), *(own[domain] for own in speed.values())]
-        return pd.Series(choose.fastest(np.stack(every, axis=1)))
+    plain = np.ones(len(draws[1]))
 
-    math, chat = best("math"), best("chat")
+    def best(domain: str) -> pd.Series:
+        every = [plain, *(own[domain] for own in speed.values())]
+        gamma = choose.fastest(np.stack(every, axis=1))
+        return pd.Series(gamma)
+
+    math = best("math")
+    chat = best("chat")
     pays = speed[PAPER_DEPTH][["math", "code"]].to_dict("series")
     counted = ARTICLE_GAMMA * draws["acceptance"]
-    off = counted / (counted * c + 1) / speed[ARTICLE_GAMMA]
+    by_rule = counted / (counted * c + 1)
+    off = by_rule / speed[ARTICLE_GAMMA]
     difference = "best gamma, difference"
     return {
         "routing": (f"speed-up, chain of {PAPER_DEPTH}", pays),
@@ -415,16 +442,19 @@ def budget_gains(
     """
     chains = sums.sort_values(["gamma", "prompt_id"])
     first = chains[chains["gamma"] == chains["gamma"].iloc[0]]
-    as_many = chains["prompt_id"].map(first.set_index("prompt_id")["emitted"])
+    emitted = first.set_index("prompt_id")["emitted"]
+    as_many = chains["prompt_id"].map(emitted)
     setting = "chain:" + chains["gamma"].astype(str)
     chains = chains.assign(setting=setting, as_many=as_many)
     chains = chains.set_index(["setting", "prompt_id", "domain"])
     rows = []
     for c, slope in grid:
-        price = chains["blocks"] * chain_cost(chains["gamma"], c, slope)
+        of_block = chain_cost(chains["gamma"], c, slope)
+        price = chains["blocks"] * of_block
         cost = price * chains["as_many"] / chains["emitted"]
         table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
-        gain = choose.gain(choose.Prices(table))
+        prices = choose.Prices(table)
+        gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
         row = row_of(name, "all", gain.estimate, gain.low, gain.high)
         rows.append({"c": c, "slope": slope} | row)
@@ -443,7 +473,8 @@ def _answers(
         return [row for entry in entries for row in evaluate(text, **entry)]
 
     of_data = {name: partial(answer, each) for name, each in asked.items() if each}
-    return {(name, way): ask for name, ask in (of_data | more).items()}
+    every = of_data | more
+    return {(name, way): ask for name, ask in every.items()}
 
 
 def as_published(
@@ -466,14 +497,17 @@ def exact_at(
     """What is exact for a lossless decoder at the temperature of these texts, by claim and way to
     ask (AT_0 or AT_1, the name of the text).
     """
-    name, kept = text.acceptance.name, tested(text.blocks(chain(PAPER_DEPTH)))
+    name = text.acceptance.name
+    blocks = text.blocks(chain(PAPER_DEPTH))
+    kept = tested(blocks)
     more = {
         "task-depth": lambda: domain_less_depth(kept, "kept"),
         "task-first": lambda: share_between_prompts(text),
         "independence": lambda: dependence(text.positions, text.value, name),
     }
+    more |= speed_claims(text, grid)
     asked = {name: claim.exact for name, claim in listed.items()}
-    return _answers(text, text.name, asked, more | speed_claims(text, grid))
+    return _answers(text, text.name, asked, more)
 
 
 def evidence(
@@ -535,8 +569,10 @@ def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
     judged = pd.concat(every)["n_prompts"].min()
     why = "notebook 08 has not run for this pair, or has no such draft"
     if judged < stats.FEW_PROMPTS:
-        tables, why = {}, f"notebook 08 judged {judged:.0f} prompts a domain"
-    found = {("one-pass", AT_0): _one_pass(_table(places, "10/pass-times"))}
+        tables = {}
+        why = f"notebook 08 judged {judged:.0f} prompts a domain"
+    pass_times = _table(places, "10/pass-times")
+    found = {("one-pass", AT_0): _one_pass(pass_times)}
     for claim, (name, suffix, of) in DRAFTS.items():
         for estimator, way in WAYS.items():
             asked = {"estimator": estimator} | of
@@ -547,12 +583,14 @@ def exported(places: Sequence[Path]) -> dict[tuple[str, str], list[dict]]:
 
 def _table(places: Iterable[Path], name: str) -> pd.DataFrame | None:
     for place in places:
-        if (place / f"{name}.csv").is_file():
-            return pd.read_csv(place / f"{name}.csv")
+        file = place / f"{name}.csv"
+        if file.is_file():
+            return pd.read_csv(file)
         if place.suffix == ".json" and place.is_file():
             held = read_json(place, "take the committed one")["tables"]
             if name in held:
-                return pd.read_csv(io.StringIO("\n".join(held[name])))
+                lines = "\n".join(held[name])
+                return pd.read_csv(io.StringIO(lines))
     return None
 
 
@@ -560,10 +598,12 @@ def _of_draft(table: pd.DataFrame | None, name: str, asked: Mapping) -> list[dic
     """The rows asked for: cells '0.95 [0.94, 0.96]' by domain, or changes by draft or domain."""
     if table is None:
         return []
-    own = table[(table[[*asked]] == pd.Series(asked)).all(axis=1)]
+    same = table[[*asked]] == pd.Series(asked)
+    own = table[same.all(axis=1)]
     if "domain" in own:
         changes = own.rename(columns={"difference": "estimate"})
-        return rows_of(name, changes, "draft" if "draft" in own else "domain")
+        row = "draft" if "draft" in own else "domain"
+        return rows_of(name, changes, row)
     return [
         row_of(name, domain, *re.findall(r"[\d.]+", cell))
         for domain in DOMAINS
@@ -580,7 +620,8 @@ def _one_pass(table: pd.DataFrame | None) -> list[dict]:
     if cheapest < LEAST_V:
         of_one = f"was measured at {cheapest:.2f} of one over one"
         return [not_measured(f"refused: a pass over several tokens {of_one}")]
-    one, five = table.set_index("n").loc[[1, VERIFIED]].to_dict("records")
+    by_size = table.set_index("n")
+    one, five = by_size.loc[[1, VERIFIED]].to_dict("records")
     low = five["target_low"] / one["target_high"]
     high = five["target_high"] / one["target_low"]
     return [row_of("v(5)", "this machine", five["v(n)"], low, high)]
