@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-LONGEST, MOST = 8, 16  # tokens of a match, tokens of a copy
+LONGEST = 8  # tokens of a match
+MOST = 16  # tokens of a copy
 
 
 def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.ndarray]:
@@ -26,13 +27,17 @@ def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.nda
     matched, place, suffix = np.zeros((3, count), np.int64)
     for length in range(1, longest + 1):
         ends = np.arange(length, count)
-        longer = suffix[ends] * vocab + ids[ends - length]
+        before = ids[ends - length]
+        longer = suffix[ends] * vocab + before
         _, suffix[ends] = np.unique(longer, return_inverse=True)
-        order = ends[np.argsort(suffix[ends], kind="stable")]
-        earlier, later = order[:-1], order[1:]
+        by_suffix = np.argsort(suffix[ends], kind="stable")
+        order = ends[by_suffix]
+        earlier = order[:-1]
+        later = order[1:]
         again = suffix[earlier] == suffix[later]
-        matched[later[again]] = length
-        place[later[again]] = earlier[again]
+        found = later[again]
+        matched[found] = length
+        place[found] = earlier[again]
     return matched, place
 
 
@@ -41,11 +46,13 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> np.ndarray:
     tokens match; none, where fewer do.
     """
     ids = np.array(context, np.int64)
-    matched, place = (found[-1] for found in matches(ids))
-    if matched < least:
+    matched, place = matches(ids)
+    if matched[-1] < least:
         return ids[:0]
-    period = len(ids) - place
-    return ids[place + np.arange(most) % period]
+    start = place[-1]
+    period = len(ids) - start
+    ahead = np.arange(most) % period
+    return ids[start + ahead]
 
 
 def replayed(
@@ -60,7 +67,13 @@ def replayed(
     """
     ids = np.array([*prompt, *text], np.int64)
     start = np.arange(len(prompt), len(ids))
-    matched, place = (found[start] for found in matches(ids, longest))
-    padded, ahead = np.append(ids, np.full(most, -1)), np.arange(most)
-    same = padded[place[:, None] + ahead] == padded[start[:, None] + ahead]
-    return matched, same.cumprod(axis=1).sum(axis=1) * (matched > 0)
+    of_all, places = matches(ids, longest)
+    matched = of_all[start]
+    place = places[start]
+    padded = np.append(ids, np.full(most, -1))
+    ahead = np.arange(most)
+    proposed = padded[place[:, None] + ahead]
+    wanted = padded[start[:, None] + ahead]
+    same = proposed == wanted
+    accepted = same.cumprod(axis=1).sum(axis=1)
+    return matched, accepted * (matched > 0)

@@ -36,7 +36,8 @@ def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]
             below, children = family(0, first - 1, levels - 1)
             beside, siblings = family(rank + 1, size - first, levels)
             value = a[rank] * (1 + below) + beside
-            tried.append((value, -first, (children, *siblings)))
+            these = (children, *siblings)
+            tried.append((value, -first, these))
         value, _, best = max(tried)
         return value, best
 
@@ -53,7 +54,8 @@ def _breadth_first(children: tuple) -> Tree:
         for rank, own in enumerate(below):
             queue.append((len(nodes), own))
             nodes.append((parent, rank, depth))
-    return Tree(*np.array(nodes, np.int64).T)
+    parents, ranks, depths = np.array(nodes, np.int64).T
+    return Tree(parents, ranks, depths)
 
 
 def best_tree_for_speed(
@@ -62,4 +64,5 @@ def best_tree_for_speed(
     """The tree with the largest predicted speed-up under measured costs: maximise S, not F."""
     tried = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
     speeds = [speedup_tree(expected, tree, costs) for tree, expected in tried]
-    return tried[fastest(speeds)][0]
+    tree, _ = tried[fastest(speeds)]
+    return tree

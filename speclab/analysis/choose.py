@@ -77,7 +77,8 @@ def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The row of each domain's fastest setting, from a table with a column speedup."""
     groups = table.groupby("domain", sort=False, observed=True)["speedup"]
-    return table.loc[[speedups.index[fastest(speedups)] for _, speedups in groups]]
+    best = [speedups.index[fastest(speedups)] for _, speedups in groups]
+    return table.loc[best]
 
 
 def how_sure(
@@ -102,7 +103,8 @@ def how_sure(
     numbers = [speedup[0], *bounds_of(speedup[1:], sizes), is_best.mean(axis=0)]
     numbers += [behind[0], *bounds_of(behind[1:], sizes)]
     rows = pd.MultiIndex.from_product([names, settings], names=["domain", "setting"])
-    table = pd.DataFrame(np.stack(numbers).reshape(len(SURE), -1).T, rows, SURE)
+    columns = np.stack(numbers).reshape(len(SURE), -1)
+    table = pd.DataFrame(columns.T, rows, SURE)
     return table.reset_index().assign(n_prompts=np.repeat(sizes, len(settings)))
 
 
@@ -166,7 +168,8 @@ def block_prices(shape: Tree, costs: Costs) -> np.ndarray:
     entry 0 is a plain pass: 1.
     """
     levels = range(1, shape.max_depth + 1)
-    return np.array([1.0, *(costs.of_block(shape.upto(level)) for level in levels)])
+    drafting = [costs.of_block(shape.upto(level)) for level in levels]
+    return np.array([1.0, *drafting])
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,8 @@ class Prices:
 
     def by_prompt(self, name: str) -> np.ndarray:
         """A column of the table, [prompts, settings]."""
-        return self.table[name].to_numpy().reshape(len(self.settings), -1).T
+        values = self.table[name].to_numpy()
+        return values.reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that
@@ -216,8 +220,9 @@ def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
     rows = counted[counted["setting"].isin(list(settings))]
     by_levels = {name: block_prices(shape, costs) for name, shape in settings.items()}
     pairs = zip(rows["setting"], rows["levels"], strict=True)
+    of_one = [by_levels[name][levels] for name, levels in pairs]
     priced = rows.assign(
-        cost=rows["blocks"] * [by_levels[name][levels] for name, levels in pairs],
+        cost=rows["blocks"] * of_one,
         target_passes=rows["blocks"],
         draft_passes=rows["blocks"] * rows["levels"],
     )
@@ -234,7 +239,8 @@ def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
     resample.
     """
     sums = prompts.resampled(prompts.totals(columns))
-    return np.concatenate([sums, sums.sum(axis=1, keepdims=True)], axis=1)
+    whole = sums.sum(axis=1, keepdims=True)
+    return np.concatenate([sums, whole], axis=1)
 
 
 def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
@@ -243,7 +249,8 @@ def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
     ValueError if a domain has fewer than 5 prompts.
     """
     prompts = resampling_of(prices.prompts, n)
-    emitted = domain_sums(prompts, prices.prompts[["emitted"]].to_numpy())
+    tokens = prices.prompts[["emitted"]].to_numpy()
+    emitted = domain_sums(prompts, tokens)
     speedup = emitted / domain_sums(prompts, prices.cost)
     return how_sure(speedup, prices.settings, prompts)
 
@@ -280,7 +287,8 @@ def setting_by_domain(prices: Prices) -> dict[str, str]:
     cost = pd.DataFrame(prices.cost).groupby(prices.prompts["domain"]).sum()
     cost = cost.loc[list(domains_in(prices.prompts))]
     cost.loc[UNKNOWN] = cost.sum()
-    best = prices.settings[fastest(1 / cost.to_numpy())]
+    number = fastest(1 / cost.to_numpy())
+    best = prices.settings[number]
     return dict(zip(cost.index, best.tolist(), strict=True))
 
 
@@ -289,7 +297,8 @@ def with_hindsight(prices: Prices) -> pd.DataFrame:
     beat. A judged frame.
     """
     best = prices.settings[fastest(1 / prices.cost)]
-    return prices.judged(dict(zip(prices.prompts["prompt_id"], best, strict=True)))
+    chosen = dict(zip(prices.prompts["prompt_id"], best, strict=True))
+    return prices.judged(chosen)
 
 
 @dataclass(frozen=True)
@@ -323,18 +332,22 @@ def fit(
     label = domain if routes is None else np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
     own = paid or prices
-    judged = own.cost[pd.Index(own.prompts["prompt_id"]).get_indexer(ids)]
-    prompts, fold = resampling_of(prices.prompts, n), fold_of(domain, folds)
+    row = pd.Index(own.prompts["prompt_id"]).get_indexer(ids)
+    judged = own.cost[row]
+    prompts = resampling_of(prices.prompts, n)
+    fold = fold_of(domain, folds)
     weights = prompts.weights[:, prompts.rows]
     number = np.zeros(len(ids), int)
     spent = np.zeros(weights.shape)  # on each prompt, as often as it was drawn
     for held_out, taken_for in set(zip(fold, label, strict=True)):
         here = (fold == held_out) & (label == taken_for)
-        others = (fold != held_out) & ((domain == taken_for) | (taken_for == UNKNOWN))
+        alike = (domain == taken_for) | (taken_for == UNKNOWN)
+        others = (fold != held_out) & alike
         cost = weights[:, others] @ prices.cost[others]
         best = fastest(-cost.round(9))  # [1 + n], first of the sample itself
         number[here] = best[0]
-        spent[:, here] = weights[:, here] * judged[here][:, best].T
+        cost_of_best = judged[here][:, best]
+        spent[:, here] = weights[:, here] * cost_of_best.T
     chosen = dict(zip(ids, prices.settings[number], strict=True))
     by_domain = [spent[:, domain == name].sum(axis=1) for name in prompts.domains]
     return Choice(own.judged(chosen), np.stack(by_domain, axis=1))
@@ -360,11 +373,14 @@ def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
     """How many times as fast as plain decoding each policy is, to 9 decimals; all over the same
     prompts and from the same n resamples.
     """
-    ids = next(iter(policies.values())).judged[PROMPT]
-    prompts, values = resampling_of(ids, n), {}
+    first = next(iter(policies.values()))
+    ids = first.judged[PROMPT]
+    prompts = resampling_of(ids, n)
+    values = {}
     for name, choice in policies.items():
         rows = choice.judged.set_index("prompt_id").loc[ids["prompt_id"]]
-        sums = prompts.resampled(prompts.totals(rows[["emitted", "cost"]].to_numpy()))
+        totals = prompts.totals(rows[["emitted", "cost"]].to_numpy())
+        sums = prompts.resampled(totals)
         if choice.cost is not None:
             sums[..., 1] = choice.cost
         found = across(quotient, sums)[..., 0].round(9)

@@ -22,7 +22,9 @@ NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.on_a_line(
     0.0
 )  # a block costs one target pass: speed-ups are tokens a pass
-DRAFT, COPIES, BOTH = "draft alone", "copies alone", "both"
+DRAFT = "draft alone"
+COPIES = "copies alone"
+BOTH = "both"
 Tokens = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 
 
@@ -35,7 +37,8 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     found = []
     for prompt_id, rows in starts.groupby("prompt_id", sort=False):
         each = copying.replayed(*tokens[prompt_id])
-        matched, copied = (column[rows["position"]] for column in each)
+        at = rows["position"]
+        matched, copied = (column[at] for column in each)
         found.append(rows.assign(matched=matched, copied=copied))
     return pd.concat(found, ignore_index=True)
 
@@ -53,7 +56,8 @@ def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
     tried = both.assign(accepted=accepted, limit=limit, most=most, is_copied=is_copied)
     made = replay_starts(tried, limit)
     drafted = made[["most", "remaining"]].min(axis=1)
-    return made.assign(drafted=drafted, passes=drafted.mask(made["is_copied"], 0))
+    passes = drafted.mask(made["is_copied"], 0)
+    return made.assign(drafted=drafted, passes=passes)
 
 
 def setting(gamma: int, least: int) -> str:
@@ -71,13 +75,15 @@ def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     they emit different tokens by setting, so that nothing may be fitted on them.
     """
     parts = {}
-    for least in range(1, NEVER + 1 if gamma else NEVER):
+    highest = NEVER if gamma else copying.LONGEST
+    for least in range(1, highest + 1):
         made = blocks(both, gamma, least)
         cost = stopping.block_cost(costs, made["drafted"], made["passes"])
         made = made.assign(cost=cost, target_passes=1, draft_passes=made["passes"])
         if "counted" in made:
             made = made[made["counted"]]
-        parts[setting(gamma, least)] = made.groupby(PROMPT, sort=False)[SUMS].sum()
+        sums = made.groupby(PROMPT, sort=False)[SUMS].sum()
+        parts[setting(gamma, least)] = sums
     return Prices(pd.concat(parts, names=["setting"]))
 
 
@@ -92,7 +98,8 @@ def ways(
     setting of `prices` fitted on the other folds' prompts of the same domain, and again in every
     resample: `choose.fit`.
     """
-    copies, mixed = prices(both, 0, costs), prices(both, gamma, costs)
+    copies = prices(both, 0, costs)
+    mixed = prices(both, gamma, costs)
     return {
         DRAFT: Choice(mixed.judged(setting(gamma, NEVER))),
         COPIES: fit(copies, folds=folds, n=n),
@@ -108,7 +115,8 @@ def settings_held(
     """
     judged = {}
     for name, choice in found.items():
-        table = prices(both, 0 if name == COPIES else gamma)
+        drafted = 0 if name == COPIES else gamma
+        table = prices(both, drafted)
         chosen = choice.judged.set_index("prompt_id")["setting"]
         judged[name] = Choice(table.judged(chosen.to_dict()))
     return judged

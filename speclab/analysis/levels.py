@@ -30,7 +30,8 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     ValueError: one domain only, fewer than 5 prompts in one, or a constant column.
     """
     of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
-    known = positions.assign(**{value: column_of(positions, value)})
+    measured = column_of(positions, value)
+    known = positions.assign(**{value: measured})
     texts = known.groupby(of_text, observed=True, sort=False)
     means = texts[value].mean().reset_index()
     prompts = resampling_of(means, n)
@@ -42,7 +43,8 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     y = y - y.mean()
     if np.ptp(y) == 0:
         raise ValueError(f"column {value!r} is constant: it has no variance to part")
-    count, total, square = prompts.totals(np.stack([y**0, y, y**2], axis=1)).T
+    powers = np.stack([y**0, y, y**2], axis=1)
+    count, total, square = prompts.totals(powers).T
     of_prompt = np.stack(
         [
             count**0,
@@ -56,7 +58,8 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     )
     sums = prompts.resampled(of_prompt)
     whole = sums.sum(axis=1, keepdims=True)
-    draws = 1 - prompt_variance(sums) / prompt_variance(whole)
+    within = prompt_variance(sums)
+    draws = 1 - within / prompt_variance(whole)
     excess = draws[1:].mean() - draws[0]
     bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
     numbers = np.clip([draws[0], *bounds], 0, 1).tolist()

@@ -70,12 +70,15 @@ def costs_for(run: Run, c: float | None = None) -> tuple[Costs, str]:
     """
     pair = run.manifest["pair"]
     path = Path("figures", run.manifest["profile"]["name"], "09", "policy.json")
-    if c is None and (ROOT / path).is_file():
-        facts = load(ROOT / path, run.manifest["weights"]).costs
-        v = {1: 1.0} | {int(n[2:-1]): facts[n] for n in facts if n[0] == "v"}
+    file = ROOT / path
+    if c is None and file.is_file():
+        facts = load(file, run.manifest["weights"]).costs
+        measured = {int(n[2:-1]): facts[n] for n in facts if n[0] == "v"}
+        v = {1: 1.0} | measured
         if refused := disturbed(v.values()):
             raise ValueError(refused)
-        draft, verify = (facts["c"],) * len(v), (*v.values(),)
+        draft = (facts["c"],) * len(v)
+        verify = (*v.values(),)
         costs = Costs(facts["target_ms"], (*v,), draft, verify, facts["overhead"])
         return costs, f"of the machine where {path} was made: {facts}"
     if c is None:

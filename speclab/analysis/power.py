@@ -156,14 +156,16 @@ def between(
 
 def design_of(sides: list[np.ndarray]) -> Design:
     """From the prompts' influences on each of two sides, or on one that stands for both."""
-    variances, centres, errors = np.array([_variance(values) for values in sides]).T
+    of_sides = [_variance(values) for values in sides]
+    variances, centres, errors = np.array(of_sides).T
     if variances.sum() <= 1e-18:
         raise ValueError(
             "the estimate is the same in every prompt: there is no spread to plan with; "
             "record prompts that differ"
         )
     centre = centres.sum()
-    error = np.sqrt(((centres * errors) ** 2).sum()) / centre
+    squares = ((centres * errors) ** 2).sum()
+    error = np.sqrt(squares) / centre
     reach = np.exp(norm.isf(0.025) * error)
     a_side = 2 / len(sides)
     spread = np.array([variances.sum(), centre / reach, centre * reach])
@@ -177,9 +179,12 @@ def _variance(values: np.ndarray) -> tuple[float, float, float]:
         return 0.0, 0.0, 0.0
     cut = 1 / (2 * np.sqrt(n - 4))
     middle = trim_mean(values, cut) if cut < 0.5 else np.median(values)
-    kurtosis = n * ((values - middle) ** 4).sum() / ((n - 1) * variance) ** 2
-    error = np.sqrt(max(kurtosis - (n - 3) / n, 0.0) / (n - 1))
-    return variance, variance * n / (n - norm.isf(0.025)), error
+    fourth = ((values - middle) ** 4).sum()
+    kurtosis = n * fourth / ((n - 1) * variance) ** 2
+    excess = max(kurtosis - (n - 3) / n, 0.0)
+    error = np.sqrt(excess / (n - 1))
+    centre = variance * n / (n - norm.isf(0.025))
+    return variance, centre, error
 
 
 # ---- design effect -------------------------------------------------------------------------------
@@ -199,7 +204,9 @@ def design_effect(name: str = "published_alpha") -> Estimator:
     def effect(totals: np.ndarray) -> np.ndarray:
         ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
         mean = divide(s, n)
-        return divide(ss - 2 * mean * sn + mean**2 * nn, q - n * mean**2)
+        of_prompts = ss - 2 * mean * sn + mean**2 * nn
+        of_rows = q - n * mean**2
+        return divide(of_prompts, of_rows)
 
     return Estimator(f"design effect of {name}", columns, effect)
 
@@ -208,7 +215,8 @@ def by_prompt(frame: pd.DataFrame, value: str = "ratio") -> pd.DataFrame:
     """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
     squares).
     """
-    y, who = column_of(frame, value), ["domain", "prompt_id"]
+    y = column_of(frame, value)
+    who = ["domain", "prompt_id"]
     rows = frame[who].assign(n=1.0, s=y, q=y * y)
     return rows.groupby(who, observed=True).sum().reset_index()
 
@@ -233,7 +241,8 @@ def every_pair(
     """
     domains = domains_in(frame, list(values.keys()))
     domains = [name for name in domains if name in values]
-    family, rows = comb(len(domains), 2), []
+    family = comb(len(domains), 2)
+    rows = []
     for first, second in combinations(domains, 2):
         design = between(frame, estimator, first, second)
         difference = float(values[first] - values[second])

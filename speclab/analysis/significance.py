@@ -47,9 +47,11 @@ def differences(
         size = int((prompts.domain == a).sum())
         order = rng.random((n, len(both))).argsort(axis=1)
         picked = (order < size) @ both
-        permuted = value(picked) - value(both.sum(axis=0) - picked)
+        others = both.sum(axis=0) - picked
+        permuted = value(picked) - value(others)
         p_value = _p_value(spread[0], permuted)
-        bounds = bounds_of(spread[1:], min(size, len(both) - size))
+        fewest = min(size, len(both) - size)
+        bounds = bounds_of(spread[1:], fewest)
         rows.append((first, second, spread[0], *bounds, p_value))
     result = pd.DataFrame(
         rows, columns=["first", "second", "difference", "low", "high", "p_value"]
@@ -76,13 +78,15 @@ def paired_difference(
     Low in power (p-value only) where the frames differ in rows a prompt. ValueError if they do not
     hold the same prompts.
     """
-    draws = stats.jointly({"first": (first, estimator), "second": (second, estimator)})
+    measured = {"first": (first, estimator), "second": (second, estimator)}
+    draws = stats.jointly(measured)
     spread = (draws["first"] - draws["second"])[POOLED].to_numpy()
     found = Interval.of(spread, draws.prompts, "the difference")
     # both in the order of the prompts' ids
     one, value = scalar_totals(first, estimator, resampling_of(first, 1))
     two, _ = scalar_totals(second, estimator, resampling_of(second, 1))
-    swap = np.random.default_rng([0, 2]).integers(0, 2, (n, len(one)))
+    rng = np.random.default_rng([0, 2])
+    swap = rng.integers(0, 2, (n, len(one)))
     moved = swap @ (two - one)
     permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)
     return Difference(**vars(found), p_value=_p_value(spread[0], permuted))
@@ -102,7 +106,8 @@ def paired_by_domain(
         own = [first, second]
         if domain != POOLED:
             own = [part[part["domain"] == domain] for part in own]
-        rows.append({"domain": domain} | vars(paired_difference(*own, estimator, n)))
+        found = paired_difference(*own, estimator, n)
+        rows.append({"domain": domain} | vars(found))
     return pd.DataFrame(rows)
 
 

@@ -47,14 +47,16 @@ def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
     """
     for one in np.unique(price).tolist():
         among("price", one, PRICES)
-    verify = TARGET(batch * (drafted + 1), batch * cached)
+    behind = batch * cached
+    verify = TARGET(batch * (drafted + 1), behind)
     draft = {
-        "block": EAGLE_DRAFT(drafted + 1, batch * cached),
-        "token": drafted * EAGLE_DRAFT(1, batch * cached),
+        "block": EAGLE_DRAFT(drafted + 1, behind),
+        "token": drafted * EAGLE_DRAFT(1, behind),
         "lookup": LOOKUP_SHARE * verify * (drafted > 0),
     }
     chosen = [np.equal(price, name) for name in draft]
-    return np.select(chosen, list(draft.values())) + verify + LOOP_S
+    drafting = np.select(chosen, list(draft.values()))
+    return drafting + verify + LOOP_S
 
 
 def plain_s(
@@ -63,7 +65,9 @@ def plain_s(
     """Seconds of plain decoding of texts: the prompt's pass, then one for each further token."""
     passes = tokens - 1
     cached = passes * (prompt_tokens + 1) + passes * (passes - 1) / 2
-    decoding = passes * (TARGET(batch, 0) + LOOP_S) + TARGET.cached_s * batch * cached
+    step_s = TARGET(batch, 0) + LOOP_S
+    reading = TARGET.cached_s * batch * cached
+    decoding = passes * step_s + reading
     return _prompt_s(prompt_tokens, batch) + decoding
 
 
@@ -80,7 +84,8 @@ def times(blocks: pd.DataFrame, batch: int = 1, price: str = "block") -> pd.Data
     `drafted` says is paid for. The mean of `speedup` over texts is the number that they publish.
     """
     cached = blocks["prompt_tokens"] + blocks["start"]
-    step_s = block_s(blocks["drafted"], cached, batch, blocks.get("price", price))
+    prices = blocks.get("price", price)
+    step_s = block_s(blocks["drafted"], cached, batch, prices)
     priced = blocks.assign(step_s=step_s, blocks=1)
     texts = priced.groupby(["prompt_id", "domain"], sort=False)
     total = texts[["emitted", "blocks", "step_s"]].sum()

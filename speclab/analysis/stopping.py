@@ -46,7 +46,8 @@ THRESHOLDS = {  # tried in the fit; the first never stops
         0.1,
     ],
 }
-FIXED, ORACLE = "best fixed gamma", "oracle"
+FIXED = "best fixed gamma"
+ORACLE = "oracle"
 METHODS = (FIXED, *MEASURES, ORACLE)
 COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
 COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
@@ -94,7 +95,8 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
     same depth at every position from 0 on, text that is not the target's greedy text, a limit below
     a text's length.
     """
-    code, ids = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
+    known = require(nodes, COLUMNS, "nodes")
+    code, ids = pd.factorize(known["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
     not_chains = ValueError(
@@ -104,7 +106,8 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
     if len(rows) % depth:
         raise not_chains
     each = {name: rows[name].to_numpy().reshape(-1, depth) for name in rows}
-    prompt, position = each["code"][:, 0], each["position"][:, 0]
+    prompt = each["code"][:, 0]
+    position = each["position"][:, 0]
     in_order = position == pd.Series(prompt).groupby(prompt).cumcount()
     in_levels = (each["depth"] == np.arange(1, depth + 1)) & (each["rank"] == 0)
     if not (in_order.all() and in_levels.all()):
@@ -117,15 +120,18 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
         )
 
     def grid(values: np.ndarray) -> np.ndarray:
-        found = np.zeros((len(ids), length.max(), *values.shape[1:]), values.dtype)
+        shape = (len(ids), length.max(), *values.shape[1:])
+        found = np.zeros(shape, values.dtype)
         found[prompt, position] = values
         return found
 
     accepted = (each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
-    left, run = grid(length[prompt] - position), grid(accepted)
+    left = grid(length[prompt] - position)
+    run = grid(accepted)
     # greedy text: a run of r accepted tokens leaves one of r - 1 at the next position (half
     # precision may break a tie otherwise here and there)
-    broken = (run[:, 1:] < run[:, :-1] - 1) & (left[:, 1:] > 0)
+    shorter = run[:, 1:] < run[:, :-1] - 1
+    broken = shorter & (left[:, 1:] > 0)
     if broken.sum() > 0.01 * len(position):
         raise ValueError(
             "the nodes do not hang on the target's greedy text: "
@@ -157,7 +163,8 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
         "confidence": at.confidence >= threshold,
         "entropy": at.entropy <= threshold,
     }[measure]
-    drafted = np.minimum(going.cumprod(axis=-1).sum(axis=-1), most)
+    sure = going.cumprod(axis=-1).sum(axis=-1)
+    drafted = np.minimum(sure, most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
 
 
@@ -173,9 +180,11 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     price = block_cost(costs, k, k)
     # the cheapest cost from each position on
     ahead = np.zeros((prompts, longest + at.depth + 1))
-    drafted, everyone = np.zeros((prompts, longest), int), np.arange(prompts)
+    drafted = np.zeros((prompts, longest), int)
+    everyone = np.arange(prompts)
     for t in range(longest - 1, -1, -1):
-        emitted = np.minimum(np.minimum(k, at.run[:, t]) + 1, at.left[:, t])
+        accepted = np.minimum(k, at.run[:, t])
+        emitted = np.minimum(accepted + 1, at.left[:, t])
         cost = price + ahead[everyone, t + emitted]
         value = np.where(k <= at.room[:, t], cost, np.inf)
         drafted[:, t] = value.argmin(axis=0)
@@ -196,8 +205,10 @@ def visited(at: Chains, drafts: Drafts) -> np.ndarray:
     """True where a block starts when each emits its accepted tokens and one more, while the text
     lasts; [prompts, longest].
     """
-    emitted = np.minimum(np.minimum(at.run, drafts.drafted) + 1, at.left)
-    seen, following = np.zeros(emitted.shape, bool), np.zeros(len(emitted), int)
+    accepted = np.minimum(at.run, drafts.drafted)
+    emitted = np.minimum(accepted + 1, at.left)
+    seen = np.zeros(emitted.shape, bool)
+    following = np.zeros(len(emitted), int)
     for t in range(emitted.shape[1]):
         seen[:, t] = (following == t) & (at.left[:, t] > 0)
         following += np.where(seen[:, t], emitted[:, t], 0)
@@ -251,7 +262,8 @@ def fitted(
     """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
     tried = candidates(at, costs, method)
     cost = [totals(at, drafts, costs)["cost"][group].sum() for *_, drafts in tried]
-    return tried[fastest(1 / np.array(cost))]
+    best = fastest(1 / np.array(cost))
+    return tried[best]
 
 
 def fit_rule(

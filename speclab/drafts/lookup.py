@@ -40,7 +40,8 @@ class LookupBody:
     lean = True  # one token behind the cache needs no mask
 
     def __init__(self, longest: int, candidates: int):
-        self.longest, self.candidates = longest, candidates
+        self.longest = longest
+        self.candidates = candidates
 
     def __call__(
         self,
@@ -64,20 +65,25 @@ class LookupBody:
 
     def states(self, texts: Sequence[np.ndarray]) -> Tensor:
         """Hidden states [n, candidates + 1] behind n texts of token ids."""
-        return torch.from_numpy(np.stack([self._state(text) for text in texts]))
+        states = [self._state(text) for text in texts]
+        return torch.from_numpy(np.stack(states))
 
     def _state(self, text: np.ndarray) -> np.ndarray:
         ends = np.arange(
             1, len(text)
         )  # an earlier occurrence may end before each of them
-        matches, length = np.ones(len(ends), bool), np.zeros(len(ends), int)
-        for back in range(1, min(self.longest, len(text)) + 1):
-            matches &= (ends >= back) & (text[ends - back] == text[-back])
+        matches = np.ones(len(ends), bool)
+        length = np.zeros(len(ends), int)
+        longest = min(self.longest, len(text))
+        for back in range(1, longest + 1):
+            same = text[ends - back] == text[-back]
+            matches &= (ends >= back) & same
             length += matches
         order = np.lexsort((ends, length))[
             ::-1
         ]  # longer matches first, then later places
-        followed = text[ends[order[length[order] > 0]]]
+        found = order[length[order] > 0]
+        followed = text[ends[found]]
         tokens = pd.unique(followed)[: self.candidates]
         state = np.full(self.candidates + 1, -1, np.float32)
         state[: len(tokens)] = tokens
@@ -87,7 +93,8 @@ class LookupBody:
 
 def _in_order(tokens: np.ndarray, places: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """The seen tokens of one row, in order of position."""
-    return tokens[seen][np.argsort(places[seen], kind="stable")]
+    order = np.argsort(places[seen], kind="stable")
+    return tokens[seen][order]
 
 
 def lookup_logits(hidden: Tensor, vocab: int) -> Tensor:
@@ -97,17 +104,22 @@ def lookup_logits(hidden: Tensor, vocab: int) -> Tensor:
     So q is a distribution that excludes nothing; without a match it is uniform, and its confidence
     tells a stop rule not to draft.
     """
-    tokens, doubt = hidden[..., :-1].long(), MISS ** hidden[..., -1:].double()
-    there, order = tokens >= 0, torch.arange(tokens.shape[-1])
-    rest = doubt ** there.sum(-1, keepdim=True) / vocab
+    tokens = hidden[..., :-1].long()
+    doubt = MISS ** hidden[..., -1:].double()
+    there = tokens >= 0
+    order = torch.arange(tokens.shape[-1])
+    found = there.sum(-1, keepdim=True)
+    rest = doubt**found / vocab
     q = rest.expand(*hidden.shape[:-1], vocab).clone()
-    shares = torch.where(there, (1 - doubt) * doubt**order, 0.0)
+    share = (1 - doubt) * doubt**order
+    shares = torch.where(there, share, 0.0)
     return q.scatter_add_(-1, tokens.clamp(min=0), shares).log()
 
 
 def lookup_model(vocab: int, longest: int = 3, candidates: int = 4) -> LanguageModel:
     """Prompt lookup as a model over `vocab` ids, on the CPU; needs no weights and no training."""
-    body, head = LookupBody(longest, candidates), partial(lookup_logits, vocab=vocab)
+    body = LookupBody(longest, candidates)
+    head = partial(lookup_logits, vocab=vocab)
     return LanguageModel(body, head, vocab, torch.float32, "cpu", NAME)
 
 
@@ -126,21 +138,24 @@ def chains_along(
     prompt `ids`: position, node, depth, rank, draft_prob, draft_entropy, and target_rank, 0 where
     the token is the text's (elsewhere 1: the target is not asked).
     """
-    draft, whole = lookup_model(vocab), np.array([*ids, *text])
+    draft = lookup_model(vocab)
+    whole = np.array([*ids, *text])
     known = np.arange(
         len(ids), len(whole)
     )  # how many tokens stand before each position
     wanted = np.append(whole, np.full(gamma, -1))
-    texts, levels = [whole[:n] for n in known], []
+    texts = [whole[:n] for n in known]
+    levels = []
     for depth in range(gamma):
         logits = draft.logits(draft.body.states(texts))
         q = probabilities(logits, Sampling())
         token = rank_key(logits).argmax(-1).numpy()
+        missed = token != wanted[known + depth]
         columns = {
             "position": range(len(text)),
             "draft_prob": q.max(-1).values,
             "draft_entropy": entropy(q),
-            "target_rank": (token != wanted[known + depth]).astype(int),
+            "target_rank": missed.astype(int),
         }
         depths = {"node": depth + 1, "depth": depth + 1, "rank": 0}
         levels.append(pd.DataFrame(columns).assign(**depths))

@@ -80,10 +80,12 @@ def fill(template: str, rng: random.Random) -> str:
         if slot.group() in kept:
             return kept[slot.group()]
         if ".." in source:
-            drawn = str(rng.randint(*map(int, source.split(".."))))
+            ends = map(int, source.split(".."))
+            drawn = str(rng.randint(*ends))
         else:
             words = PHRASES["words"][source]
-            drawn = rng.choice([w for w in words if w not in kept.values()])
+            fresh = [w for w in words if w not in kept.values()]
+            drawn = rng.choice(fresh)
         if label:
             kept[slot.group()] = drawn
         return drawn
@@ -105,19 +107,27 @@ def code_stub(rng: random.Random) -> str:
     pattern = rng.choice(PHRASES["function_names"])
     name = pattern.format(action=action, quality=quality, arg=arg, noun=noun)
     what = f"{quality.replace('_', '-')} {noun}"
-    lines = [said["sentence"].format(what=what, arg=arg), ""]
+    sentence = said["sentence"].format(what=what, arg=arg)
+    lines = [sentence, ""]
     if rng.random() < 0.4:
         lines += [fill("<code_note>", rng), ""]
     item = "<-20..120>" if kind == "int" else "<token>"
-    for _ in range(rng.choice([1, 1, 2])):
-        items = [fill(item, rng) for _ in range(rng.randint(2, 6))]
+    examples = rng.choice([1, 1, 2])
+    for _ in range(examples):
+        count = rng.randint(2, 6)
+        items = [fill(item, rng) for _ in range(count)]
         if kind == "int":
             items = [int(number) for number in items]
-        result = ACTIONS[action](list(filter(table[quality], items)))
+        found = list(filter(table[quality], items))
+        result = ACTIONS[action](found)
         call = f">>> {name}({items!r})"
-        lines += [f"{call} is None", "True"] if result is None else [call, repr(result)]
+        if result is None:
+            lines += [f"{call} is None", "True"]
+        else:
+            lines += [call, repr(result)]
     docstring = textwrap.indent("\n".join(lines), "    ").lstrip()
-    head = f"def {name}({arg}: list[{kind}]) -> {said['result'].format(T=kind)}:"
+    returned = said["result"].format(T=kind)
+    head = f"def {name}({arg}: list[{kind}]) -> {returned}:"
     return f'{head}\n    """{docstring}\n    """\n'
 
 
@@ -125,7 +135,8 @@ def composed(domain: str, rng: random.Random) -> str:
     """A prompt of a domain."""
     if domain == "code":
         return code_stub(rng)
-    return AROUND[domain].format(fill(rng.choice(PHRASES[domain]), rng))
+    template = rng.choice(PHRASES[domain])
+    return AROUND[domain].format(fill(template, rng))
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
@@ -133,7 +144,8 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
     shingle).
     """
     words = re.findall(r"[a-z0-9]+", text.lower())
-    return {tuple(words[i : i + NGRAM]) for i in range(max(1, len(words) - NGRAM + 1))}
+    count = max(1, len(words) - NGRAM + 1)
+    return {tuple(words[i : i + NGRAM]) for i in range(count)}
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
@@ -150,16 +162,20 @@ def training_prompts(
     A larger `per_domain` keeps the prompts of a smaller one; another seed gives others. ValueError
     for more prompts than the templates can give.
     """
-    judged = set().union(*(shingles(p.text) for p in read_prompts(PROJECT_PROMPTS)))
+    project = read_prompts(PROJECT_PROMPTS)
+    judged = set().union(*(shingles(p.text) for p in project))
     prompts = []
     for domain in domains:
-        rng, texts = random.Random(f"{seed} {domain}"), {}
+        rng = random.Random(f"{seed} {domain}")
+        texts = {}
         tries = 0
         while len(texts) < per_domain:
-            text, tries = composed(domain, rng), tries + 1
+            text = composed(domain, rng)
+            tries += 1
             if text not in texts and not shingles(text) & judged:
                 name = f"train-{domain}-{seed}-{len(texts):04d}"
-                texts[text], tries = Prompt(name, domain, text), 0
+                texts[text] = Prompt(name, domain, text)
+                tries = 0
             elif tries == TRIES:
                 there = f"the templates give only {len(texts)} prompts of {domain}"
                 raise ValueError(f"per_domain={per_domain}: {there}; ask for fewer")

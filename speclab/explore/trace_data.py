@@ -77,7 +77,8 @@ def pack_runs(
     _check(runs)
     texts = [_in_order(run, per_domain) for run in runs]
     used = sorted(set().union(*map(_tokens, texts))) if details else []
-    columns, shape = {}, None
+    columns = {}
+    shape = None
     for number, text in enumerate(texts):
         for name, values in _columns(text, used, details).items():
             columns[f"{number}.{name}"] = values
@@ -120,7 +121,8 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:
-    trace, profile = run.trace, run.manifest["profile"]
+    trace = run.trace
+    profile = run.manifest["profile"]
     replay.replay(trace, 1)  # its checks: columns, positions, ranks
     every = firsts = trace.drop_duplicates("prompt_id")
     if per_domain is not None:
@@ -132,7 +134,8 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
         rows = rows.assign(number=rows["prompt_id"].map(number))
         return rows.dropna(subset=["number"]).sort_values(["number", "position", *by])
 
-    rows, nodes = ordered(trace), ordered(run.nodes, "node")
+    rows = ordered(trace)
+    nodes = ordered(run.nodes, "node")
     whole = len(nodes) == len(rows) * _shape(profile)[-1]
     return _Text(
         profile, rows, nodes[whole & (nodes["depth"] > 1)], firsts, _most(every)
@@ -146,7 +149,8 @@ def _most(firsts: pd.DataFrame) -> int:
 def _shape(profile: dict) -> list[int]:
     """Depth, branches and size of the recorded trees."""
     depth, branches = profile["depth"], profile["branches"]
-    return [depth, branches, static_tree(depth, branches, profile["budget"]).size]
+    tree = static_tree(depth, branches, profile["budget"])
+    return [depth, branches, tree.size]
 
 
 # ---- columns -------------------------------------------------------------------------------------
@@ -161,7 +165,8 @@ def _tokens(text: _Text) -> set[int]:
 
 
 def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarray]:
-    trace, deeper = text.trace, text.deeper
+    trace = text.trace
+    deeper = text.deeper
     columns = {"draft_rank": _whole(trace["draft_rank"])}
     if text.profile["temperature"] > 0 or details:
         for name in ("p_token", "q_token"):
@@ -191,7 +196,8 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
 def _whole(values) -> np.ndarray:
     """Integers from 0 in two bytes, or in four where one does not fit."""
     numbers = np.asarray(values, np.int64)
-    return numbers.astype(np.uint16 if numbers.max() <= MOST else np.uint32)
+    kind = np.uint16 if numbers.max() <= MOST else np.uint32
+    return numbers.astype(kind)
 
 
 def _numbers(tokens, used: list[int]) -> np.ndarray:
@@ -209,7 +215,8 @@ def _padded(lists: pd.Series, fill: float) -> np.ndarray:
     """The first TOP of each list, one list behind the other."""
     table = np.full((len(lists), TOP), fill)
     for row, values in zip(table, lists, strict=True):
-        row[: len(values[:TOP])] = values[:TOP]
+        first = values[:TOP]
+        row[: len(first)] = first
     return table.ravel()
 
 
@@ -217,7 +224,8 @@ def _padded(lists: pd.Series, fill: float) -> np.ndarray:
 
 
 def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
-    places, body = {}, b""
+    places = {}
+    body = b""
     for name, values in columns.items():
         content = values.astype(values.dtype.newbyteorder("<")).tobytes()
         places[name] = [str(values.dtype), len(body), len(values)]

@@ -106,7 +106,8 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     quantised = plain.pop("quantization_config", None) or {}
     packed = quantised.get("bits", 0) / 8
     if packed:  # a group has a float16 scale and a zero point
-        packed += (2 + packed) / max(32, quantised.get("group_size", 128))
+        group = max(32, quantised.get("group_size", 128))
+        packed += (2 + packed) / group
     shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
@@ -175,7 +176,8 @@ def planned_pair(profile: Profile, gpus: int = 2) -> Planned:
     """
     pair = []
     for which in MODELS:
-        spec, config = getattr(profile, which), config_of(profile, which)
+        spec = getattr(profile, which)
+        config = config_of(profile, which)
         if not config:
             raise ValueError("config.json is not here yet")
         device = planned_device(spec, gpus)
@@ -231,7 +233,8 @@ def beside_weights(model: Held, profile: Profile, logit_bytes: int) -> int:
         largest = max(largest, model.activations(together * count, behind))
         behind += together * count
     hidden = model.width * (new + together * sum(levels))
-    rows = min(ROWS, new * max([1, *levels]))
+    widest = max([1, *levels])
+    rows = min(ROWS, new * widest)
     logits = rows * model.vocab * logit_bytes
     cache = model.cached(slots_beside(profile))
     return cache + largest + model.unpacked + hidden * model.itemsize + logits
@@ -243,13 +246,15 @@ def planned_bytes(profile: Profile, pair: Planned) -> dict[str, int]:
     """
     target, draft = pair
     copied = draft.itemsize + 4 if draft.device != target.device else 0
-    found = Counter({target.device: beside_weights(target, profile, LOGIT_BYTES)})
+    scored = beside_weights(target, profile, LOGIT_BYTES)
+    found = Counter({target.device: scored})
     found[draft.device] += beside_weights(draft, profile, copied)
     length = profile.max_prompt_tokens
     # a cache is as long as was asked for, or what is first written to it grows
     slots = max(length + profile.max_new_tokens, _slots(length))
     of_text = target.activations(length) + target.cached(slots)
-    write = _prompts_and_block(profile)[1] * of_text + target.unpacked
+    _, block = _prompts_and_block(profile)
+    write = block * of_text + target.unpacked
     found[target.device] = max(found[target.device], write)
     for model in pair:
         found[model.device] += model.loaded

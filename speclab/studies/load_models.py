@@ -41,7 +41,8 @@ def models(pair: pairs.Pair, four_bit: tuple | None = None) -> pd.DataFrame:
 
 def _model(facts: Mapping, model) -> dict:
     network = model.network
-    held = sum(tensor.nbytes for tensor in [*network.parameters(), *network.buffers()])
+    tensors = [*network.parameters(), *network.buffers()]
+    held = sum(tensor.nbytes for tensor in tensors)
     heads = network.config.num_key_value_heads / facts["heads"]
     cached = 2 * facts["layers"] * facts["width"] * heads * model.dtype.itemsize
     kept = ("layers", "width", "heads", "dtype", "device", "kernel")
@@ -114,7 +115,8 @@ def scored_anew(
     )
     assert (again["token"] == stored["token"]).all()
     both = ["draft_prob", "target_prob"]
-    gap = (again[both] - stored[both]).abs().to_numpy().max()
+    apart = again[both] - stored[both]
+    gap = apart.abs().to_numpy().max()
     assert gap < (1e-4 if pair.is_exact else 0.05)
     return again.assign(
         accepted=stored["accepted"] == 1,
@@ -128,7 +130,8 @@ def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
     columns = ["parent", "depth", "rank", *names, "target_rank", "ratio", "accepted"]
     shown = nodes.set_index("node")[columns]
-    return shown.assign(text=shown["text"].map(figures.visible)).rename(columns=names)
+    pieces = shown["text"].map(figures.visible)
+    return shown.assign(text=pieces).rename(columns=names)
 
 
 # ---- p, q, overlap -------------------------------------------------------------------------------
@@ -144,14 +147,16 @@ def place_of_overlap(trace: pd.DataFrame, wanted: float) -> tuple[str, int]:
         min(q[1], p[1])
         for q, p in zip(near["top_draft_q"], near["top_draft_p"], strict=True)
     ]
-    found = near.iloc[int(np.argmax(shared))]
+    most = int(np.argmax(shared))
+    found = near.iloc[most]
     return found["prompt_id"], int(found["position"])
 
 
 def next_token(model: LanguageModel, ids: Sequence[int]) -> np.ndarray:
     """Distribution of the token after `ids`, float64 [vocab]."""
     hidden = model.forward(torch.tensor([ids]), model.cache())
-    return torch.softmax(model.logits(hidden[0, -1]).double(), -1).cpu().numpy()
+    logits = model.logits(hidden[0, -1]).double()
+    return torch.softmax(logits, -1).cpu().numpy()
 
 
 def favourites(p: np.ndarray, q: np.ndarray, tokenizer, count: int = 8) -> pd.DataFrame:

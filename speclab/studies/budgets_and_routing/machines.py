@@ -39,7 +39,8 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     different: dict[tuple, tuple[str, Tree]] = {}
     for name in (PLAIN, *chains, *trees):
         shape = parse_shape(name).tree
-        different.setdefault((*shape.parent, *shape.rank), (name, shape))
+        key = (*shape.parent, *shape.rank)
+        different.setdefault(key, (name, shape))
     return dict(different.values())
 
 
@@ -58,7 +59,8 @@ def timed_passes(
     rounds = []
     for number in range(1, tries + 1):
         times = timing.pass_times(pair, timing.SIZES, context, repeats)
-        if is_trusted(timing.costs_of(times)) and timing.spread(times) <= 1:
+        costs = timing.costs_of(times)
+        if is_trusted(costs) and timing.spread(times) <= 1:
             return times, number
         rounds.append(times)
     return min(rounds, key=timing.spread), tries
@@ -82,7 +84,8 @@ def measured(
     median prompt with half a continuation (`timed_passes`), the loop from `probed` prompts that are
     decoded once with the shapes `probes` (`with_measured_loop`).
     """
-    context = int(np.median([len(prompt.ids) for prompt in encoded])) + new_tokens // 2
+    lengths = [len(prompt.ids) for prompt in encoded]
+    context = int(np.median(lengths)) + new_tokens // 2
     times, rounds = timed_passes(pair, context, repeats, tries)
     shapes = {name: parse_shape(name) for name in probes}
     speeds = timing.decoded_speed(pair, list(probed), shapes, new_tokens, repeats=1)
@@ -113,7 +116,8 @@ def with_measured_loop(
     passes = {name: bare.of_block(shape.tree) for name, shape in shapes.items()}
     is_chain = {name: shape.tree.is_chain for name, shape in shapes.items()}
     left = block - each["method"].map(passes)
-    loops = left.groupby(each["method"].map(is_chain)).median().clip(lower=0.0)
+    kind = each["method"].map(is_chain)
+    loops = left.groupby(kind).median().clip(lower=0.0)
     chain, branched = loops.reindex([True, False], fill_value=0.0)
     return replace(costs, overhead=chain, tree_overhead=branched)
 
@@ -135,7 +139,8 @@ def recommend(
     for machine, costs in machines.items():
         prices = choose.price(counted, settings, costs)
         best = choose.fastest_rows(choose.best_setting(prices))
-        judged = choose.speeds({"own": choose.fit(prices)}).table()
+        own = choose.fit(prices)
+        judged = choose.speeds({"own": own}).table()
         best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
         table = best.merge(judged[["domain", *NUMBERS]], on="domain")
         told = [_speculate(row, costs) for row in table.itertuples()]

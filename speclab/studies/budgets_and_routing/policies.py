@@ -21,9 +21,14 @@ from speclab.show.estimates import stack
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import machines
 
-NEVER, ALWAYS, ORACLE = "never", "always", "oracle"
+NEVER = "never"
+ALWAYS = "always"
+ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
-WORTH, LOSS, NO_CASE, OPEN = "is worth it", "loses", "has no case", "cannot be told"
+WORTH = "is worth it"
+LOSS = "loses"
+NO_CASE = "has no case"
+OPEN = "cannot be told"
 LEVEL = 0.05
 NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
@@ -67,13 +72,15 @@ def perturb(trace: pd.DataFrame, factor: float, seed: int = 0) -> pd.DataFrame:
     """
     rank = trace["draft_rank"]
     hit = rank == 0
-    drawn = np.random.default_rng(seed).random(len(trace))
+    rng = np.random.default_rng(seed)
+    drawn = rng.random(len(trace))
     if factor <= 1:
         missed = hit & (drawn >= factor)
         return trace.assign(draft_rank=rank.mask(missed, NEVER_ACCEPTED))
     share = hit.groupby(trace["domain"], observed=True).transform("mean")
     gained = (factor - 1) * share / (1 - share).clip(1e-12)
-    return trace.assign(draft_rank=rank.mask(~hit & (drawn < gained), 0))
+    won = ~hit & (drawn < gained)
+    return trace.assign(draft_rank=rank.mask(won, 0))
 
 
 def sampled_prices(
@@ -106,7 +113,8 @@ def told_of_gains(gains: pd.DataFrame, margin: float) -> pd.DataFrame:
     p_holm below 5 %, else OPEN; p_holm is the least of the three.
     """
     draws = gains.iloc[1:]
-    high, low = (draws >= margin).sum(), (draws <= -margin).sum()
+    high = (draws >= margin).sum()
+    low = (draws <= -margin).sum()
     against = {
         WORTH: (draws <= margin).sum(),
         LOSS: (draws >= -margin).sum(),
@@ -155,10 +163,11 @@ def with_promise(each: pd.DataFrame, prices: Prices) -> pd.DataFrame:
     setting = dict(zip(each["prompt_id"], each["setting"], strict=True))
     replayed = prices.judged(setting)
     counts = replayed[["emitted", "target_passes"]].to_numpy()
+    decoder = each[["tokens", "blocks"]].to_numpy()
     token_s = each["plain_s"] / each["tokens"]
     return each.assign(
         promised_s=token_s * replayed["cost"].to_numpy(),
-        differs=(each[["tokens", "blocks"]].to_numpy() != counts).any(axis=1),
+        differs=(decoder != counts).any(axis=1),
     )
 
 
@@ -169,7 +178,8 @@ def kept(ratio: Interval, margin: float, costs: Costs) -> str:
     """
     if not machines.is_trusted(costs):
         return machines.REFUSED
-    least, most = 1 - margin, 1 + margin
+    least = 1 - margin
+    most = 1 + margin
     if least <= ratio.low and ratio.high <= most:
         return "kept"
     return "not kept" if ratio.high < least or ratio.low > most else OPEN
@@ -181,7 +191,8 @@ def draw_check(each: pd.DataFrame) -> figures.Figure:
     for domain, rows in each.groupby("domain", sort=False):
         look = figures.style_of(domain) | {"linestyle": "none", "label": domain}
         promised = rows["plain_s"] / rows["promised_s"]
-        axes.plot(promised, rows["plain_s"] / rows["policy_s"], **look)
+        measured = rows["plain_s"] / rows["policy_s"]
+        axes.plot(promised, measured, **look)
     axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
     axes.set(xlabel="promised speed-up (T = 0)", ylabel="measured speed-up")
     figures.legend_above(figure, axes)
