@@ -56,9 +56,9 @@ def alike():
 
 
 def test_tokens_a_pass_by_hand(alike):
-    draws = study.per_pass(alike[0], [1, 2])
+    found = study.per_pass({"EAGLE": alike[0]}, [1, 2]).at(domain="code")
     # gamma 1: blocks at 1 (2 tokens), 3 (2), 5 (2), 7; gamma 2: at 1 (3), 4 (3), 7
-    assert draws[1]["code"][0] == 7 / 4 and draws[2]["code"][0] == 7 / 3
+    assert found.at(gamma=1).value == 7 / 4 and found.at(gamma=2).value == 7 / 3
 
 
 def test_by_depth_a_new_block_is_asked_at_the_same_places(alike):

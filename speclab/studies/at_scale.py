@@ -14,6 +14,7 @@ from speclab.analysis import specdecode_cost as cost
 from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
 from speclab.copying import MOST
 from speclab.fetch import FilesMissing
+from speclab.show.estimates import Estimates, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
 
@@ -21,18 +22,14 @@ PAIR = "Llama-3.1-8B-Instruct"
 PER_PASS = score.block_estimators()["block_efficiency"]
 FIRST_HIT = score.mean_of("hit", "hit[1]")
 EVERYWHERE, AFRESH, DEEPER = "every place", "there, a new block", "there, deeper"
-PLACES = {  # of a text, counted from 1
-    "1-8": 1,
-    "9-32": 9,
-    "33-128": 33,
-    "129-512": 129,
-    "513 on": 513,
-}
+PLACES = ["1-8", "9-32", "33-128", "129-512", "513 on"]  # of a text, from 1
+EDGES = [1, 9, 33, 129, 513, np.inf]
 READINGS = {  # whose starts, at which price
     "EAGLE once a block": (traces.EAGLE, "block"),
     "EAGLE once a token": (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
+Proposers = Mapping[str, pd.DataFrame]  # starts by proposer
 
 
 def traces_here() -> traces.SpecDecodeBench:
@@ -43,12 +40,24 @@ def traces_here() -> traces.SpecDecodeBench:
     return found
 
 
-def per_pass(starts: pd.DataFrame, gammas: Sequence[int]) -> Draws:
-    """Tokens a target pass of chains of one proposer, by gamma."""
-    sums = sums_of_starts(starts, gammas)
-    return stats.jointly(
-        {gamma: (own, PER_PASS) for gamma, own in sums.groupby("gamma")}
-    )
+def per_pass(proposers: Proposers, gammas: Sequence[int]) -> Estimates:
+    """Tokens a target pass of chains, by proposer, gamma and domain."""
+    found = {}
+    for name, starts in proposers.items():
+        sums = sums_of_starts(starts, gammas)
+        asked = {gamma: (own, PER_PASS) for gamma, own in sums.groupby("gamma")}
+        found[name] = stats.jointly(asked).table(key="gamma")
+    return Estimates.stacked(found, "proposer")
+
+
+def by_depth(proposers: Proposers, deepest: int) -> Estimates:
+    """`next_accepted` by proposer, depth, name and domain."""
+    found = {
+        (name, depth): draws.table()
+        for name, starts in proposers.items()
+        for depth, draws in next_accepted(starts, deepest).items()
+    }
+    return Estimates(stack(found, ["proposer", "depth"]))
 
 
 def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
@@ -81,17 +90,23 @@ def tokens_of(texts: pd.DataFrame) -> pd.DataFrame:
 
 
 def speeds_by_gamma(
-    bench: traces.SpecDecodeBench, gammas: Sequence[int], batch: int
-) -> dict[str, Draws]:
-    """The mean speed-up of texts by gamma at a batch size, for each of READINGS."""
+    bench: traces.SpecDecodeBench, gammas: Sequence[int], batches: Sequence[int]
+) -> Estimates:
+    """The mean speed-up of texts by batch size ('batch 8'), reading (of READINGS), gamma and
+    domain.
+    """
     found = {}
     for name, (proposer, price) in READINGS.items():
-        starts, asked = bench.of(proposer), {}
-        for gamma in gammas:
-            texts = cost.times(replay_starts(starts, gamma), batch, price)
-            asked[gamma] = texts, score.mean_of("speedup")
-        found[name] = stats.jointly(asked)
-    return found
+        starts = bench.of(proposer)
+        chains = {gamma: replay_starts(starts, gamma) for gamma in gammas}
+        for batch in batches:
+            asked = {
+                gamma: (cost.times(blocks, batch, price), score.mean_of("speedup"))
+                for gamma, blocks in chains.items()
+            }
+            draws = stats.jointly(asked)
+            found[f"batch {batch}", name] = draws.table(key="gamma")
+    return Estimates(stack(found, ["batch", "reading"]))
 
 
 # ---- two proposers -------------------------------------------------------------------------------
