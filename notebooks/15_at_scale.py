@@ -220,7 +220,7 @@ deeper = (eagle["accepted"][so_far] >= 3).mean()
 afresh = (eagle["accepted"].shift(-2)[so_far] > 0).mean()
 
 # %%
-depths = study.by_depth(proposers, deepest)
+depths = study.down_to(proposers, deepest)
 ctx.export(depths, "depth")
 kit = depths.at(proposer="EAGLE", depth=3, domain=score.POOLED)
 kit = kit.at(name=[study.AFRESH, study.DEEPER])

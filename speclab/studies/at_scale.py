@@ -50,7 +50,7 @@ def per_pass(proposers: Proposers, gammas: Sequence[int]) -> Estimates:
     return Estimates.stacked(found, "proposer")
 
 
-def by_depth(proposers: Proposers, deepest: int) -> Estimates:
+def down_to(proposers: Proposers, deepest: int) -> Estimates:
     """`next_accepted` by proposer, depth, name and domain."""
     found = {
         (name, depth): draws.table()
