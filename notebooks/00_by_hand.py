@@ -499,11 +499,10 @@ assert (gap < 4.5).all()
 
 # %%
 ctx.answer(
-    f"On two models of five words {overlap:.2f} of the draft's words stay, what comes out is the "
-    f"target's own (total variation {exact['rejection']:.2f}), and a pass with gamma = 3 gives "
-    f"{formula[2]:.2f} words, counted {counted['counted'][3]:.2f} (standard error "
-    f"{counted['standard error'][3]:.2f}). Where the draft's best word is kept with min(1, p/q), "
-    f"what comes out is {exact['ratio']:.2f} away."
+    f"Of the draft's words {overlap:.2f} stay, what comes out is the target's own (total variation "
+    f"{exact['rejection']:.2f}), and a pass with gamma = 3 gives {formula[2]:.2f} words (counted: "
+    f"{counted['counted'][3]:.2f}, standard error {counted['standard error'][3]:.2f}). Where the "
+    f"draft's best word is kept with min(1, p/q), what comes out is {exact['ratio']:.2f} away."
 )
 
 # %% [markdown]

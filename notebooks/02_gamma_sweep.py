@@ -19,8 +19,8 @@
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile, and
-# `unwrapped` and `second` (other prompts, T = 0), recorded if they are not there · *writes*
-# `figures/<profile>/02/`.
+# those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they are not there
+# · *writes* `figures/<profile>/02/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -233,29 +233,31 @@ ctx.table(ends, "prompts", 1)
 # %% [markdown]
 # ### Other prompts
 # A draft is trained on prompts of some form (that of `smollm` on the form of these), and may do
-# well on the form and not on the domain. So the same is asked of other prompts at T = 0: the
-# project's own problems **unwrapped**, without the words around each problem of math and reasoning
-# (`Solve as a math problem …`; those of code and chat have none and stay the same), and a **second
-# set**, 120 prompts written as people write (`data/second_prompts`: 15 of code, math and reasoning;
-# chat is five categories of 15, one of them in other languages).
+# well on the form and not on the domain. So the same is asked of other prompts (at T = 1: of one
+# seed): the project's own problems **unwrapped**, without the words around each problem of math and
+# reasoning (`Solve as a math problem …`; those of code and chat have none and stay the same), and a
+# **second set**, 120 prompts written as people write (`data/second_prompts`: 15 of code, math and
+# reasoning; chat is five categories of 15, one of them in other languages).
 
 # %%
-sets = prompt_sets.texts(ctx.profile, texts["T = 0"])
-of_sets = {
-    name: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
-    for name, text in sets.items()
-}
+sets = {name: prompt_sets.texts(ctx.profile, own) for name, own in texts.items()}
+of_sets, by_set, orders = {}, {}, {}
+for name, own in sets.items():
+    of_sets[name] = {
+        which: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
+        for which, text in own.items()
+    }
+    by_set[name] = prompt_sets.by_set(of_sets[name], gamma)
+    orders[name] = prompt_sets.domain_orders(of_sets[name], gamma)
 
 # %%
-by_set = prompt_sets.by_set(of_sets, gamma, digits=2)
-ctx.table(by_set.wide("set", "domain"), "other-prompts")
+by_set = Estimates.stacked(by_set, "temperature")
+ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
+ctx.table(stack(orders, "temperature"), "other-orders", 2)
 
-# %%
-for row in prompt_sets.domain_orders(of_sets, gamma).itertuples():
-    ctx.say(
-        f"* {row.set}: {row.order}; in {row.share:.0%} of the resamples the order is that of the "
-        "first set."
-    )
+# %% [markdown]
+# `share`: of the resamples of a set's prompts, how many give the first set's order at that
+# temperature.
 
 
 # %%
@@ -265,11 +267,11 @@ def chains(text):
 
 
 # %%
-if prompt_sets.UNWRAPPED in sets:
-    words = prompt_sets.effect_of_words(sets, chains)
+if prompt_sets.UNWRAPPED in sets["T = 0"]:
+    words = prompt_sets.effect_of_words(sets["T = 0"], chains)
     ctx.export(words, "words-around")
     ctx.say(
-        "The words around a problem change the tokens of a pass, paired by prompt, by "
+        "The words around a problem change the tokens of a pass, paired by prompt, at T = 0 by "
         f"{words.listed()}."
     )
 
@@ -511,41 +513,33 @@ ctx.say(
 # And the best on the other prompts, at the assumed c:
 
 # %%
-best_of_sets = study.best_by_cost(of_sets, gammas, [cost_ratio])
-best_of_sets = best_of_sets.rename(columns={"temperature": "set"})
-best_of_sets = Estimates.of(best_of_sets, "best", ["set", "domain"], digits=0)
-ctx.table(best_of_sets.wide("set", "domain"), "best-gamma-other-prompts")
+best_of_sets = {}
+for name, own in of_sets.items():
+    best = study.best_by_cost(own, gammas, [cost_ratio])
+    best_of_sets[name] = best.rename(columns={"temperature": "set"})
+keys = ["temperature", "set"]
+best_of_sets = stack(best_of_sets, "temperature")
+best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
+ctx.table(best_of_sets.wide(keys, "domain"), "best-gamma-other-prompts")
 
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}
 ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 
 # %%
-main = {
-    "block_efficiency": passes.at(gamma=gamma),
-    "best_gamma": chosen_gammas.at(c=cost_ratio),
-    "lag1": correlation.defined(),
-}
-numbers = {
-    f"{name}_{row.domain}_{row.temperature.replace('T = ', 't')}": row.estimate
-    for name, own in main.items()
-    for row in own.rows()
-}
-ctx.record(gamma=gamma, cost_ratio=cost_ratio, **numbers)
-
-# %%
-greedy = {name: own.at(temperature="T = 0") for name, own in main.items()}
-of_others = {"best_gamma": best_of_sets, "block_efficiency": by_set}
-elsewhere = {
-    name: own.without(set=[prompt_sets.OWN, prompt_sets.ENGLISH]).listed(within="set")
-    for name, own in of_others.items()
-}
+greedy = {"temperature": "T = 0"}
+others = {"set": [prompt_sets.UNWRAPPED, prompt_sets.SECOND]}
+fastest = chosen_gammas.at(c=cost_ratio, **greedy)
+fastest_there = [
+    f"{name} {', '.join(own.frame['estimate'].map('{:.0f}'.format))}"
+    for name, own in best_of_sets.at(**greedy, **others).groups("set")
+]
+tokens = passes.at(gamma=gamma, **greedy).listed()
+tokens_there = by_set.at(**greedy, **others).listed(within="set")
 ctx.answer(
-    f"As many as pay for themselves. On the pair `{ctx.profile.name}` at T = 0 and an assumed c of "
-    f"{cost_ratio:g} the fastest gamma [range of 95 % of the resamples] is, by prompt set, "
-    f"{greedy['best_gamma'].listed()}. With gamma = {gamma} a target pass gives "
-    f"{greedy['block_efficiency'].listed()} tokens. On other prompts the fastest "
-    f"gamma is {elsewhere['best_gamma']}; tokens, {elsewhere['block_efficiency']}."
+    f"On `{ctx.profile.name}` at T = 0 and an assumed c of {cost_ratio:g} the fastest gamma [95 % "
+    f"of the resamples] is {fastest.listed()}; on other prompts, {'; '.join(fastest_there)}. "
+    f"With gamma = {gamma} a target pass gives {tokens} tokens; on other prompts, {tokens_there}."
 )
 
 # %% [markdown]

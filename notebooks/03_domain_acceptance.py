@@ -19,8 +19,8 @@
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy`
 # (temperature T = 0), the runs `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the
-# profile, and `unwrapped` and `second` (other prompts, T = 0), recorded if they are not there ·
-# *writes* `figures/<profile>/03/`.
+# profile, and those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they
+# are not there · *writes* `figures/<profile>/03/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -386,69 +386,62 @@ ctx.say(
 
 
 # %%
-def hits(text):
-    """What is asked at T = 0: the share of tokens that are the draft's best."""
+def accepted(text):
+    """What is asked: `hit[1]` at T = 0, `alpha` at T = 1."""
     return text.positions, text.acceptance
 
 
 # %%
-sets = prompt_sets.texts(ctx.profile, at_0)
-draws = prompt_sets.asked(sets, hits)
-by_set = prompt_sets.by_set(draws)
+sets = {
+    f"{own.acceptance.name}, {own.name}": prompt_sets.texts(ctx.profile, own)
+    for own in (at_0, at_1)
+}
+draws = {name: prompt_sets.asked(own, accepted) for name, own in sets.items()}
 
 # %%
-levels_of = {name: own.span() for name, own in by_set.groups("set")}
-spans = [f"{span} ({name})" for name, span in levels_of.items()]
+by_set = {name: prompt_sets.by_set(own) for name, own in draws.items()}
+by_set = Estimates.stacked(by_set, "name")
 ctx.plot(
     by_set,
     x="set",
-    kind="points",
+    columns="name",
+    kind="bars",
+    height=2.4,
     x_label="",
-    y="hit[1], T = 0",
+    y="accepted (share of tokens)",
     slug="other-prompts",
-    caption="hit[1] at T = 0 by domain on each set of prompts, with 95 % intervals. The domains "
-    f"run from {', '.join(spans)}.",
+    caption="Acceptance by domain on each set of prompts, with 95 % intervals. By "
+    f"{'; by '.join(f'{name} from {own.span()}' for name, own in by_set.groups('name'))}.",
 )
 
 # %%
-orders_of = prompt_sets.domain_orders(draws)
-ctx.table(orders_of, "other-orders", 2)
+apart, transfer = {}, {}
+for name, own in sets.items():
+    apart[name] = prompt_sets.differences_by_set(own, accepted)
+    kept = prompt_sets.carried(apart[name], level)
+    transfer[name] = prompt_sets.domain_orders(draws[name]).merge(kept)
+
+# %%
+ctx.export(stack(apart, "name"), "other-differences")
+transfer = stack(transfer, "name")
+ctx.table(transfer, "other-orders", 2)
 
 # %% [markdown]
-# `share`: of the resamples of a set's prompts, how many give the first set's order. The permutation
-# test of section 3 on each set: a difference that the first set tells **holds** where another tells
-# it too.
-
-# %%
-tested = {name: significance.differences(*hits(text)) for name, text in sets.items()}
-apart = study.with_verdicts(stack(tested, "name"), level)
-ctx.export(apart, "other-differences")
-
-# %%
-sure = study.sure_signs(apart)
-asked_of = sure.columns[sure.loc[prompt_sets.OWN] != 0]
-# 1: holds, -1: told the other way, 0: not told
-agree = sure[asked_of] * sure.loc[prompt_sets.OWN, asked_of]
-agree = agree.drop(index=prompt_sets.OWN)
-
-# %%
-transfer = "; ".join(
-    f"{name}: {(row == 1).sum()} of {len(row)} differences hold, {(row == -1).sum()} are the other "
-    "way"
-    for name, row in agree.iterrows()
-)
-ctx.say(f"On other prompts, {transfer}; the others are not told apart there.")
-
-# %% [markdown]
+# `share`: of the resamples of a set's prompts, how many give the first set's order at that
+# temperature. The permutation test of section 3 on each set: of the differences that the first set
+# `told` apart, how many `hold` where another tells them too, and how many are `turned`. (The other
+# sets at T = 1 are of one seed.)
+#
 # What the words around a problem do can be had alone: with them minus without, on the same
 # problems.
 
 # %%
-if prompt_sets.UNWRAPPED in sets:
-    words = prompt_sets.effect_of_words(sets, hits)
+greedy, *_ = sets.values()
+if prompt_sets.UNWRAPPED in greedy:
+    words = prompt_sets.effect_of_words(greedy, accepted)
     means = {
         name: text.positions.groupby("domain")["hit"].mean()
-        for name, text in sets.items()
+        for name, text in greedy.items()
     }
     by_hand = means[prompt_sets.OWN] - means[prompt_sets.UNWRAPPED]
     for row in words.rows():
@@ -457,28 +450,34 @@ if prompt_sets.UNWRAPPED in sets:
     ctx.say(f"With the words around a problem `hit[1]` is higher by {words.listed()}.")
 
 # %%
-categories = prompt_sets.by_category(sets[prompt_sets.SECOND], hits)
+categories = prompt_sets.by_category(greedy[prompt_sets.SECOND], accepted)
 ctx.export(categories, "categories")
 ctx.say(f"In the second set's categories `hit[1]` is {categories.listed('category')}.")
 
 # %%
-hit = by_domain.at(name="hit[1], T = 0")
+at_t0, *_ = sets
+hit = by_domain.at(name=at_t0)
 ranked = hit.frame.sort_values("estimate")["domain"]
 least, best = ranked.iloc[0], ranked.iloc[-1]
-first, *others = orders_of.itertuples()
-there = [f"{row.set} {row.order} ({levels_of[row.set]})" for row in others]
-depends = "it does" if told["hit[1], T = 0"] else "that cannot be told"
+others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
+holding = [
+    f"{row.set} {row.hold} of {row.told} by {row.name}"
+    for row in transfer[transfer["set"].isin(others)].itertuples()
+]
+there = [
+    f"{row.order} ({by_set.at(name=row.name, set=row.set).span()}, {row.set})"
+    for row in transfer[transfer["name"] == at_t0].itertuples()
+]
 
 # %%
 ctx.answer(
-    f"The order of the domains {prompt_sets.order_verdict(orders_of)} on other prompts: by "
-    f"`hit[1]` at T = 0 on `{ctx.profile.name}` it is {first.order} ({levels_of[first.set]}) in "
-    f"their own form, {', '.join(there)}. Of what the first tells apart, {transfer}. On the first "
-    f"set {depends}, by each of {len(orders)} estimators for at least {told.min()} of the {pairs} "
-    f"pairs, {'some' if turned else 'none'} in opposite ways by two of them; the paper's "
-    f"`published_alpha` runs from {published_alpha.at(domain=least)} ({least}) to "
-    f"{published_alpha.at(domain=best)} ({best}). "
-    f"The set explains {of_three} % of what differs between prompts at T = 1."
+    f"The order of the domains {prompt_sets.order_verdict(transfer)} on other prompts: of its "
+    f"differences these hold, {'; '.join(holding)}. On `{ctx.profile.name}` by {at_t0} the order "
+    f"is {', '.join(there)}. "
+    f"In its own form each of {len(orders)} estimators tells at least {told.min()} of the {pairs} "
+    f"pairs apart, {'some' if turned else 'none'} in opposite ways; the paper's `published_alpha` "
+    f"runs from {published_alpha.at(domain=least)} ({least}) to {published_alpha.at(domain=best)} "
+    f"({best}). The set explains {of_three} % of what differs between prompts at T = 1."
 )
 
 # %% [markdown]
@@ -515,9 +514,9 @@ ctx.answer(
 # * What we saw: the sentences above. The level of 'acceptance' belongs to an estimator, and so does
 #   what can be said of the domains; intervals belong to prompts, not to nodes.
 # * What this does not show: other pairs or prompt formats, and nothing of 'code' or 'chat' at
-#   large (other prompts were asked at T = 0 alone); longer texts; speed, which needs measured costs
-#   (notebook 10). The T = 0 and T = 1 rows come from different texts, so what lies between them is
-#   not the effect of a rule alone.
+#   large (two other sets of prompts were asked, one of them written by one author); longer texts;
+#   speed, which needs measured costs (notebook 10). The T = 0 and T = 1 rows come from different
+#   texts, so what lies between them is not the effect of a rule alone.
 # * Next: notebook 04 asks whether acceptance rises with depth, notebook 06 takes up the domain
 #   chat, the highest in the paper, and notebook 13 asks how sure all this is: power, coverage,
 #   loops, seeds, lengths.

@@ -336,25 +336,24 @@ ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 
 # %% [markdown]
 # ## 5. Other prompts
-# The same contrasts at T = 0 on the project's problems **unwrapped**, without the words around each
+# The same contrasts on the project's problems **unwrapped**, without the words around each
 # problem of math and reasoning (the draft of `smollm` was trained on that form), and on a **second
 # set**, written as people write (`data/second_prompts`; its chat is writing, roleplay, extraction,
-# humanities and other languages; once more without the last). By hand as in section 1.
+# humanities and other languages; once more without the last). `hit[1]` and entropy are of T = 0,
+# `alpha` of T = 1 (one seed of the other sets). By hand as in section 1.
 
 # %%
-sets = prompt_sets.texts(ctx.profile, greedy)
-questions = {
-    "hit[1]": lambda text: (text.positions, text.acceptance),
-    "entropy": lambda text: (text.positions, score.mean_of("target_entropy")),
-}
+cold, warm = (prompt_sets.texts(ctx.profile, own) for own in (greedy, sampled))
+entropy_of = score.mean_of("target_entropy")
 
 # %%
 elsewhere = {}
-for quantity, question in questions.items():
-    for name, own in prompt_sets.asked(sets, question).items():
-        each = own[prompt_sets.IT]
-        row = own.table({quantity: study.contrast(each, domain)}, "quantity")
-        row["highest"] = study.share_highest(each, domain)
+for quantity, sets in {"hit[1]": cold, "alpha": warm, "entropy": cold}.items():
+    for name, text in sets.items():
+        number = entropy_of if quantity == "entropy" else text.acceptance
+        own = stats.jointly({quantity: (text.positions, number)})
+        row = own.table({quantity: study.contrast(own[quantity], domain)}, "quantity")
+        row["highest"] = study.share_highest(own[quantity], domain)
         row["domain"] = domain
         elsewhere[name, quantity] = row.drop(columns="quantity")
 
@@ -363,7 +362,7 @@ elsewhere = Estimates(stack(elsewhere, ["set", "quantity"]), digits=3)
 ctx.export(elsewhere, "other-prompts")
 
 # %%
-for name, own in sets.items():
+for name, own in cold.items():
     mean = own.positions.groupby("domain")["hit"].mean()
     kit = elsewhere.at(set=name, quantity="hit[1]").value
     assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
@@ -404,13 +403,16 @@ moved = change.at(estimator="hit[1]").defined()
 most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
 
 # %%
-there = on_set.without(set=prompt_sets.OWN).listed("set")
+there, there_at_1 = (
+    elsewhere.at(quantity=name).without(set=prompt_sets.OWN).listed("set")
+    for name in ("hit[1]", "alpha")
+)
 ctx.answer(
     f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
     f"{answers['hit[1]']}, {at_0} against the mean of the others ({there}); at T = 1 by `alpha`: "
-    f"{answers['alpha']}, {at_1}. Its target entropy is {entropy.frame['estimate'][1]:+.2f} nats "
-    f"against theirs. Of what was held fixed, {most} moves the contrast at T = 0 most, by "
-    f"{moved.at(held_fixed=most)}."
+    f"{answers['alpha']}, {at_1} ({there_at_1}). Its target entropy is "
+    f"{entropy.frame['estimate'][1]:+.2f} nats against theirs. Of what was held fixed, {most} "
+    f"moves the contrast at T = 0 most, by {moved.at(held_fixed=most)}."
 )
 
 # %% [markdown]

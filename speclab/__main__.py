@@ -64,8 +64,8 @@ CHANGES = option(
     "--kind",
     default="greedy",
     help="greedy, sampled, sampled-0.3, sampled-0.7 (text at these temperatures), sampled-seed-1, "
-    "sampled-seed-2, balanced, chain, chat-template, plain-template, long, unwrapped or "
-    "second (other prompts).",
+    "sampled-seed-2, balanced, chain, chat-template, plain-template, long, unwrapped, second "
+    "(other prompts), unwrapped-sampled or second-sampled (these at T = 1).",
 )
 @CHANGES
 @option(

@@ -314,6 +314,7 @@ def _tree(shape: Any) -> Tree:
 
 
 def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """The value of the argument `name`. ValueError if it is none of those `allowed`."""
     if value not in allowed:
         raise ValueError(
             f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}"

@@ -63,6 +63,13 @@ KINDS = {
     # the project's prompts without the words around their problems; the second set, all of it
     "unwrapped": {"prompts": "unwrapped"},
     "second": {"prompts": "second", "prompts_per_domain": 75},
+    "unwrapped-sampled": {"prompts": "unwrapped", "temperature": 1.0} | ONE_NODE,
+    "second-sampled": {
+        "prompts": "second",
+        "prompts_per_domain": 75,
+        "temperature": 1.0,
+    }
+    | ONE_NODE,
 }
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}

@@ -23,7 +23,6 @@ import jinja2
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis.loops import repeats
 from speclab.analysis.texts import SEEDS, Text
 from speclab.ops import metrics, plan
 from speclab.profiles import ROOT, load_profile, profile_names
@@ -176,18 +175,15 @@ def estimates(greedy, sampled):
     """Means of the domains with their intervals, by name: what README.md shows of a pair."""
     tree = load_profile("smollm").tree
     per_pass = score.block_estimators()["block_efficiency"]
-    in_loops = greedy.trace.assign(in_loop=repeats(greedy.trace))
     found = stats.jointly(
         {
             "`published_alpha`, T = 0": (greedy.hung, score.published_alpha),
             HIT: (greedy.positions, score.member(score.hit, 1)),
-            "`hit[2]`, T = 0": (greedy.positions, score.member(score.hit, 2)),
             "`alpha`, T = 1": (sampled.positions, sampled.acceptance),
             "`published_length`, T = 0": (greedy.hung, score.published_length),
             "`block_efficiency`, T = 0": (prompt_sums(greedy.blocks(tree)), per_pass),
             "`block_efficiency`, T = 1": (prompt_sums(sampled.blocks(tree)), per_pass),
             CHAIN: (chain_sums(greedy.trace, [3]), per_pass),
-            "positions in loops, T = 0": (in_loops, score.mean_of("in_loop")),
         }
     )
     table = found.table().query("domain == 'all'")

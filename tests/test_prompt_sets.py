@@ -30,7 +30,7 @@ def test_orders_and_how_often_they_are_the_first_sets():
     far = rows_of({"code": 0.5, "math": 0.9, "chat": 0.1})
     near = rows_of({"code": 0.5, "math": 0.5, "chat": 0.1}, seed=3)
     turned = rows_of({"code": 0.9, "math": 0.5, "chat": 0.1}, seed=4)
-    sets = {"far": far, "near": near, "turned": turned}
+    sets = {OWN: far, "far": far, "near": near, "turned": turned}
     found = prompt_sets.domain_orders(
         prompt_sets.asked(sets, lambda rows: (rows, MEAN))
     )
@@ -40,11 +40,31 @@ def test_orders_and_how_often_they_are_the_first_sets():
     assert found["share"]["far"] == 1 and found["share"]["turned"] == 0
     assert 0.025 < found["share"]["near"] < 0.975
     said = {
-        name: prompt_sets.order_verdict(found.loc[["far", name]])
-        for name in found.index
+        name: prompt_sets.order_verdict(found.loc[[OWN, name]].reset_index())
+        for name in ("far", "near", "turned")
     }
     assert list(said.values()) == ["holds", "cannot be told to hold", "does not hold"]
-    assert prompt_sets.order_verdict(found) == "does not hold"
+    assert prompt_sets.order_verdict(found.reset_index()) == "does not hold"
+
+
+def test_differences_of_the_first_set_that_hold_and_that_are_turned():
+    # first set: a > b and a > c are told apart, b and c are not
+    own = rows_of({"a": 0.9, "b": 0.5, "c": 0.5})
+    sets = {
+        OWN: own,
+        "one holds": rows_of({"a": 0.9, "b": 0.9, "c": 0.5}, seed=1),
+        "turned": rows_of({"a": 0.1, "b": 0.5, "c": 0.9}, seed=2),
+    }
+    found = prompt_sets.differences_by_set(sets, lambda rows: (rows, MEAN))
+    assert len(found) == 9, "three differences on each set"
+    carried = prompt_sets.carried(found, 0.05)
+    assert carried.to_dict("list") == {
+        "set": list(sets),
+        "told": [2, 2, 2],
+        "hold": [2, 1, 0],
+        "turned": [0, 0, 2],
+    }
+    assert prompt_sets.carried(found, 0.0)["told"].eq(0).all(), "nothing is below 0"
 
 
 def test_the_words_effect_is_paired_by_prompt():

@@ -15,7 +15,7 @@ from speclab.analysis import significance
 from speclab.analysis.texts import Text
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, stack
 
 OWN = "own form"
 UNWRAPPED = "unwrapped"
@@ -30,13 +30,15 @@ Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
 
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
-    """Greedy texts (T = 0) of each set: the profile's own, then the others, recorded if they are
-    not there; `unwrapped` only where the profile's prompts have words that can be left out.
+    """Texts of each set at the temperature of `own`, which are the profile's own, T = 0 or 1: then
+    the others (of one seed), recorded if they are not there; `unwrapped` only where the profile's
+    prompts have words that can be left out.
     """
     found = {OWN: own}
+    kind = "" if own.rule == "greedy" else "-sampled"
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
-        found[UNWRAPPED] = Text.recorded(profile, "unwrapped")
-    second = found[SECOND] = Text.recorded(profile, "second")
+        found[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
+    second = found[SECOND] = Text.recorded(profile, f"second{kind}")
     frames = (second.trace, second.nodes)
     trace, nodes = (rows[category_of(rows) != "language"] for rows in frames)
     found[ENGLISH] = replace(second, trace=trace, nodes=nodes)
@@ -82,15 +84,43 @@ def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFr
 
 
 def order_verdict(found: pd.DataFrame) -> str:
-    """What `domain_orders` says of the first set's order: 'holds' on other prompts where more than
-    97.5 % of each other set's resamples have it, 'does not hold' where fewer than 2.5 % of one's.
+    """What `domain_orders` (of one temperature or several) says of the first set's order: 'holds'
+    on other prompts where more than 97.5 % of each other set's resamples have it, 'does not hold'
+    where fewer than 2.5 % of one's.
     """
-    least = found["share"].iloc[1:].min()
+    least = found.loc[found["set"] != OWN, "share"].min()
     if least < 0.025:
         return "does not hold"
     if least > 0.975:
         return "holds"
     return "cannot be told to hold"
+
+
+def differences_by_set(sets: Mapping[str, Text], question: Question) -> pd.DataFrame:
+    """`significance.differences` between the domains on each set: set, then its columns."""
+    found = {}
+    for name, text in sets.items():
+        found[name] = significance.differences(*question(text))
+    return stack(found, "set")
+
+
+def carried(found: pd.DataFrame, level: float) -> pd.DataFrame:
+    """What became, on each set of `differences_by_set`, of the differences that the first set tells
+    apart (Holm's p below `level`): set, told (how many there are), hold (told apart there in the
+    same direction), turned (in the other one).
+    """
+    pair = found["first"] + " − " + found["second"]
+    sign = np.sign(found["difference"]) * (found["p_holm"] < level)
+    signs = found.assign(pair=pair, sign=sign)
+    signs = signs.pivot(index="set", columns="pair", values="sign")
+    first = signs.loc[OWN]
+    agree = (signs * first).loc[pd.unique(found["set"]), first != 0]
+    counts = {
+        "told": len(agree.columns),
+        "hold": (agree == 1).sum(axis=1),
+        "turned": (agree == -1).sum(axis=1),
+    }
+    return pd.DataFrame(counts).reset_index()
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
