@@ -415,14 +415,17 @@ ctx.plot(
 )
 
 # %%
-apart, transfer = {}, {}
+tests, transfer = {}, {}
 for name, own in sets.items():
-    apart[name] = prompt_sets.differences_by_set(own, accepted)
-    kept = prompt_sets.carried(apart[name], level)
+    on_set = {
+        which: significance.differences(*accepted(text)) for which, text in own.items()
+    }
+    tests[name] = study.with_verdicts(stack(on_set, "name"), level)
+    kept = prompt_sets.carried(study.sure_signs(tests[name]))
     transfer[name] = prompt_sets.domain_orders(draws[name]).merge(kept)
 
 # %%
-ctx.export(stack(apart, "name"), "other-differences")
+ctx.export(stack(tests, "acceptance"), "other-differences")
 transfer = stack(transfer, "name")
 ctx.table(transfer, "other-orders", 2)
 
@@ -457,15 +460,14 @@ ctx.say(f"In the second set's categories `hit[1]` is {categories.listed('categor
 # %%
 at_t0, *_ = sets
 hit = by_domain.at(name=at_t0)
-ranked = hit.frame.sort_values("estimate")["domain"]
-least, best = ranked.iloc[0], ranked.iloc[-1]
+least, *_, best = hit.frame.sort_values("estimate")["domain"]
 others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
 holding = [
     f"{row.set} {row.hold} of {row.told} by {row.name}"
     for row in transfer[transfer["set"].isin(others)].itertuples()
 ]
 there = [
-    f"{row.order} ({by_set.at(name=row.name, set=row.set).span()}, {row.set})"
+    f"{row.order} ({row.set})"
     for row in transfer[transfer["name"] == at_t0].itertuples()
 ]
 

@@ -48,23 +48,18 @@ def test_orders_and_how_often_they_are_the_first_sets():
 
 
 def test_differences_of_the_first_set_that_hold_and_that_are_turned():
-    # first set: a > b and a > c are told apart, b and c are not
-    own = rows_of({"a": 0.9, "b": 0.5, "c": 0.5})
-    sets = {
-        OWN: own,
-        "one holds": rows_of({"a": 0.9, "b": 0.9, "c": 0.5}, seed=1),
-        "turned": rows_of({"a": 0.1, "b": 0.5, "c": 0.9}, seed=2),
-    }
-    found = prompt_sets.differences_by_set(sets, lambda rows: (rows, MEAN))
-    assert len(found) == 9, "three differences on each set"
-    carried = prompt_sets.carried(found, 0.05)
-    assert carried.to_dict("list") == {
-        "set": list(sets),
+    signs = pd.DataFrame(
+        {"a − b": [1, 1, -1], "a − c": [-1, 0, 1], "b − c": [0, 1, 1]},
+        index=[OWN, "one holds", "both turned"],
+    )
+    assert prompt_sets.carried(signs).to_dict("list") == {
+        "set": [OWN, "one holds", "both turned"],
         "told": [2, 2, 2],
         "hold": [2, 1, 0],
         "turned": [0, 0, 2],
     }
-    assert prompt_sets.carried(found, 0.0)["told"].eq(0).all(), "nothing is below 0"
+    nothing = prompt_sets.carried(signs * 0)
+    assert (nothing[["told", "hold", "turned"]] == 0).all(axis=None)
 
 
 def test_the_words_effect_is_paired_by_prompt():

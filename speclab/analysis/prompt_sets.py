@@ -15,7 +15,7 @@ from speclab.analysis import significance
 from speclab.analysis.texts import Text
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates
 
 OWN = "own form"
 UNWRAPPED = "unwrapped"
@@ -96,31 +96,20 @@ def order_verdict(found: pd.DataFrame) -> str:
     return "cannot be told to hold"
 
 
-def differences_by_set(sets: Mapping[str, Text], question: Question) -> pd.DataFrame:
-    """`significance.differences` between the domains on each set: set, then its columns."""
-    found = {}
-    for name, text in sets.items():
-        found[name] = significance.differences(*question(text))
-    return stack(found, "set")
+def carried(signs: pd.DataFrame) -> pd.DataFrame:
+    """What became, on each set, of the differences that the first set tells apart: set, told (how
+    many there are), hold (told apart there in the same direction), turned (in the other one).
 
-
-def carried(found: pd.DataFrame, level: float) -> pd.DataFrame:
-    """What became, on each set of `differences_by_set`, of the differences that the first set tells
-    apart (Holm's p below `level`): set, told (how many there are), hold (told apart there in the
-    same direction), turned (in the other one).
+    signs: a row a set, a column a difference: 1 or -1 where it is told apart, else 0.
     """
-    pair = found["first"] + " − " + found["second"]
-    sign = np.sign(found["difference"]) * (found["p_holm"] < level)
-    signs = found.assign(pair=pair, sign=sign)
-    signs = signs.pivot(index="set", columns="pair", values="sign")
     first = signs.loc[OWN]
-    agree = (signs * first).loc[pd.unique(found["set"]), first != 0]
-    counts = {
+    agree = (signs * first).loc[:, first != 0]
+    found = {
         "told": len(agree.columns),
         "hold": (agree == 1).sum(axis=1),
         "turned": (agree == -1).sum(axis=1),
     }
-    return pd.DataFrame(counts).reset_index()
+    return pd.DataFrame(found).rename_axis("set").reset_index()
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
