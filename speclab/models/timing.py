@@ -2,8 +2,9 @@
 synchronisation and swapped orders.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -22,19 +23,22 @@ from speclab.tree import chain
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
-def _one_pass(model: LanguageModel, n: int, context: int) -> Callable[[], object]:
-    """A pass over n tokens behind `context` cached ones, with the logits of all n."""
-    cache, tokens = (
-        model.cache(context + 2 * n),
-        torch.arange(5, 5 + max(context, n))[None] % model.vocab,
-    )
+def _passes(
+    model: LanguageModel, sizes: Sequence[int], context: int
+) -> Iterator[Callable[[], None]]:
+    """For each n of `sizes` a pass over n tokens behind `context` cached ones, the same for all,
+    with the logits of all n.
+    """
+    longest = max(sizes)
+    cache = model.cache(context + longest)
+    tokens = torch.arange(5, 5 + max(context, longest))[None] % model.vocab
     model.forward(tokens[:, :context], cache)
 
-    def work() -> None:
+    def work(n: int) -> None:
         model.logits(model.forward(tokens[:, :n], cache))
         cache.crop(context)
 
-    return work
+    return (partial(work, n) for n in sizes)
 
 
 def pass_times(
@@ -47,9 +51,9 @@ def pass_times(
     """
     models = {"target": pair.target, "draft": pair.draft}
     cases = [
-        (name, n, m.device, _one_pass(m, n, context))
-        for name, m in models.items()
-        for n in sizes
+        (name, n, model.device, work)
+        for name, model in models.items()
+        for n, work in zip(sizes, _passes(model, sizes, context), strict=True)
     ]
     for *_, work in cases:
         work(), work()
