@@ -87,7 +87,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
 gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
 decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
-decoded_prompts: int = 2  # 1 to 1000; with so many prompts a domain
+decoded_prompts: int = 2  # 2 to 1000; with so many prompts a domain (in all: 5 or more)
 # c, time of a draft pass over time of a target pass: an assumption, not a measurement
 cost_ratio: float = 0.05  # 0 to 10
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
