@@ -409,7 +409,7 @@ there, there_at_1 = (
 )
 ctx.answer(
     f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
-    f"{answers['hit[1]']}, {at_0} against the mean of the others ({there}); at T = 1 by `alpha`: "
+    f"{answers['hit[1]']}, {at_0} against the mean of the others ({there}). At T = 1 by `alpha`: "
     f"{answers['alpha']}, {at_1} ({there_at_1}). Its target entropy is "
     f"{entropy.frame['estimate'][1]:+.2f} nats against theirs. Of what was held fixed, {most} "
     f"moves the contrast at T = 0 most, by {moved.at(held_fixed=most)}."
