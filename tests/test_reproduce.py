@@ -19,7 +19,7 @@ from same_process import use_no_kernel
 
 from speclab.__main__ import main
 from speclab.ops import reproduce
-from speclab.profiles import ROOT
+from speclab.profiles import ROOT, load_profile
 
 FIGURE = """
 import json, os, pathlib, sys
@@ -104,7 +104,15 @@ def ages(root):
 
 @pytest.fixture
 def root(tmp_path, monkeypatch):
-    """The root of a repository without notebooks, on a machine of four cores without a GPU."""
+    """The root of a repository without notebooks, on a machine of four cores without a GPU, where
+    `tiny` names none of the kit's.
+    """
+
+    def of_no_notebook(name, *changes):
+        found = load_profile(name, *changes)
+        return found.replace(notebooks={}) if name == "tiny" else found
+
+    monkeypatch.setattr(reproduce, "load_profile", of_no_notebook)
     monkeypatch.setattr(reproduce, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce.kit, "cores_of_this_process", lambda: 4)
     monkeypatch.setattr(reproduce.shutil, "which", lambda name: None)
@@ -574,6 +582,8 @@ def started(root):
         "reproduce.kit.cores_of_this_process = lambda: 4; "
         "reproduce.shutil.which = lambda name: None; "
         "reproduce.ROOT = p.Path(sys.argv[1]); "
+        "known = reproduce.load_profile; "
+        "reproduce.load_profile = lambda *asked: known(*asked).replace(notebooks={}); "
         "sys.exit(main(['reproduce', '--profile', 'tiny', '--out', *sys.argv[1:]]))"
     )
     return subprocess.Popen(
