@@ -17,7 +17,7 @@
 #
 # ![Tokens per target pass against gamma](../figures/smollm/02/block-efficiency.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature T
+# *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile, and
 # those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they are not there
 # · *writes* `figures/<profile>/02/`.

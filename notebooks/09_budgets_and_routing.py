@@ -16,7 +16,7 @@
 #
 # ![Speed-up of each policy, by domain](../figures/smollm/09/policies.png)
 #
-# *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* one or two ·
+# *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* two or three ·
 # *reads* the run `greedy` of the profile, recorded if it is not there, `data/routing`, and loads
 # the pair · *writes* `figures/<profile>/09/`, among them `policy.json` for `python -m speclab
 # decode --policy FILE`.

@@ -17,7 +17,7 @@
 # ![Tokens per target pass, and the speed-up](../figures/smollm/10/speed.png)
 #
 # *Runs on* any machine, and speaks of that machine only: times differ from run to run, so nothing
-# below asserts a time · *minutes* about two on 2 cores · *reads* the runs `greedy`, `chain` and
+# below asserts a time · *minutes* about three on 2 cores · *reads* the runs `greedy`, `chain` and
 # `sampled` of the profile, recorded if they are not there, and loads the pair · *writes*
 # `figures/<profile>/10/`.
 

@@ -97,14 +97,22 @@ def candidate(
 
 
 def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
-    if sys.platform == "linux":
-        # glibc keeps what the draft before it has freed: 1.3 GB with smollm's
-        getattr(ctypes.CDLL(None), "malloc_trim", int)(0)
+    _give_back()
     longest = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     draft = load_model(spec, longest)
     known, sizes = load_tokenizer(draft.folder), (pair.vocab, draft.vocab)
     draft.vocab = check_vocabularies(pair.tokenizer, known, sizes)
     return _with_draft(pair, draft, model_facts(spec, draft))
+
+
+def _give_back() -> None:
+    """Hand the memory that the draft before has freed back to the system: glibc keeps it (more than
+    a GB of smollm's), other libraries have no `malloc_trim`.
+    """
+    if sys.platform == "linux":
+        library = ctypes.CDLL(None)
+        if hasattr(library, "malloc_trim"):
+            library.malloc_trim(0)
 
 
 def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
