@@ -398,7 +398,7 @@ ctx.plot(
     hue="formula",
     rows="temperature",
     columns="domain",
-    y="replayed - predicted",
+    y="tokens per target pass,\nreplayed − predicted",
     reference=0,
     share_y="row",
     looks={name: {"marker": ""} for name in missed.frame["formula"]},

@@ -462,9 +462,10 @@ at_t0, *_ = sets
 hit = by_domain.at(name=at_t0)
 least, *_, best = hit.frame.sort_values("estimate")["domain"]
 others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
+elsewhere = transfer[transfer["set"].isin(others)]
 holding = [
-    f"{row.set} {row.hold} of {row.told} by {row.name}"
-    for row in transfer[transfer["set"].isin(others)].itertuples()
+    f"of {rows['told'].iloc[0]} by {name} " + " and ".join(rows["hold"].astype(str))
+    for name, rows in elsewhere.groupby("name", sort=False)
 ]
 there = [
     f"{row.order} ({row.set})"
@@ -474,7 +475,7 @@ there = [
 # %%
 ctx.answer(
     f"The order of the domains {prompt_sets.order_verdict(transfer)} on other prompts: of its "
-    f"differences these hold, {'; '.join(holding)}. On `{ctx.profile.name}` by {at_t0} the order "
+    f"differences these hold ({' and '.join(others)}): {'; '.join(holding)}. On `{ctx.profile.name}` by {at_t0} the order "
     f"is {', '.join(there)}. "
     f"In its own form each of {len(orders)} estimators tells at least {told.min()} of the {pairs} "
     f"pairs apart, {'some' if turned else 'none'} in opposite ways; the paper's `published_alpha` "

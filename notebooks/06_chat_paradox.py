@@ -280,7 +280,7 @@ ctx.plot(
     x="held_fixed",
     hue="estimator",
     kind="bars",
-    y=f"change of the contrast of {domain}",
+    y=f"change of the contrast of {domain} (acceptance)",
     x_label="held fixed",
     height=2.6,
     reference=0,
@@ -315,7 +315,7 @@ ctx.plot(
     x="domain",
     hue="estimator",
     kind="points",
-    y="chat template − plain text",
+    y="acceptance,\nchat template − plain text",
     reference=0,
     slug="template",
     caption="What the chat template changes at T = 0, paired by prompt: "
@@ -344,13 +344,16 @@ ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
 
 # %%
 cold, warm = (prompt_sets.texts(ctx.profile, own) for own in (greedy, sampled))
-entropy_of = score.mean_of("target_entropy")
+questions = {
+    "hit[1]": (cold, greedy.acceptance),
+    "alpha": (warm, sampled.acceptance),
+    "entropy (nats)": (cold, score.mean_of("target_entropy")),
+}
 
 # %%
 elsewhere = {}
-for quantity, sets in {"hit[1]": cold, "alpha": warm, "entropy": cold}.items():
+for quantity, (sets, number) in questions.items():
     for name, text in sets.items():
-        number = entropy_of if quantity == "entropy" else text.acceptance
         own = stats.jointly({quantity: (text.positions, number)})
         row = own.table({quantity: study.contrast(own[quantity], domain)}, "quantity")
         row["highest"] = study.share_highest(own[quantity], domain)
@@ -386,7 +389,7 @@ ctx.plot(
 # %%
 on_set = elsewhere.at(quantity="hit[1]")
 for row in on_set.rows():
-    entropy_there = elsewhere.at(set=row.set, quantity="entropy")
+    entropy_there = elsewhere.at(set=row.set, quantity="entropy (nats)")
     least = min(row.highest, entropy_there.frame["highest"].item())
     ctx.say(
         f"* {row.set}: {domain} is highest in `hit[1]` in {row.highest:.0%} of the resamples, its "

@@ -16,9 +16,10 @@
 #
 # ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
 #
-# *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* one or two ·
-# *reads* the runs `greedy`, `sampled` and two more seeds of the profile, recorded if they are not
-# there, and loads the pair to time it · *writes* `figures/<profile>/14/`.
+# *Runs on* any machine; needs no model, its prices are of the machine where
+# [09](09_budgets_and_routing.ipynb) was run last · *minutes* one · *reads* the runs `greedy`,
+# `sampled` and two more seeds of the profile, recorded if they are not there, and notebook 09's
+# `policy.json` · *writes* `figures/<profile>/14/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -84,28 +85,22 @@ batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024
 # an assumed accelerator: tokens of a pass up to which it takes no longer than over one, and its c
 knee: int = 64  # 1 to 100000
 assumed_c: float = 0.1  # 0.0001 to 10
-pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed, up to
-pass_tries: int = 3  # 1 to 100; times while the clock is disturbed
-# decoded to learn what the loop takes
-probes: list = ["chain:3", "tree:2,2,3"]  # any
-probe_prompts: int = 2  # 1 to 1000; a domain
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import prompts, runs
-from speclab.models import pairs
+from speclab import runs
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, stack
-from speclab.analysis import choose
+from speclab.analysis import choose, policy
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import machines, policies, serving
 
 # %% [markdown]
 # ## What is served
 # The recorded greedy texts, each under every *setting* (nothing, a chain, a static tree), at the
-# prices of this machine as notebook 09 measures them: **c** is a draft pass, **v(n)** a target pass
-# over n tokens, **o** the loop's own time, in target passes over one token.
+# prices that notebook 09 measured: **c** is a draft pass, **v(n)** a target pass over n tokens,
+# **o** the loop's own time, in target passes over one token. Run 09 first for your machine's.
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
@@ -113,21 +108,10 @@ base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 
 # %%
-trace = runs.load_or_record(base, "greedy").trace
-pair = pairs.load_pair(base)
-
-# %%
-known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
-encoded = prompts.encode_prompts(
-    pair.tokenizer, known, base.max_prompt_tokens, base.template
-)
-probed = prompts.decoded_prompts(encoded, probe_prompts)
-
-# %%
-costs, measured = machines.measured(
-    pair, encoded, probed, probes, limit, pass_repeats, pass_tries
-)
-ctx.say(measured)
+greedy = runs.load_or_record(base, "greedy")
+trace = greedy.trace
+costs, priced = policy.costs_for(greedy, figures=ctx.figures.parents[1])
+ctx.say(f"The prices are {priced}")
 
 # %%
 settings = machines.settings_up_to(max_gamma, budget)
@@ -243,12 +227,12 @@ ctx.say(
 # With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once, and plain
 # decoding already fills the machine with batch tokens. Batches are always full here and are priced
 # with c(n) and v(n); passes beyond the largest measured one lie on a straight line with the last
-# slope. Beside this machine an **assumed** accelerator, whose pass takes no longer until it holds
+# slope. Beside these prices an **assumed** accelerator, whose pass takes no longer until it holds
 # `knee` tokens. The best setting is chosen on the prompts that judge it (slightly flattering).
 
 # %%
-flat = f"assumed: v(n) = max(1, n / {knee})"
-crowded = {"measured here": costs, flat: serving.flat_until(knee, assumed_c)}
+above, flat = "the prices above", f"assumed: v(n) = max(1, n / {knee})"
+crowded = {above: costs, flat: serving.flat_until(knee, assumed_c)}
 crowd = serving.by_batch(counted, settings, crowded, batches)
 ctx.export(crowd, "batches")
 
@@ -272,15 +256,13 @@ stops = {
 }
 
 # %%
-beyond = crowd.at(machine="measured here").frame["pass_tokens"] > costs.sizes[-1]
+beyond = crowd.at(machine=above).frame["pass_tokens"] > costs.sizes[-1]
 ctx.say(
     "Over all prompts. "
     + ". ".join(f"{name}: {said}" for name, said in stops.items())
     + "."
 )
-ctx.say(
-    f"{int(beyond.sum())} of {len(beyond)} values of this machine are extrapolated."
-)
+ctx.say(f"{int(beyond.sum())} of {len(beyond)} values at {above} are extrapolated.")
 
 # %% [markdown]
 # ## 3. What if it was chosen at another temperature?
@@ -323,10 +305,10 @@ best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
 ctx.answer(
-    f"On {base.name} and this machine{unsure}, drafting by one setting gives "
+    f"On {base.name} at c = {costs.c():.2f}{unsure}, drafting by one setting gives "
     f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
     f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
-    f"the tokens of one for all. In full batches {stops['measured here']}."
+    f"the tokens of one for all. In full batches {stops[above]}."
 )
 
 # %% [markdown]

@@ -152,17 +152,18 @@ def decode(
 def prefill(
     pair: Pair, prompt_ids: tuple[int, ...], room: int
 ) -> tuple[KVCache, KVCache]:
-    """Both models' caches over the prompt but its last token, which is the first block's root."""
+    """Both models' caches over the prompt but its last token, which is the first block's root.
+    A GPU is waited for, so that the first block is not charged for the prompt.
+    """
     pair.target.check_ids(prompt_ids)
-    caches = (
-        pair.target.cache(len(prompt_ids) + room),
-        pair.draft.cache(len(prompt_ids) + room),
-    )
+    models = pair.target, pair.draft
+    target, draft = (model.cache(len(prompt_ids) + room) for model in models)
     if len(prompt_ids) > 1:
         trunk = torch.tensor([prompt_ids[:-1]])
-        pair.target.forward(trunk, caches[0])
-        pair.draft.forward(trunk, caches[1])
-    return caches
+        for model, cache in zip(models, (target, draft), strict=True):
+            model.forward(trunk, cache)
+            wait_for(model.device)
+    return target, draft
 
 
 def score_tree(
@@ -226,17 +227,19 @@ def decode_prompt(
     sampling: Sampling,
     max_new_tokens: int,
     seed: int = 0,
+    caches: tuple[KVCache, KVCache] | None = None,
 ) -> Decoded:
-    """One prompt to its end, timed; the random numbers belong to (seed, prompt_id)."""
+    """One prompt to its end, timed; the random numbers belong to (seed, prompt_id).
+
+    caches: of `prefill` over this prompt, for texts that begin alike (what was decoded behind the
+    prompt is forgotten); else made here.
+    """
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
     check_rule(rule, shape, sampling)
     began = time.perf_counter()
-    caches = prefill(pair, prompt.ids, max_new_tokens + shape.room)
-    for model in (
-        pair.target,
-        pair.draft,
-    ):  # else a GPU still works on the prompt, and the first
-        wait_for(model.device)  # block is charged for it
+    caches = caches or prefill(pair, prompt.ids, max_new_tokens + shape.room)
+    for cache in caches:
+        cache.crop(len(prompt.ids) - 1)
     ready, before = time.perf_counter(), pair.draft.passes
     steps = tuple(
         decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches)

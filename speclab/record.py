@@ -267,8 +267,8 @@ def record_prompt(
     sampling: Sampling,
     max_packed_tokens: int = 2048,
 ) -> Recorded:
-    """Trace (one row a position) and nodes (one row a drafted node) of one prompt over a given
-    continuation; the columns are defined in GLOSSARY.md.
+    """Trace (one row a position) and nodes (one row a drafted node; none of `tree.PLAIN`) of one
+    prompt over a given continuation; the columns are defined in GLOSSARY.md.
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
@@ -307,7 +307,8 @@ def record_prompt(
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
         nodes[name] = np.tile(getattr(tree, name)[1:], n)
-    _finite(nodes, prompt.prompt_id)
+    if tree.size:
+        _finite(nodes, prompt.prompt_id)
     return Recorded(trace, nodes, continuation)
 
 

@@ -41,8 +41,7 @@ PARAMETERS = {
     "11_paper_audit": "cs=[0.05,0.29,1.0] beside=[tiny]",
     "12_try_it": "new_tokens=16",
     "13_how_sure": "new_tokens=[8]",
-    "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4] pass_repeats=3 "
-    "pass_tries=1 probe_prompts=1",
+    "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4]",
     "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones

@@ -13,7 +13,7 @@ from toy import let_nodes_see_their_cousins, record_block, table_of, toy_pair
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import NonFiniteProbability, generate, record_prompt
 from speclab.sampling import Sampling
-from speclab.tree import chain, static_tree
+from speclab.tree import PLAIN, chain, static_tree
 
 GREEDY = Sampling()
 
@@ -155,6 +155,10 @@ def test_the_stop_token_ends_a_text_and_is_recorded(random_pair):
     assert text == free[: free.index(free[4]) + 1]
     found = record_prompt(random_pair, prompt, text, static_tree(3, 2, 8), GREEDY)
     assert len(found.trace["token"]) == len(text) == found.nodes["position"].max() + 1
+    alone = record_prompt(random_pair, prompt, text, PLAIN, GREEDY)
+    assert not any(map(len, alone.nodes.values()))
+    for name, column in found.trace.items():
+        np.testing.assert_array_equal(alone.trace[name], column)
 
 
 def test_a_probability_that_is_not_finite_names_prompt_and_position(

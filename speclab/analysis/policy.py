@@ -26,6 +26,7 @@ def _checked(setting: str) -> str:
     return setting
 
 
+BY_NOTEBOOK = "09/policy.json"  # behind the folder of a profile's figures
 Setting = Annotated[str, AfterValidator(_checked)]
 
 
@@ -51,36 +52,43 @@ class Policy:
 
 
 def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
-    """The machine that a policy was chosen for: its device, and the measured costs that decide, to
-    4 digits.
-    """
-    known = {"target_ms": costs.target_ms, "c": costs.c(), "overhead": costs.overhead}
-    known |= {f"v({n})": costs.v(n) for n in (2, 4, 8, 16) if n <= costs.sizes[-1]}
+    """The machine that a policy was chosen for: its device, and all of its costs, to 4 digits."""
+    known = {
+        "target_ms": costs.target_ms,
+        "overhead": costs.overhead,
+        "tree_overhead": costs.loop(False),
+    }
+    known |= {f"c({n})": costs.c(n) for n in costs.sizes}
+    known |= {f"v({n})": costs.v(n) for n in costs.sizes}
     return {"device": device} | {
         name: float(f"{value:.4g}") for name, value in known.items()
     }
 
 
-def costs_for(run: Run, c: float | None = None) -> tuple[Costs, str]:
-    """The prices for the pair of a run, and what they are: with the c that is named, v = 1, o = 0;
-    else those that notebook 09 measured and put into its policy (between the sizes in it they are
-    interpolated); else with c assumed to be the draft's share of the target's bytes.
+def costs_for(
+    run: Run, c: float | None = None, figures: Path = ROOT / "figures"
+) -> tuple[Costs, str]:
+    """The prices for the pair of a run, and what they are (a disturbed clock is told of): with the
+    c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy;
+    else with c assumed to be the draft's share of the target's bytes.
 
-    ValueError where the policy is another pair's, or its clock was disturbed.
+    figures: of all profiles. ValueError where the policy is another pair's.
     """
     pair = run.manifest["pair"]
-    path = Path("figures", run.manifest["profile"]["name"], "09", "policy.json")
-    file = ROOT / path
+    name = run.manifest["profile"]["name"]
+    file = figures / name / BY_NOTEBOOK
     if c is None and file.is_file():
         facts = load(file, run.manifest["weights"]).costs
-        measured = {int(n[2:-1]): facts[n] for n in facts if n[0] == "v"}
-        v = {1: 1.0} | measured
-        if refused := disturbed(v.values()):
-            raise ValueError(refused)
-        draft = (facts["c"],) * len(v)
-        verify = (*v.values(),)
-        costs = Costs(facts["target_ms"], (*v,), draft, verify, facts["overhead"])
-        return costs, f"of the machine where {path} was made: {facts}"
+        sizes = tuple(int(n[2:-1]) for n in facts if n.startswith("v("))
+        draft, verify = (tuple(facts[f"{of}({n})"] for n in sizes) for of in "cv")
+        loops = facts["overhead"], facts["tree_overhead"]
+        costs = Costs(facts["target_ms"], sizes, draft, verify, *loops)
+        return costs, (
+            f"measured where figures/{name}/{BY_NOTEBOOK} was made ({facts['device']}): "
+            f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
+            f"v(4) = {costs.v(4):.2f}, o = {loops[0]:.2f} for a chain, {loops[1]:.2f} for a tree. "
+            f"{disturbed(costs.verify)}"
+        )
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
     return Costs.on_a_line(c), (

@@ -5,15 +5,16 @@ synchronisation and swapped orders.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 import numpy as np
 import pandas as pd
 import torch
 
 from speclab.cost import Costs
-from speclab.decode import Decoded, decode_prompt
+from speclab.decode import Decoded, decode_prompt, prefill
 from speclab.draft import PLAIN, Shape
-from speclab.models.model import LanguageModel, timed
+from speclab.models.model import KVCache, LanguageModel, timed
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.record import generate
@@ -92,13 +93,13 @@ def decoded_speed(
     rows, methods = [], ["plain", *shapes]
     for name in methods:  # warm-up
         _run_one(pair, prompts[0], shapes.get(name, PLAIN), min(8, max_new_tokens))
-    for repeat in range(repeats):
-        for number, prompt in enumerate(prompts):
-            for name in methods[:: 1 if (repeat + number) % 2 == 0 else -1]:
-                counted = _run_one(
-                    pair, prompt, shapes.get(name, PLAIN), max_new_tokens
-                )
-                rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
+    room = max_new_tokens + max(shape.room for shape in shapes.values())
+    for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
+        caches = prefill(pair, prompt.ids, room)  # the same for all methods
+        for name in methods[:: 1 if (repeat + number) % 2 == 0 else -1]:
+            shape = shapes.get(name, PLAIN)
+            counted = _run_one(pair, prompt, shape, max_new_tokens, caches)
+            rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
     frame = pd.DataFrame(rows, columns=columns)
     return frame.assign(tokens=frame["text"].map(len))
 
@@ -115,19 +116,25 @@ def medians(speeds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _run_one(
-    pair: Pair, prompt: EncodedPrompt, shape: Shape, max_new_tokens: int
+    pair: Pair,
+    prompt: EncodedPrompt,
+    shape: Shape,
+    new: int,
+    caches: tuple[KVCache, KVCache] | None = None,
 ) -> tuple[tuple[int, ...], int, float]:
     """The text, its blocks, and the seconds behind the prefill; of PLAIN in the loop of
     `record.generate`, whose prefill is timed alone.
     """
     if shape.size:
-        found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), max_new_tokens)
+        found = decode_prompt(
+            pair, prompt, "greedy", shape, Sampling(), new, caches=caches
+        )
         return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
     target, texts = pair.target, []
     ids = torch.tensor([prompt.ids])
-    cache = target.cache(len(prompt.ids) + max_new_tokens)
+    cache = target.cache(len(prompt.ids) + new)
     before = timed(lambda: target.forward(ids, cache), target.device)
-    asked = target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
+    asked = target, [prompt], new, pair.stop_ids, Sampling(), 0
     seconds = timed(lambda: texts.extend(generate(*asked)), target.device)
     return texts[0], len(texts[0]), seconds - before
 

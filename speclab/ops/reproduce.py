@@ -2,11 +2,11 @@
 
 In three waves: those that measure no time, two at once, what took longest before first (without a
 stamp in the order of their numbers: 00 needs no run while 01 records what the others read); those
-that measure time, alone; those that read the tables of others. Each runs in a kernel of this
-interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
-and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
-or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
-same command goes on from the stamps.
+that measure time, alone; those that read the tables of others, two at once. Each runs in a kernel
+of this interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with
+its HTML and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks
+for models or files which are not there is no failure: its figures stay as they are. Whatever stops
+a call, the same command goes on from the stamps.
 
 A thread waits for each notebook, which is a process of its own anyway: its kernel.
 
@@ -68,13 +68,13 @@ from speclab.runs import (
 )
 from speclab.show import notebook as kit
 
-TIMED = ("08", "09", "10", "12", "14")  # they measure time: nothing runs beside them
+TIMED = ("08", "09", "10", "12")  # they measure time: nothing runs beside them
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
 PICTURES = re.compile(
     r"\]\(\.\./figures/[^/]+/"
 )  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
-TABLE = re.compile(r"""["'](\d\d/[\w-]+)(?:\.csv)?["']""")
+TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
@@ -280,7 +280,7 @@ def digest(call: Call, notebook: Notebook) -> str:
     """SHA-256 of all that the outcome of a notebook depends on."""
     own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
     lists = [v if isinstance(v, list) else [v] for v in own.values()]
-    tables = [call.figures / f"{name}.csv" for name in tables_read(notebook)]
+    tables = [call.figures / name for name in tables_read(notebook)]
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
         notebook.cells,
@@ -331,9 +331,12 @@ def data_named(texts: Iterable[str]) -> list[Path]:
 
 
 def tables_read(notebook: Notebook) -> set[str]:
-    """Names, as "08/self-drafts", of other notebooks' tables that this one or its modules name."""
+    """Files, as 08/self-drafts.csv, of other notebooks' tables that this one or its modules name,
+    as "08/self-drafts" or "09/policy.json".
+    """
     texts = "\n".join(notebook.code.values())
-    return {name for name in TABLE.findall(texts) if name[:2] != notebook.name[:2]}
+    found = {f"{name}{end or '.csv'}" for name, end in TABLE.findall(texts)}
+    return {name for name in found if name[:2] != notebook.name[:2]}
 
 
 def inputs(profile: Profile) -> list[Any]:
@@ -560,7 +563,7 @@ def run_waves(call: Call, at_once: int) -> None:
     call.figures.mkdir(parents=True, exist_ok=True)
     threads = kit.limit_threads()  # of one that runs alone
     longest_first = sorted(call.notebooks, key=call.seconds, reverse=True)
-    for wave, count in enumerate((at_once, 1, 1)):
+    for wave, count in enumerate((at_once, 1, at_once)):
         asked = [one for one in longest_first if wave_of(one, call.notebooks) == wave]
         os.environ["OMP_NUM_THREADS"] = str(max(threads // count, 1))
         run_wave(call, asked, count)

@@ -14,7 +14,7 @@ import pandas as pd
 from speclab import cost, replay, score, stats
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
-from speclab.decode import decode_prompt
+from speclab.decode import decode_prompt, prefill
 from speclab.draft import Shape
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
@@ -120,7 +120,7 @@ def means_of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
 def decode_chains(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],
-    gammas: Iterable[int],
+    gammas: Sequence[int],
     text: Text,
     max_new_tokens: int,
     seed: int = 0,
@@ -132,20 +132,22 @@ def decode_chains(
     sampling = Sampling(temperature)
     rule = text.chain_rule
     rows = []
-    for gamma, prompt in product(gammas, prompts):
-        shape = Shape(chain(gamma))
-        made = decode_prompt(pair, prompt, rule, shape, sampling, max_new_tokens, seed)
-        row = {
-            "gamma": gamma,
-            "prompt_id": prompt.prompt_id,
-            "domain": prompt.domain,
-            "blocks": made.target_passes,
-            "drafted": sum(step.drafted for step in made.steps),
-            "accepted": sum(step.accepted for step in made.steps),
-            "emitted": len(made.token_ids),
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
+    for prompt in prompts:
+        caches = prefill(pair, prompt.ids, max_new_tokens)  # the same for every gamma
+        for gamma in gammas:
+            asked = prompt, rule, Shape(chain(gamma)), sampling, max_new_tokens, seed
+            made = decode_prompt(pair, *asked, caches)
+            row = {
+                "gamma": gamma,
+                "prompt_id": prompt.prompt_id,
+                "domain": prompt.domain,
+                "blocks": made.target_passes,
+                "drafted": sum(step.drafted for step in made.steps),
+                "accepted": sum(step.accepted for step in made.steps),
+                "emitted": len(made.token_ids),
+            }
+            rows.append(row)
+    return pd.DataFrame(rows).sort_values("gamma", kind="stable", ignore_index=True)
 
 
 def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:

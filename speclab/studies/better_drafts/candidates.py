@@ -42,7 +42,7 @@ from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts
 from speclab.record import record_prompt
 from speclab.runs import locked, written
 from speclab.sampling import Sampling
-from speclab.tree import chain
+from speclab.tree import PLAIN
 
 WORK = FOLDER
 Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
@@ -194,7 +194,7 @@ def judged(
         for prompt in encoded_prompts(pair, small):
             if prompt.prompt_id in texts:
                 text = texts[prompt.prompt_id]
-                found = record_prompt(pair, prompt, text, chain(1), sampling).trace
+                found = record_prompt(pair, prompt, text, PLAIN, sampling).trace
                 rows = {name: found[name] for name in COLUMNS}
                 rows["confidence"] = found["top_draft_q"][:, 0]
                 who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}

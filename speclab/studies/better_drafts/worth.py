@@ -3,7 +3,6 @@ fastest chain with it, and how fast that is for real.
 """
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
@@ -13,7 +12,7 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import choose, significance, stopping
 from speclab.cost import Costs
-from speclab.decode import decode_prompt
+from speclab.decode import decode_prompt, prefill
 from speclab.draft import StopRule, parse_shape
 from speclab.models import timing
 from speclab.prompts import EncodedPrompt
@@ -290,7 +289,7 @@ def lossless(
     tried: Tried,
     drafts: Iterable[Candidate],
     prompts: Iterable[EncodedPrompt],
-    shapes: Iterable[str],
+    shapes: Sequence[str],
     new_tokens: int,
 ) -> pd.DataFrame:
     """Greedy decoding of some prompts with every draft and shape against the target's own texts:
@@ -299,11 +298,12 @@ def lossless(
     known, rows = tried.texts["greedy"], []
     for one in drafts:
         pair = one.load()
-        for name, prompt in itertools.product(shapes, prompts):
-            asked = pair, prompt, "greedy", parse_shape(name), Sampling(), new_tokens
-            equal = (
-                decode_prompt(*asked).token_ids == known[prompt.prompt_id][:new_tokens]
-            )
-            rows.append((one.name, name, prompt.prompt_id, equal))
+        for prompt in prompts:
+            own = known[prompt.prompt_id][:new_tokens]
+            caches = prefill(pair, prompt.ids, new_tokens)  # the same for every shape
+            for name in shapes:
+                asked = prompt, "greedy", parse_shape(name), Sampling(), new_tokens
+                made = decode_prompt(pair, *asked, caches=caches)
+                rows.append((one.name, name, prompt.prompt_id, made.token_ids == own))
         del pair  # before the next one is loaded
     return pd.DataFrame(rows, columns=["draft", "shape", "prompt_id", "is_equal"])

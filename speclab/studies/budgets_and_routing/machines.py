@@ -1,5 +1,5 @@
 """What a block costs on a machine, and what should be drafted there for which domain (notebook 09,
-sections 1 and 2; notebook 14 asks for the same machine).
+sections 1 and 2; notebook 14 serves at the same prices).
 
 A machine is a `Costs`: measured here, or assumed (`Costs.on_a_line`). Speeds are predicted:
 replayed tokens over the price of their blocks.
