@@ -464,7 +464,7 @@ least, *_, best = hit.frame.sort_values("estimate")["domain"]
 others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
 elsewhere = transfer[transfer["set"].isin(others)]
 holding = [
-    f"of {rows['told'].iloc[0]} by {name} " + " and ".join(rows["hold"].astype(str))
+    " and ".join(rows["hold"].astype(str)) + f" of {rows['told'].iloc[0]} by {name}"
     for name, rows in elsewhere.groupby("name", sort=False)
 ]
 there = [
@@ -475,8 +475,8 @@ there = [
 # %%
 ctx.answer(
     f"The order of the domains {prompt_sets.order_verdict(transfer)} on other prompts: of its "
-    f"differences these hold ({' and '.join(others)}): {'; '.join(holding)}. On `{ctx.profile.name}` by {at_t0} the order "
-    f"is {', '.join(there)}. "
+    f"differences these hold ({' and '.join(others)}): {'; '.join(holding)}. "
+    f"On `{ctx.profile.name}` by {at_t0} the order is {', '.join(there)}. "
     f"In its own form each of {len(orders)} estimators tells at least {told.min()} of the {pairs} "
     f"pairs apart, {'some' if turned else 'none'} in opposite ways; the paper's `published_alpha` "
     f"runs from {published_alpha.at(domain=least)} ({least}) to {published_alpha.at(domain=best)} "
