@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
@@ -143,7 +142,8 @@ class Projection:
 def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> None:
     """Measure how one row goes through a model's float32 projections faster on this CPU, and send
     it that way from now on: plain decoding, which every speed-up is a ratio to, is made of such
-    products. oneDNN is taken where its median time is below CLEARLY that of MKL.
+    products. oneDNN is taken where its least time is below CLEARLY that of MKL: other work only
+    lengthens times.
 
     The two round differently, so every load on a machine must choose the same: hence the margin,
     and models that fit into a cache (below LARGE bytes), whose times are noise, stay with MKL.
@@ -159,7 +159,7 @@ def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> None:
                 projection.few_by_mkl = by_mkl
                 projection(projection.weight[:1])
             kept.append(time.perf_counter() - began)
-    by_mkl = median(seconds[False]) >= CLEARLY * median(seconds[True])
+    by_mkl = min(seconds[False]) >= CLEARLY * min(seconds[True])
     for projection in own:
         projection.few_by_mkl = by_mkl
 

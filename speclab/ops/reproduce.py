@@ -1,7 +1,7 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-In three waves: those that measure no time, two at once, what took longest before first (without a
-stamp in the order of their numbers: 00 needs no run while 01 records what the others read); those
+In three waves: those that measure no time, two at once, what took longest before first (where that
+is not known in the order of numbers: 00 needs no run while 01 records what others read); those
 that measure time, alone; those that read the tables of others, two at once. Each runs in a kernel
 of this interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with
 its HTML and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks
@@ -55,7 +55,7 @@ from speclab.ops.parameters import (
     parameters_of,
 )
 from speclab.ops.plan import cached
-from speclab.plain import near
+from speclab.plain import near, read_json
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
 from speclab.runs import (
@@ -151,9 +151,18 @@ class Call:
             return None
 
     def seconds(self, notebook: Notebook) -> float:
-        """What a notebook took in its last run, 0 where that is not known."""
-        stamp = self.stamp(notebook.name)
-        return stamp.seconds if stamp else 0
+        """What a notebook took in its last run, else where the figures that come with the kit were
+        made; 0 where that is not known.
+        """
+        if stamp := self.stamp(notebook.name):
+            return stamp.seconds
+        measured = ROOT / "figures" / self.profile.name / "measured.json"
+        known = (
+            read_json(measured, "take the committed one")["seconds"]
+            if measured.is_file()
+            else {}
+        )
+        return known.get(notebook.name, 0)
 
     def is_current(self, stamp: Stamp | None, now: str) -> bool:
         """Whether the last run had the same inputs and all that it wrote is there as it was, or

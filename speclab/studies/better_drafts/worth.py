@@ -27,6 +27,7 @@ from speclab.studies.better_drafts.candidates import (
     Candidate,
     Families,
     Tried,
+    every_core,
 )
 from speclab.tree import chain
 
@@ -285,6 +286,7 @@ def compared(
 # ---- decoded for real ----------------------------------------------------------------------------
 
 
+@every_core()
 def lossless(
     tried: Tried,
     drafts: Iterable[Candidate],
