@@ -231,8 +231,9 @@ ctx.say(
 # `knee` tokens. The best setting is chosen on the prompts that judge it (slightly flattering).
 
 # %%
-above, flat = "the prices above", f"assumed: v(n) = max(1, n / {knee})"
-crowded = {above: costs, flat: serving.flat_until(knee, assumed_c)}
+ours = f"priced at c = {costs.c():.2f}"
+flat = f"assumed: v(n) = max(1, n / {knee})"
+crowded = {ours: costs, flat: serving.flat_until(knee, assumed_c)}
 crowd = serving.by_batch(counted, settings, crowded, batches)
 ctx.export(crowd, "batches")
 
@@ -256,13 +257,13 @@ stops = {
 }
 
 # %%
-beyond = crowd.at(machine=above).frame["pass_tokens"] > costs.sizes[-1]
+beyond = crowd.at(machine=ours).frame["pass_tokens"] > costs.sizes[-1]
 ctx.say(
     "Over all prompts. "
     + ". ".join(f"{name}: {said}" for name, said in stops.items())
     + "."
 )
-ctx.say(f"{int(beyond.sum())} of {len(beyond)} values at {above} are extrapolated.")
+ctx.say(f"{int(beyond.sum())} of {len(beyond)} values {ours} are extrapolated.")
 
 # %% [markdown]
 # ## 3. What if it was chosen at another temperature?
@@ -308,7 +309,7 @@ ctx.answer(
     f"On {base.name} at c = {costs.c():.2f}{unsure}, drafting by one setting gives "
     f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
     f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
-    f"the tokens of one for all. In full batches {stops[above]}."
+    f"the tokens of one for all. In full batches {stops[ours]}."
 )
 
 # %% [markdown]
