@@ -322,7 +322,7 @@ for name, text in texts.items():
     decoded[name] = study.decode_chains(
         pair, encoded, few, text, settings.max_new_tokens, settings.seed
     )
-    replayed[name] = counts[name][counts[name]["prompt_id"].isin(ids)]
+    replayed[name] = counts[name].query("prompt_id in @ids")
 
 # %%
 beside = {name: study.beside(decoded[name], replayed[name]) for name in texts}
@@ -534,6 +534,8 @@ fastest_there = [
     f"{name} {', '.join(own.frame['estimate'].map('{:.0f}'.format))}"
     for name, own in best_of_sets.at(**greedy, **others).groups("set")
 ]
+
+# %%
 tokens = passes.at(gamma=gamma, **greedy).listed()
 tokens_there = by_set.at(**greedy, **others).listed(within="set")
 ctx.answer(

@@ -462,14 +462,12 @@ at_t0, *_ = sets
 hit = by_domain.at(name=at_t0)
 least, *_, best = hit.frame.sort_values("estimate")["domain"]
 others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
-elsewhere = transfer[transfer["set"].isin(others)]
 holding = [
-    " and ".join(rows["hold"].astype(str)) + f" of {rows['told'].iloc[0]} by {name}"
-    for name, rows in elsewhere.groupby("name", sort=False)
+    f"{' and '.join(rows['hold'].map(str))} of {rows['told'].iloc[0]} by {name}"
+    for name, rows in transfer.query("set in @others").groupby("name", sort=False)
 ]
 there = [
-    f"{row.order} ({row.set})"
-    for row in transfer[transfer["name"] == at_t0].itertuples()
+    f"{row.order} ({row.set})" for row in transfer.query("name == @at_t0").itertuples()
 ]
 
 # %%

@@ -299,9 +299,9 @@ verdict = change.sentence("gains", "loses", "cannot be told to change", "policy"
 ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {change}.")
 
 # %%
-unsure = (
-    "" if machines.is_trusted(costs) else f" ({machines.REFUSED}; no verdict on speed)"
-)
+unsure, in_batches = "", stops[ours]
+if not machines.is_trusted(costs):
+    unsure, in_batches = f" ({machines.REFUSED})", "no verdict on speed"
 best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
@@ -309,7 +309,7 @@ ctx.answer(
     f"On {base.name} at c = {costs.c():.2f}{unsure}, drafting by one setting gives "
     f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
     f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
-    f"the tokens of one for all. In full batches {stops[ours]}."
+    f"the tokens of one for all. In full batches {in_batches}."
 )
 
 # %% [markdown]

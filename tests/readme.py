@@ -148,15 +148,13 @@ def question(notebook):
 
 
 def answer(notebook):
-    """The first sentence with a number of what the notebook last answered on `smollm` (without
-    'On smollm', which the table's head says), "" where it has not.
+    """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
+    has not.
     """
     path = drawn_in(ROOT / "figures" / "smollm", notebook) / "numbers.json"
     said = read(path).get("answer", "") if path.is_file() else ""
     sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
-    found = next((one for one in sentences if re.search(r"\d", one)), said)
-    found = re.sub(r"^On (the pair )?`?smollm`?[,:]? (?!\(|and )", "", found)
-    return found[:1].upper() + found[1:]
+    return next((one for one in sentences if re.search(r"\d", one)), said)
 
 
 def printed():

@@ -10,6 +10,7 @@ from toy import toy_pair
 
 from speclab.__main__ import main
 from speclab.analysis import policy
+from speclab.cost import Costs
 from speclab.decode import LOSSLESS, decode
 from speclab.draft import PLAIN
 from speclab.profiles import load_profile
@@ -56,7 +57,9 @@ def test_decode_by_policy(tmp_path, capsys):
     prompts.write_text("\n".join(map(json.dumps, rows)))
 
     def decoded(pair, domains):
-        made = policy.Policy(pair, {}, "chain:1", domains, "none", "k")
+        made = policy.Policy(
+            pair, "cpu", Costs.on_a_line(0.1), "chain:1", domains, "none", "k"
+        )
         policy.write_policy(made, file)
         places = ["--policy", file, "--prompts", prompts, "--out", out]
         settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]

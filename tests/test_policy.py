@@ -18,7 +18,8 @@ from speclab.tree import chain, static_tree
 PAIR = {"target": "a" * 40, "draft": "b" * 40}
 MADE = Policy(
     PAIR,
-    {"c": 0.3},
+    "cpu",
+    Costs(30.0, (1, 4), (0.3, 0.4), (1.0, 1.2), 0.1, 0.2),
     "chain:2",
     {"code": "chain:5", "math": "tree:3,2,8", "chat": "plain"},
     "none",
@@ -128,6 +129,9 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path):
     [
         ({"version": 2}, "version=2: Input should be 1"),
         ({"domains": {"prose": "plain"}}, "domains.prose"),
+        ({"costs": {"c": 0.3}}, "costs=.*'c'"),
+        ({"costs": 0.3}, "costs=0.3: .* a machine's costs are needed"),
+        ({"costs": asdict(MADE.costs) | {"sizes": [4, 1]}}, "costs=.*ascending"),
         ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
     ],
 )

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
@@ -26,6 +26,17 @@ def _checked(setting: str) -> str:
     return setting
 
 
+def _costs(found: Any) -> Costs:
+    """Costs, also as JSON has them, with lists for tuples."""
+    if isinstance(found, Costs):
+        return found
+    try:
+        values = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}
+        return Costs(**values)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"a machine's costs are needed ({error})") from None
+
+
 BY_NOTEBOOK = "09/policy.json"  # behind the folder of a profile's figures
 Setting = Annotated[str, AfterValidator(_checked)]
 
@@ -35,34 +46,21 @@ class Policy:
     """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
     setting is what `draft.parse_shape` reads.
 
-    pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); costs: the
-    machine it was chosen for (`machine_facts`); router: how a prompt's domain is found: "none" (it
-    says so itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded
-    run it was made from. ValueError (pydantic's) that names each wrong field, what is allowed and
-    what came.
+    pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device,
+    costs: the machine it was chosen for; router: how a prompt's domain is found: "none" (it says so
+    itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
+    was made from. ValueError (pydantic's) that names each wrong field, what is allowed and what
+    came.
     """
 
     pair: dict[str, str]
-    costs: dict[str, float | str]
+    device: str
+    costs: Annotated[Costs, BeforeValidator(_costs)]
     default: Setting
     domains: dict[Literal[DOMAINS], Setting]
     router: Literal["none", "rules", "classifier"]
     run: str
     version: Literal[1] = 1
-
-
-def machine_facts(costs: Costs, device: str) -> dict[str, float | str]:
-    """The machine that a policy was chosen for: its device, and all of its costs, to 4 digits."""
-    known = {
-        "target_ms": costs.target_ms,
-        "overhead": costs.overhead,
-        "tree_overhead": costs.loop(False),
-    }
-    known |= {f"c({n})": costs.c(n) for n in costs.sizes}
-    known |= {f"v({n})": costs.v(n) for n in costs.sizes}
-    return {"device": device} | {
-        name: float(f"{value:.4g}") for name, value in known.items()
-    }
 
 
 def costs_for(
@@ -78,16 +76,13 @@ def costs_for(
     name = run.manifest["profile"]["name"]
     file = figures / name / BY_NOTEBOOK
     if c is None and file.is_file():
-        facts = load(file, run.manifest["weights"]).costs
-        sizes = tuple(int(n[2:-1]) for n in facts if n.startswith("v("))
-        draft, verify = (tuple(facts[f"{of}({n})"] for n in sizes) for of in "cv")
-        loops = facts["overhead"], facts["tree_overhead"]
-        costs = Costs(facts["target_ms"], sizes, draft, verify, *loops)
+        found = load(file, run.manifest["weights"])
+        costs = found.costs
         return costs, (
-            f"measured where figures/{name}/{BY_NOTEBOOK} was made ({facts['device']}): "
+            f"measured where figures/{name}/{BY_NOTEBOOK} was made ({found.device}): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
-            f"v(4) = {costs.v(4):.2f}, o = {loops[0]:.2f} for a chain, {loops[1]:.2f} for a tree. "
-            f"{disturbed(costs.verify)}"
+            f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
+            f"{costs.loop(False):.2f} for a tree. {disturbed(costs.verify)}"
         )
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]

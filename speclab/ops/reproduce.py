@@ -156,13 +156,9 @@ class Call:
         """
         if stamp := self.stamp(notebook.name):
             return stamp.seconds
-        measured = ROOT / "figures" / self.profile.name / "measured.json"
-        known = (
-            read_json(measured, "take the committed one")["seconds"]
-            if measured.is_file()
-            else {}
-        )
-        return known.get(notebook.name, 0)
+        file = ROOT / "figures" / self.profile.name / "measured.json"
+        measured = read_json(file, "take the committed one") if file.is_file() else {}
+        return measured.get("seconds", {}).get(notebook.name, 0)
 
     def is_current(self, stamp: Stamp | None, now: str) -> bool:
         """Whether the last run had the same inputs and all that it wrote is there as it was, or
