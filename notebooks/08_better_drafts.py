@@ -112,7 +112,7 @@ decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every dr
 decoded_tokens: int = 32  # 2 to 65536; at most so many tokens each
 article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
 
-# %%
+# %% tags=["timed"]
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
 settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
@@ -326,7 +326,7 @@ assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 # also with a stop rule: it drafts only where something matches. (How far such predictions can be
 # trusted, notebook 10 asks by decoding for real.)
 
-# %%
+# %% tags=["timed"]
 few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, first=0)
 new_tokens = min(decoded_tokens, settings.max_new_tokens)
 median = int(np.median([len(prompt.ids) for prompt in tried.prompts]))

@@ -119,7 +119,7 @@ base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 greedy = runs.load_or_record(base, "greedy")
 
-# %%
+# %% tags=["timed"]
 trace = greedy.trace
 pair = pairs.load_pair(base)
 
@@ -150,7 +150,7 @@ checked = prompts.decoded_prompts(others, check_prompts)
 # beyond its passes. A tree makes a draft pass a level. Passes are timed in random order, again
 # while the clock is disturbed; this looks at the clock only, never at what the prices lead to.
 
-# %%
+# %% tags=["timed"]
 costs, measured = machines.measured(
     pair, encoded, probed, probes, limit, pass_repeats, pass_tries
 )
@@ -241,7 +241,7 @@ assert plan == made
 # The checked prompts are decoded plainly and by the policy, in swapped orders. The decoder's blocks
 # and tokens must be the replay's, exactly (in float32 on the CPU).
 
-# %%
+# %% tags=["timed"]
 each = policies.decoded(pair, plan, known, checked, limit, check_repeats)
 each = policies.with_promise(each, prices)
 wrong = int(each["differs"].sum())

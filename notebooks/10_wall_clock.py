@@ -108,7 +108,7 @@ copying_gamma: int = 4  # 1 to 64
 # a stopping rule is judged on one part of the prompts and fitted on the others
 folds: int = 5  # 2 to 100
 
-# %%
+# %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)
 settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
@@ -167,7 +167,7 @@ ctx.say(
 # Each repeat runs all cases in a new random order, for just that reason. Medians count; the bands
 # are the quartiles of the repeats.
 
-# %%
+# %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
 times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 
@@ -175,7 +175,7 @@ times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
 # The loop's own time o is what blocks of a chain of 4 take beyond their passes, the median over the
 # timed prompts:
 
-# %%
+# %% tags=["timed"]
 four = draft.Shape(tree.chain(4))
 texts = [
     decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed
@@ -278,7 +278,7 @@ for gamma in (0, copying_gamma):
 shapes |= {name: draft.parse_shape(name) for name in copying.values()}
 ctx.say(f"Fitted: {' and '.join(copying.values())}.")
 
-# %%
+# %% tags=["timed"]
 speeds = timing.decoded_speed(pair, timed, shapes, new_tokens, repeats)
 
 # %% [markdown]

@@ -82,7 +82,7 @@ temperature: float = 0.0  # 0 to 10
 new_tokens: int = 64  # 1 to 65536; at most
 seed: int = 0  # 0 to 4294967295; of a sampled text
 
-# %%
+# %% tags=["timed"]
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
 strings = pictures.strings_of(pair.tokenizer)
@@ -107,7 +107,7 @@ if notebook.is_open():
 # %% [markdown]
 # ## 2. The same once, from the parameters
 
-# %%
+# %% tags=["timed"]
 text = try_it.answer_of(pair, asked)
 display(HTML(pictures.as_html(text.steps, strings)))
 
@@ -115,7 +115,7 @@ display(HTML(pictures.as_html(text.steps, strings)))
 # What did the draft save? Plain decoding of the same prompt: the target alone, a token a pass. The
 # seconds are those behind the prompt's own pass.
 
-# %%
+# %% tags=["timed"]
 plain = try_it.answer_of(pair, asked.plain)
 table = try_it.beside_plain(text, plain)
 ctx.table(table, "comparison", digits=2)

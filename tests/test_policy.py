@@ -129,8 +129,8 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path):
     [
         ({"version": 2}, "version=2: Input should be 1"),
         ({"domains": {"prose": "plain"}}, "domains.prose"),
-        ({"costs": {"c": 0.3}}, "costs=.*'c'"),
-        ({"costs": 0.3}, "costs=0.3: .* a machine's costs are needed"),
+        ({"costs": {"c": 0.3}}, "missing field costs.target_ms; .*'costs.c'"),
+        ({"costs": 0.3}, "costs=0.3: .*instance of Costs"),
         ({"costs": asdict(MADE.costs) | {"sizes": [4, 1]}}, "costs=.*ascending"),
         ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
     ],

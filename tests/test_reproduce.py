@@ -3,18 +3,24 @@ or an interruption leaves behind.
 """
 
 import hashlib
+import itertools
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import jupytext
 import nbformat
+import numpy as np
 import psutil
 import pytest
+from nbformat.v4 import new_code_cell
 from same_process import use_no_kernel
 
 from speclab.__main__ import main
@@ -71,12 +77,12 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
 IMPORTS = "from speclab import score\nfrom speclab.studies import good as study, other"
 
 
-def write(root, name, body, title="# A question?"):
-    """A notebook in the house format, as far as the runner cares."""
+def write(root, name, body, title="# A question?", tags=()):
+    """A notebook in the house format, as far as the runner cares; tags: of its body."""
     cells = [
         nbformat.v4.new_markdown_cell(title),
         nbformat.v4.new_code_cell(PARAMETERS, metadata={"tags": ["parameters"]}),
-        nbformat.v4.new_code_cell(body),
+        nbformat.v4.new_code_cell(body, metadata={"tags": list(tags)}),
     ]
     kernel = {"name": "python3", "language": "python", "display_name": "x"}
     book = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
@@ -311,25 +317,24 @@ def of_the_kit():
 
 
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns():
-    notebooks = of_the_kit()
-    measures = (
-        "timing.pass_times",
-        "timing.decoded_speed",
-        "speed_in_words",
-        "machines.measured(",
+    call = reproduce.open_call("tiny", [], {}, {})
+    measures = re.compile(
+        r"(timing\.(pass_times|decoded_speed|measured_costs)|machines\.measured|decode_prompt|"
+        r"policies\.decoded|worth\.pass_costs|answer_of)\("
     )
-    wave = {one.name: reproduce.wave_of(one, notebooks) for one in notebooks}
-    for one in notebooks:
+    for one in call.notebooks:
         assert "speclab/show/notebook.py" in one.code
         assert not [name for name in one.code if name.startswith("speclab/ops/")]
-        own = [one.path.name, f"speclab/studies/{one.name[3:]}"]
-        texts = [text for name, text in one.code.items() if name.startswith(tuple(own))]
-        is_timed = any(word in text for word in measures for text in texts)
-        assert is_timed == (wave[one.name] == 1), one.name
-    readers = [one for one in notebooks if wave[one.name] == 2]
-    assert [one.name for one in readers] == ["11_paper_audit", "14_serving"]
-    alone = [reproduce.wave_of(one, readers) for one in readers]
-    assert alone == [0, 0], "what they read is not asked for"
+        cells = nbformat.read(one.path, as_version=4).cells
+        for cell in [cell for cell in cells if cell.cell_type == "code"]:
+            loads = one.is_timed and "load_pair(" in cell.source  # times its kernels
+            is_timed = bool(loads or measures.search(cell.source))
+            assert is_timed == reproduce.measures_time(cell), (one.name, cell.source)
+    first, readers = reproduce.turns_of(call)
+    assert {one.name for one in readers} == {"11_paper_audit", "14_serving"}
+    assert [one.is_timed for one in first[1:]] == sorted(o.is_timed for o in first[1:])
+    alone, none = reproduce.turns_of(replace(call, notebooks=readers))
+    assert not none and len(alone) == 2, "what they read is not asked for"
 
 
 def test_every_parameter_of_the_kit_says_what_is_allowed():
@@ -535,8 +540,8 @@ with pathlib.Path("{name}.span").open("a") as file:
 """
 
 
-def write_span(root, name, seconds, more=""):
-    write(root, name, SPAN.format(name=name, seconds=seconds) + more)
+def write_span(root, name, seconds, more="", tags=()):
+    write(root, name, SPAN.format(name=name, seconds=seconds) + more, tags=tags)
 
 
 def spans(root):
@@ -550,21 +555,43 @@ def overlap(one, other):
     return one[0] < other[1] and other[0] < one[1]
 
 
-@pytest.mark.usefixtures("light")
 def test_two_run_at_a_time_and_nothing_beside_what_is_measured(root, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    for name in ("02_a", "03_b", "08_timed", "10_timed"):
-        write_span(root, name, 0.5)
-    for name in ("04_reader", "05_reader"):
-        write_span(root, name, 0.5, "needs = '08/table'")
+    for name in ("02_a", "03_b"):
+        write_span(root, name, 1)
+    for name in ("08_timed", "10_timed"):
+        write_span(root, name, 2, tags=["timed"])
+    write_span(root, "04_reader", 0.1, "needs = '08/table'")
     assert run(root) == 0
     found = spans(root)
-    assert len(found) == 6 and overlap(found["02"], found["03"])
+    assert len(found) == 5 and overlap(found["02"], found["03"])
     for timed in ("08", "10"):
         assert not any(overlap(found[timed], found[n]) for n in found if n != timed)
-        assert found[timed][0] > max(found["02"][1], found["03"][1])
-    assert found["04"][0] > found["10"][1] and overlap(found["04"], found["05"])
+    assert found["04"][0] > max(found["08"][1], found["10"][1])
     assert [found[n][2] for n in ("02", "08", "04")] == [1, 3, 1]
+    one, other = (stamps(root)[n]["seconds"] for n in ("08_timed", "10_timed"))
+    assert abs(one - other) < 1.5, "one of them waited, which does not count"
+
+
+def test_who_measures_waits_for_others_and_they_for_it():
+    room, spans, rng = reproduce.Room(3), [], np.random.default_rng(0)
+    cells = {False: new_code_cell(), True: new_code_cell(metadata={"tags": ["timed"]})}
+
+    def work(timed):
+        turn = reproduce.Turn(room)
+        turn.take(1)
+        for is_timed in timed:
+            turn.before(cells[is_timed], 0)
+            began = time.monotonic()
+            time.sleep(0.002)
+            spans.append((began, time.monotonic(), is_timed))
+        turn.leave()
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, (rng.random((9, 12)) < 0.2).tolist()))
+    pairs = [both for both in itertools.combinations(spans, 2) if overlap(*both)]
+    assert len(spans) == 108 and pairs, "those that measure nothing run at once"
+    assert not any(one[2] or other[2] for one, other in pairs)
 
 
 def test_as_many_as_cores_and_one_where_there_is_a_gpu(root, monkeypatch):

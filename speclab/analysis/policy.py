@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
@@ -26,22 +26,11 @@ def _checked(setting: str) -> str:
     return setting
 
 
-def _costs(found: Any) -> Costs:
-    """Costs, also as JSON has them, with lists for tuples."""
-    if isinstance(found, Costs):
-        return found
-    try:
-        values = {n: tuple(v) if isinstance(v, list) else v for n, v in found.items()}
-        return Costs(**values)
-    except (AttributeError, TypeError) as error:
-        raise ValueError(f"a machine's costs are needed ({error})") from None
-
-
 BY_NOTEBOOK = "09/policy.json"  # behind the folder of a profile's figures
 Setting = Annotated[str, AfterValidator(_checked)]
 
 
-@dataclass(frozen=True, config=ConfigDict(strict=True, extra="forbid"))
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Policy:
     """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
     setting is what `draft.parse_shape` reads.
@@ -55,7 +44,7 @@ class Policy:
 
     pair: dict[str, str]
     device: str
-    costs: Annotated[Costs, BeforeValidator(_costs)]
+    costs: Costs
     default: Setting
     domains: dict[Literal[DOMAINS], Setting]
     router: Literal["none", "rules", "classifier"]

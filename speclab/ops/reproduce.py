@@ -1,12 +1,11 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-In three waves: those that measure no time, two at once, what took longest before first (where that
-is not known in the order of numbers: 00 needs no run while 01 records what others read); those
-that measure time, alone; those that read the tables of others, two at once. Each runs in a kernel
-of this interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with
-its HTML and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks
-for models or files which are not there is no failure: its figures stay as they are. Whatever stops
-a call, the same command goes on from the stamps.
+Two at once, those that read the tables of others behind the rest (`turns_of`). A cell that measures
+time, tagged `timed`, runs while no other cell does (`Turn`). Each notebook runs in a kernel of this
+interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
+and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
+or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
+same command goes on from the stamps.
 
 A thread waits for each notebook, which is a process of its own anyway: its kernel.
 
@@ -68,7 +67,7 @@ from speclab.runs import (
 )
 from speclab.show import notebook as kit
 
-TIMED = ("08", "09", "10", "12")  # they measure time: nothing runs beside them
+TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
 NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
 PICTURES = re.compile(
     r"\]\(\.\./figures/[^/]+/"
@@ -88,7 +87,8 @@ STOPPED = "stopped"
 @dataclass(frozen=True)
 class Notebook:
     """A numbered notebook: its cells as (kind, text), all code by path (its own, and that of the
-    modules that it imports), its parameters, and their values in a call.
+    modules that it imports), its parameters, their values in a call, and whether a cell of it
+    measures time.
     """
 
     path: Path
@@ -96,6 +96,7 @@ class Notebook:
     code: dict[str, str]
     known: dict[str, Parameter]
     values: dict[str, Any]
+    is_timed: bool
 
     @property
     def name(self) -> str:
@@ -105,7 +106,9 @@ class Notebook:
 
 @dataclass(frozen=True)
 class Stamp:
-    """How a notebook ended. `files`: checksums of its figures and tables by name."""
+    """How a notebook ended. `seconds`: without those in which it waited for others; `files`:
+    checksums of its figures and tables by name.
+    """
 
     name: str
     status: str
@@ -243,27 +246,34 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
     a value that is not allowed, and for code that is not Python.
     """
     try:
-        cells = cells_of(nbformat.read(path, as_version=4))
+        book = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat and its schema have many kinds
         raise ValueError(
             f"{path} is no notebook ({type(error).__name__}); `make notebooks` writes it from its "
             ".py"
         ) from None
+    cells, is_timed = cells_of(book), any(map(measures_time, book.cells))
     known = parameters_of(path)
     values = {name: given.get(name, own.default) for name, own in known.items()}
     check_values(values, known)
     own = "\n".join(text for kind, text in cells if kind == "code")
     try:
-        return Notebook(path, cells, followed(path.name, own), known, values)
+        code = followed(path.name, own)
     except SyntaxError as error:
         raise ValueError(
             f"{error.filename}, line {error.lineno}: {error.msg}; mend it, then call again"
         ) from None
+    return Notebook(path, cells, code, known, values, is_timed)
 
 
 def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str]]:
     """(kind, text) of every cell."""
     return [(cell.cell_type, cell.source.strip()) for cell in book.cells]
+
+
+def measures_time(cell: nbformat.NotebookNode) -> bool:
+    """Whether a cell is tagged so."""
+    return TIMED in cell.metadata.get("tags", ())
 
 
 def check_twin(path: Path) -> None:
@@ -392,17 +402,63 @@ def content(places: Iterable[Path]) -> list[tuple[str, str]]:
 # ---- one notebook --------------------------------------------------------------------------------
 
 
-def run_one(call: Call, notebook: Notebook, now: str) -> None:
+class Room:
+    """Where several notebooks work at once, each on a seat."""
+
+    def __init__(self, seats: int):
+        self.seats = seats
+        self.free, self.door = threading.Semaphore(seats), threading.Lock()
+
+
+@dataclass
+class Turn:
+    """A notebook's turn in a room: it holds a seat while it works. A cell that measures time takes
+    all seats: it waits until the cells of others have ended, and their next ones wait for it.
+
+    waited: for seats, in seconds.
+    """
+
+    room: Room
+    held: int = 0
+    waited: float = 0.0
+
+    def take(self, seats: int) -> None:
+        """Leave, and wait for so many seats; meanwhile nobody else takes one."""
+        self.leave()
+        begun = time.monotonic()
+        with self.room.door:
+            for _ in range(seats):
+                self.room.free.acquire()
+        self.held = seats
+        self.waited += time.monotonic() - begun
+
+    def leave(self) -> None:
+        """Give back all seats."""
+        for _ in range(self.held):
+            self.room.free.release()
+        self.held = 0
+
+    def before(self, cell: nbformat.NotebookNode, cell_index: int) -> None:
+        """What nbclient calls before a cell of code."""
+        self.take(self.room.seats if measures_time(cell) else 1)
+
+
+def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     """Run a notebook; put its pages and its stamp in place, remove figures that it no longer
     writes. Where it does not end well, figures and tables stay as they were.
     """
+    turn = Turn(room)
+    turn.take(1)
     name, begun = notebook.name, time.monotonic()
     ages, old = call.results(name), call.stamp(name)
     before = {path: path.read_bytes() for path in ages}
     own = [call.exported(name) / file for file in (old.files if old else ())]
     for path in [call.page(name, "json"), *own]:
         path.unlink(missing_ok=True)
-    status, error = execute(call, notebook)
+    try:
+        status, error = execute(call, notebook, turn)
+    finally:
+        turn.leave()
     new = [path for path, age in call.results(name).items() if age != ages.get(path)]
     if status != DONE:
         for path in new:
@@ -411,7 +467,7 @@ def run_one(call: Call, notebook: Notebook, now: str) -> None:
             path.write_bytes(data)
         new = before if status in NEEDS.values() else ()
     if status != STOPPED:
-        spent = time.monotonic() - begun
+        spent = time.monotonic() - begun - turn.waited
         stamp = Stamp(name, status, spent, now, dict(content(new)), error)
         text = json.dumps(asdict(stamp), indent=1)
         written(call.page(name, "json"), lambda path: path.write_text(text))
@@ -424,7 +480,7 @@ def tell(stamp: Stamp, status: str) -> None:
     tqdm.write(f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}")
 
 
-def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
+def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
     """Run a notebook and keep its pages; its status, and where and why it ended ("": well)."""
     name, values = notebook.name, notebook.values
     done, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
@@ -435,9 +491,10 @@ def execute(call: Call, notebook: Notebook) -> tuple[str, str]:
             notebook.path,
             failed,
             changed,
-            kernel_name="speclab",
+            kernel_name="speclab-timed" if notebook.is_timed else "speclab",
             progress_bar=bar,
             start_timeout=300,
+            on_cell_execute=turn.before,
         )
         folder = call.exported(name).parent
         pictures = Path(os.path.relpath(folder, call.build)).as_posix()
@@ -466,14 +523,17 @@ def how_it_ended(error: Exception) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def kernels(call: Call) -> Iterator[None]:
+def kernels(call: Call, at_once: int) -> Iterator[None]:
     """Kernels of this interpreter at the root of the repository, whatever `python3` means to
-    Jupyter here; their environment is this process's own.
+    Jupyter here. Their environment is this process's own; threads are shared among those that run
+    at once, but a notebook that measures time has all.
     """
-    before = dict(os.environ)
+    before, threads = dict(os.environ), kit.limit_threads()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
-        place = Path(folder) / "kernels" / "speclab"
-        write_kernel_spec(place, extra_arguments=["--log-level=50"])
+        counts = {"speclab": max(threads // at_once, 1), "speclab-timed": threads}
+        for name, count in counts.items():
+            own = {"env": {"OMP_NUM_THREADS": str(count)}}
+            write_kernel_spec(Path(folder) / "kernels" / name, own, ["--log-level=50"])
         jupyters = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
         os.environ |= dict.fromkeys(jupyters, folder) | {
             "SPECLAB_OUT": str(call.figures.parents[1]),
@@ -499,28 +559,34 @@ def places(asked: int | None) -> int:
     return min(asked or 2, kit.cores_of_this_process())
 
 
-def wave_of(notebook: Notebook, notebooks: list[Notebook]) -> int:
-    """0 for one that measures no time, 1 for one that does, 2 for one that reads tables of others
-    that are asked for too.
+def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
+    """Who is asked, and behind those who reads tables of theirs. What took longest before comes
+    first (where that is not known, in the order of numbers: 00 needs no run while 01 records what
+    others read), then what measures no time, so that a timed cell meets short ones.
     """
-    read_from = {name[:2] for name in tables_read(notebook)}
-    if read_from & {one.name[:2] for one in notebooks}:
-        return 2
-    return int(notebook.name[:2] in TIMED)
+    ordered = sorted(call.notebooks, key=call.seconds, reverse=True)
+    others = sorted(ordered[1:], key=lambda one: one.is_timed)
+    asked = {one.name[:2] for one in call.notebooks}
+    first, readers = [], []
+    for one in [*ordered[:1], *others]:
+        read_from = {name[:2] for name in tables_read(one)}
+        (readers if read_from & asked else first).append(one)
+    return first, readers
 
 
-def run_wave(call: Call, wave: list[Notebook], at_once: int) -> None:
+def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
     """Run those that are not up to date. Stopped, no kernel stays."""
-    with ThreadPoolExecutor(at_once) as pool:
+    digests = [digest(call, one) for one in wave]
+    with ThreadPoolExecutor(room.seats) as pool:
         pending = set()
         try:
-            for one in wave:
-                now, stamp = digest(call, one), call.stamp(one.name)
+            for one, now in zip(wave, digests, strict=True):
+                stamp = call.stamp(one.name)
                 if call.is_current(stamp, now):
                     call.current[one.name] = stamp
                     tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
-                    pending.add(pool.submit(run_one, call, one, now))
+                    pending.add(pool.submit(run_one, call, one, now, room))
             while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
                 done, pending = wait(pending, 1, FIRST_COMPLETED)
                 for future in done:
@@ -548,30 +614,22 @@ def reproduce(call: Call, asked: int | None = None) -> int:
     """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
     interrupted.
 
-    asked: notebooks at once, of those that measure no time.
+    asked: notebooks at once.
     """
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with locked(call.build), kernels(call):
-            run_waves(call, places(asked))
+        room = Room(places(asked))
+        with locked(call.build), kernels(call, room.seats):
+            call.figures.mkdir(parents=True, exist_ok=True)
+            for wave in turns_of(call):
+                run_wave(call, wave, room)
             return finish(call, time.monotonic() - begun)
     except KeyboardInterrupt:
         ended = call.current | call.ran
         left = ", ".join(one.name for one in call.notebooks if one.name not in ended)
         print(f"Interrupted. Left: {left}. The same command goes on from here.")
         return 130
-
-
-def run_waves(call: Call, at_once: int) -> None:
-    """The notebooks, a wave after the other."""
-    call.figures.mkdir(parents=True, exist_ok=True)
-    threads = kit.limit_threads()  # of one that runs alone
-    longest_first = sorted(call.notebooks, key=call.seconds, reverse=True)
-    for wave, count in enumerate((at_once, 1, at_once)):
-        asked = [one for one in longest_first if wave_of(one, call.notebooks) == wave]
-        os.environ["OMP_NUM_THREADS"] = str(max(threads // count, 1))
-        run_wave(call, asked, count)
 
 
 def finish(call: Call, spent: float) -> int:

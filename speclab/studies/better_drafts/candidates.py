@@ -4,7 +4,6 @@ Traces are kept under data/runs/drafts by everything that changes their numbers:
 them.
 """
 
-import contextlib
 import copy
 import ctypes
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
-import torch
 from torch import Tensor
 
 from speclab import runs, score
@@ -44,7 +42,6 @@ from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts
 from speclab.record import record_prompt
 from speclab.runs import locked, written
 from speclab.sampling import Sampling
-from speclab.show.notebook import cores_of_this_process
 from speclab.tree import PLAIN
 
 WORK = FOLDER
@@ -176,18 +173,6 @@ class Remembered:
         return self._kept[key].to(self._model.device)
 
 
-@contextlib.contextmanager
-def every_core() -> Iterator[None]:
-    """All cores for torch, for work that nobody times; behind it as many threads as before."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(cores_of_this_process())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-@every_core()
 def judged(
     one: Candidate,
     profile: Profile,

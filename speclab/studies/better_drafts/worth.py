@@ -27,7 +27,6 @@ from speclab.studies.better_drafts.candidates import (
     Candidate,
     Families,
     Tried,
-    every_core,
 )
 from speclab.tree import chain
 
@@ -286,7 +285,6 @@ def compared(
 # ---- decoded for real ----------------------------------------------------------------------------
 
 
-@every_core()
 def lossless(
     tried: Tried,
     drafts: Iterable[Candidate],
