@@ -1,7 +1,7 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
 Two at once, those that read the tables of others behind the rest (`turns_of`). A cell that measures
-time, tagged `timed`, runs while no other cell does (`Turn`). Each notebook runs in a kernel of this
+time, tagged `timed`, runs while no other cell does (`Turn`). Each notebook has a kernel of this
 interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
 and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
 or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
@@ -447,9 +447,8 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     """Run a notebook; put its pages and its stamp in place, remove figures that it no longer
     writes. Where it does not end well, figures and tables stay as they were.
     """
-    turn = Turn(room)
+    name, turn, begun = notebook.name, Turn(room), time.monotonic()
     turn.take(1)
-    name, begun = notebook.name, time.monotonic()
     ages, old = call.results(name), call.stamp(name)
     before = {path: path.read_bytes() for path in ages}
     own = [call.exported(name) / file for file in (old.files if old else ())]
@@ -560,9 +559,10 @@ def places(asked: int | None) -> int:
 
 
 def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
-    """Who is asked, and behind those who reads tables of theirs. What took longest before comes
-    first (where that is not known, in the order of numbers: 00 needs no run while 01 records what
-    others read), then what measures no time, so that a timed cell meets short ones.
+    """The notebooks that are asked for: those that read no tables of the others, then those that
+    do. The one that took longest before begins (where that is not known the first number: 00 needs
+    no run while 01 records what others read), then come those that measure no time, so that the
+    timed cells of the rest need not wait for long ones.
     """
     ordered = sorted(call.notebooks, key=call.seconds, reverse=True)
     others = sorted(ordered[1:], key=lambda one: one.is_timed)
