@@ -86,16 +86,13 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
-    """Along the same texts every column is that of a run of the draft, bit for bit (by as many
-    threads: sums round otherwise).
-    """
+    """Along the same texts every column is that of a run of the draft, bit for bit."""
     texts = texts_of(own)
     target, made = candidates.Remembered(drafts[0].load().target), {}
     for one in drafts:
         made[one.name] = candidates.judged(one, profile, "greedy", texts, target)
         small = profile.replace(depth=1, branches=1, budget=1)
-        with candidates.every_core():
-            again = record_run(small, work / one.name, one.load(), texts).trace
+        again = record_run(small, work / one.name, one.load(), texts).trace
         again["confidence"] = [q[0] for q in again["top_draft_q"]]
         for name in made[one.name]:
             assert made[one.name][name].tolist() == again[name].tolist(), name
