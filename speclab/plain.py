@@ -6,6 +6,7 @@ that is a number refuses.
 """
 
 import difflib
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ConfigDict, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true
@@ -65,7 +66,7 @@ def parse_json(text: str | bytes) -> Any:
 def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:
     try:
         return parse(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(
             f"{path} is damaged or cannot be read ({error}); {do}"
         ) from None
@@ -95,17 +96,20 @@ def near(name: str, allowed: Iterable[str]) -> str:
     return f"{hint}allowed are {', '.join(names)}"
 
 
-def checked(cls: type, values: Any, where: str) -> Any:
+def checked(cls: type, values: Any, where: str, of_json: bool = False) -> Any:
     """Values as an instance of a pydantic dataclass (config STRICT). ValueError: what is wrong with
-    each of them, after `where` they stand.
+    each of them, after `where` they stand. of_json: they were read from JSON, so that a dict stands
+    for a dataclass and a list for a tuple.
     """
     if not isinstance(values, dict):
         came = type(values).__name__
         raise ValueError(f"{where}: names with values are needed, a {came} came")
     try:
+        if of_json:
+            return TypeAdapter(cls).validate_json(json.dumps(values))
         return cls(**values)
     except ValidationError as error:
-        said = [_complaint(cls, one) for one in error.errors()]
+        said = [_complaint(cls, one) for one in error.errors()[:5]]
         raise ValueError(f"{where}: {'; '.join(said)}") from None
 
 
@@ -123,3 +127,15 @@ def brief(value: Any) -> str:
     """A value as a message quotes it, however long it is."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 (hex) of a file's content."""
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def digest_of(content: Any) -> str:
+    """SHA-256 (hex) of plain values, the order of names left out."""
+    text = json.dumps(content, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -38,6 +38,12 @@ class ModelSpec:
     # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
     backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
 
+    def dtype_on(self, device: str) -> str:
+        """The number format on a device ("cpu", "cuda:0"); "auto" where both are left open."""
+        if self.dtype != "auto" or device == "auto":
+            return self.dtype
+        return "float32" if device == "cpu" else "float16"
+
 
 @dataclass(frozen=True, config=STRICT)
 class Profile:

@@ -8,7 +8,7 @@ depend on the trees. The literal step-by-step procedure is the reference in test
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import psutil
@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
-from speclab.models.pairs import Pair, load_pair
+from speclab.models.pairs import Pair, fix_few_rows, load_pair
 from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
@@ -327,13 +327,15 @@ class Done:
 @dataclass(frozen=True)
 class Job:
     """What a worker needs: the profile, the blocks of encoded prompts, texts that another run holds
-    (by prompt_id) or None, and the threads of a worker (None: as it finds them).
+    (by prompt_id) or None, the threads of a worker (None: as it finds them), and for each model
+    which library multiplies few rows (`pairs.fix_few_rows`), so that all workers round alike.
     """
 
     profile: Profile
     blocks: tuple[tuple[EncodedPrompt, ...], ...]
     texts: dict | None = None
     threads: int | None = None
+    few_rows: dict[str, str | None] = field(default_factory=dict)
 
 
 def peak_bytes() -> dict[str, int]:
@@ -421,6 +423,7 @@ class Worker:
     def record(self, index: int) -> Done:
         """One block: its texts, then the records of each prompt."""
         self.pair = self.pair or self._load()
+        fix_few_rows(self.pair, self.job.few_rows)
         began = time.perf_counter()
         recorded = self._recorded(self.job.blocks[index])
         facts = {

@@ -4,19 +4,18 @@ It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), `manifest.json`, written
 settings and the tables' SHA-256, and, of a recording, `settings.json` and `parts/`: two tables and
 a marker a block, from which an interrupted run goes on and a damaged one is mended. Runs are looked
 for under data/runs, then among those that are shipped with a profile ('traces': the same folder
-without parts, and with a card), each by its key: a hash of all that changes its numbers.
+without parts, and with a card), each by its key: a hash of what decides its numbers, and of no path
+and no name.
 """
 
 import datetime
-import hashlib
 import json
 import os
 import platform
-import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -29,12 +28,25 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab.plain import read_json
-from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.manifest import (
+    KEY_VERSION,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    TABLES,
+    Manifest,
+    check_table,
+)
+from speclab.models.folder import (
+    known_folder,
+    model_digest,
+    pair_digests,
+    read_by_target,
+)
+from speclab.plain import checked, digest_of, read_json, sha256_of
+from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import (
     EncodedPrompt,
     Prompt,
-    encode_prompts,
     load_prompts,
     prompts_digest,
 )
@@ -50,8 +62,8 @@ KINDS = {
     # a replay of chains and trees needs beside the draft's ranks along the text
     "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
-    "sampled-seed-1": {"temperature": 1.0, "seed": 1} | ONE_NODE,
-    "sampled-seed-2": {"temperature": 1.0, "seed": 2} | ONE_NODE,
+    "sampled-seed-1": {"temperature": 1.0} | ONE_NODE,
+    "sampled-seed-2": {"temperature": 1.0} | ONE_NODE,
     "balanced": {"budget": None},  # every level of the tree complete
     # what the draft would go on with, for stopping rules
     "chain": {"depth": 8, "branches": 1, "budget": 8},
@@ -71,49 +83,13 @@ KINDS = {
     }
     | ONE_NODE,
 }
+OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
 RUNS = ROOT / "data" / "runs"
 # environment variable: a folder with a shipped run for each kind, or one such run
 PLACE = "SPECLAB_TRACES"
 BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead
-
-SCHEMA_VERSION = 1
-I32, F32 = pa.int32(), pa.float32()
-IDS, PROBS = pa.list_(I32), pa.list_(F32)
-WHO = {"prompt_id": pa.string(), "domain": pa.string(), "position": I32}
-TRACE = WHO | {
-    "token": I32,
-    "draft_rank": I32,
-    "p_token": F32,
-    "q_token": F32,
-    "overlap": F32,
-    "kl": F32,
-    "target_entropy": F32,
-    "draft_entropy": F32,
-    "target_top": I32,
-    "draft_top": I32,
-    "target_margin": F32,
-    "top_draft_ids": IDS,
-    "top_draft_q": PROBS,
-    "top_draft_p": PROBS,
-}
-NODES = WHO | {
-    "node": I32,
-    "parent": I32,
-    "depth": I32,
-    "rank": I32,
-    "token": I32,
-    "draft_prob": F32,
-    "target_prob": F32,
-    "target_entropy": F32,
-    "draft_entropy": F32,
-    "target_rank": I32,
-    "best_path": pa.bool_(),
-}
-META = {"speclab_schema": str(SCHEMA_VERSION)}
-SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
-TABLES = [f"{name}.parquet" for name in SCHEMAS]
 
 
 class RunError(RuntimeError):
@@ -126,6 +102,7 @@ class Damaged(RunError):
     """A file of a finished run is not what was written; recording again mends it from its parts."""
 
 
+REKEY = "An older run gets a key of today by `python -m data.traces.rekey FOLDER`"
 MEND = (
     "a run: record it again, it is mended from its parts; a trace: fetch its folder again, or "
     "remove it to record"
@@ -133,12 +110,6 @@ MEND = (
 
 
 # ---- files that appear whole, or not at all ------------------------------------------------------
-
-
-def sha256_of(path: Path) -> str:
-    """SHA-256 (hex) of a file's content."""
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def written(path: Path, write: Callable[[Path], Any]) -> None:
@@ -171,18 +142,13 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _hash(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
     """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, that of
     all the rest. It is written last: what it names is whole.
     """
     files = {table.name: sha256_of(table) for table in tables}
     facts = facts | {"files": files}
-    sealed = facts | {"seal": _hash(facts)}
+    sealed = facts | {"seal": digest_of(facts)}
     text = json.dumps(sealed, indent=1, default=str) + "\n"
     written(path, lambda place: place.write_text(text, encoding="utf-8"))
 
@@ -195,10 +161,10 @@ def read_facts(path: Path, do: str) -> dict:
         facts = read_json(path, do)
     except ValueError as error:
         raise Damaged(error) from None
-    seal = facts.pop("seal", None)
-    if seal != _hash(facts) or "files" not in facts:
+    seal, files = facts.pop("seal", None), facts.get("files")
+    if seal != digest_of(facts) or not isinstance(files, dict):
         raise Damaged(f"{path} is not as it was written (its seal is another); {do}")
-    for name, digest in facts["files"].items():
+    for name, digest in files.items():
         table = path.parent / name
         if not table.is_file() or sha256_of(table) != digest:
             raise Damaged(f"{table} is damaged or missing (its checksum differs); {do}")
@@ -273,12 +239,23 @@ class Run:
     @cached_property
     def trace(self) -> pd.DataFrame:
         """One row per (prompt, position)."""
-        return pq.read_table(self.folder / "trace.parquet").to_pandas()
+        return self.table("trace").to_pandas()
 
     @cached_property
     def nodes(self) -> pd.DataFrame:
         """One row per drafted node."""
-        return pq.read_table(self.folder / "nodes.parquet").to_pandas()
+        return self.table("nodes").to_pandas()
+
+    def table(self, name: str) -> pa.Table:
+        """A table of SCHEMAS as it is stored; Damaged where `manifest.check_table` refuses it."""
+        path = self.folder / f"{name}.parquet"
+        try:
+            table = pq.read_table(path)
+            check_table(name, table, self.manifest)
+        except (pa.ArrowException, ValueError) as error:
+            said = " ".join(str(error).split())
+            raise Damaged(f"{path} is no table of a run ({said}); {MEND}") from None
+        return table
 
 
 def load_run(folder: str | Path) -> Run:
@@ -293,11 +270,18 @@ def load_run(folder: str | Path) -> Run:
             f"record it (python -m speclab record --out {folder})"
         )
     manifest = read_facts(path, MEND)
-    if manifest["schema"] != SCHEMA_VERSION:
+    versions = manifest.get("schema"), manifest.get("key_version", 1)
+    if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
-            f"{path}: schema version {manifest['schema']}, this kit reads {SCHEMA_VERSION}; use "
-            "the kit that wrote it, or remove the folder to record"
+            f"{path}: recorded by another version of the kit (columns and key {versions}, this one "
+            f"reads {(SCHEMA_VERSION, KEY_VERSION)}). {REKEY}, or take the kit that recorded it"
         )
+    try:
+        checked(Manifest, manifest, str(path), of_json=True)
+    except ValueError as error:
+        raise Damaged(f"{error}; {MEND}") from None
+    if manifest["key"] != _key(manifest):
+        raise Damaged(f"{path}: its key is not that of its content; {MEND}")
     return Run(path.parent, manifest)
 
 
@@ -322,98 +306,90 @@ def tokenizer_of(run: Run) -> Any:
 
 # ---- keys ----------------------------------------------------------------------------------------
 
-NOT_IN_KEY = (
-    "name",
-    "description",
-    "notes",
-    "block_prompts",
-    "max_packed_tokens",
-    "traces",
-    "recorded",
-    "notebooks",
-)
-
-
-def weights_digest(folder: Path) -> str:
-    """The hub's commit for a snapshot, else a hash of weights, configuration and tokenizer. Weights
-    that are to be made from a `source.json` and are not there yet count by the hash it names.
-    """
-    if re.fullmatch(r"[0-9a-f]{40}", folder.name):
-        return folder.name
-    digests = _promised_weights(folder)
-    settings = [folder / "config.json", folder / "tokenizer.json"]
-    for file in [*folder.glob("*.safetensors"), *settings]:
-        if file.is_file():
-            digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
-    inner = "".join(digests[name] for name in sorted(digests))
-    return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
-
-
-def _promised_weights(folder: Path) -> dict[str, str]:
-    """SHA-256 by name of the weights that the folder's source.json promises; {} without one."""
-    source = folder / "source.json"
-    if not source.is_file():
-        return {}
-    facts = read_json(source, "take it from the repository again (git checkout)")
-    return {name: made["sha256"] for name, made in facts["weights"].items()}
-
-
-@cache
-def _file_digest(file: Path, mtime_ns: int) -> str:
-    """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a
-    key is asked for several times).
-    """
-    return sha256_of(file)
-
 
 def profile_prompts(profile: Profile) -> list[Prompt]:
     """The prompts that a profile asks for."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
-def model_digest(spec: ModelSpec) -> str:
-    """What names a model's weights: a commit of the hub that is asked for (nothing is fetched for
-    that), else `weights_digest` of its folder.
+def decisive(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a profile (as a dict) that decide a run, beside models and prompts. Greedy
+    text and its probabilities know no seed and no cut.
     """
-    from speclab.models.pairs import local_folder, model_folder
-
-    pinned = re.fullmatch(r"[0-9a-f]{40}", spec.revision or "")
-    if pinned and local_folder(spec) is None:
-        return spec.revision
-    return weights_digest(model_folder(spec))
-
-
-def pair_digests(profile: Profile) -> dict[str, str]:
-    """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name)) for name in ("target", "draft")}
+    names = ["max_new_tokens", "depth", "branches", "budget", "temperature"]
+    if settings["temperature"] > 0:
+        names += ["top_k", "top_p", "seed"]
+    found = {name: settings[name] for name in names}
+    for name in MODELS:
+        spec = ModelSpec(**settings[name])
+        found[f"{name}.dtype"] = spec.dtype_on(spec.device)
+        found[f"{name}.backend"] = spec.backend
+    return found
 
 
-def _identity(profile: Profile, prompts: list[Prompt]) -> dict:
-    """All that changes a run's numbers, by its names in a manifest."""
-    settings = asdict(profile)
-    for name in NOT_IN_KEY:
-        del settings[name]
-    return {
+def _key(facts: dict[str, Any]) -> str:
+    """The key of a run from its manifest."""
+    decided = decisive(facts["profile"])
+    names = ("schema", "key_version", "weights", "encoded", "stop_ids")
+    return digest_of([decided, *(facts[name] for name in names)])[:16]
+
+
+def identity_of(profile: Profile, prompts: list[Prompt]) -> dict[str, Any]:
+    """What a manifest says of what decides a run, and its key."""
+    facts = {
         "schema": SCHEMA_VERSION,
-        "profile": settings,
+        "key_version": KEY_VERSION,
+        "profile": asdict(profile),
         "weights": pair_digests(profile),
         "prompt_set": prompts_digest(prompts),
+        **read_by_target(profile, prompts).facts,
     }
+    return facts | {"key": _key(facts)}
 
 
 def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
-    """Hash of everything that changes a run's numbers; `block_prompts` and `max_packed_tokens` do
-    not. prompts: the profile's, where they are read already.
+    """Hash of everything that decides a run's numbers, and of nothing else: of settings, weights,
+    the prompts' token ids and the stop ids. prompts: the profile's, where they are read already.
+    ModelsMissing where the models are not to be had.
     """
-    content = _identity(profile, prompts or profile_prompts(profile))
-    return _hash(list(content.values()))[:16]
+    return identity_of(profile, prompts or profile_prompts(profile))["key"]
+
+
+def differences(
+    run: dict[str, Any], profile: Profile, prompts: list[Prompt]
+) -> list[str]:
+    """What decides a run and is otherwise in a manifest than a profile asks, by name; none for a
+    run of the profile. A model that is not on this machine is compared by its commit, and then the
+    prompts by their texts, not by their token ids.
+    """
+    there, own = run["profile"], asdict(profile)
+    its, asked = decisive(there), decisive(own)
+    differ = [name for name in its | asked if its.get(name) != asked.get(name)]
+    for name in MODELS:
+        digest = model_digest(getattr(profile, name))
+        if digest not in (run["weights"][name], there[name]["revision"]):
+            differ.append(f"{name} weights")
+    if run["prompt_set"] != prompts_digest(prompts):
+        return [*differ, "prompts"]
+    if known_folder(profile.target):
+        facts = read_by_target(profile, prompts).facts
+        return [*differ, *(name for name in facts if run[name] != facts[name])]
+    names = ("template", "max_prompt_tokens")
+    return [*differ, *(name for name in names if there[name] != own[name])]
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
-    """The profile as a run of this kind is recorded; ValueError for a kind that is not in KINDS."""
+    """The profile as a run of this kind is recorded; ValueError for a kind that is not in KINDS.
+
+    Those of other seeds have the first and the second seed from 1 on that is not the profile's.
+    """
     if kind not in KINDS:
         raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
-    return profile.replace(**KINDS[kind])
+    changes = KINDS[kind]
+    if kind in OTHER_SEEDS:
+        others = [seed for seed in (1, 2, 3) if seed != profile.seed]
+        changes = changes | {"seed": others[OTHER_SEEDS.index(kind)]}
+    return profile.replace(**changes)
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
@@ -448,21 +424,43 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     """The finished run of (profile, kind), or else the shipped trace of its key; None where it is
     yet to be recorded, and, said aloud, where the run is damaged: `record_run` mends it.
 
-    RunError for a trace that is damaged. ModelsMissing where the models' key is not to be had.
+    RunError for a trace that is damaged, and for a run of an older kit. ModelsMissing where the
+    models' key is not to be had.
     """
     for name in profile.recorded:
         of_kind(profile, name)  # one that is mistyped would be passed over
-    key = run_key(of_kind(profile, kind))
-    for name in (kind, *KINDS):  # the same settings may be another kind's
-        folder = RUNS / f"{profile.name}-{name}-{key}"
-        if (folder / "manifest.json").is_file():
-            try:
-                return load_run(folder)
-            except Damaged as error:
-                print(f"{error}: doing that now", file=sys.stderr)
-                return None
-    traces = map(load_run, shipped(profile, kind))
-    return next((trace for trace in traces if trace.manifest["key"] == key), None)
+    asked = of_kind(profile, kind)
+    prompts = profile_prompts(asked)
+    are_here = known_folder(asked.target) and known_folder(asked.draft)
+    key = run_key(asked, prompts) if are_here else "*"
+    for path in sorted(RUNS.glob(f"*-{key}/manifest.json")):
+        try:
+            run = load_run(path.parent)
+        except Damaged as error:
+            print(f"{error}: doing that now", file=sys.stderr)
+            return None
+        if not differences(run.manifest, asked, prompts):
+            return run
+    _refuse_older(asked, kind)
+    for trace in map(load_run, shipped(profile, kind)):
+        if not differences(trace.manifest, asked, prompts):
+            return trace
+    return None
+
+
+def _refuse_older(asked: Profile, kind: str) -> None:
+    """RunError for a finished run of an older kit that may be the one that is asked for."""
+    for path in sorted(RUNS.glob(f"{asked.name}-{kind}-*/manifest.json")):
+        facts = read_json(path, MEND)
+        if facts.get("key_version") == KEY_VERSION:
+            continue
+        settings = facts.get("profile", {})
+        names = ("template", "prompts", "prompts_per_domain", *decisive(asdict(asked)))
+        if all(
+            settings.get(name) == getattr(asked, name, settings.get(name))
+            for name in names
+        ):
+            load_run(path.parent)
 
 
 def load_or_record(
@@ -481,8 +479,8 @@ def load_or_record(
             say_once(f"read from {_short(found.folder)} (recorded {day})")
         return found
     asked = of_kind(profile, kind)
-    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
     _say_misfit(asked, kind)
+    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
     same = kind in SAME_TEXT and recorded_run(profile, SAME_TEXT[kind])
     texts = texts_of(same) if same else None
     return record_run(asked, folder, texts=texts, engine=engine, kind=kind)
@@ -490,12 +488,10 @@ def load_or_record(
 
 def _say_misfit(asked: Profile, kind: str) -> None:
     """Say what the shipped trace of this kind has otherwise than asked, if there is one."""
-    wanted = json.loads(json.dumps(_identity(asked, profile_prompts(asked))))
-    wanted |= wanted.pop("profile")
+    prompts = profile_prompts(asked)
     for trace in map(load_run, shipped(asked, kind)):
-        there = trace.manifest | trace.manifest["profile"]
-        if there.get("kind") == kind:
-            differ = [name for name in wanted if there.get(name) != wanted[name]]
+        if trace.manifest["kind"] == kind:
+            differ = differences(trace.manifest, asked, prompts)
             said = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
             say_once(f"{said}: recording")
 
@@ -532,46 +528,61 @@ def record_run(
     pair: loaded already, for the default engine (this process). texts: continuations by prompt_id,
     of an earlier run of the same target over the same prompts; None generates them. engine: who
     runs the blocks, see speclab.ops.engines. kind: what the manifest calls it. Where another
-    process records into the folder, what it made is taken. RunError: the folder holds another run.
+    process records the same run into the folder, what it made is taken. RunError: the folder holds
+    another run, or files of somebody else.
     NonFiniteProbability: a model broke down.
     """
     from speclab.record import in_process
 
     folder, prompts = Path(folder), profile_prompts(profile)
-    key = run_key(profile, prompts)
+    identity = identity_of(profile, prompts)
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged: to be mended
     with locked(folder):
-        if not was_there and finished.is_file():
-            return load_run(folder)  # another process has just finished it
-        _write_settings(folder / "settings.json", key, profile)
+        if not was_there and finished.is_file():  # another process has just finished it
+            run = load_run(folder)
+            if run.manifest["key"] == identity["key"]:
+                return run
+        _refuse_foreign(folder)
+        _write_settings(folder / "settings.json", identity["key"], profile)
         job = _job(profile, prompts, texts)
         if cut := sum(prompt.cut > 0 for block in job.blocks for prompt in block):
             longest = profile.max_prompt_tokens
             print(f"{cut} prompts are cut to {longest} tokens", file=sys.stderr)
         engine = engine or partial(in_process, pair=pair)
         parts = _record_parts(job, folder, engine)
-        manifest = _identity(profile, prompts) | {"key": key, "kind": kind}
-        manifest |= _facts(job, parts) | {"rows": _assemble(folder, len(parts))}
+        manifest = identity | {"kind": kind} | _facts(job, parts)
+        manifest["rows"] = _assemble(folder, len(parts))
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 
 
+def _refuse_foreign(folder: Path) -> None:
+    """RunError for a folder with tables or parts that no recording of this folder wrote."""
+    kept = [folder / name for name in (*TABLES, "manifest.json")]
+    there = [
+        path.name for path in (*kept, *folder.glob("parts/*.json")) if path.exists()
+    ]
+    if there and not (folder / "settings.json").is_file():
+        raise RunError(
+            f"{folder} holds {there[0]} and no settings.json, so no recording wrote it; choose "
+            "another folder (--out)"
+        )
+
+
 def _write_settings(path: Path, key: str, profile: Profile) -> None:
     """Write the settings of a run; RunError where the folder holds a run with others."""
-    import torch
+    from speclab.models.pairs import device_of
 
-    settings = {"key": key, "block_prompts": profile.block_prompts}
-    # `auto` is float16 on a GPU, float32 on a CPU, under one key: parts of both never share a
-    # folder (a finished run may be read anywhere)
-    for name in ("target", "draft"):
-        if getattr(profile, name).device == "auto" and torch.cuda.is_available():
-            settings[name] = "cuda"
+    # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits: parts
+    # of both never share a folder (a finished run may be read anywhere)
+    devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
+    settings = {"key": key, "block_prompts": profile.block_prompts} | devices
     content = json.dumps(settings).encode()
     if path.is_file() and path.read_bytes() != content:
         raise RunError(
-            f"{path.parent} holds a run with other settings; choose another folder (--out) or "
-            "remove this one"
+            f"{path.parent} holds a run with other settings (models, prompts, how the target reads "
+            "them, parameters or devices); choose another folder (--out) or remove this one"
         )
     written(path, lambda place: place.write_bytes(content))
 
@@ -580,14 +591,11 @@ def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
     """The work of a recording."""
     import torch
 
-    from speclab.models.pairs import load_tokenizer, model_folder
     from speclab.record import Job
 
-    tokenizer = load_tokenizer(model_folder(profile.target))
-    longest = profile.max_prompt_tokens
-    encoded = encode_prompts(tokenizer, prompts, longest, profile.template)
+    encoded = read_by_target(profile, prompts).prompts
     size = profile.block_prompts
-    blocks = tuple(tuple(encoded[i : i + size]) for i in range(0, len(encoded), size))
+    blocks = tuple(encoded[i : i + size] for i in range(0, len(encoded), size))
     return Job(profile, blocks, texts, torch.get_num_threads())
 
 
@@ -599,6 +607,11 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[dict]:
     missing = [index for index, known in enumerate(facts) if known is None]
     if not missing:
         return facts
+    for known in filter(None, facts):  # as the first ones were made
+        of_pair = known["pair"]
+        job = replace(
+            job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS}
+        )
     said, count = f"record {job.profile.name}", len(missing)
     for done in tqdm(engine(job, missing), said, count, unit="block"):
         facts[done.index] = done.facts

@@ -4,7 +4,9 @@ a stop as if there had been none.
 
 import json
 import os
+import shutil
 import signal
+from dataclasses import replace
 
 import pytest
 from test_faults import forked
@@ -119,10 +121,53 @@ def test_prompts_weights_and_a_seed_that_is_drawn_by_are_settings(random_profile
         changed = random_profile.replace(**changes)
         return settings_of(changed, prompts, "rejection", "chain:3", False)
 
-    assert asked(PROMPTS[:3])["prompts"] != asked()["prompts"]
+    assert asked(PROMPTS[:3])["encoded"] != asked()["encoded"]
     assert asked()["draft"] != asked()["target"]
     assert asked(seed=1) == asked(seed=2)
     assert asked(temperature=1.0, seed=1) != asked(temperature=1.0, seed=2)
+
+
+def test_settings_know_how_prompts_are_read_and_no_path(random_profile, tmp_path):
+    def asked(folder):
+        target = replace(random_profile.target, path=str(folder))
+        profile = random_profile.replace(target=target, template="chat")
+        return settings_of(profile, PROMPTS, "greedy", "chain:3", False)
+
+    def change(**changes):
+        folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        shutil.copytree(random_profile.target.path, folder)
+        for name, text in (
+            {"chat_template.jinja": "{{ messages[0].content }}"} | changes
+        ).items():
+            (folder / name).write_text(text)
+        return asked(folder)
+
+    first = change()
+    assert change() == first
+    other = change(**{"chat_template.jinja": "a {{ messages[0].content }}"})
+    stops = change(**{"generation_config.json": '{"eos_token_id": 9}'})
+    differ = [
+        {name for name in first if one[name] != first[name]} for one in (other, stops)
+    ]
+    assert differ == [{"encoded"}, {"stop_ids"}]
+
+
+def test_a_result_goes_on_with_the_library_that_it_began_with(
+    decoded, tmp_path, monkeypatch
+):
+    decoded()
+    beside = tmp_path / "out.settings.json"
+    facts = json.loads(beside.read_text())
+    assert facts["few_rows"] == {"target": None, "draft": None}, "too small to choose"
+    beside.write_text(
+        json.dumps(facts | {"few_rows": {"target": "oneDNN", "draft": "MKL"}})
+    )
+    cut = (tmp_path / "out").read_bytes()
+    (tmp_path / "out").write_bytes(cut[: cut.index(b"\n") + 1])
+    obeyed = []
+    monkeypatch.setattr(files, "fix_few_rows", lambda _, found: obeyed.append(found))
+    decoded()
+    assert obeyed == [{"target": "oneDNN", "draft": "MKL"}]
 
 
 @pytest.mark.parametrize(

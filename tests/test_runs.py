@@ -1,17 +1,22 @@
 """Runs on disk: files and columns, resume to the same bytes, keys, wrong folders."""
 
+import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
 import torch
 from conftest import interrupted, tables
 from filelock import FileLock
+from safetensors.torch import load_file, save_file
 
 from speclab import record, runs
 from speclab.__main__ import main
+from speclab.models import model, pairs
 from speclab.profiles import ROOT, load_profile
 from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 
@@ -54,20 +59,111 @@ def test_a_text_read_from_another_run_gives_the_same_bytes(
     assert tables(made.folder) == tables(read.folder)
 
 
-def test_the_key_follows_what_changes_the_numbers_and_nothing_else(short_profile):
+def moved(profile, root):
+    """The profile with its models and prompts copied to another folder."""
+    for name in ("target", "draft"):
+        shutil.copytree(getattr(profile, name).path, root / name)
+    models = {
+        n: replace(getattr(profile, n), path=str(root / n)) for n in ("target", "draft")
+    }
+    prompts = shutil.copy(profile.prompts, root / "moved.jsonl")
+    return profile.replace(prompts=str(prompts), **models)
+
+
+def test_the_key_follows_what_decides_the_numbers_and_nothing_else(
+    short_profile, tmp_path
+):
     key = run_key(short_profile)
     same = short_profile.replace(block_prompts=5, max_packed_tokens=9, name="other")
-    assert run_key(same) == key
+    assert run_key(same) == run_key(same.replace(seed=7, top_k=3)) == key, "T = 0"
+    full = replace(short_profile.target, dtype="float32", device="auto")
+    assert run_key(moved(short_profile, tmp_path).replace(target=full)) == key
     changes = [
-        {"seed": 1},
+        {"temperature": 1.0, "seed": 1},
         {"max_new_tokens": 5},
         {"temperature": 1.0},
         {"budget": 7},
         {"prompts_per_domain": 2},
         {"draft": short_profile.target},
+        {"target": replace(short_profile.target, dtype="float16")},
     ]
     others = {run_key(short_profile.replace(**change)) for change in changes}
     assert len(others - {key}) == len(changes)
+
+
+def edit(path, **changes):
+    """Change entries of a JSON file, or make one."""
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(facts | changes))
+
+
+def other_weights(folder):
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"] *= 2
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def other_token(folder):
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace('"w30"', '"W30"'))
+
+
+TEMPLATE = "{{ messages[0].content }}"
+READ_OTHERWISE = {
+    "template": lambda folder: (folder / "chat_template.jinja").write_text(
+        f"a {TEMPLATE}"
+    ),
+    "stop id": lambda folder: edit(
+        folder / "generation_config.json", eos_token_id=[1, 9]
+    ),
+    "end of a text": lambda folder: edit(
+        folder / "tokenizer_config.json", eos_token="b"
+    ),
+    "tokenizer": other_token,
+    "weights": other_weights,
+}
+
+
+@pytest.mark.parametrize("change", READ_OTHERWISE)
+def test_a_run_that_the_target_reads_otherwise_is_another(
+    short_profile, tmp_path, monkeypatch, change
+):
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    asked = moved(short_profile, tmp_path).replace(template="chat")
+    folder = tmp_path / ("0123456789" * 4)  # named as a commit of the hub
+    (tmp_path / "target").rename(folder)
+    asked = asked.replace(target=replace(asked.target, path=str(folder)))
+    (folder / "chat_template.jinja").write_text(TEMPLATE)
+    first = load_or_record(asked)
+    assert load_or_record(asked).folder == first.folder
+    begun = tmp_path / "begun"
+    interrupted(monkeypatch, record.Worker, "record", at=2)
+    with pytest.raises(KeyboardInterrupt):
+        record_run(asked, begun)
+    READ_OTHERWISE[change](folder)
+    if change == "tokenizer":
+        other_token(tmp_path / "draft")
+    with pytest.raises(RunError, match="other settings"):
+        record_run(asked, begun)
+    assert load_or_record(asked).folder != first.folder
+
+
+def test_a_folder_of_data_runs_is_not_believed_by_its_name(
+    short_profile, short_run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    other = short_profile.replace(max_new_tokens=5)
+    shutil.copytree(short_run.folder, tmp_path / f"random-greedy-{run_key(other)}")
+    assert runs.recorded_run(other, "greedy") is None
+    with pytest.raises(RunError, match="other settings"):
+        load_or_record(other)
+
+
+def test_the_seeds_of_a_study_are_three(short_profile):
+    for seed in (0, 1, 2, 3, 42):
+        profile = short_profile.replace(seed=seed)
+        kinds = [runs.of_kind(profile, kind) for kind in ("sampled", *runs.OTHER_SEEDS)]
+        assert len({one.seed for one in kinds}) == 3 and kinds[0].seed == seed
 
 
 @pytest.mark.parametrize("pair", ["tiny", "smollm"])
@@ -122,25 +218,68 @@ def test_a_run_of_other_settings_is_refused_before_anything_is_written(
 
     before = files()
     with pytest.raises(RunError, match="other settings"):
-        record_run(short_profile.replace(seed=1), run_copy, random_pair)
+        record_run(short_profile.replace(max_new_tokens=5), run_copy, random_pair)
     assert files() == before
 
 
-def test_a_second_process_waits_and_takes_what_the_first_made(
-    short_profile, short_run, tmp_path, monkeypatch
+@pytest.mark.parametrize("same", [True, False])
+def test_a_second_process_waits_and_takes_the_same_run_only(
+    short_profile, short_run, tmp_path, monkeypatch, same
 ):
     folder, waits = tmp_path / "run", threading.Event()
     monkeypatch.setattr(runs, "print", lambda *_, **__: waits.set(), raising=False)
+    asked = short_profile if same else short_profile.replace(max_new_tokens=5)
     nothing = {"engine": lambda job, missing: pytest.fail("recorded twice")}
     folder.mkdir()
     with ThreadPoolExecutor(1) as second, FileLock(folder / ".lock"):
-        found = second.submit(record_run, short_profile, folder, **nothing)
+        found = second.submit(record_run, asked, folder, **nothing)
         assert waits.wait(60)
         for file in short_run.folder.iterdir():
             if file.is_file() and file.name != ".lock":
                 shutil.copy(file, folder)
-    assert found.result(60).folder == folder
+    if same:
+        assert found.result(60).folder == folder
+    else:
+        with pytest.raises(RunError, match="other settings"):
+            found.result(60)
     assert tables(folder) == tables(short_run.folder)
+
+
+@pytest.mark.parametrize("name", ["trace.parquet", "manifest.json", "parts/00000.json"])
+def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name):
+    path = tmp_path / "theirs" / name
+    path.parent.mkdir(parents=True)
+    path.write_text("theirs")
+    with pytest.raises(RunError, match=f"holds {path.name} and no settings.json"):
+        record_run(short_profile, tmp_path / "theirs")
+    assert path.read_text() == "theirs"
+
+
+def test_few_rows_go_through_one_library_in_a_run_and_after_it(
+    short_profile, short_run, tmp_path, monkeypatch
+):
+    """The stopwatch chooses the other library at every load."""
+    monkeypatch.setattr(model, "LARGE", 0)
+    fastest = cycle(model.LIBRARIES[::-1])
+    monkeypatch.setattr(pairs, "take_fastest", lambda _: next(fastest))
+    folder = tmp_path / "run"
+    interrupted(monkeypatch, record.Worker, "record", at=2)
+    with pytest.raises(KeyboardInterrupt):
+        record_run(short_profile, folder)
+    marker = runs.part_file(folder, 0, "json")
+    first = runs.read_facts(marker, "")["pair"]["target"]["few_rows"]
+    run = record_run(short_profile, folder)
+    assert run.manifest["pair"]["target"]["few_rows"] == first == model.MKL
+    used = pairs.load_pair(short_profile)
+    pairs.fix_few_rows(used, {"target": model.ONEDNN, "draft": model.MKL})
+    of_models = [
+        pairs._projections(one)[0].few_by_mkl for one in (used.target, used.draft)
+    ]
+    assert of_models == [False, True]
+    assert [used.facts[name]["few_rows"] for name in ("target", "draft")] == [
+        "oneDNN",
+        "MKL",
+    ]
 
 
 def cut_short(path):

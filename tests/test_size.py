@@ -10,7 +10,7 @@ import pytest
 from speclab.profiles import ROOT
 
 # thousands of nodes, at most; to raise one on purpose, change it in a commit that says what for
-LIMITS = {"speclab/**/*.py": 84, "speclab/*.py": 20, "tests/**/*.py": 100}
+LIMITS = {"speclab/**/*.py": 88, "speclab/*.py": 21.4, "tests/**/*.py": 103}
 
 
 def size(path):

@@ -14,11 +14,11 @@ from toy import plain
 
 from speclab import runs
 from speclab.draft import parse_shape
+from speclab.models.folder import weights_digest
 from speclab.models.pairs import ModelsMissing, load_pair, load_tokenizer
 from speclab.profiles import load_profile
 from speclab.prompts import Prompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
-from speclab.runs import weights_digest
 from speclab.sampling import Sampling
 from speclab.tree import static_tree
 

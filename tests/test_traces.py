@@ -4,6 +4,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -12,7 +13,7 @@ from conftest import contents, save_random_llama, write_prompts
 
 from speclab import prompts, runs
 from speclab.__main__ import main
-from speclab.models import pairs
+from speclab.models import folder
 from speclab.models.pairs import ModelsMissing
 from speclab.ops.pack import pack
 from speclab.profiles import ModelSpec, Profile
@@ -38,7 +39,7 @@ def at(root):
     """The kit as if it stood in `root`, until it is undone."""
     patch = pytest.MonkeyPatch()
     patch.chdir(root)
-    for module in (runs, pairs):
+    for module in (runs, folder):
         patch.setattr(module, "ROOT", root)
     patch.setattr(prompts, "REPOSITORY", root)
     patch.setattr(runs, "RUNS", root / "data" / "runs")
@@ -169,7 +170,7 @@ def other_prompts(root):
     ("changes", "change", "words"),
     [
         ({"max_new_tokens": 5}, None, r"max_new_tokens"),
-        ({}, other_prompts, r"prompt_set"),
+        ({}, other_prompts, r"prompts"),
     ],
 )
 def test_what_a_trace_has_otherwise_is_named_before_it_is_recorded(
@@ -196,6 +197,32 @@ def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():
     commit = "0123456789" * 4
     spec = ModelSpec("owner/no-such-model", revision=commit)
     assert runs.model_digest(spec) == commit
+
+
+def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(
+    recorded, tmp_path
+):
+    """Prompts then count by their texts: nobody can encode them."""
+    root = tmp_path / "kit"
+    shutil.copytree(recorded, root)
+    patch = at(root)
+    pinned = {
+        name: replace(getattr(PROFILE, name), revision=digit * 40)
+        for name, digit in (("target", "1"), ("draft", "2"))
+    }
+    own = PROFILE.replace(traces=None, **pinned)
+    shutil.rmtree(root / "data")
+    pack(load_or_record(own), root / "given" / "greedy")
+    shutil.rmtree(root / "data")
+    shutil.rmtree(root / "pair")
+    patch.setenv(runs.PLACE, "given")
+    assert load_or_record(own).folder.resolve() == root / "given" / "greedy"
+    other = {"target": replace(pinned["target"], revision="3" * 40)}
+    for changes in (other, {"max_prompt_tokens": 63}, {"max_new_tokens": 5}):
+        assert runs.recorded_run(own.replace(**changes), "greedy") is None
+    other_prompts(root)
+    assert runs.recorded_run(own, "greedy") is None
+    patch.undo()
 
 
 def cut(path):

@@ -26,9 +26,10 @@ from torch.nn.utils.rnn import pad_sequence
 from speclab.drafts.texts import Example, TrainingText, name_of
 from speclab.drafts.train import TrainConfig, optimise
 from speclab.models import trimmed
+from speclab.models.folder import base_folder, tokenizer_folder, weights_digest
 from speclab.models.pairs import Pair, load_tokenizer
 from speclab.profiles import ROOT
-from speclab.runs import locked, read_facts, weights_digest, write_facts
+from speclab.runs import locked, read_facts, write_facts
 from speclab.sampling import rank_key
 
 SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
@@ -272,7 +273,7 @@ def _trainable(pair: Pair) -> Any:
     network = copy.deepcopy(pair.draft.network)
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
-    if trimmed.base_folder(pair.draft.folder):
+    if base_folder(pair.draft.folder):
         trimmed.learn_kept_only(network)
     return network.float().requires_grad_(True).train()
 
@@ -289,5 +290,5 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
             place = os.path.relpath(own.resolve(), folder.resolve())
             network.config.tokenizer_of = place
         network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-    if trimmed.tokenizer_folder(folder) == folder:
+    if tokenizer_folder(folder) == folder:
         load_tokenizer(own).save_pretrained(folder)

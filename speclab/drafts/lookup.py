@@ -127,6 +127,7 @@ def with_lookup(pair: Pair, longest: int = 3) -> Pair:
     """The pair with prompt lookup as its draft."""
     facts = {"path": NAME, "kernel": NAME, "quantised": False}
     facts |= {"parameters": 0, "weight_bytes": 0, "layers": 0, "heads": 0}
+    facts["tokens_said"] = pair.vocab
     draft = lookup_model(pair.vocab, longest)
     return dataclasses.replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
 

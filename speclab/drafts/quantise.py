@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from speclab.drafts.texts import hash_of
-from speclab.runs import locked, weights_digest
+from speclab.models.folder import weights_digest
+from speclab.runs import locked
 
 # its pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")

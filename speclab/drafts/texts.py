@@ -22,11 +22,12 @@ from safetensors.numpy import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
+from speclab.models.folder import weights_digest
 from speclab.models.pairs import Pair
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
-from speclab.runs import locked, weights_digest, written
+from speclab.runs import locked, written
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
@@ -88,8 +89,14 @@ class TrainingText:
         # in the names of shipped drafts
         always = {"greedy": True, "prompt_loss": False, "seed": 0}
         config = asdict(self.config) | always
-        target = weights_digest(self.pair.target.folder)
-        return hash_of(target, prompts_digest(self.prompts), config)
+        facts = [
+            weights_digest(self.pair.target.folder),
+            prompts_digest(self.prompts),
+            config,
+        ]
+        if self.config.template != "none":  # which the tokenizer's settings hold
+            facts.append([prompt.ids for prompt in self._encoded()])
+        return hash_of(*facts)
 
     @cached_property
     def rows(self) -> tuple[Example, ...]:

@@ -20,6 +20,7 @@ from torch.nn.functional import linear, pad
 
 CLEARLY = 0.9  # oneDNN multiplies one row where its time is below this share of MKL's
 LARGE = 64 * 2**20  # bytes of weights that no cache holds
+LIBRARIES = MKL, ONEDNN = ("MKL", "oneDNN")
 
 
 class KVCache:
@@ -139,29 +140,36 @@ class Projection:
         return found[:count]
 
 
-def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> None:
+def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> str | None:
     """Measure how one row goes through a model's float32 projections faster on this CPU, and send
     it that way from now on: plain decoding, which every speed-up is a ratio to, is made of such
     products. oneDNN is taken where its least time is below CLEARLY that of MKL: other work only
-    lengthens times.
+    lengthens times. Returns the library; None where there is nothing to choose.
 
-    The two round differently, so every load on a machine must choose the same: hence the margin,
-    and models that fit into a cache (below LARGE bytes), whose times are noise, stay with MKL.
+    The two round differently, so what is recorded goes by what a manifest says (`send_few_rows`).
+    Models that fit into a cache (below LARGE bytes), whose times are noise, stay with MKL.
     """
     own = [projection for projection in projections if projection._copy is not None]
     if sum(projection.weight.nbytes for projection in own) < LARGE:
-        return
-    seconds: dict[bool, list[float]] = {True: [], False: []}
+        return None
+    seconds: dict[str, list[float]] = {library: [] for library in LIBRARIES}
     for _ in range(repeats):
-        for by_mkl, kept in seconds.items():
+        for library, kept in seconds.items():
+            send_few_rows(own, library)
             began = time.perf_counter()
             for projection in own:
-                projection.few_by_mkl = by_mkl
                 projection(projection.weight[:1])
             kept.append(time.perf_counter() - began)
-    by_mkl = min(seconds[False]) >= CLEARLY * min(seconds[True])
-    for projection in own:
-        projection.few_by_mkl = by_mkl
+    mkl, onednn = (min(seconds[library]) for library in LIBRARIES)
+    fastest = MKL if onednn >= CLEARLY * mkl else ONEDNN
+    send_few_rows(own, fastest)
+    return fastest
+
+
+def send_few_rows(projections: Sequence[Projection], library: str) -> None:
+    """Let one of LIBRARIES multiply one or two rows from now on."""
+    for projection in projections:
+        projection.few_by_mkl = library == MKL
 
 
 def wait_for(device: torch.device) -> None:
@@ -192,6 +200,9 @@ class LanguageModel:
     network: Any = None
     folder: Path | None = None
     quantised: bool = False
+    few_rows: str | None = (
+        None  # which of LIBRARIES multiplies one or two rows, if there is a choice
+    )
     passes: int = 0  # forward passes of the body so far
 
     def __post_init__(self):

@@ -6,7 +6,7 @@ Every check fails with what to do about it.
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,23 +17,31 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from speclab.models import trimmed
+from speclab.models.folder import (
+    MEND,
+    ModelsMissing,
+    base_folder,
+    model_folder,
+    tokenizer_folder,
+)
+from speclab.models.folder import (
+    local_folder as local_folder,
+)
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import LanguageModel, Projection, take_fastest
+from speclab.models.model import (
+    MKL,
+    LanguageModel,
+    Projection,
+    send_few_rows,
+    take_fastest,
+)
 from speclab.plain import read_json
-from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.profiles import MODELS, ModelSpec, Profile
 
 # GPTQModel's pool asks for two workers also where there is one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
-WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 # read by the libraries, which pass over broken ones in silence
 SILENT = ("generation_config.json", "quantize_config.json")
-MEND = "fetch the model again, whole"
-
-
-class ModelsMissing(ValueError):
-    """A model's weights are asked for and are not on this machine; the message says how to get
-    them. `make reproduce` knows it by its name.
-    """
 
 
 @dataclass(frozen=True)
@@ -79,7 +87,8 @@ def load_pair(profile: Profile) -> Pair:
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    stops = _stop_ids(target, tokenizer, shared)
+    stops = stop_ids(target.folder, tokenizer)
+    _check_stops(target.folder, stops, shared)
     return Pair(target, draft, tokenizer, stops, facts)
 
 
@@ -88,7 +97,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     it must take.
     """
     folder, device = model_folder(spec), device_of(spec)
-    dtype = _dtype(spec, device)
+    dtype = getattr(torch, spec.dtype_on(device.type))
     config = check_folder(folder)
     quantised = (
         "quantization_config" in config or (folder / "quantize_config.json").is_file()
@@ -115,50 +124,17 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         folder=folder,
         quantised=quantised,
     )
-    take_fastest(_projections(model))
+    model.few_rows = take_fastest(_projections(model))
     _check_window(model, context)
     _probe(model, spec.path)
     return model
-
-
-# ---- where it is ---------------------------------------------------------------------------------
-
-
-def local_folder(spec: ModelSpec) -> Path | None:
-    """The folder of a model that is here without the hub: as named, relative to the repository, or
-    under SPECLAB_MODELS; one with weights before one without.
-    """
-    roots = [Path(), ROOT, Path(os.environ.get("SPECLAB_MODELS") or ROOT)]
-    places = [root / spec.path for root in roots]
-    there = [place for place in places if (place / "config.json").is_file()]
-    return max(there, key=lambda place: any(place.glob("*.safetensors")), default=None)
-
-
-def model_folder(spec: ModelSpec) -> Path:
-    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
-    fetched from the hub (ModelsMissing where that fails).
-    """
-    if here := local_folder(spec):
-        return here
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(
-            snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS)
-        )
-    except Exception as error:
-        raise ModelsMissing(
-            f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
-            f"({type(error).__name__}). Without a network put it under a folder and set "
-            "SPECLAB_MODELS to that folder"
-        ) from error
 
 
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model folder, or of the one that its config.json names for it."""
     from transformers import AutoTokenizer
 
-    place = trimmed.tokenizer_folder(folder)
+    place = tokenizer_folder(folder)
     with _used(place):
         return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
 
@@ -220,11 +196,6 @@ def device_of(spec: ModelSpec) -> torch.device:
             f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
         )
     return device
-
-
-def _dtype(spec: ModelSpec, device: torch.device) -> torch.dtype:
-    auto = "float32" if device.type == "cpu" else "float16"
-    return getattr(torch, auto if spec.dtype == "auto" else spec.dtype)
 
 
 def free_bytes(device: torch.device) -> int:
@@ -315,7 +286,7 @@ def _load_plain(folder: Path, dtype: torch.dtype) -> Any:
 def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if base := trimmed.base_folder(folder):
+    if base := base_folder(folder):
         weight_bytes(base)  # says what to do where they are missing
         check_folder(base)
     with _used(folder):
@@ -335,6 +306,19 @@ def _projections(model: LanguageModel) -> list[Projection]:
     of_head = getattr(model.head, "product", model.head)
     layers = getattr(model.body, "projections", [])
     return [part for part in (*layers, of_head) if isinstance(part, Projection)]
+
+
+def fix_few_rows(pair: Pair, libraries: Mapping[str, str | None]) -> None:
+    """Let the same library multiply few rows whenever a result is made, and in `facts` say which:
+    of "target" and "draft" the one that is named, else MKL. What was fastest at loading may be
+    another at the next, and rounds otherwise.
+    """
+    for name in MODELS:
+        model = getattr(pair, name)
+        if getattr(model, "few_rows", None):
+            model.few_rows = libraries.get(name) or MKL
+            send_few_rows(_projections(model), model.few_rows)
+            pair.facts[name]["few_rows"] = model.few_rows
 
 
 def _frozen(head: Any) -> Any:
@@ -438,20 +422,33 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def _stop_ids(target: LanguageModel, tokenizer: Any, shared: int) -> frozenset[int]:
-    """The ids that end the target's texts; an error for one that is not shared: it would never
-    come, and plain and speculative texts would run on alike.
+def stop_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
+    """The ids that end the texts of the model in a folder: those of its generation_config.json
+    (without one: of its config.json), and the tokenizer's end of a text.
     """
-    named = getattr(target.network.generation_config, "eos_token_id", None)
+    from transformers import AutoConfig, GenerationConfig
+
+    with _used(folder):
+        if (folder / "generation_config.json").is_file():
+            settings = GenerationConfig.from_pretrained(folder)
+        else:
+            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+            settings = GenerationConfig.from_model_config(config)
+    named = settings.eos_token_id
     several = named if isinstance(named, list) else [named]
-    stops = frozenset([tokenizer.eos_token_id, *several]) - {None}
+    return frozenset([tokenizer.eos_token_id, *several]) - {None}
+
+
+def _check_stops(folder: Path, stops: frozenset[int], shared: int) -> None:
+    """An error for an id that is not shared: it would never come, and plain and speculative texts
+    would run on alike.
+    """
     if beyond := [stop for stop in stops if stop not in range(shared)]:
         raise ValueError(
-            f"{target.folder}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
+            f"{folder}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
             f"the {shared} ids that both models share; use a draft that has it, or mend "
             "generation_config.json"
         )
-    return stops
 
 
 # ---- facts ---------------------------------------------------------------------------------------
@@ -480,6 +477,7 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
         "kernel": model.kernel,
+        "few_rows": model.few_rows,
         "quantised": model.quantised,
         "parameters": parameter_count(model.network),
         "weight_bytes": weight_bytes(model.folder),

@@ -23,6 +23,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import linear
 
+from speclab.models.folder import base_folder
 from speclab.models.model import Projection
 from speclab.plain import read_json
 
@@ -60,19 +61,6 @@ class FrozenHead:
 
     def __call__(self, hidden: Tensor) -> Tensor:
         return self._spread(self.product(hidden))
-
-
-def base_folder(folder: Path) -> Path | None:
-    """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
-    named = read_json(folder / "config.json", MEND).get("embedding_of")
-    return (folder / named).resolve() if named else None
-
-
-def tokenizer_folder(folder: Path) -> Path:
-    """The folder that has a model's tokenizer: its own, or the one that its config.json names."""
-    config = read_json(folder / "config.json", MEND)
-    named = config.get("tokenizer_of") or config.get("embedding_of")
-    return (folder / named).resolve() if named else folder
 
 
 def is_trimmed(folder: Path) -> bool:

@@ -17,10 +17,10 @@ from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
-from speclab.models.pairs import Pair, device_of
+from speclab.models.pairs import Pair, device_of, fix_few_rows
 from speclab.plain import read_json
-from speclab.profiles import Profile
-from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
+from speclab.profiles import MODELS, Profile
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 from speclab.record import generate
 from speclab.sampling import Sampling
 
@@ -42,11 +42,15 @@ def settings_of(
     drafted: str | dict,
     check: bool,
 ) -> dict[str, Any]:
-    """Everything that decides the lines of a result but their times, as JSON has it.
+    """Everything that decides the lines of a result but their times, as JSON has it; no path and
+    no name.
 
     drafted: the shape as it was asked for, or what a policy file holds.
     """
-    from speclab.runs import pair_digests  # pandas: plain_difference does without
+    from speclab.runs import (
+        pair_digests,
+        read_by_target,
+    )  # pandas: the rest does without
 
     models = {}
     for name, weights in pair_digests(profile).items():
@@ -57,12 +61,12 @@ def settings_of(
             "backend": spec.backend,
             "weights": weights,
         }
-    names = ["template", "max_prompt_tokens", "max_new_tokens", "temperature"]
+    names = ["max_new_tokens", "temperature"]
     if profile.temperature > 0:
         names += ["top_k", "top_p", "seed"]
     asked = {name: getattr(profile, name) for name in names}
     given = {"rule": rule, "drafted": drafted, "check": check}
-    return models | asked | given | {"prompts": prompts_digest(prompts)}
+    return models | asked | given | read_by_target(profile, prompts).facts
 
 
 def refuse_inputs(out: Path, read: Sequence[Path]) -> None:
@@ -107,6 +111,11 @@ def lines_there(
             f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
         )
     return lines
+
+
+def _few_rows(out: Path) -> dict[str, str | None]:
+    """Which library multiplied few rows for the lines that a result has (`fix_few_rows`)."""
+    return read_json(settings_file(out), ANEW).get("few_rows", {})
 
 
 def _prompt_of(line: bytes) -> str | None:
@@ -156,8 +165,11 @@ def decode_file(
         left = list(zip(encoded, shapes, strict=True))[done:]
         with out.open("ab") as result:
             result.truncate(sum(len(line) + 1 for line in lines))
+            fix_few_rows(pair, _few_rows(out) if done else {})
             if not done:  # emptied first: no old line ever stands under new settings
-                settings_file(out).write_text(json.dumps(settings, indent=1) + "\n")
+                made_by = {name: pair.facts[name].get("few_rows") for name in MODELS}
+                text = json.dumps(settings | {"few_rows": made_by}, indent=1)
+                settings_file(out).write_text(text + "\n")
             bar = tqdm(left, "decode", len(encoded), initial=done, unit="prompt")
             for prompt, shape in bar:
                 row = decoded_row(pair, prompt, rule, shape, profile, check)

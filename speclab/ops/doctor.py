@@ -115,7 +115,11 @@ def recorded(profile: Profile) -> str:
     named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
     if profile.prompts in HUB_SETS or not all(named):  # to ask would download something
         return UNKNOWN
-    there = [kind for kind in runs.KINDS if runs.recorded_run(profile, kind)]
+    there = []
+    for kind in runs.KINDS:
+        # prompts that the pair cannot read, as in a chat template that it lacks
+        with contextlib.suppress(ValueError if kind != "greedy" else ()):
+            there += [kind] * bool(runs.recorded_run(profile, kind))
     return f"read without the models: {', '.join(there) or 'none'}"
 
 

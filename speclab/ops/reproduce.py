@@ -44,6 +44,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.fetch import FilesMissing
+from speclab.models.folder import weights_digest
 from speclab.models.pairs import ModelsMissing, local_folder
 from speclab.ops import pair, report
 from speclab.ops.parameters import (
@@ -62,7 +63,6 @@ from speclab.runs import (
     PLACE,
     locked,
     sha256_of,
-    weights_digest,
     written,
 )
 from speclab.show import notebook as kit

@@ -32,6 +32,7 @@ from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
     Pair,
     check_vocabularies,
+    device_of,
     load_model,
     load_tokenizer,
     model_facts,
@@ -184,7 +185,10 @@ def judged(
     row a position: prompt_id, domain, COLUMNS, confidence (q of its best token). Made once.
     """
     small = runs.of_kind(profile, kind).replace(draft=one.spec)
-    name = name_of(one.name, runs.run_key(small), list(texts))
+    formats = [
+        spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)
+    ]
+    name = name_of(one.name, runs.run_key(small), formats, list(texts))
     path = WORK / kind / f"{name}.parquet"
     with locked(path.parent):  # a second process waits, and finds it there
         if path.is_file():

@@ -1,0 +1,229 @@
+"""What the manifest and the tables of a run must look like: SCHEMAS, `Manifest`, `check_table`.
+
+A run may come from anybody. Checksums tell that a file is as it was written, not that it was
+written by this kit, so every field has a type, every column a type and a range.
+"""
+
+from typing import Annotated, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from speclab.plain import STRICT
+from speclab.profiles import Profile
+from speclab.tree import static_tree
+
+SCHEMA_VERSION = 1
+KEY_VERSION = 2  # 1: keys held paths, and neither the chat template nor the stop ids
+I32, F32 = pa.int32(), pa.float32()
+IDS, PROBS = pa.list_(I32), pa.list_(F32)
+WHO = {"prompt_id": pa.string(), "domain": pa.string(), "position": I32}
+TRACE = WHO | {
+    "token": I32,
+    "draft_rank": I32,
+    "p_token": F32,
+    "q_token": F32,
+    "overlap": F32,
+    "kl": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_top": I32,
+    "draft_top": I32,
+    "target_margin": F32,
+    "top_draft_ids": IDS,
+    "top_draft_q": PROBS,
+    "top_draft_p": PROBS,
+}
+NODES = WHO | {
+    "node": I32,
+    "parent": I32,
+    "depth": I32,
+    "rank": I32,
+    "token": I32,
+    "draft_prob": F32,
+    "target_prob": F32,
+    "target_entropy": F32,
+    "draft_entropy": F32,
+    "target_rank": I32,
+    "best_path": pa.bool_(),
+}
+META = {"speclab_schema": str(SCHEMA_VERSION)}
+SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
+TABLES = [f"{name}.parquet" for name in SCHEMAS]
+UNBOUNDED = (
+    "kl",
+    "target_entropy",
+    "draft_entropy",
+)  # nats; the other float columns are shares
+ROUNDING = 1e-5  # of a sum of float32 probabilities
+OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
+
+Count = Annotated[int, Field(ge=0)]
+Text = Annotated[str, Field(max_length=1000)]
+Commit = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelFacts:
+    """What a manifest says of a model as it was loaded (`pairs.model_facts`)."""
+
+    path: Text
+    kernel: Text
+    quantised: bool
+    parameters: Count
+    weight_bytes: Count
+    layers: Count
+    heads: Count
+    tokens_said: Annotated[int, Field(ge=1)]
+    # of no model that was loaded (prompt lookup)
+    width: Count | None = None
+    revision: Text | None = None
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    device: Text | None = None
+    architecture: Text | None = None
+    few_rows: Literal["MKL", "oneDNN"] | None = None
+
+
+@dataclass(frozen=True, config=STRICT)
+class PairFacts:
+    """Both models, and how many token ids they share."""
+
+    target: ModelFacts
+    draft: ModelFacts
+    shared_vocabulary: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=STRICT)
+class OfBoth:
+    """Digests of both models' weights (`runs.weights_digest`)."""
+
+    target: Commit
+    draft: Commit
+
+
+@dataclass(frozen=True, config=STRICT)
+class Rows:
+    """Rows of the tables."""
+
+    trace: Annotated[int, Field(ge=1)]
+    nodes: Count
+
+
+@dataclass(frozen=True, config=STRICT)
+class Manifest:
+    """All entries of manifest.json but its seal."""
+
+    schema: Literal[SCHEMA_VERSION]
+    key_version: Literal[KEY_VERSION]
+    key: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+    kind: Text | None
+    profile: Profile
+    weights: OfBoth
+    # of prompt_id, domain and token ids of all prompts; of their texts
+    encoded: Sha256
+    prompt_set: Sha256
+    stop_ids: list[Count]
+    pair: PairFacts
+    prompts: Annotated[int, Field(ge=1)]
+    prompts_cut: Count
+    rows: Rows
+    time_s: Annotated[float, Field(ge=0)]
+    peak_bytes: dict[str, Count]
+    max_packed_tokens: Annotated[int, Field(ge=1)]
+    libraries: dict[str, Text]
+    python: Text
+    machine: Text
+    finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT[\d:+.Z-]{5,40}$")]
+    files: Annotated[
+        dict[Literal[tuple(TABLES)], Sha256], Field(min_length=len(TABLES))
+    ]
+    licence: Text | None = None
+
+
+def check_table(name: str, table: pa.Table, manifest: dict) -> None:
+    """ValueError unless a table of SCHEMAS has its columns and its manifest's rows, no value is
+    missing or out of range, and positions run from 0 to the end of each prompt's text.
+    """
+    wanted, rows = SCHEMAS[name], manifest["rows"][name]
+    if not table.schema.equals(wanted) or table.num_rows != rows:
+        raise ValueError(
+            f"the columns {wanted.names} of the kit's types and {rows} rows are needed, "
+            f"{table.schema.names} and {table.num_rows} rows came"
+        )
+    vocabulary = manifest["pair"]["shared_vocabulary"]
+    for column in table.column_names:
+        _check_values(column, table[column], vocabulary)
+    _check_places(name, table, manifest)
+
+
+def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
+    """ValueError for a value that is missing or out of range."""
+    missing = column.null_count
+    if pa.types.is_list(column.type):
+        column = pc.list_flatten(column)
+        missing += column.null_count
+    if missing:
+        raise ValueError(f"{missing} values of {name} are missing")
+    if column.type not in (I32, F32) or not len(column):
+        return
+    values = column.to_numpy()
+    least, most = (values.min(), values.max())
+    allowed = 2**31
+    if name in OF_VOCABULARY:
+        allowed = vocabulary - 1
+    elif column.type == F32:
+        allowed = np.finfo(np.float32).max if name in UNBOUNDED else 1 + ROUNDING
+    if not (least >= 0 and most <= allowed):  # so that NaN is refused
+        raise ValueError(
+            f"{name} goes from {least} to {most}: allowed is 0 to {allowed}"
+        )
+
+
+def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
+    """ValueError unless texts stand one after another, each whole, with the profile's tree at each
+    position.
+    """
+    prompt, domain, position = (table[column].to_numpy() for column in WHO)
+    first = np.ones(len(position), bool)  # row of its position
+    if name == "nodes":
+        first = _check_trees(table, manifest["profile"])
+    begins = np.r_[True, prompt[1:] != prompt[:-1]][: len(prompt)]
+    step = np.diff(position, prepend=-1)
+    goes_on = np.where(begins, first & (position == 0), step == first)
+    one_domain = begins | np.r_[True, domain[1:] == domain[:-1]][: len(domain)]
+    texts = prompt[begins]
+    if len(set(texts)) < len(texts) or not (goes_on & one_domain).all():
+        raise ValueError(
+            "the positions of a text do not run from 0 to its end, or it comes twice"
+        )
+    if len(texts) and len(texts) != manifest["prompts"]:
+        raise ValueError(
+            f"{len(texts)} prompts came, the manifest has {manifest['prompts']}"
+        )
+    if unknown := set(domain) - set(manifest["profile"]["domains"]):
+        raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")
+
+
+def _check_trees(table: pa.Table, profile: dict) -> np.ndarray:
+    """Whether each row of `nodes` is the first of its position, bool (rows,); ValueError unless the
+    rows of every position are the nodes of the profile's tree.
+    """
+    tree = static_tree(profile["depth"], profile["branches"], profile["budget"])
+    count, rest = divmod(table.num_rows, max(tree.size, 1))
+    node = np.tile(np.arange(1, tree.size + 1), count)
+    shape = {"node": node} | {
+        column: np.tile(getattr(tree, column)[1:], count)
+        for column in ("parent", "depth", "rank", "best_path")
+    }
+    if rest or not all(
+        np.array_equal(table[column].to_numpy(), values)
+        for column, values in shape.items()
+    ):
+        raise ValueError(
+            "the nodes are not those of the profile's tree at every position"
+        )
+    return node == 1

@@ -1,0 +1,170 @@
+"""Runs of other hands: manifests and tables that are whole by their checksums and still no run."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from speclab import runs
+from speclab.__main__ import main
+from speclab.plain import digest_of
+from speclab.runs import Damaged, RunError, load_run
+
+GONE = object()
+
+
+def forge(folder, **changes):
+    """Change entries of a manifest, by their places in it, and seal it anew."""
+    path = folder / "manifest.json"
+    facts = json.loads(path.read_text())
+    del facts["seal"]
+    for place, value in changes.items():
+        *outer, last = place.split("__")
+        inner = facts
+        for name in outer:
+            inner = inner[name]
+        if value is GONE:
+            del inner[last]
+        else:
+            inner[last] = value
+    runs.written(path, lambda part: part.write_text(json.dumps(sealed(facts))))
+
+
+def sealed(facts):
+    return facts | {"seal": digest_of(facts)}
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "word"),
+    [
+        ("key", "../../x", "key"),
+        ("key", "0" * 16, "key"),
+        ("kind", 3, "kind"),
+        ("profile", GONE, "profile"),
+        ("profile", [], "profile"),
+        ("profile__name", "a/../b", "profile.name"),
+        ("profile__depth", 10**9, "profile"),
+        ("profile__temperature", "0", "profile.temperature"),
+        ("profile__domains", ["code", "code2"], "profile.domains"),
+        ("profile__extra", 1, "extra"),
+        ("profile__max_new_tokens", 7, "key"),
+        ("pair__draft__tokens_said", -1, "tokens_said"),
+        ("pair__draft__path", None, "path"),
+        ("pair__shared_vocabulary", 2.5, "shared_vocabulary"),
+        ("weights__target", "", "weights.target"),
+        ("stop_ids", None, "stop_ids"),
+        ("rows__trace", -5, "rows.trace"),
+        ("files__../../etc/passwd", "0" * 64, "passwd"),
+        ("files", {}, "manifest.json"),
+        ("finished", 12, "finished"),
+        ("time_s", float("nan"), "time_s|NaN"),
+        ("surprise", {"a": 1}, "surprise"),
+        ("schema", 2, "another version"),
+    ],
+)
+def test_a_forged_manifest_is_refused_in_a_line(run_copy, place, value, word, capsys):
+    forge(run_copy, **{place: value})
+    with pytest.raises(RunError, match=word) as error:
+        run = load_run(run_copy)
+        assert run.trace is None and run.nodes is None
+    assert "\n" not in str(error.value)
+    for words in (
+        ["metrics"],
+        ["pack", "--licence", "x", "--out", str(run_copy / "out")],
+    ):
+        assert main([words[0], str(run_copy), *words[1:]]) == 2
+        assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not list(run_copy.glob("out/*"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", "null", "[" * 100_000, '{"a":1,"a":2}', "\xff"]
+)
+def test_what_is_no_manifest_is_refused_in_a_line(run_copy, text):
+    (run_copy / "manifest.json").write_bytes(text.encode("latin-1"))
+    with pytest.raises(Damaged, match=r"manifest\.json"):
+        load_run(run_copy)
+
+
+def set_to(value, row=3):
+    def change(column):
+        values = column.to_pylist()
+        values[row] = (
+            [value] * len(values[row]) if isinstance(values[row], list) else value
+        )
+        return pa.array(values, column.type)
+
+    return change
+
+
+TABLES = [
+    ("trace", "p_token", set_to(5.0), "p_token"),
+    ("trace", "q_token", set_to(-1.0), "q_token"),
+    ("trace", "overlap", set_to(np.nan), "overlap"),
+    ("trace", "kl", set_to(np.inf), "kl"),
+    ("trace", "target_entropy", set_to(None), "target_entropy"),
+    ("trace", "draft_rank", set_to(-3), "draft_rank"),
+    ("trace", "token", set_to(40), "token"),
+    ("trace", "top_draft_ids", set_to(99), "top_draft_ids"),
+    ("trace", "top_draft_q", set_to(None), "top_draft_q"),
+    ("trace", "position", set_to(0), "positions"),
+    ("trace", "prompt_id", set_to("code-9"), "positions"),
+    ("trace", "domain", set_to("chat", 1), "positions|domain"),
+    ("trace", "kl", lambda column: column.cast(pa.float64()), "types"),
+    ("nodes", "target_prob", set_to(1.1), "target_prob"),
+    ("nodes", "parent", set_to(7, 2), "tree"),
+    ("nodes", "node", set_to(1), "tree"),
+    ("nodes", "best_path", set_to(True, 1), "tree"),
+    ("nodes", "position", set_to(4), "positions"),
+]
+
+
+@pytest.mark.parametrize(("name", "column", "change", "word"), TABLES)
+def test_a_forged_table_is_refused_in_a_line(
+    run_copy, name, column, change, word, capsys
+):
+    path = run_copy / f"{name}.parquet"
+    table = pq.read_table(path)
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, change(table[column])), path)
+    forge(run_copy, **{f"files__{path.name}": runs.sha256_of(path)})
+    with pytest.raises(Damaged, match=word) as error:
+        getattr(load_run(run_copy), name)
+    assert path.name in str(error.value) and "\n" not in str(error.value)
+    out = run_copy / "out"
+    assert main(["pack", str(run_copy), "--licence", "x", "--out", str(out)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "change", [lambda t: t.slice(1), lambda t: t.drop_columns("kl")]
+)
+def test_a_table_lacks_nothing(run_copy, change):
+    path = run_copy / "trace.parquet"
+    pq.write_table(change(pq.read_table(path)), path)
+    forge(run_copy, **{"files__trace.parquet": runs.sha256_of(path)})
+    with pytest.raises(Damaged, match="are needed"):
+        load_run(run_copy).table("trace")
+
+
+def test_a_run_of_an_older_kit_is_refused_and_kept(
+    short_profile, run_copy, tmp_path, monkeypatch
+):
+    """It is neither read, nor recorded over, nor recorded a second time beside."""
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    folder = run_copy.rename(tmp_path / f"{short_profile.name}-greedy-{'0' * 16}")
+    forge(folder, key_version=GONE, encoded=GONE, stop_ids=GONE, key="0" * 16)
+    (folder / "settings.json").write_text('{"key": "0000000000000000"}')
+    for ask in (
+        lambda: load_run(folder),
+        lambda: runs.load_or_record(short_profile),
+        lambda: runs.record_run(short_profile, folder),
+    ):
+        with pytest.raises(RunError, match="another version of the kit|other settings"):
+            ask()
+    longer = short_profile.replace(max_new_tokens=7)
+    assert runs.recorded_run(longer, "greedy") is None, (
+        "another study is not in its way"
+    )
