@@ -98,6 +98,10 @@ class RunError(RuntimeError):
     """
 
 
+class FilesMissing(RuntimeError):
+    """A notebook needs files that are not here; the message says how to get them."""
+
+
 class Damaged(RunError):
     """A file of a finished run is not what was written; recording again mends it from its parts."""
 

@@ -358,18 +358,3 @@ def scalar_totals(
         )
     totals = prompts.totals(estimator.columns(frame))
     return totals, lambda sums: estimator.value(sums)[..., 0]
-
-
-def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
-    """A fold 0..folds-1 for each prompt, evenly within its domain, at random.
-
-    ValueError if a domain has fewer prompts than folds.
-    """
-    sizes = pd.Series(domain).value_counts()
-    if sizes.min() < folds:
-        raise ValueError(
-            f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
-            "record more prompts, or take fewer folds"
-        )
-    drawn = pd.Series(np.random.default_rng(0).random(len(domain)))
-    return drawn.groupby(domain).rank().to_numpy().astype(int) % folds

@@ -9,7 +9,7 @@ import pytest
 from speclab.analysis import combined
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
-from speclab.fetch import FilesMissing
+from speclab.runs import FilesMissing
 from speclab.studies import at_scale as study
 
 ACCEPTED = [

@@ -17,7 +17,7 @@ import pytest
 from speclab import score
 from speclab.__main__ import main
 from speclab.analysis import claims
-from speclab.fetch import FetchError
+from speclab.analysis.fetch import FetchError
 from speclab.studies.paper_audit import author_records, measures
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"

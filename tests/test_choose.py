@@ -11,12 +11,11 @@ from test_stopping import COSTS, NEW, recorded
 
 from speclab import stats
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices
+from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, fold_of
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.sampling import Sampling
-from speclab.stats import fold_of
 from speclab.studies.budgets_and_routing import policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree

@@ -44,7 +44,7 @@ PURE = (
     "analysis.association",
     "analysis.specdecode_bench",
     "analysis.specdecode_cost",
-    "fetch",
+    "analysis.fetch",
     "analysis.rungs",
     "analysis.significance",
     "studies.at_scale",

@@ -11,8 +11,7 @@ import pytest
 from test_record import resampling_of
 from toy import recorded_tables, toy_pair
 
-from speclab import stats
-from speclab.analysis import stopping
+from speclab.analysis import choose, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule
@@ -214,7 +213,7 @@ def many(count=10, domains=("code", "chat")):
 def test_settings_are_fitted_on_other_prompts():
     at = many()
     found = stopping.fit_rule(at, COSTS, "confidence", n=20)
-    fold = dict(zip(at.prompt_id, stats.fold_of(at.domain, 5), strict=True))
+    fold = dict(zip(at.prompt_id, choose.fold_of(at.domain, 5), strict=True))
     folds = np.array([*fold.values()])
     for row in found.judged.itertuples():
         others = (at.domain == row.domain) & (folds != fold[row.prompt_id])

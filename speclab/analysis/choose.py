@@ -26,7 +26,6 @@ from speclab.stats import (
     Interval,
     Resampling,
     bounds_of,
-    fold_of,
     resampling_of,
 )
 from speclab.tree import PLAIN as NOTHING
@@ -386,3 +385,18 @@ def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
         found = across(quotient, sums)[..., 0].round(9)
         values[name] = pd.DataFrame(found, columns=[*prompts.domains, ALL, POOLED])
     return Draws(values, prompts, {})
+
+
+def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
+    """A fold 0..folds-1 for each prompt, evenly within its domain, at random.
+
+    ValueError if a domain has fewer prompts than folds.
+    """
+    sizes = pd.Series(domain).value_counts()
+    if sizes.min() < folds:
+        raise ValueError(
+            f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
+            "record more prompts, or take fewer folds"
+        )
+    drawn = pd.Series(np.random.default_rng(0).random(len(domain)))
+    return drawn.groupby(domain).rank().to_numpy().astype(int) % folds

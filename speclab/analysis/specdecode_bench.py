@@ -27,7 +27,7 @@ import pandas as pd
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.fetch import Published, content_of
+from speclab.analysis.fetch import Published, content_of
 from speclab.plain import STRICT, checked, parse_json
 from speclab.profiles import ROOT
 from speclab.runs import PLACE, written

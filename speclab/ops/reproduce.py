@@ -43,7 +43,6 @@ from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
-from speclab.fetch import FilesMissing
 from speclab.models.folder import weights_digest
 from speclab.models.pairs import ModelsMissing, local_folder
 from speclab.ops import pair, report
@@ -61,6 +60,7 @@ from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
 from speclab.runs import (
     BENCH,
     PLACE,
+    FilesMissing,
     locked,
     sha256_of,
     written,

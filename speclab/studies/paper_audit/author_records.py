@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from speclab import score
+from speclab.analysis.fetch import Published, content_of
 from speclab.analysis.texts import GREEDY, Text
-from speclab.fetch import Published, content_of
 from speclab.profiles import ROOT
 
 FINAL = "061513"  # the run that the paper reports

@@ -19,10 +19,6 @@ class FetchError(RuntimeError):
     """A file could not be fetched, or is not the file it should be; the message says what to do."""
 
 
-class FilesMissing(RuntimeError):
-    """A notebook needs files that are not here; the message says how to get them."""
-
-
 @dataclass(frozen=True)
 class Published:
     """`files` (digests by name) under the address `base`, and `folder`, their place.
