@@ -103,9 +103,17 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     few = dict(list(texts.items())[:2])
     part = candidates.judged(drafts[0], profile, "greedy", few, target)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
+    auto = dataclasses.replace(profile.target, device="auto")
+    open_device = profile.replace(target=auto)
+    asked = drafts[0], open_device, "greedy", texts, target
+    candidates.judged(*asked)
     monkeypatch.setattr(candidates, "record_prompt", None)
     again = candidates.judged(drafts[0], profile, "greedy", texts, target)
     pd.testing.assert_frame_equal(again, made[drafts[0].name])
+    assert len(candidates.judged(*asked))
+    monkeypatch.setattr(candidates, "device_of", lambda _: torch.device("cuda"))
+    with pytest.raises(TypeError):  # float16 there: another trace
+        candidates.judged(*asked)
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
