@@ -1,4 +1,4 @@
-"""Reading what people write: YAML and JSON, strictly.
+"""Reading what people write: YAML and JSON, strictly; and showing what others wrote.
 
 A broken file is a ValueError that names the file and what to do. A key that comes twice is refused,
 and YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number, which a parameter
@@ -8,6 +8,7 @@ that is a number refuses.
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -123,3 +124,15 @@ def brief(value: Any) -> str:
     """A value as a message quotes it, however long it is."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def shown(text: Any) -> str:
+    """A text on one line that a terminal prints as it stands: line ends, control characters and
+    marks of direction come as escapes, such as `\\x1b`.
+    """
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else ascii(char)[1:-1]
+        for char in str(text)
+    )

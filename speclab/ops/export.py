@@ -6,13 +6,14 @@ Chains only: no engine drafts trees with a draft model.
 """
 
 import json
+import shlex
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from speclab.draft import Shape
 from speclab.ops import metrics
-from speclab.plain import read_yaml
+from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.runs import Run, RunError, load_run, recorded_run
 from speclab.tree import chain
@@ -87,20 +88,72 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     target, draft = (run.manifest["pair"][name] for name in MODELS)
     pooled = figures_of(run, gamma, rule_of(run, engine))["pooled"]
     values = {
-        "target": target["path"],
-        "draft": draft["path"],
+        "target": as_argument(target["path"]),
+        "draft": as_argument(draft["path"]),
         "target_revision": target["revision"],
         "draft_revision": draft["revision"],
         "dtype": target["dtype"],
+        "draft_dtype": draft["dtype"],
         "gamma": gamma,
         "gamma_and_bonus": gamma + 1,
         "survival": metrics.value_of(pooled, "survival_by_depth"),
         "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
-    shown = {name: json.dumps(v) for name, v in values.items() if v is not None}
-    text = Template(engines()[engine]["print"]).safe_substitute(shown)
-    return "\n".join(line for line in text.splitlines() if "$" not in line)
+    template = engines()[engine]["print"]
+    lines = [filled(line, values) for line in template.splitlines()]
+    return "\n".join(line for line in lines if line is not None)
+
+
+def as_argument(path: str) -> str:
+    """A path that no program takes for one of its options."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+class _Line(Template):
+    """A line of options.yaml: `$name`, or `${name.way}` with one of WAYS."""
+
+    braceidpattern = r"[a-z_]+\.[a-z]+"
+
+
+def filled(line: str, values: dict[str, Any]) -> str | None:
+    """A line of options.yaml with its values, each written in the way that the line asks for; None
+    where one of them is None. ValueError for a name that a terminal would not print.
+    """
+    template, written = _Line(line), {}
+    for asked in template.get_identifiers():
+        name, _, way = asked.partition(".")
+        if values[name] is None:
+            return None
+        written[asked] = WAYS[way](values[name])
+    return template.substitute(written)
+
+
+def shell_word(value: Any) -> str:
+    """A value as one word of a POSIX shell. ValueError for control characters, which a shell can
+    take and a terminal would obey.
+    """
+    text = str(value)
+    lines = text.split("\n")
+    if [*map(shown, lines)] != lines:
+        raise ValueError(
+            f"the name {shown(text)} holds control characters, which a terminal obeys; rename the "
+            "folder and record again"
+        )
+    return shlex.quote(text)
+
+
+def quoted_json(value: Any) -> str:
+    """A value as JSON that can stand between a shell's single quotes."""
+    return json.dumps(value).replace("'", r"\u0027").replace("\x7f", r"\u007f")
+
+
+def literal(value: Any) -> str:
+    """A text, a number or a list as Python and YAML both read it, on one line."""
+    return shown(json.dumps(value, ensure_ascii=False))
+
+
+WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
 
 
 # ---- NVIDIA's speculation profile ----------------------------------------------------------------
