@@ -138,22 +138,29 @@ def _pack(run, out, kind, licence) -> None:
 @option("--profile", help="In place of RUN: this profile's runs, where they are there.")
 @CHANGES
 @option("--out", type=PLACE, required=True, help="The HTML file.")
-def _explore(folders, profile, changes, out) -> None:
+@option("--optional", is_flag=True, help="No failure where --profile has no run.")
+def _explore(folders, profile, changes, out, optional) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
     """
     from speclab.explore import page
-    from speclab.runs import load_run
+    from speclab.runs import RunError, load_run
 
     if bool(folders) == bool(profile):
         raise ValueError("give folders of runs, or --profile")
     found = [load_run(folder) for folder in folders]
     if profile:
-        found = page.runs_there(load_profile(profile, changes))
-    if found:
-        is_new = page.write_page(found, out)
-        out.touch()  # `make reproduce` asks whether anything is newer
-        say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
+        asked = load_profile(profile, changes)
+        try:
+            found = page.runs_there(asked)
+        except (RunError, ValueError) as error:
+            if not optional:
+                raise
+            say(f"{error}. No page is written.")
+            return
+    is_new = page.write_page(found, out)
+    out.touch()  # `make reproduce` asks whether anything is newer
+    say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
 @verb("metrics")
