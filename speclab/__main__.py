@@ -148,6 +148,8 @@ def _explore(folders, profile, changes, out, optional) -> None:
 
     if bool(folders) == bool(profile):
         raise ValueError("give folders of runs, or --profile")
+    if folders and changes:
+        raise ValueError("--set changes a --profile, not a recorded run; leave it out")
     found = [load_run(folder) for folder in folders]
     if profile:
         asked = load_profile(profile, changes)
@@ -201,7 +203,8 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--profile-json",
-    type=click.File("w", "utf-8", lazy=True),
+    type=PLACE,
+    metavar="FILE",
     help="Also write the acceptance as NVIDIA's speculation_profile.json.",
 )
 def _export(run, engine, c, profile_json) -> None:
@@ -210,11 +213,11 @@ def _export(run, engine, c, profile_json) -> None:
 
     It is the smallest gamma that cannot be told apart from the fastest.
     """
-    import json
-
     from speclab.analysis import choose, policy
     from speclab.ops import export
 
+    if profile_json:
+        export.refuse_foreign(profile_json)
     found = export.run_named(run)
     if reason := export.why_not(found, engine):
         raise ValueError(reason)
@@ -227,9 +230,7 @@ def _export(run, engine, c, profile_json) -> None:
     say(f"# costs: {priced}")
     click.echo(export.commands(found, engine, gamma))
     if profile_json:
-        json.dump(
-            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
-        )
+        export.write_speculation_profile(found, gamma or 1, rule, profile_json)
 
 
 @verb("decode")

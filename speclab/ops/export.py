@@ -15,7 +15,7 @@ from speclab.draft import Shape
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.runs import Run, RunError, load_run, recorded_run
+from speclab.runs import Run, RunError, load_run, recorded_run, written
 from speclab.tree import chain
 
 DATA = ROOT / "data"
@@ -120,13 +120,13 @@ def filled(line: str, values: dict[str, Any]) -> str | None:
     """A line of options.yaml with its values, each written in the way that the line asks for; None
     where one of them is None. ValueError for a name that a terminal would not print.
     """
-    template, written = _Line(line), {}
+    template, texts = _Line(line), {}
     for asked in template.get_identifiers():
         name, _, way = asked.partition(".")
         if values[name] is None:
             return None
-        written[asked] = WAYS[way](values[name])
-    return template.substitute(written)
+        texts[asked] = WAYS[way](values[name])
+    return template.substitute(texts)
 
 
 def shell_word(value: Any) -> str:
@@ -157,6 +157,24 @@ WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
 
 
 # ---- NVIDIA's speculation profile ----------------------------------------------------------------
+
+
+WRITER = "speclab export, version 1"
+
+
+def refuse_foreign(path: Path) -> None:
+    """ValueError where a file that `write_speculation_profile` did not write is in its place."""
+    if path.exists() and not (path.is_file() and WRITER.encode() in path.read_bytes()):
+        raise ValueError(
+            f"--profile-json {path} is there and is no speculation profile of this kit; name a new "
+            "file"
+        )
+
+
+def write_speculation_profile(run: Run, gamma: int, rule: str, path: Path) -> None:
+    """Write `speculation_profile` as JSON; the file appears whole or not at all."""
+    text = json.dumps(speculation_profile(run, gamma, rule), indent=1)
+    written(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def figures_of(run: Run, gamma: int, rule: str) -> dict[str, Any]:
@@ -209,7 +227,7 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
             name: rates_of(part["pooled"]) for name, part in by_domain.items()
         },
         "measurement_conditions": {
-            "writer": "speclab export, version 1",
+            "writer": WRITER,
             "run": run.manifest["key"],
             "num_samples": run.manifest["prompts"],
             "prompts": settings["prompts"],

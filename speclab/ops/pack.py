@@ -73,7 +73,7 @@ def pack(
             f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
         )
     licence = licence or profile["notes"].get("licence")
-    if not licence:
+    if not str(licence or "").strip():
         raise ValueError(
             f"profile {profile['name']} does not say the licence of the text: add `licence` to "
             "its notes, or give --licence with a line about the prompts and the target's text"
