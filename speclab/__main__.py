@@ -12,6 +12,7 @@ from speclab import missing
 try:
     import click
 
+    from speclab.plain import shown
     from speclab.profiles import load_profile, parse_overrides
     from speclab.show.notebook import quiet
 except ImportError as _error:  # every verb needs them
@@ -28,6 +29,13 @@ STOPPED = (
 
 
 option = click.option
+
+
+def say(text: object, err: bool = False) -> None:
+    """Print a text on one line: names come from manifests and folders of others, so control
+    characters are shown and not obeyed.
+    """
+    click.echo(shown(text), err=err)
 
 
 PLACE = click.Path(path_type=Path)
@@ -103,7 +111,7 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     else:
         run = runs.load_or_record(settings, kind, chosen)
     rows = run.manifest["rows"]
-    click.echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
+    say(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
 @verb("pack")
@@ -122,7 +130,7 @@ def _pack(run, out, kind, licence) -> None:
 
     folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    click.echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
+    say(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 
 
 @verb("explore")
@@ -130,22 +138,31 @@ def _pack(run, out, kind, licence) -> None:
 @option("--profile", help="In place of RUN: this profile's runs, where they are there.")
 @CHANGES
 @option("--out", type=PLACE, required=True, help="The HTML file.")
-def _explore(folders, profile, changes, out) -> None:
+@option("--optional", is_flag=True, help="No failure where --profile has no run.")
+def _explore(folders, profile, changes, out, optional) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
     """
     from speclab.explore import page
-    from speclab.runs import load_run
+    from speclab.runs import RunError, load_run
 
     if bool(folders) == bool(profile):
         raise ValueError("give folders of runs, or --profile")
+    if folders and changes:
+        raise ValueError("--set changes a --profile, not a recorded run; leave it out")
     found = [load_run(folder) for folder in folders]
     if profile:
-        found = page.runs_there(load_profile(profile, changes))
-    if found:
-        is_new = page.write_page(found, out)
-        out.touch()  # `make reproduce` asks whether anything is newer
-        click.echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
+        asked = load_profile(profile, changes)
+        try:
+            found = page.runs_there(asked)
+        except (RunError, ValueError) as error:
+            if not optional:
+                raise
+            say(f"{error}. No page is written.")
+            return
+    is_new = page.write_page(found, out)
+    out.touch()  # `make reproduce` asks whether anything is newer
+    say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
 @verb("metrics")
@@ -186,7 +203,8 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--profile-json",
-    type=click.File("w", "utf-8", lazy=True),
+    type=PLACE,
+    metavar="FILE",
     help="Also write the acceptance as NVIDIA's speculation_profile.json.",
 )
 def _export(run, engine, c, profile_json) -> None:
@@ -195,11 +213,11 @@ def _export(run, engine, c, profile_json) -> None:
 
     It is the smallest gamma that cannot be told apart from the fastest.
     """
-    import json
-
     from speclab.analysis import choose, policy
     from speclab.ops import export
 
+    if profile_json:
+        export.refuse_foreign(profile_json)
     found = export.run_named(run)
     if reason := export.why_not(found, engine):
         raise ValueError(reason)
@@ -208,12 +226,11 @@ def _export(run, engine, c, profile_json) -> None:
     gamma, said = choose.best_gamma(
         found.trace, costs, rule, found.manifest["profile"]["max_new_tokens"]
     )
-    click.echo(f"# {said}\n# costs: {priced}")
+    say(f"# {said}")
+    say(f"# costs: {priced}")
     click.echo(export.commands(found, engine, gamma))
     if profile_json:
-        json.dump(
-            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
-        )
+        export.write_speculation_profile(found, gamma or 1, rule, profile_json)
 
 
 @verb("decode")
@@ -290,7 +307,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     files.refuse_inputs(out, [*read, policy] if policy else read)
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
-        click.echo(f"{len(wanted)} texts in {out}: all of an earlier call")
+        say(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
         parse_shape(policies.setting_for(plan, prompt) if plan else drafted)
@@ -301,7 +318,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
     files.decode_file(pair, wanted, settings, rule, shapes, out, asked, check, force)
-    click.echo(f"{len(wanted)} texts in {out}")
+    say(f"{len(wanted)} texts in {out}")
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
@@ -364,12 +381,12 @@ def _pair(profile, changes, optional) -> None:
     except (RunError, OSError) as error:
         if not optional:
             raise
-        click.echo(f"{error}. What reads recordings runs all the same.")
+        say(f"{error}. What reads recordings runs all the same.")
         return
     for path in made:
-        click.echo(path)
+        say(path)
     if not made and not optional:
-        click.echo(f"{profile}: nothing to fetch or convert")
+        say(f"{profile}: nothing to fetch or convert")
 
 
 @verb("doctor")
@@ -383,7 +400,8 @@ def _doctor(profile, changes) -> int:
     from speclab.ops.doctor import report
 
     text, todo = report(load_profile(profile, changes))
-    click.echo(text)
+    for line in text.splitlines():
+        say(line)
     return 1 if todo else 0
 
 
@@ -401,7 +419,7 @@ def _fetch(what, out, base) -> None:
         from speclab.analysis.specdecode_bench import fetch
 
     for path in fetch(out, base):
-        click.echo(path)
+        say(path)
 
 
 # ---- Kaggle and Colab ----------------------------------------------------------------------------
@@ -432,7 +450,7 @@ def _restore(folder) -> None:
     """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
     from speclab.ops import hosted
 
-    click.echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
+    say(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
 @_hosted.command("keep")
@@ -442,7 +460,7 @@ def _keep(folder) -> None:
     from speclab.ops import hosted
 
     hosted.keep(folder)
-    click.echo(f"data/runs is now {folder}")
+    say(f"data/runs is now {folder}")
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -479,7 +497,7 @@ def main(arguments: list[str] | None = None) -> int:
 def failed(reason: object) -> int:
     """Say in one line what is wrong."""
     line = " ".join(str(reason).split()) or type(reason).__name__
-    click.echo(f"speclab: {line}", err=True)
+    say(f"speclab: {line}", err=True)
     return 2
 
 

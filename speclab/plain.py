@@ -1,4 +1,4 @@
-"""Reading what people write: YAML and JSON, strictly.
+"""Reading what people write: YAML and JSON, strictly; and showing what others wrote.
 
 A broken file is a ValueError that names the file and what to do. A key that comes twice is refused,
 and YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number, which a parameter
@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import re
+import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -139,3 +140,15 @@ def digest_of(content: Any) -> str:
     """SHA-256 (hex) of plain values, the order of names left out."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def shown(text: Any) -> str:
+    """A text on one line that a terminal prints as it stands: line ends, control characters and
+    marks of direction come as escapes, such as `\\x1b`.
+    """
+    return "".join(
+        char
+        if char.isprintable() or unicodedata.category(char) == "Zs"
+        else ascii(char)[1:-1]
+        for char in str(text)
+    )

@@ -35,6 +35,14 @@ OWN_SETS = {
     "unwrapped": PROJECT_PROMPTS,
     "second": SECOND_PROMPTS,
 }
+# files of these folders; with another file the set would be another one under the same name
+OWN_FILES = {
+    "prompts": DOMAINS,
+    "second_prompts": (
+        *("coding", "extraction", "humanities", "language"),
+        *("maths", "reasoning", "roleplay", "writing"),
+    ),
+}
 # domains of MT-Bench's and Spec-Bench's categories; those of all others are chat
 DOMAIN_OF = {
     "coding": "code",
@@ -44,6 +52,9 @@ DOMAIN_OF = {
 }
 CHOSE_THE_DRAFT = (
     8  # of each domain: they chose how long smollm's draft was trained, and are easier
+)
+TODAY = (
+    "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
 )
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
@@ -271,7 +282,10 @@ def load_prompts(
     """
     everything = []
     if source not in HUB_SETS:
-        everything = read_prompts(OWN_SETS.get(source, REPOSITORY / source))
+        folder = OWN_SETS.get(source, REPOSITORY / source)
+        if source in OWN_SETS:
+            _check_files(folder)
+        everything = read_prompts(folder)
     if source == "unwrapped":
         everything = [replace(p, text=without_wrapper(p.text)) for p in everything]
     chosen = []
@@ -287,6 +301,16 @@ def load_prompts(
             )
         chosen += found
     return chosen
+
+
+def _check_files(folder: Path) -> None:
+    """ValueError where a folder of the kit's own prompts lacks a file or has one more."""
+    wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
+    if differ := sorted(wanted ^ {file.name for file in folder.glob("*.jsonl")}):
+        raise ValueError(
+            f"{folder} has not exactly the kit's own files ({', '.join(differ)}); put prompts of "
+            "your own into another folder and name it as `prompts`, or fetch the kit's files again"
+        )
 
 
 def decoded_prompts(
@@ -322,7 +346,7 @@ def encode_prompts(
     "chat" = the tokenizer's chat template around the text as one user message, open for the answer.
     A longer prompt keeps its first `max_tokens` tokens, as the authors' right truncation does
     (under "chat" this cuts the template's end too), and `cut` counts what was removed. ValueError
-    for a tokenizer without a chat template.
+    for a tokenizer without a chat template, a template that fails, or a prompt that has no tokens.
     """
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
@@ -332,12 +356,28 @@ def encode_prompts(
     encoded = []
     for prompt in prompts:
         if template == "chat":
-            message = {"role": "user", "content": prompt.text}
-            ids = tokenizer.apply_chat_template(
-                [message], add_generation_prompt=True, return_dict=False
-            )
+            ids = _in_template(tokenizer, prompt)
         else:
             ids = tokenizer(prompt.text)["input_ids"]
+        if not len(ids):
+            raise ValueError(
+                f"prompt {prompt.prompt_id!r} has no tokens under template {template!r} of "
+                f"{tokenizer.name_or_path}; mend the prompt or the template"
+            )
         kept, cut = tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
     return encoded
+
+
+def _in_template(tokenizer, prompt: Prompt) -> list[int]:
+    """Ids of a prompt in the tokenizer's chat template. ValueError where the template fails."""
+    message = {"role": "user", "content": prompt.text}
+    given = {"add_generation_prompt": True, "date_string": TODAY}
+    try:
+        return tokenizer.apply_chat_template([message], return_dict=False, **given)
+    # a template is a program: it can raise whatever Python does
+    except Exception as error:
+        raise ValueError(
+            f"the chat template of {tokenizer.name_or_path} fails on prompt {prompt.prompt_id!r} "
+            f"({type(error).__name__}: {error}); mend its chat_template, or set template: none"
+        ) from error

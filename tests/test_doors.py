@@ -168,13 +168,37 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
         (PACK, "--kind"),
         (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
+        (f"{PACK} --kind greedy --licence ' '", "--licence"),
         (f"{PACK} --kind greedy --out run", "run"),
-        (f"{AGAIN} --set seed=7", "other settings"),
+        ("explore run --set seed=3 --out new.html", "--set"),
+        ("export run --for vllm --profile-json run/manifest.json", "manifest.json"),
+        ("export run --for vllm --profile-json empty", "empty"),
+        (f"{AGAIN} --set budget=7", "other settings"),
     ],
 )
 def test_verbs_of_runs(command, word, recorded, place, refused):
     shutil.copytree(recorded / "run", place / "run")
     refused(command, word)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "metrics {}",
+        "pack {} --kind greedy --licence free --out new{}",
+        "explore {} --out {}.html",
+        "export {} --for transformers",
+    ],
+)
+def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
+    name = "\x1b]0;title\x07\u202e"
+    run = shutil.copytree(recorded / "run", place / name)
+    words = [word.format(name) for word in shlex.split(command)]
+    main(words)
+    (run / "trace.parquet").unlink()
+    assert main(words) == 2
+    said = "".join(capsys.readouterr())
+    assert r"\x1b" in said and not set(said) & {"\x1b", "\x07", "\u202e"}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +257,7 @@ def test_the_environment(variable, value, command, refused, monkeypatch):
     ("error", "word"),
     [
         (ValueError("one\n  two"), "speclab: one two\n"),
+        (ValueError("\x1b]0;\x07"), r"\x1b]0;\x07"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
         (click.Abort(), "goes on from there"),

@@ -111,14 +111,18 @@ def test_written_only_where_something_changed(tmp_path):
 
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
     """As `make reproduce` asks: of smollm the shipped traces, though their key needs the weights'
-    promise only; of a profile whose models are nowhere nothing is written.
+    promise only; of a profile whose models are nowhere nothing is written, which a line says.
     """
     file = tmp_path / "explore.html"
     for said in ("done", "up to date"):
         assert main(["explore", "--profile", "smollm", "--out", str(file)]) == 0
         assert said in capsys.readouterr().out
     file.unlink()
-    assert main(["explore", "--profile", "t4", "--out", str(file)]) == 0
+    nowhere = ["explore", "--profile", "t4", "--out", str(file)]
+    for words, status in ((nowhere, 2), ([*nowhere, "--optional"], 0)):
+        assert main(words) == status
+        said = "".join(capsys.readouterr())
+        assert said.count("\n") == 1 and len(said) > 40
     assert not file.exists()
     assert main(["explore", "--out", str(file)]) == 2
 

@@ -2,8 +2,11 @@
 names that each engine has; who is refused; what is recommended; the speculation profile.
 """
 
+import ast
+import datetime
 import json
 import re
+import shutil
 import subprocess
 from dataclasses import asdict, replace
 from types import SimpleNamespace
@@ -158,3 +161,132 @@ def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
     mean = (lengths * lengths.index.astype(int)).sum() / lengths.sum()
     means = found["mean_accept_length"], 1 + sum(marginal)
     np.testing.assert_allclose(means, mean, atol=1e-5)
+
+
+# ---- names of others -----------------------------------------------------------------------------
+
+CANARY = "canary"  # a file that appears where a shell runs a part of a name
+# what a path may be called, and what a program is to get
+NAMES = {
+    name: name
+    for name in (
+        "a  folder/of two words",
+        "it's",
+        'say "hi" \\"',
+        f"`: >{CANARY}`",
+        f"$(: >{CANARY})",
+        "$HOME/${target}/$unknown/$",
+        f"two\n: >{CANARY}\nlines\n",
+        f"a; : >{CANARY} & : >{CANARY} #",
+        f"'; : >{CANARY}; '",
+        f"' '\"`: >{CANARY}`\"'\\''",
+        "END",
+        "100 %s %d",
+        "größe/名前/\U0001f600",
+        "C:\\new\\table\\",
+        "*/~/{a,b}/[x]!!",
+        "true",
+        "# none",
+        "a: &b !!python/name:os.system",
+    )
+} | {"-rf": "./-rf", "--trust-remote-code": "./--trust-remote-code"}
+# a program that notes its words, each ended by a zero
+STUB = '#!/bin/sh\nprintf \'%s\\0\' "$@" >>"$SEEN"\n'
+
+
+def of_names(run, path):
+    """A run as if both models had this path, and revisions with it."""
+    changes = {"path": path, "revision": f"of {path}"}
+    pair = run.manifest["pair"]
+    pair = pair | {model: pair[model] | changes for model in MODELS}
+    return replace(run, manifest=run.manifest | {"pair": pair})
+
+
+@pytest.fixture
+def told(tmp_path):
+    """What programs are told by the lines of an engine that a shell (or Python) reads: all their
+    words, JSON and YAML as values.
+    """
+    stubs, place = tmp_path / "stubs", tmp_path / "place"
+    stubs.mkdir()
+    for name in ("vllm", "python3", "llama-server", "trtllm-serve"):
+        (stubs / name).write_text(STUB)
+        (stubs / name).chmod(0o755)
+    (stubs / "cat").symlink_to(shutil.which("cat"))
+
+    def run(shell, text):
+        if shell == "python":
+            nodes = ast.walk(ast.parse(text))
+            return [n.value if isinstance(n, ast.Constant) else type(n) for n in nodes]
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        env = {"PATH": str(stubs), "SEEN": str(tmp_path / "seen"), "HOME": "/"}
+        (tmp_path / "seen").write_bytes(b"")
+        done = [shutil.which(shell), "-eu", "-c", text]
+        subprocess.run(done, cwd=place, env=env, check=True, capture_output=True)
+        words = (tmp_path / "seen").read_text().split("\0")
+        made = {file.name: yaml.safe_load(file.read_text()) for file in place.iterdir()}
+        assert {*made} <= {"draft.yaml"}, "a part of a name is run"
+        return [json.loads(w) if w.startswith('{"method"') else w for w in words] + [
+            made
+        ]
+
+    return run
+
+
+def renamed(value, names):
+    """A value of JSON with some of its texts changed."""
+    if isinstance(value, dict):
+        return {key: renamed(inner, names) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [renamed(inner, names) for inner in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize(
+    ("engine", "shell"),
+    [(engine, shell) for engine in SAID for shell in ("bash", "sh")]
+    + [("transformers", "python")],
+)
+def test_a_name_stays_one_value_and_no_part_of_it_is_run(engine, shell, tiny, told):
+    plain = told(shell, export.commands(of_names(tiny, "NAME"), engine, 1))
+    for name, argument in NAMES.items():
+        found = told(shell, export.commands(of_names(tiny, name), engine, 1))
+        assert found == renamed(plain, {"NAME": argument, "of NAME": f"of {name}"})
+
+
+@pytest.mark.parametrize("engine", [*SAID, "transformers"])
+def test_control_characters_are_refused_or_written_as_escapes(engine, tiny):
+    named = of_names(tiny, "\x1b]0;title\x07 \u202e \x9b31m")
+    try:
+        said = export.commands(named, engine, 1)
+    except ValueError as error:
+        said = str(error)
+    assert "\n" in said or "rename" in said
+    assert not set(said) & {"\x1b", "\x07", "\u202e", "\x9b"}
+
+
+def test_a_comment_ends_where_its_line_ends(tiny, told, tmp_path, monkeypatch, capsys):
+    """The device in a policy of somebody else, and the name of a pair."""
+    folder = tmp_path / "figures/tiny/09"
+    folder.mkdir(parents=True)
+    made = policy.load(ROOT / "figures/smollm/09/policy.json")
+    bad = f"cpu\n: >{CANARY}\r: >{CANARY}"
+    forged = replace(made, pair=tiny.manifest["weights"], device=bad)
+    policy.write_policy(forged, folder / "policy.json")
+    monkeypatch.setattr(policy.costs_for, "__defaults__", (None, tmp_path / "figures"))
+    assert main(["export", "tiny/greedy", "--for", "sglang"]) == 0
+    text = capsys.readouterr().out
+    assert r"cpu\n: >" in text and told("sh", text)
+
+
+def test_whose_machine_was_measured_and_when_is_said(tiny, tmp_path):
+    found = policy.load(ROOT / "figures/smollm/09/policy.json")
+    file = tmp_path / "tiny/09/policy.json"
+    policy.write_policy(replace(found, pair=tiny.manifest["weights"]), file)
+    for written in (str(datetime.date.today()), "does not name"):
+        said = policy.costs_for(tiny, figures=tmp_path)[1]
+        assert written in said and "another machine" in said
+        old = json.loads(file.read_text())
+        old.pop("made", None)
+        file.write_text(json.dumps(old))

@@ -1,8 +1,10 @@
 """Files that people write: what is read, and that what is broken is named."""
 
+import ast
+
 import pytest
 
-from speclab.plain import parse_json, parse_yaml, read_json, read_yaml
+from speclab.plain import parse_json, parse_yaml, read_json, read_yaml, shown
 
 DO = "write it again"
 
@@ -55,3 +57,22 @@ def test_a_broken_file_is_named_with_what_to_do(content, tmp_path):
     for wrong in (path, tmp_path, tmp_path / "nowhere"):
         with pytest.raises(ValueError, match=DO):
             read_json(wrong, DO)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\x1b[31mred",
+        "\x1b]0;title\x07",
+        "a\r\nb",
+        "\x9b2J",
+        "\u202eabc",
+        "\udc80",
+        "\u2028",
+        "\0",
+    ],
+)
+def test_a_terminal_prints_a_text_of_others_and_obeys_nothing(text):
+    seen = shown(f"größe\xa0名 {text}")
+    assert seen.startswith("größe\xa0名 ") and seen.replace("\xa0", "").isprintable()
+    assert ast.literal_eval(f"'{seen}'").endswith(text)

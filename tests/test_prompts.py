@@ -5,6 +5,7 @@ ids.
 import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from speclab.prompts import (
     MATH_PROMPT,
     MIRROR,
     MT_BENCH,
+    OWN_SETS,
     PAPER_SETS,
     REASONING_PROMPT,
     EncodedPrompt,
@@ -135,6 +137,22 @@ def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
     # a tenth of a prompt's runs of three words, the threshold that its card names
     assert (largest["second"] <= 0.1).all()
     assert (largest["greedy"] > 0.1).all(), "the project's own prompts are"
+
+
+@pytest.mark.parametrize("source", ["project", "unwrapped", "second"])
+def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monkeypatch):
+    folder = tmp_path / OWN_SETS[source].name
+    shutil.copytree(OWN_SETS[source], folder)
+    monkeypatch.setitem(OWN_SETS, source, folder)
+    assert len(load_prompts(source, 3)) == 12
+    write(folder, line(), name="a.jsonl")
+    with pytest.raises(ValueError, match=r"\(a\.jsonl\).*another folder"):
+        load_prompts(source, 3)
+    (folder / "a.jsonl").rename(folder / "reasoning.jsonl")
+    assert load_prompts(source, 1, ("chat",)), "contents are the run key's to tell"
+    (folder / "reasoning.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"\(reasoning\.jsonl\)"):
+        load_prompts(source, 1, ("chat",))
 
 
 # ---------------------------------------------------------------- a user's file or folder
@@ -385,6 +403,28 @@ def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_c
 def test_a_tokenizer_without_a_chat_template_is_refused():
     with pytest.raises(ValueError, match="no chat_template"):
         encode_prompts(make_tokenizer(), [Prompt("a", "code", "one")], 9, "chat")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ raise_exception('two\\nlines') }}",
+        "{% for %}",
+        "{{ messages[7]['content'] }}",
+        "{{ 1 / 0 }}",
+        "{{ 'x' | nonsense }}",
+        "{{ ''.__class__.__mro__ }}",
+        "{# nothing #}",
+        {"other": "{{ messages }}"},
+    ],
+)
+def test_a_template_that_fails_is_named_with_its_prompt(template):
+    asked = [Prompt("the-prompt", "chat", "two")]
+    with pytest.raises(ValueError, match=r"(?s)the/model.*mend") as error:
+        encode_prompts(
+            make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat"
+        )
+    assert "'the-prompt'" in str(error.value)
 
 
 def test_decoded_prompts_are_spread_evenly_behind_those_that_chose_the_draft():

@@ -2,9 +2,12 @@
 machine that this was found for.
 """
 
+import datetime
 import json
+import os
+import platform
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -38,8 +41,8 @@ class Policy:
     pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device,
     costs: the machine it was chosen for; router: how a prompt's domain is found: "none" (it says so
     itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
-    was made from. ValueError (pydantic's) that names each wrong field, what is allowed and what
-    came.
+    was made from; made: day and kind of machine of its writing. ValueError (pydantic's) that names
+    each wrong field, what is allowed and what came.
     """
 
     pair: dict[str, str]
@@ -50,14 +53,18 @@ class Policy:
     router: Literal["none", "rules", "classifier"]
     run: str
     version: Literal[1] = 1
+    made: str = field(
+        default="on a machine and a day that it does not name", compare=False
+    )
 
 
 def costs_for(
     run: Run, c: float | None = None, figures: Path = ROOT / "figures"
 ) -> tuple[Costs, str]:
     """The prices for the pair of a run, and what they are (a disturbed clock is told of): with the
-    c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy;
-    else with c assumed to be the draft's share of the target's bytes.
+    c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy (the
+    text says when and on which machine); else with c assumed to be the draft's share of the
+    target's bytes.
 
     figures: of all profiles. ValueError where the policy is another pair's.
     """
@@ -68,7 +75,8 @@ def costs_for(
         found = load(file, run.manifest["weights"])
         costs = found.costs
         return costs, (
-            f"measured where figures/{name}/{BY_NOTEBOOK} was made ({found.device}): "
+            f"measured by notebook 09 {found.made}, on {found.device} (figures/{name}/"
+            f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
             f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
             f"{costs.loop(False):.2f} for a tree. {disturbed(costs.verify)}"
@@ -81,7 +89,11 @@ def costs_for(
 
 
 def write_policy(policy: Policy, path: Path) -> None:
-    """Write a policy as JSON; the file appears whole or not at all."""
+    """Write a policy as JSON, with the day and the kind of machine; the file appears whole or not
+    at all.
+    """
+    place = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
+    policy = replace(policy, made=f"{datetime.date.today()} ({place})")
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))
 

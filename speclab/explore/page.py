@@ -212,12 +212,16 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 
 
 def runs_there(profile: Profile) -> list[Run]:
-    """The greedy and the sampled run of a profile that are there; nothing is recorded."""
-    try:
-        found = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
-    except (RunError, ValueError):
-        return []  # its key is not to be had, or it is damaged: the notebooks have said so
-    return [run for run in found if run]
+    """The greedy and the sampled run of a profile that are there; nothing is recorded. RunError
+    where neither is, or where one is damaged.
+    """
+    recorded = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
+    if found := [run for run in recorded if run]:
+        return found
+    raise RunError(
+        f"{profile.name}: neither its greedy nor its sampled run is recorded here; record one "
+        "first (python -m speclab record)"
+    )
 
 
 def machine_of(exported: Path) -> Machine:

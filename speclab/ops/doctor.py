@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 from speclab import runs
 from speclab.ops import plan
+from speclab.plain import shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.show.notebook import limit_threads, quiet
@@ -30,10 +31,10 @@ UNKNOWN = "not known before models and prompts are here"
 def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     """The line of a question: `ok` with what is well, or `do` with what has to be done."""
     try:
-        return f"ok  {subject}: {question(*about)}"
+        return f"ok  {shown(subject)}: {shown(question(*about))}"
     except (runs.RunError, ValueError) as error:
-        text, _, do = str(error).partition("; ")
-        return f"do  {subject}: {text}\n    -> {do or 'mend it'}"
+        text, _, do = shown(" ".join(str(error).split())).partition("; ")
+        return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
 
 
 # ---- questions -----------------------------------------------------------------------------------

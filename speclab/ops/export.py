@@ -6,15 +6,16 @@ Chains only: no engine drafts trees with a draft model.
 """
 
 import json
+import shlex
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from speclab.draft import Shape
 from speclab.ops import metrics
-from speclab.plain import read_yaml
+from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.runs import Run, RunError, load_run, recorded_run
+from speclab.runs import Run, RunError, load_run, recorded_run, written
 from speclab.tree import chain
 
 DATA = ROOT / "data"
@@ -87,23 +88,93 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     target, draft = (run.manifest["pair"][name] for name in MODELS)
     pooled = figures_of(run, gamma, rule_of(run, engine))["pooled"]
     values = {
-        "target": target["path"],
-        "draft": draft["path"],
+        "target": as_argument(target["path"]),
+        "draft": as_argument(draft["path"]),
         "target_revision": target["revision"],
         "draft_revision": draft["revision"],
         "dtype": target["dtype"],
+        "draft_dtype": draft["dtype"],
         "gamma": gamma,
         "gamma_and_bonus": gamma + 1,
         "survival": metrics.value_of(pooled, "survival_by_depth"),
         "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
-    shown = {name: json.dumps(v) for name, v in values.items() if v is not None}
-    text = Template(engines()[engine]["print"]).safe_substitute(shown)
-    return "\n".join(line for line in text.splitlines() if "$" not in line)
+    template = engines()[engine]["print"]
+    lines = [filled(line, values) for line in template.splitlines()]
+    return "\n".join(line for line in lines if line is not None)
+
+
+def as_argument(path: str) -> str:
+    """A path that no program takes for one of its options."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+class _Line(Template):
+    """A line of options.yaml: `$name`, or `${name.way}` with one of WAYS."""
+
+    braceidpattern = r"[a-z_]+\.[a-z]+"
+
+
+def filled(line: str, values: dict[str, Any]) -> str | None:
+    """A line of options.yaml with its values, each written in the way that the line asks for; None
+    where one of them is None. ValueError for a name that a terminal would not print.
+    """
+    template, texts = _Line(line), {}
+    for asked in template.get_identifiers():
+        name, _, way = asked.partition(".")
+        if values[name] is None:
+            return None
+        texts[asked] = WAYS[way](values[name])
+    return template.substitute(texts)
+
+
+def shell_word(value: Any) -> str:
+    """A value as one word of a POSIX shell. ValueError for control characters, which a shell can
+    take and a terminal would obey.
+    """
+    text = str(value)
+    lines = text.split("\n")
+    if [*map(shown, lines)] != lines:
+        raise ValueError(
+            f"the name {shown(text)} holds control characters, which a terminal obeys; rename the "
+            "folder and record again"
+        )
+    return shlex.quote(text)
+
+
+def quoted_json(value: Any) -> str:
+    """A value as JSON that can stand between a shell's single quotes."""
+    return json.dumps(value).replace("'", r"\u0027").replace("\x7f", r"\u007f")
+
+
+def literal(value: Any) -> str:
+    """A text, a number or a list as Python and YAML both read it, on one line."""
+    return shown(json.dumps(value, ensure_ascii=False))
+
+
+WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
 
 
 # ---- NVIDIA's speculation profile ----------------------------------------------------------------
+
+
+WRITER = "speclab export, version 1"
+
+
+def refuse_foreign(path: Path) -> None:
+    """ValueError where a file that `write_speculation_profile` did not write is in its place."""
+    if path.exists() and not (path.is_file() and WRITER.encode() in path.read_bytes()):
+        raise ValueError(
+            f"--profile-json {path} is there and is no speculation profile of this kit; name a new "
+            "file"
+        )
+
+
+def write_speculation_profile(run: Run, gamma: int, rule: str, path: Path) -> None:
+    """Write `speculation_profile` as JSON; the file appears whole or not at all."""
+    text = json.dumps(speculation_profile(run, gamma, rule), indent=1)
+    written(path, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 def figures_of(run: Run, gamma: int, rule: str) -> dict[str, Any]:
@@ -156,7 +227,7 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
             name: rates_of(part["pooled"]) for name, part in by_domain.items()
         },
         "measurement_conditions": {
-            "writer": "speclab export, version 1",
+            "writer": WRITER,
             "run": run.manifest["key"],
             "num_samples": run.manifest["prompts"],
             "prompts": settings["prompts"],

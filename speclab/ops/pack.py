@@ -1,13 +1,19 @@
 """A finished run as a trace: a folder to give away, with a card, and half as large."""
 
+import html
+import re
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
-from jinja2 import Template
+from jinja2 import Environment
 
+from speclab.plain import shown
 from speclab.runs import KINDS, TABLES, Run, RunError, write_facts, written
 
+# stands in the folder while it is being written
+MARK = ".packing"
 PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
 
@@ -54,10 +60,11 @@ profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
 def pack(
     run: Run, out: Path, kind: str | None = None, licence: str | None = None
 ) -> Path:
-    """Write a finished run as a trace into the new folder `out`, its manifest last.
+    """Write a finished run as a trace into the new folder `out`, its manifest last. A call that was
+    killed leaves MARK in the folder, and a later call for the same run writes it again.
 
     kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
-    None takes `licence` of the profile's notes. RunError: `out` holds something. ValueError: no
+    None takes `licence` of the profile's notes. RunError: `out` holds anything else. ValueError: no
     licence, or no run of this kind.
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": []}
@@ -67,25 +74,53 @@ def pack(
             f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
         )
     licence = licence or profile["notes"].get("licence")
-    if not licence:
+    if not str(licence or "").strip():
         raise ValueError(
             f"profile {profile['name']} does not say the licence of the text: add `licence` to "
             "its notes, or give --licence with a line about the prompts and the target's text"
         )
+    tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
     out.mkdir(parents=True, exist_ok=True)
-    if any(out.iterdir()):
-        raise RunError(f"{out} is not empty; choose a new folder (--out)")
-    for name in TABLES:
-        written(out / name, partial(_pack_table, run.folder / name))
+    mark, key = out / MARK, run.manifest["key"]
+    _refuse_foreign(out, key)
+    written(mark, lambda path: path.write_text(key, encoding="utf-8"))
+    for name, table in tables.items():
+        written(out / name, partial(_pack_table, run.folder / name, table))
     manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
-    card = Template(PAGE, keep_trailing_newline=True).render(manifest)
-    written(out / "README.md", lambda path: path.write_text(card, encoding="utf-8"))
+    text = card(manifest)
+    written(out / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
     write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
+    mark.unlink()
     return out
 
 
-def _pack_table(path: Path, packed: Path) -> None:
-    """Write one table of a run anew, smaller and with the same values.
+def _refuse_foreign(out: Path, key: str) -> None:
+    """RunError where a folder holds what no earlier call for the run of this key left there."""
+    mark = out / MARK
+    ours = {f"{MARK}.tmp"}
+    if mark.is_file() and mark.read_text("utf-8", "replace") == key:
+        names = (MARK, "README.md", "manifest.json", *TABLES)
+        ours |= {name + end for name in names for end in ("", ".tmp")}
+    if not {path.name for path in out.iterdir()} <= ours:
+        raise RunError(f"{out} is not empty; choose a new folder (--out)")
+
+
+def card(manifest: dict) -> str:
+    """README.md of a trace: PAGE with the values of its manifest, which stand there as text and
+    never as Markdown or HTML.
+    """
+    pages = Environment(keep_trailing_newline=True, finalize=_as_text)
+    return pages.from_string(PAGE).render(manifest)
+
+
+def _as_text(value: object) -> str:
+    """A value as Markdown that shows its characters, in one cell of a table."""
+    text = html.escape(shown(value), quote=False)
+    return re.sub(r"[\\`*\[\]|~#$]|\b_|_\b", r"\\\g<0>", text)
+
+
+def _pack_table(path: Path, table: pa.Table, packed: Path) -> None:
+    """Write the table of a run that stands at `path` anew, smaller and with the same values.
 
     Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
     """
@@ -93,7 +128,7 @@ def _pack_table(path: Path, packed: Path) -> None:
     floats = [column.path for column in columns if column.physical_type == "FLOAT"]
     others = [column.path for column in columns if column.path not in floats]
     pq.write_table(
-        pq.read_table(path),
+        table,
         packed,
         compression="zstd",
         compression_level=19,
