@@ -281,7 +281,7 @@ def load_run(folder: str | Path) -> Run:
             f"reads {(SCHEMA_VERSION, KEY_VERSION)}). {REKEY}, or take the kit that recorded it"
         )
     try:
-        checked(Manifest, manifest, str(path), of_json=True)
+        manifest = asdict(checked(Manifest, manifest, str(path), of_json=True))
     except ValueError as error:
         raise Damaged(f"{error}; {MEND}") from None
     if manifest["key"] != _key(manifest):

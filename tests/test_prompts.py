@@ -400,6 +400,15 @@ def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_c
     )
 
 
+def test_a_template_that_writes_the_date_writes_the_same_every_day():
+    day = "{% if not date_string %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    tokenizer = make_tokenizer(
+        day + "{{ 'one' if date_string == '26 Jul 2024' else 'two' }}"
+    )
+    (encoded,) = encode_prompts(tokenizer, [Prompt("a", "chat", "x")], 9, "chat")
+    assert tokenizer.decode(encoded.ids).split()[-1] == "one"
+
+
 def test_a_tokenizer_without_a_chat_template_is_refused():
     with pytest.raises(ValueError, match="no chat_template"):
         encode_prompts(make_tokenizer(), [Prompt("a", "code", "one")], 9, "chat")

@@ -112,7 +112,7 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
         schemas = pq.read_schema(own), pq.read_schema(smaller)
         assert schemas[0].equals(schemas[1], check_metadata=True)
         assert smaller.stat().st_size < own.stat().st_size
-    kept = set(run.manifest) - {"profile", "files", "seal"}
+    kept = set(run.manifest) - {"profile", "files", "licence"}
     assert all(packed.manifest[name] == run.manifest[name] for name in kept)
     card = (packed.folder / "README.md").read_text()
     for told in (run.manifest["weights"]["draft"], run.manifest["key"], LICENCE):
