@@ -32,9 +32,17 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     """The line of a question: `ok` with what is well, or `do` with what has to be done."""
     try:
         return f"ok  {shown(subject)}: {shown(question(*about))}"
-    except (runs.RunError, ValueError) as error:
-        text, _, do = shown(" ".join(str(error).split())).partition("; ")
+    except Exception as error:
+        text, _, do = shown(reason(error)).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line; of one that a library raises at a model's files: which."""
+    said = " ".join(str(error).split())
+    if isinstance(error, runs.RunError | ValueError):
+        return said
+    return f"its files cannot be used ({type(error).__name__}: {said}); {plan.MEND}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
@@ -156,8 +164,8 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     yield answered("runs", recorded, profile)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
-    except ValueError as error:
-        yield f"ok  memory: not known: {error}"
+    except Exception as error:
+        yield f"ok  memory: not known: {shown(reason(error))}"
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
