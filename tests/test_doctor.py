@@ -119,6 +119,8 @@ def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
     file.write_text(json.dumps(settings))
     [line] = todo(same, CPU)
     assert line.startswith("do  tokenizers")
+    [_, line] = todo(same.replace(template="chat"), CPU)
+    assert line.startswith("do  prompts: ") and "-> " in line
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):

@@ -155,6 +155,12 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path, monkeypatch):
     assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
 
 
+def test_where_plain_decoding_is_the_fastest_no_draft_is_named(capsys):
+    assert main(["export", "tiny/greedy", "--for", "vllm", "--c", "9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all(line.startswith("# ") for line in lines)
+
+
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
     path = tmp_path / "speculation_profile.json"

@@ -21,7 +21,7 @@ from speclab import runs
 from speclab.ops import plan
 from speclab.plain import shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR
+from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
 from speclab.show.notebook import limit_threads, quiet
 
 ASK_S = 3  # seconds that the hub has to answer
@@ -112,8 +112,14 @@ def tokenizers(profile: Profile) -> str:
 
 
 def prompts(profile: Profile) -> str:
-    """Can the prompts of files be read?"""
-    return f"{len(runs.profile_prompts(profile))} of {profile.prompts}"
+    """Can the prompts of files be read, and the target's tokenizer and template take them?"""
+    from speclab.models.pairs import load_tokenizer
+
+    found, folder = runs.profile_prompts(profile), plan.folder_of(profile.target)
+    if folder:
+        limits = profile.max_prompt_tokens, profile.template
+        encode_prompts(load_tokenizer(folder), found, *limits)
+    return f"{len(found)} of {profile.prompts}"
 
 
 def recorded(profile: Profile) -> str:
