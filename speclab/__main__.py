@@ -228,7 +228,8 @@ def _export(run, engine, c, profile_json) -> None:
     )
     say(f"# {said}")
     say(f"# costs: {priced}")
-    click.echo(export.commands(found, engine, gamma))
+    lines = export.commands(found, engine, gamma)
+    click.echo(lines or "# start the server without a draft model")
     if profile_json:
         export.write_speculation_profile(found, gamma or 1, rule, profile_json)
 

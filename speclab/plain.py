@@ -55,13 +55,16 @@ def parse_yaml(text: str | bytes) -> Any:
     """A YAML text as plain values. ValueError (without the file's name)."""
     try:
         return yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(" ".join(str(error).split())) from None
 
 
 def parse_json(text: str | bytes) -> Any:
     """A JSON text as plain values. ValueError (without the file's name)."""
-    return json.loads(text, object_pairs_hook=_each_once)
+    try:
+        return json.loads(text, object_pairs_hook=_each_once)
+    except RecursionError as error:
+        raise ValueError(error) from None
 
 
 def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:

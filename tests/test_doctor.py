@@ -84,6 +84,28 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     assert "-> `make pair PROFILE=" in answered(*asked)
 
 
+ODD = {"vocab_size": "x", "num_attention_heads": 0, "hidden_size": None, "head_dim": []}
+
+
+@pytest.mark.parametrize("name", [*ODD, "model_type"])
+def test_a_config_that_is_none_is_a_line_and_no_traceback(
+    name, tmp_path, random_folders
+):
+    """Of a folder, and of notes, whose values each library meets in its own way."""
+    folder = shutil.copytree(random_folders[0], tmp_path / "\x1b]0;model")
+    config = json.loads((folder / "config.json").read_text()) | {name: ODD.get(name)}
+    (folder / "config.json").write_text(json.dumps(config))
+    away = ModelSpec("no/model")
+    for target, notes in (
+        (ModelSpec(str(folder)), {}),
+        (away, {"target_config": config}),
+        (away, {"target_config": "x"}),
+    ):
+        found = "\n".join(examine(TINY.replace(target=target, notes=notes), CPU, True))
+        assert "cannot be used" in found or "model_type" in found
+        assert "\x1b" not in found
+
+
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
     """All was well to the doctor; the loader refuses them."""
     draft = shutil.copytree(random_folders[1], tmp_path / "draft")
@@ -97,6 +119,8 @@ def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
     file.write_text(json.dumps(settings))
     [line] = todo(same, CPU)
     assert line.startswith("do  tokenizers")
+    [_, line] = todo(same.replace(template="chat"), CPU)
+    assert line.startswith("do  prompts: ") and "-> " in line
 
 
 def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):

@@ -127,6 +127,14 @@ def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys
     assert ("151936 tokens, the target's 152064" in padded) == (engine not in SAID)
 
 
+@pytest.mark.parametrize("config", [[1], "x", {"vocab_size": "4096"}])
+def test_notes_that_are_no_config_are_refused(config, tiny):
+    settings = tiny.manifest["profile"] | {"notes": {"draft_config": config}}
+    run = replace(tiny, manifest=tiny.manifest | {"profile": settings})
+    with pytest.raises(ValueError, match="draft_config=.*vocab_size"):
+        export.commands(run, "vllm", 1)
+
+
 def test_the_smallest_gamma_that_is_not_told_apart_from_the_fastest():
     costs = Costs.on_a_line(0.1)
     for rank, best in ((0, 8), (3, 0)):
@@ -145,6 +153,12 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(policy, "ROOT", tmp_path)  # nothing was measured there
     costs, said = policy.costs_for(tiny)
     assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
+
+
+def test_where_plain_decoding_is_the_fastest_no_draft_is_named(capsys):
+    assert main(["export", "tiny/greedy", "--for", "vllm", "--c", "9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3 and all(line.startswith("# ") for line in lines)
 
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])

@@ -220,6 +220,11 @@ def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, cap
     (here / "run/settings.json").write_text("{}")
     assert restore(saved, here) == []
     assert "run: here with other settings" in capfd.readouterr().err
+    (saved / "\x1b]0;.vscode").mkdir()
+    (saved / "\x1b]0;.vscode" / "settings.json").write_text("{}")
+    assert restore(saved, here) == [] and [*here.iterdir()] == [here / "run"]
+    said = capfd.readouterr().err
+    assert "vscode/settings.json" in said and "\x1b" not in said
 
 
 def test_colab_keeps_runs_on_a_disk_that_stays(

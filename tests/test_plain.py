@@ -38,6 +38,8 @@ def test_yaml_guesses_nothing(text, value):
         (parse_yaml, "!!python/object/apply:os.system [x]", "constructor"),
         (parse_json, '{"b": {"a": 1, "a": 2}}', "'a' comes twice"),
         (parse_json, "{", "line 1"),
+        (parse_json, "[" * 100_000, "recursion"),
+        (parse_yaml, "[" * 2_000, "recursion"),
     ],
 )
 def test_what_could_be_read_wrongly_is_refused(parse, text, word):

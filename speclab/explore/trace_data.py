@@ -89,7 +89,7 @@ def pack_runs(
     profile = texts[0].profile
     header = {
         "pair": profile["name"],
-        "description": profile["description"] or "",
+        "description": profile.get("description") or "",
         "ids": used,
         "strings": [strings[token] if strings else f"#{token}" for token in used],
         "prompts": {p.prompt_id: p.text for p in prompts if p.prompt_id in shown},

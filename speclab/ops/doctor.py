@@ -21,7 +21,7 @@ from speclab import runs
 from speclab.ops import plan
 from speclab.plain import shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR
+from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
 from speclab.show.notebook import limit_threads, quiet
 
 ASK_S = 3  # seconds that the hub has to answer
@@ -32,9 +32,17 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     """The line of a question: `ok` with what is well, or `do` with what has to be done."""
     try:
         return f"ok  {shown(subject)}: {shown(question(*about))}"
-    except (runs.RunError, ValueError) as error:
-        text, _, do = shown(" ".join(str(error).split())).partition("; ")
+    except Exception as error:
+        text, _, do = shown(reason(error)).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
+
+
+def reason(error: Exception) -> str:
+    """What an error says, in one line; of one that a library raises at a model's files: which."""
+    said = " ".join(str(error).split())
+    if isinstance(error, runs.RunError | ValueError):
+        return said
+    return f"its files cannot be used ({type(error).__name__}: {said}); {plan.MEND}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
@@ -104,8 +112,14 @@ def tokenizers(profile: Profile) -> str:
 
 
 def prompts(profile: Profile) -> str:
-    """Can the prompts of files be read?"""
-    return f"{len(runs.profile_prompts(profile))} of {profile.prompts}"
+    """Can the prompts of files be read, and the target's tokenizer and template take them?"""
+    from speclab.models.pairs import load_tokenizer
+
+    found, folder = runs.profile_prompts(profile), plan.folder_of(profile.target)
+    if folder:
+        limits = profile.max_prompt_tokens, profile.template
+        encode_prompts(load_tokenizer(folder), found, *limits)
+    return f"{len(found)} of {profile.prompts}"
 
 
 def recorded(profile: Profile) -> str:
@@ -160,8 +174,8 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     yield answered("runs", recorded, profile)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
-    except ValueError as error:
-        yield f"ok  memory: not known: {error}"
+    except Exception as error:
+        yield f"ok  memory: not known: {shown(reason(error))}"
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))

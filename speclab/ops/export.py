@@ -13,7 +13,7 @@ from typing import Any
 
 from speclab.draft import Shape
 from speclab.ops import metrics
-from speclab.plain import read_yaml, shown
+from speclab.plain import brief, read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.runs import Run, RunError, load_run, recorded_run, written
 from speclab.tree import chain
@@ -70,13 +70,21 @@ def why_not(run: Run, engine: str) -> str:
 
 def vocabularies(run: Run) -> list[int]:
     """Sizes of the target's and the draft's vocabulary, padding included, as the profile's notes
-    have them, else what both share.
+    have them, else what both share. ValueError for notes that are no config.json.
     """
     notes = run.manifest["profile"]["notes"]
     shared = run.manifest["pair"]["shared_vocabulary"]
-    return [
-        notes.get(f"{name}_config", {}).get("vocab_size", shared) for name in MODELS
-    ]
+    sizes = []
+    for name in MODELS:
+        config = notes.get(f"{name}_config", {})
+        size = config.get("vocab_size", shared) if isinstance(config, dict) else config
+        if not isinstance(size, int):
+            raise ValueError(
+                f"notes of the profile: {name}_config={brief(config)}: it needs `vocab_size`, a "
+                "whole number; mend the notes, or leave them out"
+            )
+        sizes.append(size)
+    return sizes
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:

@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from speclab.plain import shown
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.runs import written
@@ -91,8 +92,8 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
 
     attached: a folder below which the last session's data/runs lies, as Kaggle attaches the output
     of a notebook or a data set made of it. Nothing that is here is overwritten; a run that is here
-    with other settings is left alone and said. Parts are copied as they are: the recorder checks
-    them.
+    with other settings is left alone and said, as is a settings.json beside which no parts lie.
+    Parts are copied as they are: the recorder checks them.
     """
     done = []
     for settings in sorted(attached.rglob("settings.json")):
@@ -100,9 +101,11 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
         # the one folder of runs inside runs
         here = runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
         own = here / settings.name
-        if own.is_file() and own.read_bytes() != settings.read_bytes():
+        if not (saved / "parts").is_dir():
+            print(shown(f"{settings}: left there, it is of no run"), file=sys.stderr)
+        elif own.is_file() and own.read_bytes() != settings.read_bytes():
             said = "here with other settings, the saved one is not used"
-            print(f"{saved.name}: {said}", file=sys.stderr)
+            print(shown(f"{saved.name}: {said}"), file=sys.stderr)
         elif _copy_new(saved, here):
             done.append(saved.name)
     return done
