@@ -144,7 +144,6 @@ def _explore(folders, profile, changes, out) -> None:
         found = page.runs_there(load_profile(profile, changes))
     if found:
         is_new = page.write_page(found, out)
-        out.touch()  # `make reproduce` asks whether anything is newer
         click.echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
@@ -335,7 +334,12 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
     "where there is a GPU).",
 )
-def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
+@option(
+    "--fetch",
+    is_flag=True,
+    help="First fetch weights that the profile's models lack, where they can be had.",
+)
+def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
 
@@ -346,29 +350,22 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
         parse_overrides(parameters, "--parameter"),
         out,
     )
+    if fetch:
+        runner.fetch_weights(call.profile)
     return runner.reproduce(call, workers)
 
 
 @verb("pair")
 @PROFILE
 @CHANGES
-@option("--optional", is_flag=True, help="No failure where they cannot be had.")
-def _pair(profile, changes, optional) -> None:
+def _pair(profile, changes) -> None:
     """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
     from speclab.ops import pair
-    from speclab.runs import RunError
 
-    asked = load_profile(profile, changes)
-    try:
-        made = pair.make(asked)
-    except (RunError, OSError) as error:
-        if not optional:
-            raise
-        click.echo(f"{error}. What reads recordings runs all the same.")
-        return
+    made = pair.make(load_profile(profile, changes))
     for path in made:
         click.echo(path)
-    if not made and not optional:
+    if not made:
         click.echo(f"{profile}: nothing to fetch or convert")
 
 
