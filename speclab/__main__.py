@@ -138,13 +138,12 @@ def _pack(run, out, kind, licence) -> None:
 @option("--profile", help="In place of RUN: this profile's runs, where they are there.")
 @CHANGES
 @option("--out", type=PLACE, required=True, help="The HTML file.")
-@option("--optional", is_flag=True, help="No failure where --profile has no run.")
-def _explore(folders, profile, changes, out, optional) -> None:
+def _explore(folders, profile, changes, out) -> None:
     """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
     browser; a greedy and a sampled run of one pair can be given together.
     """
     from speclab.explore import page
-    from speclab.runs import RunError, load_run
+    from speclab.runs import load_run
 
     if bool(folders) == bool(profile):
         raise ValueError("give folders of runs, or --profile")
@@ -152,16 +151,8 @@ def _explore(folders, profile, changes, out, optional) -> None:
         raise ValueError("--set changes a --profile, not a recorded run; leave it out")
     found = [load_run(folder) for folder in folders]
     if profile:
-        asked = load_profile(profile, changes)
-        try:
-            found = page.runs_there(asked)
-        except (RunError, ValueError) as error:
-            if not optional:
-                raise
-            say(f"{error}. No page is written.")
-            return
+        found = page.runs_there(load_profile(profile, changes))
     is_new = page.write_page(found, out)
-    out.touch()  # `make reproduce` asks whether anything is newer
     say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
@@ -353,7 +344,12 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
     "where there is a GPU).",
 )
-def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
+@option(
+    "--fetch",
+    is_flag=True,
+    help="First fetch weights that the profile's models lack, where they can be had.",
+)
+def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> int:
     """Run the notebooks whose outcome may have changed, and write the report."""
     from speclab.ops import reproduce as runner
 
@@ -364,29 +360,22 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers) -> int:
         parse_overrides(parameters, "--parameter"),
         out,
     )
+    if fetch:
+        runner.fetch_weights(call.profile)
     return runner.reproduce(call, workers)
 
 
 @verb("pair")
 @PROFILE
 @CHANGES
-@option("--optional", is_flag=True, help="No failure where they cannot be had.")
-def _pair(profile, changes, optional) -> None:
+def _pair(profile, changes) -> None:
     """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
     from speclab.ops import pair
-    from speclab.runs import RunError
 
-    asked = load_profile(profile, changes)
-    try:
-        made = pair.make(asked)
-    except (RunError, OSError) as error:
-        if not optional:
-            raise
-        say(f"{error}. What reads recordings runs all the same.")
-        return
+    made = pair.make(load_profile(profile, changes))
     for path in made:
         say(path)
-    if not made and not optional:
+    if not made:
         say(f"{profile}: nothing to fetch or convert")
 
 

@@ -17,6 +17,7 @@ import papermill
 import pytest
 
 from speclab.ops import report
+from speclab.ops.reproduce import cells_of
 from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
@@ -59,15 +60,10 @@ def rule_breaks(source):
     return breaks
 
 
-def contents(book):
-    """Kind, text and tags of every cell."""
-    return [(c.cell_type, c.source, c.metadata.get("tags", [])) for c in book.cells]
-
-
 def twin_breaks(source):
     """Where the .ipynb twin departs from what jupytext makes of the .py file."""
     book, breaks = nbformat.read(source.with_suffix(".ipynb"), as_version=4), []
-    if contents(book) != contents(jupytext.read(source)):
+    if cells_of(book) != cells_of(jupytext.read(source)):
         breaks.append("the twin is not the .py file's: run `make notebooks`")
     if any(c.get("outputs") or c.get("execution_count") for c in book.cells):
         breaks.append("the twin holds outputs: run `make notebooks`")

@@ -2,6 +2,7 @@
 or an interruption leaves behind.
 """
 
+import errno
 import hashlib
 import itertools
 import json
@@ -14,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import jupytext
 import nbformat
@@ -24,8 +26,9 @@ from nbformat.v4 import new_code_cell
 from same_process import use_no_kernel
 
 from speclab.__main__ import main
-from speclab.ops import reproduce
+from speclab.ops import report, reproduce
 from speclab.profiles import ROOT, load_profile
+from speclab.runs import RunError
 
 FIGURE = """
 import json, os, pathlib, sys
@@ -55,12 +58,16 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "speclab/lazy.py": "def start():\n    from speclab.ops import hosted\n",
     "speclab/ops/__init__.py": "",
     "speclab/ops/hosted.py": "x = 1\n",
+    "speclab/ops/export.py": "from speclab.ops import metrics\n",
+    "speclab/ops/metrics.py": "N = ROOT / 'data' / 'engines' / 'names.yaml'\n",
     "speclab/studies/__init__.py": "",
     "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = "
     "'08/named.csv'\n",
     "speclab/studies/other.py": "def late():\n    from speclab import lazy\n",
     "data/paper/table.csv": "1\n",
     "data/routing/card.json": "{}\n",
+    "data/engines/names.yaml": "{}\n",
+    "data/engines/others.yaml": "{}\n",
     "data/prompts/math.jsonl": "{}\n",
     "data/runs/part.parquet": "",
     "weights/target/config.json": "{}",
@@ -74,7 +81,9 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "mine.csv": "1",
     "README.md": "",
 }
-IMPORTS = "from speclab import score\nfrom speclab.studies import good as study, other"
+IMPORTS = """from speclab import score
+from speclab.ops import export
+from speclab.studies import good as study, other"""
 
 
 def write(root, name, body, title="# A question?", tags=()):
@@ -119,9 +128,11 @@ def root(tmp_path, monkeypatch):
         return found.replace(notebooks={}) if name == "tiny" else found
 
     monkeypatch.setattr(reproduce, "load_profile", of_no_notebook)
-    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
+    for module in (reproduce, report):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce.kit, "cores_of_this_process", lambda: 4)
     monkeypatch.setattr(reproduce.shutil, "which", lambda name: None)
+    monkeypatch.setattr(reproduce.explorer, "runs_there", lambda profile: [])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     for variable in reproduce.FOLDERS:
         monkeypatch.delenv(variable, raising=False)
@@ -224,6 +235,9 @@ def digest_of(kit, parameters=None, **changes):
         ("speclab/studies/good.py", "x = 3\n", True),
         ("speclab/lazy.py", "def start():\n    return 2\n", True),
         ("speclab/ops/hosted.py", "x = 2\n", False),
+        ("speclab/ops/export.py", "x = 2\n", True),
+        ("data/engines/names.yaml", "{2}\n", True),
+        ("data/engines/others.yaml", "{2}\n", False),
         ("data/paper/table.csv", "2\n", True),
         ("data/routing/card.json", "{2}\n", False),
         ("data/prompts/math.jsonl", "{2}\n", True),
@@ -293,6 +307,7 @@ def test_a_variable_that_names_no_folder_is_refused_at_once(
         ({"place": "notes/mine.txt"}, "notes/mine.txt"),
         ({"place": "target-gptq"}, "weights/target-gptq/model.safetensors"),
         ({"beside": ["paper", "tiny"]}, "data/traces/tiny/greedy/manifest.json"),
+        ({"beside": ["paper", "tiny"]}, "figures/paper/08/named.csv"),
     ],
 )
 def test_what_a_parameter_names_counts(kit, given, file, monkeypatch):
@@ -324,12 +339,15 @@ def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns():
     )
     for one in call.notebooks:
         assert "speclab/show/notebook.py" in one.code
-        assert not [name for name in one.code if name.startswith("speclab/ops/")]
+        assert "speclab/ops/hosted.py" not in one.code
         cells = nbformat.read(one.path, as_version=4).cells
         for cell in [cell for cell in cells if cell.cell_type == "code"]:
             loads = one.is_timed and "load_pair(" in cell.source  # times its kernels
             is_timed = bool(loads or measures.search(cell.source))
             assert is_timed == reproduce.measures_time(cell), (one.name, cell.source)
+        names = {path.name for path in reproduce.data_named(one.code.values())}
+        prints_commands = one.name.startswith("09")
+        assert (names >= {"options.yaml", "names.yaml"}) is prints_commands
     first, readers = reproduce.turns_of(call)
     assert {one.name for one in readers} == {"11_paper_audit", "14_serving"}
     assert [one.is_timed for one in first[1:]] == sorted(o.is_timed for o in first[1:])
@@ -380,6 +398,56 @@ def test_a_dead_kernel_is_a_failed_notebook_and_leaves_the_other_alone(repositor
     found = stamps(repository)
     assert found["01_good"]["error"].startswith("Kernel died")
     assert found["02_also_good"]["status"] == "done"
+
+
+@pytest.fixture
+def drawn(repository):
+    """The folder of 01's figures after a run, which a second one would change; `as_before` asserts
+    that it was not.
+    """
+    assert run(repository) == 0
+    folder = repository / "figures" / "tiny" / "01"
+    (folder / "mine.txt").write_text("not written by a notebook")
+    write(repository, "01_good", FIGURE.format(number="01") + "\nmore = 1")
+    (folder / "old.csv").write_text("1")
+    return folder
+
+
+def content(folder):
+    """Files of a folder; and that nothing lies beside it."""
+    beside = folder.parent.glob(f"{folder.name}.*")
+    assert not list(beside)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (reproduce.papermill, "execute_notebook", FULL),
+        (report, "to_html", FULL),
+        (reproduce.shutil, "copy2", FULL),
+        (reproduce, "replace_figures", KeyboardInterrupt()),
+    ],
+)
+def test_however_a_run_ends_figures_are_as_they_were(
+    drawn, monkeypatch, owner, name, error
+):
+    before, root = content(drawn), drawn.parents[2]
+
+    def fails(*_, **__):
+        (drawn / "plot.png").write_bytes(b"half")
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, fails)
+        assert run(root) == (2 if error is FULL else 130)
+    assert content(drawn) == before
+    assert run(root) == 0 and stamps(root)["01_good"]["status"] == "done"
+    assert content(drawn) == before, "it draws the same"
 
 
 ASKS_FOR_MODELS = """
@@ -450,22 +518,164 @@ def test_a_figure_that_is_no_longer_written_goes(repository):
     assert sorted(p.name for p in figures.iterdir()) == ["mine.txt"]
 
 
+# ---- the report ----------------------------------------------------------------------------------
+
+
+def sections(page):
+    """What the report, or its light copy, says of each notebook in Findings, by number; its head
+    under "".
+    """
+    text = page.read_text()
+    found = re.findall(r"<li>(.*?)<a href=\"#n(\d+)\">", text)
+    return {number: said for said, number in found} | {"": text.partition("<h2>")[0]}
+
+
+@pytest.fixture
+def reported(repository):
+    """What the report and its light copy say after a call with more arguments."""
+
+    def call(*arguments):
+        assert run(repository, *arguments) == 0
+        folders = (repository / kind / "tiny" for kind in ("build", "figures"))
+        return [sections(folder / "index.html") for folder in folders]
+
+    return call
+
+
+@pytest.mark.usefixtures("light")
+def test_a_report_says_what_each_notebook_was_run_with(reported):
+    few = ["--set", "prompts_per_domain=10"]
+    reported()
+    for page in reported("--notebook", "01", *few, "--parameter", "gamma=2"):
+        assert "200 prompts" in page[""], "the profile as it stands"
+        assert "prompts_per_domain=10, gamma=2" in page["01"]
+        assert "Run with" not in page["02"] and report.STALE not in page["02"]
+    for page in reported(*few):
+        assert "40 prompts" in page[""] and "Run with" not in page["01"] + page["02"]
+
+
+def edit(root):
+    write(root, "02_also_good", FIGURE.format(number="02") + "\nmore = 1")
+
+
+def damage(root):
+    (root / "figures" / "tiny" / "02" / "facts.csv").write_text("1")
+
+
+def forget(root):
+    (root / "build" / "tiny" / "02_also_good.json").unlink()
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(edit, report.STALE), (damage, report.STALE), (forget, report.UNKNOWN)],
+)
+def test_a_report_marks_what_is_out_of_date(reported, repository, change, said):
+    reported()
+    change(repository)
+    whole, light = reported("--notebook", "01", "--parameter", "gamma=2")
+    assert said in light["02"] and said in whole.get("02", said)
+    for page in reported():
+        assert said not in page["01"] + page["02"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "200 prompts (50 code, 50 math"),
+        ({"prompts": "second", "prompts_per_domain": 75}, "120 prompts (15 code, "),
+        ({"prompts": "mt-bench", "prompts_per_domain": 20}, "cannot be read"),
+    ],
+)
+def test_prompts_are_counted_and_not_multiplied(changes, said, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPECLAB_DATASETS", str(tmp_path))
+    assert said in report.prompts_of(load_profile("tiny", changes))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown", "alt"),
+    [
+        ("`a*b` and `c*d`", "<code>a*b</code> and <code>c*d</code>", "a*b and c*d"),
+        ("**`p**q` <i>**", "<b><code>p**q</code> &lt;i&gt;</b>", "p**q <i>"),
+        ("*x* `y` `", "<i>x</i> <code>y</code> `", "x y `"),
+    ],
+)
+def test_marks_inside_code_are_code(markdown, shown, alt):
+    assert report.inline(markdown) == shown and report.plain(markdown) == alt
+
+
+@pytest.mark.usefixtures("light")
+def test_the_page_of_texts_lies_with_the_figures_of_the_profiles_own_name(
+    root, own, monkeypatch, capsys
+):
+    write(root, "01_good", "pass")
+    profile = Path(own({}))
+    profile.write_text(profile.read_text().replace("{", '{"name": "others", ', 1))
+    monkeypatch.setattr(
+        reproduce.explorer, "write_page", lambda runs, path: path.write_text("page")
+    )
+    for runs in ([], ["run"]):
+        monkeypatch.setattr(reproduce.explorer, "runs_there", lambda _, runs=runs: runs)
+        main(["reproduce", "--profile", str(profile), "--out", str(root)])
+        says_why_not = "explore.html is not written" in capsys.readouterr().out
+        is_there = (root / "figures" / "others" / "explore.html").is_file()
+        index = (root / "build" / "others" / "index.html").read_text()
+        found = [not says_why_not, is_there, "/figures/others/explore.html" in index]
+        assert found == [bool(runs)] * 3
+
+
+@pytest.mark.usefixtures("light")
+def test_weights_that_cannot_be_had_stop_no_call(repository, capsys, monkeypatch):
+    def no_index(profile):
+        raise RunError(f"no index for {profile.name}")
+
+    monkeypatch.setattr(reproduce.pair, "make", no_index)
+    assert run(repository) == 0 and "no index" not in capsys.readouterr().out
+    assert run(repository, "--fetch") == 0
+    assert "no index for tiny" in capsys.readouterr().out
+
+
 # ---- what is refused before anything runs --------------------------------------------------------
 
 
-def test_a_source_that_was_edited_stops_the_call(repository, capsys):
-    twin = repository / "notebooks" / "01_good.ipynb"
-    source = twin.with_suffix(".py")
-    jupytext.write(nbformat.read(twin, as_version=4), source, fmt="py:percent")
+@pytest.mark.parametrize(
+    ("edited", "keep"), [("py", "notebooks"), ("ipynb", "sources")]
+)
+@pytest.mark.parametrize(
+    ("code", "tags"), [("more = 1", ["timed"]), ("x = 1", ["raw"])]
+)
+def test_a_notebook_that_differs_from_its_source_stops_the_call(
+    root, capsys, edited, keep, code, tags
+):
+    write(root, "02_also_good", "pass")
+    twin = write(root, "01_good", "x = 1", tags=["timed"])
+    files = {end: twin.with_suffix(f".{end}") for end in ("py", "ipynb")}
+    book = nbformat.read(twin, as_version=4)
+    jupytext.write(book, files["py"], fmt="py:percent")
+    cell = book.cells[-1]
+    cell.source, cell.metadata["tags"] = code, tags
     reproduce.check_twin(twin)
-    source.write_text(source.read_text() + "\n# %%\nmore = 1\n")
-    assert run(repository, "--notebook", "01") == 2
-    said = capsys.readouterr().err
-    assert "01_good.py was edited, and 01_good.ipynb, the twin that runs," in said
-    assert "`make notebooks`" in said and not (repository / "build").exists()
-    reproduce.open_call("tiny", ["2"], {}, {}, repository)  # another is asked for
-    os.utime(source, (0, 0))  # the notebook itself was edited later: it runs
+    jupytext.write(book, files[edited], fmt=edited)
+    for older in files.values():
+        os.utime(older, (0, 0))
+        assert run(root, "--notebook", "01") == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        for words in (
+            "01_good.py and",
+            "`make notebooks NOTEBOOKS=01`",
+            "`make sources",
+        ):
+            assert words in said
+    assert not (root / "build").exists()
+    reproduce.open_call("tiny", ["2"], {}, {}, root)  # another is asked for
+    make = ["make", "-f", str(ROOT / "Makefile"), keep, "NOTEBOOKS=01", "VENV="]
+    make.append(f"PYTHON={sys.executable}")
+    subprocess.run(make, cwd=root, check=True, capture_output=True)
     reproduce.check_twin(twin)
+    last = reproduce.cells_of(nbformat.read(twin, as_version=4))[-1]
+    assert last == ("code", code, tags), "what was edited is kept"
 
 
 @pytest.mark.parametrize(
@@ -497,12 +707,12 @@ def test_a_damaged_notebook_is_named(repository, capsys):
 
 
 @pytest.fixture
-def own(repository):
+def own(root):
     """A profile file that sets parameters of single notebooks."""
 
     def write_profile(notebooks):
         pair = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
-        path = repository / "own.yaml"
+        path = root / "own.yaml"
         path.write_text(json.dumps(pair | {"notebooks": notebooks}))
         return str(path)
 
@@ -516,6 +726,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
         assert [one.values["gamma"] for one in call.notebooks] == expected
 
 
+@pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize(
     ("name", "values", "said"),
     [
@@ -610,7 +821,8 @@ def started(root):
         "from speclab.ops import reproduce; "
         "reproduce.kit.cores_of_this_process = lambda: 4; "
         "reproduce.shutil.which = lambda name: None; "
-        "reproduce.ROOT = p.Path(sys.argv[1]); "
+        "reproduce.ROOT = reproduce.report.ROOT = p.Path(sys.argv[1]); "
+        "reproduce.explorer.runs_there = lambda profile: []; "
         "known = reproduce.load_profile; "
         "reproduce.load_profile = lambda *asked: known(*asked).replace(notebooks={}); "
         "sys.exit(main(['reproduce', '--profile', 'tiny', '--out', *sys.argv[1:]]))"
@@ -655,6 +867,9 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(root, how, monkeypatc
     write(root, "00_first", FIGURE.format(number="00"))
     for number in ("02", "03"):
         write(root, f"{number}_sleeps", SLEEPS.format(number=number))
+    committed = root / "figures" / "tiny" / "02" / "plot.png"
+    committed.parent.mkdir(parents=True)
+    committed.write_bytes(b"as committed")
     process = started(root)
     files = [root / f"{number}.pid" for number in ("02", "03")]
     wait_for(lambda: all(file.is_file() and file.read_text() for file in files))
@@ -671,9 +886,15 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(root, how, monkeypatc
         assert process.returncode == 130
         assert "Left: 02_sleeps, 03_sleeps" in out
         assert {p.name for p in build.glob("*.ipynb")} == {"00_first.ipynb"}
-        assert not list((root / "figures/tiny").glob("0[23]/*")), "nothing half is left"
     use_no_kernel(monkeypatch)
     first = ages(root)["00_first"]
+    if how == signal.SIGKILL:
+        assert run(root, "--notebook", "00") == 0
+    assert committed.read_bytes() == b"as committed"
+    left = {
+        str(p.relative_to(root / "figures" / "tiny")) for p in root.rglob("plot.png")
+    }
+    assert left == {"00/plot.png", "02/plot.png"}, "nothing half is left"
     for number in ("02", "03"):
         write(root, f"{number}_sleeps", FIGURE.format(number=number))
     assert run(root) == 0
@@ -693,7 +914,7 @@ def test_a_folder_with_a_space_is_one_folder_and_make_hands_signals_on():
     call = ["make", "-n", "reproduce", "VENV=", f"PYTHON={sys.executable}", "OUT=a b"]
     call.append("SET=depth=2 domains=[math,code]")
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
-    [line] = [one for one in done.stdout.splitlines() if " reproduce " in one]
+    [line] = [one for one in done.stdout.splitlines() if " -m " in one]
     found = shlex.split(line)
     assert found[0] == "exec", "else a kill of make leaves Python running"
     assert found[found.index("--out") + 1] == "a b"

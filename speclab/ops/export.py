@@ -18,14 +18,15 @@ from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.runs import Run, RunError, load_run, recorded_run, written
 from speclab.tree import chain
 
-DATA = ROOT / "data"
+TRACES = ROOT / "data" / "traces"
+OPTIONS = ROOT / "data" / "engines" / "options.yaml"
 
 
 def run_named(name: str) -> Run:
     """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
     run of a profile. RunError where that is not recorded yet.
     """
-    for folder in (Path(name), DATA / "traces" / name):
+    for folder in (Path(name), TRACES / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
     run = recorded_run(load_profile(name), "greedy")
@@ -36,7 +37,7 @@ def run_named(name: str) -> Run:
 
 def engines() -> dict[str, dict[str, Any]]:
     """data/engines/options.yaml, by the names that `export --for` takes."""
-    return read_yaml(DATA / "engines" / "options.yaml", "fetch it again")
+    return read_yaml(OPTIONS, "fetch it again")
 
 
 def rule_of(run: Run, engine: str) -> str:

@@ -8,7 +8,8 @@ import base64
 import html
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,16 @@ import jinja2
 import nbformat
 from nbconvert import HTMLExporter
 
-from speclab.plain import read_json
+from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, Profile
+from speclab.prompts import UNEQUAL
+from speclab.runs import profile_prompts
 from speclab.show.notebook import drawn_in
 
 # how a notebook may end
 FAILED, NEEDS_MODELS, NEEDS_FILES = "failed", "needs the models", "needs files"
+UNKNOWN = "From an earlier run, whose settings are not known here."
+STALE = "Out of date: its inputs or its files have changed since this run."
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 NETWORK = (  # addresses that nbconvert's page would ask for
     "require_js_url",
@@ -94,12 +99,17 @@ def encoded(picture: Path) -> str:
 
 
 def write_index(
-    build: Path, figures: Path, profile: Profile, outcomes: Sequence[Any]
+    build: Path,
+    figures: Path,
+    profile: Profile,
+    outcomes: Sequence[Any],
+    remarks: Mapping[str, str],
 ) -> Path:
     """Write build/index.html (`report.html.j2`): what was measured, the answers of the notebooks,
     then of each its figures with captions, or the error that ended it.
+
+    profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook.
     """
-    explore = Path(os.path.relpath(figures / "explore.html", build)).as_posix()
     found = []
     for outcome in outcomes:
         name = outcome.name
@@ -108,13 +118,14 @@ def write_index(
             page = ROOT / "notebooks" / f"{name}.ipynb"
         failed = outcome.status == FAILED
         seen = {} if failed else facts_of(page, drawn_in(figures, name), encoded)
-        found.append({"title": name} | seen | {"outcome": outcome})
-    return _write(build / "index.html", profile, found, explore)
+        of_run = {"outcome": outcome, "remark": remarks[name]}
+        found.append({"title": name} | seen | of_run)
+    return _write(build, profile, found, figures)
 
 
-def write_light(figures: Path, profile: Profile) -> Path:
+def write_light(figures: Path, profile: Profile, remarks: Mapping[str, str]) -> Path:
     """Write figures/index.html: the same of all figures that are there, by link, for whoever
-    browses a clone.
+    browses a clone. Of a notebook without a remark nothing is known but its figures.
     """
 
     def address(picture: Path) -> str:
@@ -125,18 +136,52 @@ def write_light(figures: Path, profile: Profile) -> Path:
     drawn = [seen for seen in found if seen["pictures"]]
     for seen in drawn:
         seen["tables"] = {path.name: address(path) for path in seen["tables"]}
-    return _write(figures / "index.html", profile, drawn, "explore.html")
+        seen["remark"] = remarks.get(seen["name"], UNKNOWN)
+    return _write(figures, profile, drawn, figures)
 
 
-def _write(page: Path, profile: Profile, notebooks: list[dict], explore: str) -> Path:
+def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
+    """What a reader must know of a notebook's figures and answer beside the head, "" if nothing.
+
+    outcome: its stamp; described: what the head describes, by name; is_stale: whether the same call
+    would run the notebook again.
+    """
+    if outcome.status in (FAILED, NEEDS_MODELS, NEEDS_FILES):
+        return UNKNOWN
+    given = {"profile": outcome.given["profile"]}
+    given |= outcome.given["overrides"] | outcome.given["changes"]
+    differs = [item for item in given.items() if item not in described.items()]
+    settings = ", ".join(f"{name}={brief(value)}" for name, value in differs)
+    said = [f"Run with {settings}."] if settings else []
+    return " ".join([*said, STALE] if is_stale else said)
+
+
+def prompts_of(profile: Profile) -> str:
+    """How many prompts of each domain a profile has, in words."""
+    counts = dict.fromkeys(profile.domains, profile.prompts_per_domain)
+    try:
+        if profile.prompts in UNEQUAL:
+            counts = Counter(prompt.domain for prompt in profile_prompts(profile))
+    except ValueError:
+        return "Prompts that cannot be read here"
+    each = ", ".join(f"{count} {domain}" for domain, count in counts.items())
+    return f"{sum(counts.values())} prompts ({each})"
+
+
+def _write(
+    folder: Path, profile: Profile, notebooks: list[dict], figures: Path
+) -> Path:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     pages = jinja2.Environment(
         loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True
     )
     pages.filters |= {"inline": inline, "plain": plain}
+    explore, page = figures / "explore.html", folder / "index.html"
     text = pages.get_template("report.html.j2").render(
+        name=folder.name,
         profile=profile,
-        explore=explore,
+        prompts=prompts_of(profile),
+        explore=explore.is_file() and Path(os.path.relpath(explore, folder)).as_posix(),
         notebooks=notebooks,
         FAILED=FAILED,
         NEEDS=(NEEDS_MODELS, NEEDS_FILES),
@@ -178,13 +223,17 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def inline(markdown: str) -> str:
-    """Bold, italic and code of a paragraph as HTML."""
+    """Bold, italic and code of a paragraph as HTML. Code is shown as it is."""
     text = html.escape(" ".join(markdown.split()), quote=False)
-    text = re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
+    codes = re.findall(r"`([^`]+)`", text)
+    text = re.sub(r"`[^`]+`", "`", text)
     text = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
-    return re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
+    text = re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
+    for code in codes:
+        text = text.replace("`", f"<code>{code}</code>", 1)
+    return text
 
 
 def plain(markdown: str) -> str:
     """A paragraph without marks."""
-    return re.sub(r"[`*]", "", markdown)
+    return html.unescape(re.sub(r"<[^>]+>", "", inline(markdown)))

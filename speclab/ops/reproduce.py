@@ -7,11 +7,14 @@ and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One t
 or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
 same command goes on from the stamps.
 
+Figures are replaced as a whole. While a notebook runs, its earlier figures wait in the folder
+NN.before. Unless the notebook ends well they are put back, after a kill by the next call.
+
 A thread waits for each notebook, which is a process of its own anyway: its kernel.
 
 What a notebook's outcome depends on is one hash (`digest`). Code counts as its syntax tree without
-docstrings. The rooms `ops` (where and how a notebook runs) and `explore` (shown in open notebooks
-only), and the command line are not followed: they do not change what comes out.
+docstrings. NOT_FOLLOWED are the modules that do not change what comes out: where a notebook runs
+(`ops.hosted`), what only an open notebook shows (`explore`), and the command line.
 """
 
 import ast
@@ -43,6 +46,7 @@ from ipykernel.kernelspec import write_kernel_spec
 from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
+from speclab.explore import page as explorer
 from speclab.models.folder import weights_digest
 from speclab.models.pairs import ModelsMissing, local_folder
 from speclab.ops import pair, report
@@ -61,6 +65,7 @@ from speclab.runs import (
     BENCH,
     PLACE,
     FilesMissing,
+    RunError,
     locked,
     sha256_of,
     written,
@@ -68,7 +73,7 @@ from speclab.runs import (
 from speclab.show import notebook as kit
 
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
-NOT_FOLLOWED = ("speclab.ops", "speclab.explore", "speclab.__main__")
+NOT_FOLLOWED = ("speclab.ops.hosted", "speclab.explore", "speclab.__main__")
 PICTURES = re.compile(
     r"\]\(\.\./figures/[^/]+/"
 )  # how the text of a notebook shows a figure
@@ -76,6 +81,7 @@ DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
+BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DONE, FAILED = "done", report.FAILED
@@ -86,7 +92,7 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: its cells as (kind, text), all code by path (its own, and that of the
+    """A numbered notebook: its cells (`cells_of`), all code by path (its own, and that of the
     modules that it imports), its parameters, their values in a call, and whether a cell of it
     measures time.
     """
@@ -107,7 +113,8 @@ class Notebook:
 @dataclass(frozen=True)
 class Stamp:
     """How a notebook ended. `seconds`: without those in which it waited for others; `files`:
-    checksums of its figures and tables by name.
+    checksums of the figures and tables by name that its last good run wrote; `given`: the arguments
+    `profile`, `overrides` and `changes` of `open_call` that it was run with.
     """
 
     name: str
@@ -115,19 +122,22 @@ class Stamp:
     seconds: float
     digest: str
     files: dict[str, str]
+    given: dict[str, Any]
     error: str = ""
 
 
 @dataclass(frozen=True)
 class Call:
     """One call: the checked profile, what is asked for, the folders of its pages and of its
-    figures; stamps by name of what was up to date and of what ran; and whether it was stopped.
+    figures, what was `given` (as in a `Stamp`); stamps by name of what was up to date and of what
+    ran; and whether it was stopped.
     """
 
     profile: Profile
     notebooks: list[Notebook]
     build: Path
     figures: Path
+    given: dict[str, Any]
     current: dict[str, Stamp] = field(default_factory=dict)
     ran: dict[str, Stamp] = field(default_factory=dict)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -139,11 +149,6 @@ class Call:
     def exported(self, name: str) -> Path:
         """The folder of a notebook's figures and tables."""
         return kit.drawn_in(self.figures, name)
-
-    def results(self, name: str) -> dict[Path, int]:
-        """When each figure and table of a notebook was written."""
-        found = self.exported(name).glob("*")
-        return {path: path.stat().st_mtime_ns for path in found}
 
     def stamp(self, name: str) -> Stamp | None:
         """The stamp of a notebook's last run; None where there is none that can be read."""
@@ -192,18 +197,18 @@ def open_call(
     profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
     of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
     figures/ go (default: the repository). ValueError for what is not there or not allowed, and for
-    a notebook that is behind its source.
+    a notebook that differs from its source.
     """
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
     settings = load_profile(profile, overrides)
     for variable in FOLDERS:
         named_folder(variable)
-    for name, values in settings.notebooks.items():
-        check_names(values, notebook_of(*chosen([name]), values).known)
-    given = changes | {"profile": profile, "overrides": overrides}
+    for name, own in settings.notebooks.items():
+        check_names(own, notebook_of(*chosen([name]), own).known)
+    values = changes | {"profile": profile, "overrides": overrides}
     notebooks = [
-        notebook_of(path, settings.notebooks.get(path.stem, {}) | given)
+        notebook_of(path, settings.notebooks.get(path.stem, {}) | values)
         for path in chosen(wanted)
     ]
     check_names(changes, {n: 0 for one in notebooks for n in one.known})
@@ -213,7 +218,8 @@ def open_call(
         kit.check_enough(one.name, settings, judged)
     place = (out or ROOT).resolve()
     folders = [place / kind / settings.name for kind in ("build", "figures")]
-    return Call(settings, notebooks, *folders)
+    given = {"profile": profile, "overrides": overrides, "changes": changes}
+    return Call(settings, notebooks, *folders, given)
 
 
 def named_folder(variable: str) -> list[Path]:
@@ -256,7 +262,7 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
     known = parameters_of(path)
     values = {name: given.get(name, own.default) for name, own in known.items()}
     check_values(values, known)
-    own = "\n".join(text for kind, text in cells if kind == "code")
+    own = "\n".join(text for kind, text, _ in cells if kind == "code")
     try:
         code = followed(path.name, own)
     except SyntaxError as error:
@@ -266,9 +272,12 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
     return Notebook(path, cells, code, known, values, is_timed)
 
 
-def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str]]:
-    """(kind, text) of every cell."""
-    return [(cell.cell_type, cell.source.strip()) for cell in book.cells]
+def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
+    """(kind, text, tags) of every cell."""
+    return [
+        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
+        for cell in book.cells
+    ]
 
 
 def measures_time(cell: nbformat.NotebookNode) -> bool:
@@ -277,14 +286,16 @@ def measures_time(cell: nbformat.NotebookNode) -> bool:
 
 
 def check_twin(path: Path) -> None:
-    """ValueError where the .py beside an .ipynb was edited and the twin, which runs, is behind."""
-    source = path.with_suffix(".py")
-    if not source.is_file() or source.stat().st_mtime < path.stat().st_mtime:
+    """ValueError where an .ipynb, which runs, and the .py beside it have other cells. Which of the
+    two was edited no file tells: their times are those of a checkout or of an autosave.
+    """
+    source, number = path.with_suffix(".py"), path.name[:2]
+    if not source.is_file():
         return
     if cells_of(jupytext.read(source)) != cells_of(nbformat.read(path, as_version=4)):
         raise ValueError(
-            f"{source} was edited, and {path.name}, the twin that runs, is behind: "
-            "`make notebooks` writes it anew"
+            f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
+            f"and writes the .ipynb from it, `make sources NOTEBOOKS={number}` keeps the .ipynb"
         )
 
 
@@ -295,14 +306,15 @@ def digest(call: Call, notebook: Notebook) -> str:
     """SHA-256 of all that the outcome of a notebook depends on."""
     own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
     lists = [v if isinstance(v, list) else [v] for v in own.values()]
-    tables = [call.figures / name for name in tables_read(notebook)]
+    named = [str(value) for value in chain.from_iterable(lists) if value]
+    tables = tables_of(call, notebook, named)
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
         notebook.cells,
         [(path, plain_code(path, text)) for path, text in notebook.code.items()],
         inputs(call.profile),
         sorted(own.items()),
-        [named_by(call.profile, str(v)) for v in chain.from_iterable(lists) if v],
+        [named_by(call.profile, text) for text in named],
         content([*places, *named_folder(RECORDS)]),
         sys.version_info[:2],
     ]
@@ -342,7 +354,8 @@ def data_named(texts: Iterable[str]) -> list[Path]:
     """
     named = {place for text in texts for place in DATA.findall(text)}
     paths = [ROOT.joinpath("data", *re.findall(r"[\w.-]+", place)) for place in named]
-    return [p for p in paths if "runs" not in p.parts or p.name in FETCHED]
+    runs = ROOT / "data" / "runs"
+    return [p for p in paths if not p.is_relative_to(runs) or p.name in FETCHED]
 
 
 def tables_read(notebook: Notebook) -> set[str]:
@@ -352,6 +365,18 @@ def tables_read(notebook: Notebook) -> set[str]:
     texts = "\n".join(notebook.code.values())
     found = {f"{name}{end or '.csv'}" for name, end in TABLE.findall(texts)}
     return {name for name in found if name[:2] != notebook.name[:2]}
+
+
+def tables_of(call: Call, notebook: Notebook, named: Iterable[str]) -> list[Path]:
+    """Where the tables that a notebook reads may be: those of the profile and of the profiles that
+    its parameters name, in the folder of this call and in the repository.
+    """
+    pairs = [call.profile.name, *(text for text in named if text in profile_names())]
+    folders = [call.figures.parent, ROOT / "figures"]
+    tables = tables_read(notebook)
+    return [
+        folder / pair / name for folder in folders for pair in pairs for name in tables
+    ]
 
 
 def inputs(profile: Profile) -> list[Any]:
@@ -443,31 +468,84 @@ class Turn:
         self.take(self.room.seats if measures_time(cell) else 1)
 
 
-def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
-    """Run a notebook; put its pages and its stamp in place, remove figures that it no longer
-    writes. Where it does not end well, figures and tables stay as they were.
+def put_back(folder: Path) -> None:
+    """Undo a run that did not end well: its figures are again those from before it, if they wait
+    aside. What is left of a run that ended well goes.
     """
-    name, turn, begun = notebook.name, Turn(room), time.monotonic()
-    turn.take(1)
-    ages, old = call.results(name), call.stamp(name)
-    before = {path: path.read_bytes() for path in ages}
-    own = [call.exported(name) / file for file in (old.files if old else ())]
-    for path in [call.page(name, "json"), *own]:
-        path.unlink(missing_ok=True)
-    try:
-        status, error = execute(call, notebook, turn)
-    finally:
-        turn.leave()
-    new = [path for path, age in call.results(name).items() if age != ages.get(path)]
-    if status != DONE:
-        for path in new:
-            path.unlink()
-        for path, data in before.items():
-            path.write_bytes(data)
-        new = before if status in NEEDS.values() else ()
+    earlier = folder.with_suffix(BEFORE)
+    if earlier.is_dir():
+        if folder.is_dir():
+            shutil.rmtree(folder)
+        earlier.rename(folder)
+    shutil.rmtree(folder.with_suffix(REPLACED), ignore_errors=True)
+
+
+def move_aside(folder: Path) -> None:
+    """Let the figures from before a run wait aside, and begin with an empty folder."""
+    put_back(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.rename(folder.with_suffix(BEFORE))
+    folder.mkdir()
+
+
+def replace_figures(folder: Path, written_before: Iterable[str]) -> None:
+    """Keep the figures of a run in place of those from before it. Files that no earlier run wrote
+    stay; the last step, which nothing can halve, is a rename.
+    """
+    earlier = folder.with_suffix(BEFORE)
+    for path in earlier.iterdir():
+        place = folder / path.name
+        if path.name in written_before or place.exists():
+            continue
+        copy = shutil.copytree if path.is_dir() else shutil.copy2
+        copy(path, place)
+    earlier.rename(folder.with_suffix(REPLACED))
+
+
+def put_all_back(call: Call) -> None:
+    """Undo the runs that a killed call did not end."""
+    for path in chosen([]):
+        folder = call.exported(path.stem)
+        if folder.with_suffix(BEFORE).is_dir():
+            with figures_locked(call, folder):
+                put_back(folder)
+
+
+def figures_locked(call: Call, folder: Path) -> contextlib.AbstractContextManager[None]:
+    """No other call changes a notebook's figures meanwhile. The lock of its own pair a call holds
+    throughout.
+    """
+    build = call.build.with_name(folder.parent.name)
+    return contextlib.nullcontext() if build == call.build else locked(build)
+
+
+def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
+    """Run a notebook; put its pages, its figures and its stamp in place, remove figures that it no
+    longer writes. Where it does not end well, figures and tables are as they were, whatever ended
+    it. Where it is stopped, its pages and its stamp are too.
+    """
+    name, folder = notebook.name, call.exported(notebook.name)
+    with figures_locked(call, folder):
+        turn, begun = Turn(room), time.monotonic()
+        turn.take(1)
+        old = call.stamp(name)
+        files = old.files if old else {}
+        try:
+            move_aside(folder)
+            status, error = execute(call, notebook, turn)
+            if status == DONE:
+                new = dict(content([folder]))
+                replace_figures(folder, files)
+                files = new
+        finally:
+            turn.leave()
+            put_back(folder)
     if status != STOPPED:
         spent = time.monotonic() - begun - turn.waited
-        stamp = Stamp(name, status, spent, now, dict(content(new)), error)
+        changes = call.given["changes"]
+        own = {name: changes[name] for name in changes if name in notebook.known}
+        given = call.given | {"changes": own}
+        stamp = Stamp(name, status, spent, now, files, given, error)
         text = json.dumps(asdict(stamp), indent=1)
         written(call.page(name, "json"), lambda path: path.write_text(text))
         call.ran[name] = stamp
@@ -498,11 +576,14 @@ def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
         folder = call.exported(name).parent
         pictures = Path(os.path.relpath(folder, call.build)).as_posix()
         text = failed.read_text(encoding="utf-8")
+        # the earlier stamp goes with the earlier pages
+        call.page(name, "json").unlink(missing_ok=True)
         done.write_text(PICTURES.sub(f"]({pictures}/", text), encoding="utf-8")
         report.to_html(done)
         status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
         status, said = (STOPPED, "") if call.stopped.is_set() else how_it_ended(error)
+    if status not in (DONE, STOPPED):
         for page in (done, done.with_suffix(".html")):
             page.unlink(missing_ok=True)
     if status == FAILED:
@@ -622,6 +703,7 @@ def reproduce(call: Call, asked: int | None = None) -> int:
         room = Room(places(asked))
         with locked(call.build), kernels(call, room.seats):
             call.figures.mkdir(parents=True, exist_ok=True)
+            put_all_back(call)
             for wave in turns_of(call):
                 run_wave(call, wave, room)
             return finish(call, time.monotonic() - begun)
@@ -633,13 +715,60 @@ def reproduce(call: Call, asked: int | None = None) -> int:
 
 
 def finish(call: Call, spent: float) -> int:
-    """The report; returns 1 when a notebook failed, else 0."""
+    """The report; returns 1 when a notebook failed, else 0. Its head describes the profile with the
+    overrides of this call if all notebooks had them, else the profile as it stands.
+    """
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
-    page = report.write_index(call.build, call.figures, call.profile, stamps)
-    report.write_light(call.figures, call.profile)
+    profile, shared = call.given["profile"], call.given["overrides"]
+    if any(stamp.given["overrides"] != shared for stamp in stamps):
+        shared = {}
+    head = load_profile(profile, shared)
+    described = {"profile": profile} | shared
+    remarks = {
+        stamp.name: report.remark(stamp, described, is_stale(call, stamp))
+        for stamp in stamps
+    }
+    write_explorer(head, call.figures)
+    page = report.write_index(call.build, call.figures, head, stamps, remarks)
+    report.write_light(call.figures, head, remarks)
     failed = sum(stamp.status == FAILED for stamp in call.ran.values())
     counts = f"{len(call.current)} up to date, {failed} failed"
     where = os.path.relpath(page)
     print(f"{len(call.notebooks)} notebooks ({counts}) in {spent:.0f} s: {where}")
     return min(failed, 1)
+
+
+def is_stale(call: Call, stamp: Stamp) -> bool:
+    """Whether an earlier run would be another one today, with the same settings: its inputs have
+    changed since, or what it wrote.
+    """
+    if stamp.status != DONE or stamp.name in call.current | call.ran:
+        return False
+    try:
+        again = open_call(
+            wanted=[stamp.name], out=call.figures.parents[1], **stamp.given
+        )
+    except ValueError:  # what it was given is not allowed any more
+        return True
+    return not again.is_current(stamp, digest(again, *again.notebooks))
+
+
+def write_explorer(profile: Profile, figures: Path) -> None:
+    """Write explore.html beside the figures where what it shows has changed; say why not."""
+    why_not = "no run with these settings is recorded yet"
+    try:
+        if runs := explorer.runs_there(profile):
+            explorer.write_page(runs, figures / "explore.html")
+            return
+    except (ValueError, RunError) as error:
+        why_not = error
+    print(f"explore.html is not written: {why_not}")
+
+
+def fetch_weights(profile: Profile) -> None:
+    """Fetch the weights that a profile's models lack, where they can be had."""
+    try:
+        pair.make(profile)
+    except (RunError, OSError) as error:
+        print(f"{error}. Notebooks that read recordings run all the same.")
