@@ -49,13 +49,13 @@ test-full: $(READY) ## run all tests
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 bench: $(READY) ## speed of the recorder and the decoder on this machine, as ratios
-	@PYTHONPATH=. "$(PY)" tests/bench.py
+	@PYTHONPATH=.:tests "$(PY)" tests/tools/bench.py
 
 bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
-	@PYTHONPATH=. "$(PY)" tests/gpu_check.py --device cpu --only shapes $(ARGS)
+	@PYTHONPATH=.:tests "$(PY)" tests/tools/gpu_check.py --device cpu --only shapes $(ARGS)
 
 gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV=: the active environment, nothing is installed); ARGS="--device cuda:1 --only text"
-	@PYTHONPATH=. "$(PY)" tests/gpu_check.py $(ARGS)
+	@PYTHONPATH=.:tests "$(PY)" tests/tools/gpu_check.py $(ARGS)
 
 doctor: $(READY) ## what this machine lacks for PROFILE: packages, models, prompts, runs, memory
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)
@@ -83,10 +83,10 @@ sources: $(READY) ## write the .py of the notebooks that were edited in Jupyter:
 	@"$(PY)" -m jupytext --quiet --to py:percent --opt notebook_metadata_filter=-jupytext $(call named,ipynb)
 
 picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, from explore.html (needs Debian's chromium)
-	@$(PY) -m tests.picture
+	@$(PY) -m tests.tools.picture
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
-	@"$(PY)" -m tests.readme $(ARGS)
+	@"$(PY)" -m tests.tools.readme $(ARGS)
 
 lint: $(READY) ## check the style of the code and its format
 	@"$(PY)" -m ruff check .

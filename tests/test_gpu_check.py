@@ -132,8 +132,14 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
 @pytest.mark.slow
 def test_sigterm_stops_what_a_check_has_started(tmp_path):
     out = tmp_path / "o.json"
-    command = [sys.executable, "tests/gpu_check.py", "--out", str(out), "--device"]
-    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [
+        sys.executable,
+        "tests/tools/gpu_check.py",
+        "--out",
+        str(out),
+        "--device",
+    ]
+    environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
     call = subprocess.Popen(
         [*command, "cpu", "--only", "recorder", "--literal-tokens", "64"],
         cwd=ROOT,

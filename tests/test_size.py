@@ -10,7 +10,12 @@ import pytest
 from speclab.profiles import ROOT
 
 # thousands of nodes, at most; to raise one on purpose, change it in a commit that says what for
-LIMITS = {"speclab/**/*.py": 88, "speclab/*.py": 21.4, "tests/**/*.py": 103}
+LIMITS = {
+    "speclab/**/*.py": 88,
+    "speclab/*.py": 21.4,
+    "tests/*.py": 103,
+    "tests/tools/*.py": 9,
+}
 
 
 def size(path):

@@ -2,7 +2,7 @@
 where a network has shapes and holds nothing.
 
 The plan follows `record` pass by pass, as if every text had its full length; it leaves out what it
-cannot know (fragmentation). tests/gpu_check.py holds it against measurement.
+cannot know (fragmentation). tests/tools/gpu_check.py holds it against measurement.
 """
 
 from collections import Counter

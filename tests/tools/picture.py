@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.browser import chromium, opened
 
-FOLDER = Path(__file__).resolve().parents[1] / "figures" / "smollm"
+FOLDER = Path(__file__).resolve().parents[2] / "figures" / "smollm"
 SHOWN = """() => {
   for (const part of document.querySelectorAll("header, footer, section")) {
     part.hidden = part.id !== "text-section";

@@ -1,5 +1,5 @@
 """`make readme`: the numbers of README.md and GLOSSARY.md, written between marks
-(`tests/readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
+(`readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
