@@ -454,16 +454,12 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
 
 def _refuse_older(asked: Profile, kind: str) -> None:
     """RunError for a finished run of an older kit that may be the one that is asked for."""
-    for path in sorted(RUNS.glob(f"{asked.name}-{kind}-*/manifest.json")):
+    names = ("prompts", "prompts_per_domain", "max_new_tokens", "temperature", "seed")
+    for path in RUNS.glob(f"{asked.name}-{kind}-*/manifest.json"):
         facts = read_json(path, MEND)
-        if facts.get("key_version") == KEY_VERSION:
-            continue
         settings = facts.get("profile", {})
-        names = ("template", "prompts", "prompts_per_domain", *decisive(asdict(asked)))
-        if all(
-            settings.get(name) == getattr(asked, name, settings.get(name))
-            for name in names
-        ):
+        same = all(settings.get(name) == getattr(asked, name) for name in names)
+        if same and "key_version" not in facts:
             load_run(path.parent)
 
 

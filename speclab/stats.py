@@ -20,10 +20,6 @@ RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
 NUMBERS = ("estimate", "low", "high")
 UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
-EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
-STEP = (
-    1e-4  # relative change in a derivative, whose error is of the order of its square
-)
 
 
 @dataclass(frozen=True)
@@ -151,12 +147,13 @@ def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
     each entry of axis 1.
     """
     if np.ndim(n_prompts) == 0:
-        return _quantiles(draws, levels_of(n_prompts))
+        return quantiles(draws, levels_of(n_prompts))
     rows = [bounds_of(draws[:, row], size) for row, size in enumerate(n_prompts)]
     return np.stack(rows, axis=1)
 
 
-def _quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+def quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+    """Quantiles over axis 0; NaN where more than 5 % of the draws are undefined."""
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)
     bounds = np.quantile(known, levels, axis=0)
@@ -166,76 +163,23 @@ def _quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     return np.where(undefined, np.nan, bounds)
 
 
-def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors: the sample's,
-    then those of its resamples (Efron 1982, The Jackknife, the Bootstrap and Other Resampling
-    Plans). For numbers whose spread grows with them, such as a ratio of variances.
-    """
-    far = score.divide(values[1:] - values[0], errors[1:])
-    low, high = _quantiles(far, (0.025, 0.975))
-    return np.stack([values[0] - high * errors[0], values[0] - low * errors[0]])
-
-
-def standard_errors(
-    sums: np.ndarray,
-    products: np.ndarray,
-    sizes: np.ndarray,
-    value: Callable[[np.ndarray], np.ndarray],
-) -> np.ndarray:
-    """Linearised standard errors (..., out) of value(sums), over prompts (delta method; the same as
-    the infinitesimal jackknife, Efron 1982).
-
-    sums: of totals over the prompts of each domain (..., domains, k); products: of each prompt's
-    totals with each other (..., domains, k, k); sizes: prompts of each domain (domains,). `value`
-    maps (..., domains, k) to (..., out), `out` being one axis or several.
-    """
-    n = np.asarray(sizes)[:, None, None]
-    spread = products - sums[..., :, None] * sums[..., None, :] / n
-    spread = spread * n / (n - 1)
-    scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
-    variance = 0.0
-    for domain in range(len(sizes)):
-        slopes = []
-        for column in range(sums.shape[-1]):
-            step = np.zeros_like(scale)
-            step[domain, column] = STEP * (scale[domain, column] or 1.0)
-            rise = value(sums + step) - value(sums - step)
-            slopes.append(rise / (2 * step[domain, column]))
-        out = slopes[0].shape
-        slope = np.stack(slopes).reshape(len(slopes), *sums.shape[:-2], -1)
-        pulled = np.einsum("...jl,l...m->j...m", spread[..., domain, :, :], slope)
-        variance += (slope * pulled).sum(axis=0)
-    return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
-
-
 def by_domain(
     frame: pd.DataFrame,
     estimator: Estimator,
     n: int = RESAMPLES,
-    method: str = EXPANDED,
 ) -> pd.DataFrame:
     """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
 
     Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
-    undefined member (nothing to divide by) is NaN. `method`: EXPANDED (`bounds_of`; a domain's by
-    its own prompts, the last two by the fewest), or BOOTSTRAP_T (`studentised_bounds`).
+    undefined member (nothing to divide by) is NaN. Intervals are those of `bounds_of`: a domain's
+    by its own prompts, the last two by the fewest.
     """
-    assert method in (EXPANDED, BOOTSTRAP_T)
     prompts = resampling_of(frame, n)
     totals = prompts.totals(estimator.columns(frame))
 
-    def value(sums: np.ndarray) -> np.ndarray:  # (1 + n, domains + 2, m)
-        return score.across(estimator.value, sums)
-
-    sums, counts = prompts.resampled(totals), np.bincount(prompts.domain)
-    values = value(sums)
-    if method == BOOTSTRAP_T:
-        pairs = (totals[:, :, None] * totals[:, None, :]).reshape(len(totals), -1)
-        products = prompts.resampled(pairs).reshape(*sums.shape, -1)
-        errors = standard_errors(sums, products, counts, value)
-        low, high = studentised_bounds(values, errors)
-    else:
-        low, high = bounds_of(values[1:], prompts.by_row)
+    counts = np.bincount(prompts.domain)
+    values = score.across(estimator.value, prompts.resampled(totals))
+    low, high = bounds_of(values[1:], prompts.by_row)
     names = [*prompts.domains, score.ALL, score.POOLED]
     labels = estimator.labels(values.shape[-1])
     return pd.DataFrame(

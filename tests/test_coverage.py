@@ -11,6 +11,7 @@ from test_score import make_run
 from data.coverage import prepare as coverage
 from data.coverage.prepare import BOOTSTRAP_T, EXPANDED, PERCENTILE, Case
 from speclab import score, stats
+from speclab.analysis import studentised
 from speclab.show import notebook
 from speclab.studies.how_sure import EFFECT, TABLE, coverage_of
 
@@ -45,9 +46,9 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
     ]
     weights = stats.resampling_of(frames[0], 200).weights
     found = coverage.four_intervals(case, drawn, weights[:, None])
-    for method in (EXPANDED, BOOTSTRAP_T):
+    for method, of_kit in ((EXPANDED, stats), (BOOTSTRAP_T, studentised)):
         for study, frame in enumerate(frames):
-            row = stats.by_domain(frame, score.mean_of("x"), 200, method=method).iloc[0]
+            row = of_kit.by_domain(frame, score.mean_of("x"), 200).iloc[0]
             bounds = found[method][:, study]
             assert bounds == pytest.approx([row["low"], row["high"]], rel=1e-6)
 

@@ -37,6 +37,7 @@ PURE = (
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",
+    "analysis.studentised",
     "analysis.choose",
     "analysis.router",
     "analysis.token_kinds",

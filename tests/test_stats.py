@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import association, significance
+from speclab.analysis import association, significance, studentised
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
@@ -127,7 +127,7 @@ def test_standard_errors_by_hand_and_of_every_resample():
     prompts = stats.resampling_of(frame, 40)
     totals = prompts.totals(score.mean_of("x").columns(frame))
     products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
-    errors = stats.standard_errors(
+    errors = studentised.standard_errors(
         prompts.resampled(totals),
         products.reshape(41, 2, 2, 2),
         np.array([8, 6]),
@@ -147,9 +147,9 @@ def test_standard_errors_by_hand_and_of_every_resample():
 def test_bootstrap_t_by_hand():
     values, errors = np.array([1.0, 2.0, 0.0, 4.0]), np.array([0.5, 1.0, 0.5, 1.0])
     low, high = np.quantile([1.0, -2.0, 3.0], [0.025, 0.975])
-    bounds = stats.studentised_bounds(values, errors)
+    bounds = studentised.studentised_bounds(values, errors)
     assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
-    unsure = stats.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
+    unsure = studentised.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
     assert np.isnan(unsure).all(), "resamples without spread say nothing"
 
 

@@ -16,16 +16,16 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import power
+from speclab.analysis import power, studentised
 from speclab.profiles import load_profile
 from speclab.score import Estimator
-from speclab.stats import BOOTSTRAP_T, EXPANDED
 from speclab.studies.how_sure import EFFECT, TABLE
 
 PAIRS = ("tiny", "smollm")
 PROMPTS = (5, 10, 20, 50)  # a domain
 LEVELS = (0.025, 0.975)
 PERCENTILE, BCA = "percentile", "BCa"
+EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
 METHODS = (PERCENTILE, EXPANDED, BCA, BOOTSTRAP_T)
 BLOCK = 100  # studies at once: memory
 
@@ -112,7 +112,7 @@ def four_intervals(
     products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
     sums, seconds = (_resampled(weights, one) for one in (drawn, products))
     values = case.value(sums)
-    errors = stats.standard_errors(
+    errors = studentised.standard_errors(
         sums,
         seconds.reshape(*sums.shape, -1),
         np.full(sums.shape[2], size),
@@ -127,7 +127,7 @@ def four_intervals(
         PERCENTILE: np.quantile(values[1:], LEVELS, axis=0),
         EXPANDED: stats.bounds_of(values[1:], size),
         BCA: bca_bounds(values, np.stack(left_out)),
-        BOOTSTRAP_T: stats.studentised_bounds(values, errors),
+        BOOTSTRAP_T: studentised.studentised_bounds(values, errors),
     }
 
 

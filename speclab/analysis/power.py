@@ -20,8 +20,9 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.stats import ncf, norm, t, trim_mean
 
+from speclab.analysis.studentised import STEP
 from speclab.score import Estimator, column_of, divide, domains_in
-from speclab.stats import MIN_PROMPTS, STEP, resampling_of
+from speclab.stats import MIN_PROMPTS, resampling_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
 MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
@@ -194,7 +195,7 @@ def design_effect(name: str = "published_alpha") -> Estimator:
     """Variance of a mean with whole prompts as the unit over that with rows as the unit: so many
     rows are worth one. 1 = independent. On a `by_prompt` frame; both variances linearised: sum of
     (S_p - n_p m)^2 over sum of (y - m)^2. Few prompts say little of a variance: its intervals are
-    `stats.BOOTSTRAP_T`.
+    those of `speclab.analysis.studentised`.
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:

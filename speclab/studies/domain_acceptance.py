@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import power
+from speclab.analysis import power, studentised
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
@@ -203,7 +203,7 @@ def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
     )
     own = own.loc[rows.index]
     sums = power.by_prompt(nodes)
-    effect = stats.by_domain(sums, power.design_effect(), method=stats.BOOTSTRAP_T)
+    effect = studentised.by_domain(sums, power.design_effect())
     effect = effect.set_index("domain")
     return own[["prompts", "nodes"]].assign(
         half_width_nodes=1.96 * own["ratio_sd"] / own["nodes"] ** 0.5,

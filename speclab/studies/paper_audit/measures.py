@@ -22,7 +22,15 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import association, bins, choose, levels, power, rungs
+from speclab.analysis import (
+    association,
+    bins,
+    choose,
+    levels,
+    power,
+    rungs,
+    studentised,
+)
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -330,7 +338,7 @@ def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
     """So many rows of a prompt are worth one, by domain; 1 where they are independent."""
     estimator = power.design_effect(name)
     sums = power.by_prompt(rows, value)
-    found = stats.by_domain(sums, estimator, method=stats.BOOTSTRAP_T)
+    found = studentised.by_domain(sums, estimator)
     domains = score.domains_in(rows)
     own = found[found["domain"].isin(domains)]
     return rows_of(estimator.name, own)
