@@ -150,16 +150,14 @@ def _explore(folders, profile, changes, out, optional) -> None:
         raise ValueError("give folders of runs, or --profile")
     if folders and changes:
         raise ValueError("--set changes a --profile, not a recorded run; leave it out")
-    found = [load_run(folder) for folder in folders]
-    if profile:
-        asked = load_profile(profile, changes)
-        try:
-            found = page.runs_there(asked)
-        except (RunError, ValueError) as error:
-            if not optional:
-                raise
-            say(f"{error}. No page is written.")
-            return
+    try:
+        found = [load_run(folder) for folder in folders]
+        found = found or page.runs_there(load_profile(profile, changes))
+    except (RunError, ValueError) as error:
+        if not optional:
+            raise
+        say(f"{error}. No page is written.")
+        return
     is_new = page.write_page(found, out)
     out.touch()  # `make reproduce` asks whether anything is newer
     say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
@@ -203,9 +201,8 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--profile-json",
-    type=PLACE,
-    metavar="FILE",
-    help="Also write the acceptance as NVIDIA's speculation_profile.json.",
+    type=click.File("x", "utf-8", lazy=True),
+    help="Also write the acceptance as NVIDIA's speculation_profile.json, a new file.",
 )
 def _export(run, engine, c, profile_json) -> None:
     """Print how a server is told to draft as is best for the pair of RUN: the folder of a run or
@@ -213,11 +210,11 @@ def _export(run, engine, c, profile_json) -> None:
 
     It is the smallest gamma that cannot be told apart from the fastest.
     """
+    import json
+
     from speclab.analysis import choose, policy
     from speclab.ops import export
 
-    if profile_json:
-        export.refuse_foreign(profile_json)
     found = export.run_named(run)
     if reason := export.why_not(found, engine):
         raise ValueError(reason)
@@ -231,7 +228,9 @@ def _export(run, engine, c, profile_json) -> None:
     lines = export.commands(found, engine, gamma)
     click.echo(lines or "# start the server without a draft model")
     if profile_json:
-        export.write_speculation_profile(found, gamma or 1, rule, profile_json)
+        json.dump(
+            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
+        )
 
 
 @verb("decode")
