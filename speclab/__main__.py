@@ -150,8 +150,7 @@ def _explore(folders, profile, changes, out) -> None:
     if folders and changes:
         raise ValueError("--set changes a --profile, not a recorded run; leave it out")
     found = [load_run(folder) for folder in folders]
-    if profile:
-        found = page.runs_there(load_profile(profile, changes))
+    found = found or page.runs_there(load_profile(profile, changes))
     is_new = page.write_page(found, out)
     say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
@@ -194,9 +193,8 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--profile-json",
-    type=PLACE,
-    metavar="FILE",
-    help="Also write the acceptance as NVIDIA's speculation_profile.json.",
+    type=click.File("x", "utf-8", lazy=True),
+    help="Also write the acceptance as NVIDIA's speculation_profile.json, a new file.",
 )
 def _export(run, engine, c, profile_json) -> None:
     """Print how a server is told to draft as is best for the pair of RUN: the folder of a run or
@@ -204,11 +202,11 @@ def _export(run, engine, c, profile_json) -> None:
 
     It is the smallest gamma that cannot be told apart from the fastest.
     """
+    import json
+
     from speclab.analysis import choose, policy
     from speclab.ops import export
 
-    if profile_json:
-        export.refuse_foreign(profile_json)
     found = export.run_named(run)
     if reason := export.why_not(found, engine):
         raise ValueError(reason)
@@ -222,7 +220,9 @@ def _export(run, engine, c, profile_json) -> None:
     lines = export.commands(found, engine, gamma)
     click.echo(lines or "# start the server without a draft model")
     if profile_json:
-        export.write_speculation_profile(found, gamma or 1, rule, profile_json)
+        json.dump(
+            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
+        )
 
 
 @verb("decode")

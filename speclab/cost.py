@@ -137,7 +137,6 @@ class Costs:
                 "with as many draft and verify ratios"
             )
         _within("target_ms", self.target_ms, 0, strict=True)
-        _within("tree_overhead", self.tree_overhead or 0.0, 0)
         _within("draft", self.draft, 0)
         _within("verify", self.verify, 0, strict=True)
         _within("overhead", self.overhead, 0)

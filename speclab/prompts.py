@@ -283,9 +283,9 @@ def load_prompts(
     everything = []
     if source not in HUB_SETS:
         folder = OWN_SETS.get(source, REPOSITORY / source)
+        everything = read_prompts(folder)
         if source in OWN_SETS:
             _check_files(folder)
-        everything = read_prompts(folder)
     if source == "unwrapped":
         everything = [replace(p, text=without_wrapper(p.text)) for p in everything]
     chosen = []
@@ -355,29 +355,29 @@ def encode_prompts(
         )
     encoded = []
     for prompt in prompts:
-        if template == "chat":
-            ids = _in_template(tokenizer, prompt)
-        else:
-            ids = tokenizer(prompt.text)["input_ids"]
-        if not len(ids):
+        try:
+            ids = _ids(tokenizer, prompt.text, template)
+        except (
+            Exception
+        ) as error:  # a template is a program, which raises what it likes
             raise ValueError(
-                f"prompt {prompt.prompt_id!r} has no tokens under template {template!r} of "
-                f"{tokenizer.name_or_path}; mend the prompt or the template"
-            )
+                f"{tokenizer.name_or_path}: template {template!r} fails on prompt "
+                f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "
+                "or the prompt, or set template: none"
+            ) from error
         kept, cut = tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
     return encoded
 
 
-def _in_template(tokenizer, prompt: Prompt) -> list[int]:
-    """Ids of a prompt in the tokenizer's chat template. ValueError where the template fails."""
-    message = {"role": "user", "content": prompt.text}
-    given = {"add_generation_prompt": True, "date_string": TODAY}
-    try:
-        return tokenizer.apply_chat_template([message], return_dict=False, **given)
-    # a template is a program: it can raise whatever Python does
-    except Exception as error:
-        raise ValueError(
-            f"the chat template of {tokenizer.name_or_path} fails on prompt {prompt.prompt_id!r} "
-            f"({type(error).__name__}: {error}); mend its chat_template, or set template: none"
-        ) from error
+def _ids(tokenizer, text: str, template: str) -> list[int]:
+    """Token ids of a text; ValueError where there are none."""
+    if template == "none":
+        ids = tokenizer(text)["input_ids"]
+    else:
+        message = {"role": "user", "content": text}
+        given = {"add_generation_prompt": True, "date_string": TODAY}
+        ids = tokenizer.apply_chat_template([message], return_dict=False, **given)
+    if not ids:
+        raise ValueError("it gives no tokens")
+    return ids

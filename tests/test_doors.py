@@ -155,6 +155,7 @@ def recorded(tmp_path_factory):
 
 
 PACK = "pack run --licence free --out new"
+EXPORT = "export tiny/greedy --for vllm --profile-json"
 AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
 
 
@@ -171,8 +172,8 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
         (f"{PACK} --kind greedy --out run", "run"),
         ("explore run --set seed=3 --out new.html", "--set"),
-        ("export run --for vllm --profile-json run/manifest.json", "manifest.json"),
-        ("export run --for vllm --profile-json empty", "empty"),
+        (f"{EXPORT} run/manifest.json", "manifest.json"),
+        (f"{EXPORT} empty", "empty"),
         (f"{AGAIN} --set budget=7", "other settings"),
     ],
 )

@@ -141,18 +141,12 @@ def test_no_prompt_of_the_second_set_is_in_a_form_of_the_drafts_training():
 
 @pytest.mark.parametrize("source", ["project", "unwrapped", "second"])
 def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monkeypatch):
-    folder = tmp_path / OWN_SETS[source].name
-    shutil.copytree(OWN_SETS[source], folder)
+    folder = shutil.copytree(OWN_SETS[source], tmp_path / OWN_SETS[source].name)
     monkeypatch.setitem(OWN_SETS, source, folder)
     assert len(load_prompts(source, 3)) == 12
-    write(folder, line(), name="a.jsonl")
-    with pytest.raises(ValueError, match=r"\(a\.jsonl\).*another folder"):
+    (folder / "reasoning.jsonl").rename(folder / "a.jsonl")
+    with pytest.raises(ValueError, match=r"\(a\.jsonl, reasoning\.jsonl\).*another"):
         load_prompts(source, 3)
-    (folder / "a.jsonl").rename(folder / "reasoning.jsonl")
-    assert load_prompts(source, 1, ("chat",)), "contents are the run key's to tell"
-    (folder / "reasoning.jsonl").unlink()
-    with pytest.raises(ValueError, match=r"\(reasoning\.jsonl\)"):
-        load_prompts(source, 1, ("chat",))
 
 
 # ---------------------------------------------------------------- a user's file or folder
@@ -419,10 +413,7 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
     [
         "{{ raise_exception('two\\nlines') }}",
         "{% for %}",
-        "{{ messages[7]['content'] }}",
-        "{{ 1 / 0 }}",
-        "{{ 'x' | nonsense }}",
-        "{{ ''.__class__.__mro__ }}",
+        "{{ 1 / messages[0]['content'] }}",
         "{# nothing #}",
         {"other": "{{ messages }}"},
     ],

@@ -92,8 +92,8 @@ def write_policy(policy: Policy, path: Path) -> None:
     """Write a policy as JSON, with the day and the kind of machine; the file appears whole or not
     at all.
     """
-    place = f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs"
-    policy = replace(policy, made=f"{datetime.date.today()} ({place})")
+    where = f"{platform.machine()}, {os.cpu_count()} CPUs"
+    policy = replace(policy, made=f"{datetime.date.today()} ({where})")
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))
 

@@ -32,17 +32,11 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     """The line of a question: `ok` with what is well, or `do` with what has to be done."""
     try:
         return f"ok  {shown(subject)}: {shown(question(*about))}"
-    except Exception as error:
-        text, _, do = shown(reason(error)).partition("; ")
+    except Exception as error:  # libraries raise whatever they like at a file of others
+        known = isinstance(error, runs.RunError | ValueError)
+        said = error if known else f"{type(error).__name__}: {error}; {plan.MEND}"
+        text, _, do = shown(" ".join(str(said).split())).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
-
-
-def reason(error: Exception) -> str:
-    """What an error says, in one line; of one that a library raises at a model's files: which."""
-    said = " ".join(str(error).split())
-    if isinstance(error, runs.RunError | ValueError):
-        return said
-    return f"its files cannot be used ({type(error).__name__}: {said}); {plan.MEND}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
@@ -175,7 +169,7 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
     except Exception as error:
-        yield f"ok  memory: not known: {shown(reason(error))}"
+        yield f"ok  memory: not known: {shown(error)}"
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))

@@ -7,15 +7,16 @@ Chains only: no engine drafts trees with a draft model.
 
 import json
 import shlex
+from operator import index
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from speclab.draft import Shape
 from speclab.ops import metrics
-from speclab.plain import brief, read_yaml, shown
+from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.runs import Run, RunError, load_run, recorded_run, written
+from speclab.runs import Run, RunError, load_run, recorded_run
 from speclab.tree import chain
 
 TRACES = ROOT / "data" / "traces"
@@ -75,17 +76,16 @@ def vocabularies(run: Run) -> list[int]:
     """
     notes = run.manifest["profile"]["notes"]
     shared = run.manifest["pair"]["shared_vocabulary"]
-    sizes = []
-    for name in MODELS:
-        config = notes.get(f"{name}_config", {})
-        size = config.get("vocab_size", shared) if isinstance(config, dict) else config
-        if not isinstance(size, int):
-            raise ValueError(
-                f"notes of the profile: {name}_config={brief(config)}: it needs `vocab_size`, a "
-                "whole number; mend the notes, or leave them out"
-            )
-        sizes.append(size)
-    return sizes
+    try:
+        return [
+            index(notes.get(f"{name}_config", {}).get("vocab_size", shared))
+            for name in MODELS
+        ]
+    except (AttributeError, TypeError):
+        raise ValueError(
+            "notes of the profile: target_config and draft_config need `vocab_size`, a whole "
+            "number; mend the notes, or leave them out"
+        ) from None
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:
@@ -168,24 +168,6 @@ WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
 # ---- NVIDIA's speculation profile ----------------------------------------------------------------
 
 
-WRITER = "speclab export, version 1"
-
-
-def refuse_foreign(path: Path) -> None:
-    """ValueError where a file that `write_speculation_profile` did not write is in its place."""
-    if path.exists() and not (path.is_file() and WRITER.encode() in path.read_bytes()):
-        raise ValueError(
-            f"--profile-json {path} is there and is no speculation profile of this kit; name a new "
-            "file"
-        )
-
-
-def write_speculation_profile(run: Run, gamma: int, rule: str, path: Path) -> None:
-    """Write `speculation_profile` as JSON; the file appears whole or not at all."""
-    text = json.dumps(speculation_profile(run, gamma, rule), indent=1)
-    written(path, lambda part: part.write_text(text, encoding="utf-8"))
-
-
 def figures_of(run: Run, gamma: int, rule: str) -> dict[str, Any]:
     """`metrics.summary` of chains of `gamma` tokens."""
     return metrics.summary(metrics.counts_of(run.trace, Shape(chain(gamma)), rule))
@@ -236,7 +218,7 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
             name: rates_of(part["pooled"]) for name, part in by_domain.items()
         },
         "measurement_conditions": {
-            "writer": WRITER,
+            "writer": "speclab export, version 1",
             "run": run.manifest["key"],
             "num_samples": run.manifest["prompts"],
             "prompts": settings["prompts"],

@@ -14,6 +14,7 @@ from speclab.runs import KINDS, TABLES, Run, RunError, write_facts, written
 
 # stands in the folder while it is being written
 MARK = ".packing"
+FILES = ("README.md", "manifest.json", *TABLES)
 PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
 
@@ -81,28 +82,27 @@ def pack(
         )
     tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
     out.mkdir(parents=True, exist_ok=True)
-    mark, key = out / MARK, run.manifest["key"]
-    _refuse_foreign(out, key)
-    written(mark, lambda path: path.write_text(key, encoding="utf-8"))
+    _begin(out, run.manifest["key"])
     for name, table in tables.items():
         written(out / name, partial(_pack_table, run.folder / name, table))
     manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
     text = card(manifest)
     written(out / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
     write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
-    mark.unlink()
+    (out / MARK).unlink()
     return out
 
 
-def _refuse_foreign(out: Path, key: str) -> None:
-    """RunError where a folder holds what no earlier call for the run of this key left there."""
+def _begin(out: Path, key: str) -> None:
+    """Mark a folder that is empty, or begun by a call for the run of this key; RunError for any
+    other.
+    """
     mark = out / MARK
-    ours = {f"{MARK}.tmp"}
-    if mark.is_file() and mark.read_text("utf-8", "replace") == key:
-        names = (MARK, "README.md", "manifest.json", *TABLES)
-        ours |= {name + end for name in names for end in ("", ".tmp")}
-    if not {path.name for path in out.iterdir()} <= ours:
+    there = {path.name.removesuffix(".tmp") for path in out.iterdir()}
+    is_begun = mark.is_file() and key.startswith(mark.read_text("utf-8", "replace"))
+    if there - ({MARK, *FILES} if is_begun else set()):
         raise RunError(f"{out} is not empty; choose a new folder (--out)")
+    mark.write_text(key, encoding="utf-8")
 
 
 def card(manifest: dict) -> str:
