@@ -450,6 +450,16 @@ def test_however_a_run_ends_figures_are_as_they_were(
     assert content(drawn) == before, "it draws the same"
 
 
+@pytest.mark.usefixtures("light")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_the_page_beside_the_figures_whole(drawn):
+    page = drawn.with_name("index.html")
+    before = page.read_bytes()
+    page.with_name("index.html.tmp").symlink_to("/dev/full")
+    assert run(drawn.parents[2], "--set", "prompts_per_domain=10") == 2
+    assert page.read_bytes() == before
+
+
 ASKS_FOR_MODELS = """
 import json
 (folder / "captions.json").write_text(json.dumps({"plot": "half"}))
