@@ -63,7 +63,8 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "speclab/studies/__init__.py": "",
     "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = "
     "'08/named.csv'\n",
-    "speclab/studies/other.py": "def late():\n    from speclab import lazy\n",
+    "speclab/studies/other.py": "def late():\n    from speclab import lazy\n    "
+    "return spec.path + '-copy'\n",
     "data/paper/table.csv": "1\n",
     "data/routing/card.json": "{}\n",
     "data/engines/names.yaml": "{}\n",
@@ -72,6 +73,7 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "data/runs/part.parquet": "",
     "weights/target/config.json": "{}",
     "weights/target/model.safetensors": "1",
+    "weights/target-copy/config.json": "{}",
     "weights/draft/config.json": "{}",
     "weights/draft/model.safetensors": "1",
     "figures/tiny/08/named.csv": "1\n",
@@ -245,6 +247,7 @@ def digest_of(kit, parameters=None, **changes):
         ("weights/target/model.safetensors", "2", True),
         ("weights/draft/model.safetensors", "2", True),
         ("weights/draft/tokenizer_config.json", "{}", True),
+        ("weights/target-copy/config.json", "{2}", True),
         ("figures/tiny/08/named.csv", "2\n", True),
         ("figures/tiny/08/other.csv", "2\n", False),
         ("figures/tiny/01/named.csv", "2\n", False),

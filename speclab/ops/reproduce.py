@@ -78,6 +78,7 @@ PICTURES = re.compile(
     r"\]\(\.\./figures/[^/]+/"
 )  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
+BESIDE = re.compile(r"""\.path \+ ["'](-[\w-]+)""")  # a folder beside a model's
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
@@ -307,6 +308,8 @@ def digest(call: Call, notebook: Notebook) -> str:
     own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
     lists = [v if isinstance(v, list) else [v] for v in own.values()]
     named = [str(value) for value in chain.from_iterable(lists) if value]
+    ends = BESIDE.findall("\n".join(notebook.code.values()))
+    named += [call.profile.target.path + end for end in ends]
     tables = tables_of(call, notebook, named)
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
