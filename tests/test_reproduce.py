@@ -63,7 +63,8 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "speclab/studies/__init__.py": "",
     "speclab/studies/good.py": "from speclab import ROOT\nDATA = ROOT / 'data' / 'paper'\nTABLE = "
     "'08/named.csv'\n",
-    "speclab/studies/other.py": "def late():\n    from speclab import lazy\n",
+    "speclab/studies/other.py": "def late():\n    from speclab import lazy\n    "
+    "return spec.path + '-copy'\n",
     "data/paper/table.csv": "1\n",
     "data/routing/card.json": "{}\n",
     "data/engines/names.yaml": "{}\n",
@@ -72,6 +73,7 @@ KIT = {  # what notebook 01 imports, what those import, and what it does not
     "data/runs/part.parquet": "",
     "weights/target/config.json": "{}",
     "weights/target/model.safetensors": "1",
+    "weights/target-copy/config.json": "{}",
     "weights/draft/config.json": "{}",
     "weights/draft/model.safetensors": "1",
     "figures/tiny/08/named.csv": "1\n",
@@ -245,6 +247,7 @@ def digest_of(kit, parameters=None, **changes):
         ("weights/target/model.safetensors", "2", True),
         ("weights/draft/model.safetensors", "2", True),
         ("weights/draft/tokenizer_config.json", "{}", True),
+        ("weights/target-copy/config.json", "{2}", True),
         ("figures/tiny/08/named.csv", "2\n", True),
         ("figures/tiny/08/other.csv", "2\n", False),
         ("figures/tiny/01/named.csv", "2\n", False),
@@ -448,6 +451,16 @@ def test_however_a_run_ends_figures_are_as_they_were(
     assert content(drawn) == before
     assert run(root) == 0 and stamps(root)["01_good"]["status"] == "done"
     assert content(drawn) == before, "it draws the same"
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_leaves_the_page_beside_the_figures_whole(drawn):
+    page = drawn.with_name("index.html")
+    before = page.read_bytes()
+    page.with_name("index.html.tmp").symlink_to("/dev/full")
+    assert run(drawn.parents[2], "--set", "prompts_per_domain=10") == 2
+    assert page.read_bytes() == before
 
 
 ASKS_FOR_MODELS = """

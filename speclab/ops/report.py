@@ -20,7 +20,7 @@ from nbconvert import HTMLExporter
 from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import UNEQUAL
-from speclab.runs import profile_prompts
+from speclab.runs import profile_prompts, written
 from speclab.show.notebook import drawn_in
 
 # how a notebook may end
@@ -186,7 +186,7 @@ def _write(
         FAILED=FAILED,
         NEEDS=(NEEDS_MODELS, NEEDS_FILES),
     )
-    page.write_text(text, encoding="utf-8")
+    written(page, lambda path: path.write_text(text, encoding="utf-8"))
     return page
 
 

@@ -78,6 +78,7 @@ PICTURES = re.compile(
     r"\]\(\.\./figures/[^/]+/"
 )  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
+BESIDE = re.compile(r"""\.path \+ ["'](-[\w-]+)""")  # a folder beside a model's
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 FETCHED = ("author-records", "specdecode-bench")  # under data/runs
@@ -307,6 +308,8 @@ def digest(call: Call, notebook: Notebook) -> str:
     own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
     lists = [v if isinstance(v, list) else [v] for v in own.values()]
     named = [str(value) for value in chain.from_iterable(lists) if value]
+    ends = BESIDE.findall("\n".join(notebook.code.values()))
+    named += [call.profile.target.path + end for end in ends]
     tables = tables_of(call, notebook, named)
     places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
     facts = [
@@ -469,8 +472,8 @@ class Turn:
 
 
 def put_back(folder: Path) -> None:
-    """Undo a run that did not end well: its figures are again those from before it, if they wait
-    aside. What is left of a run that ended well goes.
+    """Undo a run that did not end well: put the figures from before it back if they wait aside.
+    Remove the figures that a run replaced.
     """
     earlier = folder.with_suffix(BEFORE)
     if earlier.is_dir():
@@ -481,7 +484,7 @@ def put_back(folder: Path) -> None:
 
 
 def move_aside(folder: Path) -> None:
-    """Let the figures from before a run wait aside, and begin with an empty folder."""
+    """Move the figures from before a run aside, and begin with an empty folder."""
     put_back(folder)
     folder.mkdir(parents=True, exist_ok=True)
     folder.rename(folder.with_suffix(BEFORE))
@@ -489,8 +492,8 @@ def move_aside(folder: Path) -> None:
 
 
 def replace_figures(folder: Path, written_before: Iterable[str]) -> None:
-    """Keep the figures of a run in place of those from before it. Files that no earlier run wrote
-    stay; the last step, which nothing can halve, is a rename.
+    """Keep the figures of a run in place of those from before it. Files that the earlier run did
+    not write stay. The last step is a rename: nothing can halve it.
     """
     earlier = folder.with_suffix(BEFORE)
     for path in earlier.iterdir():
@@ -512,8 +515,8 @@ def put_all_back(call: Call) -> None:
 
 
 def figures_locked(call: Call, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """No other call changes a notebook's figures meanwhile. The lock of its own pair a call holds
-    throughout.
+    """The lock of the pair whose figures a notebook writes. A call holds that of its own pair from
+    its beginning to its end.
     """
     build = call.build.with_name(folder.parent.name)
     return contextlib.nullcontext() if build == call.build else locked(build)
