@@ -126,8 +126,7 @@ def recorded(profile: Profile) -> str:
         return UNKNOWN
     there = []
     for kind in runs.KINDS:
-        # prompts that the pair cannot read, as in a chat template that it lacks
-        with contextlib.suppress(ValueError if kind != "greedy" else ()):
+        with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
             there += [kind] * bool(runs.recorded_run(profile, kind))
     return f"read without the models: {', '.join(there) or 'none'}"
 
