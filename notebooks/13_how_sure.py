@@ -189,7 +189,7 @@ assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 # %%
 asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
-    "block_efficiency": study.visited_blocks(at_0, ctx.profile.tree),
+    "block_efficiency": study.per_pass(at_0.tree(ctx.profile.tree)),
 }
 
 # %%
@@ -306,7 +306,7 @@ asked = {
     "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
     "hit[1] outside loops": {n: (one.positions, hit_1) for n, one in outside.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
-    per_pass: {n: study.visited_blocks(one, gamma) for n, one in cut.items()},
+    per_pass: {n: study.per_pass(one.chain(gamma)) for n, one in cut.items()},
 }
 
 # %%

@@ -44,7 +44,7 @@ def kinds(
     first seed, the complete tree replayed on all seeds).
     """
     tree = static_tree(depth, branches)
-    blocks = warm.blocks(tree, "every")
+    blocks = warm.tree(tree, "every")
     complete = replay.prompt_sums(blocks, "room")
     whole = f"accept_by_depth, {shape(full)}"
     found = {

@@ -56,7 +56,7 @@ def numbers_of_tokens(at_0: Text, at_1: Text, tree: Tree) -> Asked:
     emits a block, over the blocks that a decoder visits.
     """
     per_block = score.block_estimators()["block_efficiency"]
-    visited = [replay.prompt_sums(text.blocks(tree)) for text in (at_0, at_1)]
+    visited = [replay.prompt_sums(text.tree(tree)) for text in (at_0, at_1)]
     return {
         "published_length, T = 0": (at_0.hung, score.published_length),
         "block_efficiency, T = 0": (visited[0], per_block),

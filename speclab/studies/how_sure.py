@@ -4,7 +4,6 @@ the seed, the temperature, the length of the texts, and prompts that the draft h
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -40,12 +39,10 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
-def visited_blocks(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
-    """What `stats.jointly` asks for block_efficiency of a chain of so many tokens, or of a tree,
-    over the visited blocks.
-    """
-    blocks = replay.prompt_sums(text.blocks(shape))
-    return blocks, score.block_estimators()["block_efficiency"]
+def per_pass(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
+    """What `stats.jointly` needs for the block_efficiency of these blocks (`Text.chain`)."""
+    sums = replay.prompt_sums(blocks)
+    return sums, score.block_estimators()["block_efficiency"]
 
 
 def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
@@ -55,7 +52,7 @@ def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
     asked = {
         ONE_TOKEN: {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
-            name: visited_blocks(text, gamma) for name, text in texts.items()
+            name: per_pass(text.chain(gamma)) for name, text in texts.items()
         },
     }
     tables = {name: stats.jointly(one).table(key=key) for name, one in asked.items()}
