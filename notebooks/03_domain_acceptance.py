@@ -330,22 +330,31 @@ ctx.save(
 # %% [markdown]
 # What part of the differences between prompts does the domain explain? The dots of T = 1 still hold
 # chance: another text of the same prompt would lie elsewhere. Three texts a prompt say how far, and
-# what is left after that chance is taken away is the prompts' own. Of this variance, the share that
-# vanishes when every domain has a level of its own:
+# what is left after that chance is taken away is the prompts' own. Of this variance, a part lies
+# within the domains and a part between their levels. Every domain counts equally, however many
+# prompts it has. The levels differ a little by chance too (`noise`), since each is a mean of a few
+# prompts; without that a domain that explains nothing would seem to explain something.
 
 # %%
-texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"].mean()
-texts = texts.unstack()
-prompts = texts.mean(axis=1)
-chance = texts.var(axis=1).mean() / texts.shape[1]  # of the mean of a prompt's texts
+overlap = at_1.positions["overlap"].astype(float)
+names = [at_1.positions[name] for name in ("domain", "prompt_id", "seed")]
+texts = overlap.groupby(names).mean().unstack()
+prompts = texts.mean(axis=1).groupby("domain")
+chance = (texts.var(axis=1) / texts.shape[1]).groupby("domain").mean()
 
 # %%
-at_all = prompts.var() - chance
-in_domains = prompts.groupby("domain").var().mean() - chance
+within = (prompts.var() - chance).mean()
+noise = (prompts.var() / prompts.size()).mean()
+between = prompts.mean().var() - noise
+between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domains
 
 # %%
 share = levels.domain_share(at_1.positions, "overlap")
-assert np.isclose(1 - in_domains / at_all, share.estimate, atol=1e-4)
+by_hand = np.clip(between / (within + between), 0, 1)
+if (
+    within + between > 0
+):  # else nothing but chance differs, and there is nothing to share
+    assert np.isclose(by_hand, share.estimate)
 
 # %%
 first = at_1.where(at_1.trace["seed"] == ctx.profile.seed).positions
@@ -502,8 +511,8 @@ ctx.answer(
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 5, take the first two texts of each prompt (`at_1.where(at_1.trace["seed"] != 2)`).
-#    What happens to the share?
+# 3. In section 5, leave out the last text of each prompt
+#    (`at_1.where(at_1.trace["seed"] != at_1.trace["seed"].iloc[-1])`). What happens to the share?
 #
 # <details><summary>What happens</summary>
 # The chance of the texts is taken away whatever their number, so both aim at the same share. But
