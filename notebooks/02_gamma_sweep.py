@@ -374,7 +374,8 @@ correlation = Estimates.stacked(lags, "temperature").without(domain=["all", "poo
 misses = {}
 for name, drawn in one_token.items():
     alpha, own = drawn["alpha"], tau[name]
-    iid = {g: own[g] - (1 - alpha ** (g + 1)) / (1 - alpha) for g in gammas}
+    # 1 + alpha + … + alpha^gamma: the quotient above, also where every token is accepted
+    iid = {g: own[g] - sum(alpha**n for n in range(g + 1)) for g in gammas}
     misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma")
     assert np.allclose(own[gamma] - iid[gamma], cost.block_efficiency_iid(alpha, gamma))
 

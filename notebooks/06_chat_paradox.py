@@ -89,6 +89,9 @@ bins: int = 8  # 2 to 100
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
+if domain not in ctx.profile.domains:
+    there = ", ".join(ctx.profile.domains)
+    raise ValueError(f"domain={domain!r} is not recorded: name one of {there}")
 own_format = ctx.profile.template
 greedy = Text.recorded(ctx.profile, "greedy")
 other = Text.recorded(ctx.profile, study.OTHERWISE[own_format])
@@ -177,7 +180,7 @@ tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 strings = pictures.strings_of(tokenizer)
 
 # %%
-run = runs.load_or_record(ctx.profile, "greedy")
+run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
 greedy, sampled = (
     study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled)

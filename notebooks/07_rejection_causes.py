@@ -91,7 +91,7 @@ smallest: float = 0.02  # 0 to 1; a class is drawn if it is this share of the re
 ctx = notebook.start("07_rejection_causes", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")
 sampled = Text.recorded(ctx.profile, *SEEDS)
-run = runs.load_or_record(ctx.profile, "greedy")
+run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
 
 # %%

@@ -167,24 +167,24 @@ ctx.say(
 
 # %%
 first, second = domains[:2]
-whole = at_0.trace.groupby("prompt_id").filter(lambda text: len(text) == longest)
-means = whole.groupby(["domain", "prompt_id"])["hit"].mean()
+means = at_0.trace.groupby(["domain", "prompt_id"])["hit"].mean()
+error = np.sqrt((means[first].var() + means[second].var()) / 50)
 
 # %%
-error = np.sqrt((means[first].var() + means[second].var()) / 50)
 free, true = 2 * (50 - 1), 0.05  # degrees of freedom; a difference of 0.05
 limit = t.isf(level / 6 / 2, free)  # six tests
 by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
 
 # %%
-design = power.between(whole, score.mean_of("hit", "hit[1]"), first, second)
-assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
+if error > 0:  # else the prompts do not differ, and there is nothing to plan with
+    rows = means.reset_index()
+    design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
+    assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 
 # %% [markdown]
-# (Of texts of one length, where a mean of positions is a mean of prompts; the kit's function knows
-# ratios, too.) What would 50 prompts a domain, as the paper had, find of the paper's differences,
-# if prompts differed as they do here? The differences are those of Table I, and of Table II read as
-# tokens per target pass:
+# (By hand every prompt counts equally; the kit's function knows ratios of sums, too.) What would 50
+# prompts a domain, as the paper had, find of the paper's differences, if prompts differed as they
+# do here? The differences are those of Table I, and of Table II read as tokens per target pass:
 
 # %%
 asked = {
@@ -283,19 +283,21 @@ text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
 tokens = text.sort_values("position")["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
-assert [False] * 3 + again == loops.repeats(text).tolist()
+by_hand = ([False] * 3 + again)[: len(tokens)]
+assert by_hand == loops.repeats(text).tolist()
 
 # %%
 marked, sampled = (
     one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
 )
-recorded = runs.recorded_run(ctx.profile, "long")
+recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
 lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
-sizes = [*(n for n in sorted(new_tokens) if n < most), most]
+shorter = [n for n in sorted(new_tokens) if n < most]
+sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
 cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
 per_pass = f"tokens per pass, gamma {gamma}"
@@ -363,7 +365,8 @@ ctx.say(
 if not recorded:
     ctx.say(
         "Longer texts were not recorded, and what they would give cannot be told from these: "
-        f"`python -m speclab record --profile {ctx.profile.name} --kind long` records some."
+        f"`python -m speclab record --profile {ctx.profile.name} --set temperature=0 --kind long` "
+        "records some."
     )
 
 # %% [markdown]

@@ -104,6 +104,8 @@ from speclab.studies.budgets_and_routing import machines, policies, serving
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
+for shares in (mix, mix_before):
+    serving.check_mix(shares, ctx.profile.domains)
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 

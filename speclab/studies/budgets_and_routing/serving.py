@@ -36,7 +36,8 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     unknown = set(mix) - set(domains)
     if unknown or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
-            f"mix is {mix}: shares from 0 of {', '.join(domains)} that sum to 1 are needed"
+            f"mix={mix}: the shares of {', '.join(domains)} must be 0 or more and sum to 1, and no "
+            "other domain may have one; change mix and mix_before"
         )
     return shares
 
