@@ -51,7 +51,7 @@ class Interval:
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
     def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.estimate:z.3f} [{self.low:z.3f}, {self.high:z.3f}]"
 
 
 @dataclass(frozen=True)

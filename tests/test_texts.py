@@ -109,7 +109,7 @@ def test_a_cut_text_is_replayed_to_its_new_end(greedy):
     ("kinds", "said"),
     [
         (("greedy", "sampled"), r"temperatures \[0.0, 1.0\]"),
-        (("sampled", "sampled-seed-1", "sampled"), "seed 42 twice"),
+        (("sampled", "sampled-seed-1", "sampled"), r"seeds \[42, 1, 42\]"),
     ],
 )
 def test_texts_that_would_be_mixed_are_refused(kinds, said):

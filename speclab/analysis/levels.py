@@ -31,11 +31,11 @@ from speclab.stats import RESAMPLES, Interval, resampling_of
 def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Interval:
     """Share of the variance between prompts (of the column `value`) that the domain explains, from
     0 to 1, with its interval over resampled prompts; a prompt has a text for each `seed` of the
-    rows. 0 also where the prompts differ by no more than chance.
+    rows. 0 also where the prompts do not differ, or by no more than chance.
 
     Resampled prompts double the chance part of a share (that of the sample, and that of the
     resample): the draws are moved back by their mean excess over the estimate, and cut at 0 and 1.
-    ValueError: one domain only, fewer than 5 prompts in one, or a constant column.
+    ValueError: one domain only, or fewer than 5 prompts in one.
     """
     of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
     measured = column_of(positions, value)
@@ -49,8 +49,6 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
         )
     y = means[value].to_numpy()
     y = y - y.mean()
-    if np.ptp(y) == 0:
-        raise ValueError(f"column {value!r} is constant: it has no variance to part")
     powers = np.stack([y**0, y, y**2], axis=1)
     count, total, square = prompts.totals(powers).T
     level = total / count

@@ -70,12 +70,11 @@ class Text:
                 "make a Text of each"
             )
         seeds = [one["seed"] for one in settings]
-        for seed in set(seeds):
-            if seeds.count(seed) > 1:
-                raise ValueError(
-                    f"runs with seed {seed} twice: the seeds of a Text must differ; "
-                    "record one of the runs with another seed"
-                )
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                f"runs of the seeds {seeds}: the seeds of a Text must differ; record one of the "
+                "runs with another seed"
+            )
         traces = [
             one.trace.assign(seed=seed)
             for one, seed in zip((run, *others), seeds, strict=True)

@@ -16,7 +16,7 @@ from speclab.score import Estimator
 from speclab.show.estimates import Estimates
 
 ONE_TOKEN = "acceptance"  # of one drafted token
-HIT_MORE = ("is hit more often in", "is hit less often in", "cannot be told from 0 in")
+HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
@@ -95,3 +95,17 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
         share = shared[nearest] / len(own)
         rows.append((prompt.prompt_id, prompt.domain, share, nearest))
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])
+
+
+def power_in_words(plans: pd.DataFrame, likely: float) -> str:
+    """What 50 prompts per domain find, from the rows of `power.every_pair` for one estimator."""
+    found = plans["detectable"].dropna()
+    if found.empty:
+        return "the prompts do not differ here, so nothing can be planned."
+    ends = dict.fromkeys(f"{value:.3f}" for value in (found.min(), found.max()))
+    enough = (plans["needed"] <= 50).sum()
+    return (
+        f"50 prompts per domain find a difference of {' to '.join(ends)} with probability "
+        f"{likely:g}. That is enough for {enough or 'none'} of the paper's {len(plans)} "
+        "differences."
+    )

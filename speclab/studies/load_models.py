@@ -90,19 +90,13 @@ def wanted_tree(
 ) -> tuple:
     """(prompt_id, position) of the first tree of which the target accepts `wanted` tokens and then
     rejects what the draft put below them, without `blank` tokens; where there is none, of the first
-    with the most accepted tokens. `nodes` has `accepted` (`score.reach`). Trees whose accepted
-    tokens go past the end of the recorded text are left out, unless there are no others.
+    with the most accepted tokens. `nodes` has `accepted` (`score.reach`).
     """
     trees = nodes.assign(
         last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank)
     )
     trees = trees.groupby(["prompt_id", "position"], sort=False)
     trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
-    position = trees.index.get_level_values("position")
-    last_position = nodes.groupby("prompt_id")["position"].max()
-    last_position = trees.index.get_level_values("prompt_id").map(last_position)
-    in_text = trees[position + trees["accepted"] <= last_position]
-    trees = trees if in_text.empty else in_text
     rejects = trees["last"].isin(tree.parent)  # there was something below to reject
     found = trees[(trees["accepted"] == wanted) & rejects & ~trees["blank"]]
     return found.index[0] if len(found) else trees["accepted"].idxmax()
