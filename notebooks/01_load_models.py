@@ -211,6 +211,7 @@ one = study.scored_anew(pair, tree, stored, prompt, text)
 
 # %%
 path = one.loc[one["accepted"], "token"].tolist()
+path = path[: len(text) - at]  # where a text ends, so does its last block
 emitted = list(text[at : at + len(path) + 1])
 context = tokenizer.decode([*prompt.ids, *text[:at]])
 

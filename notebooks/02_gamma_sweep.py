@@ -77,7 +77,7 @@ from speclab.analysis.texts import SEEDS, Text
 from speclab.explore import page
 from speclab.models import pairs
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, named, stack
 from speclab.studies import gamma_sweep as study
 
 # %% tags=["parameters"]
@@ -145,15 +145,15 @@ while start < len(ranks):
 # %%
 blocks = {g: replay.replay(mine, g) for g in shown_gammas}
 assert by_hand == blocks[gamma]["emitted"].tolist()
-ctx.say(f"With gamma = {gamma} its blocks give {', '.join(map(str, by_hand))} tokens.")
+ctx.say(f"Tokens of its blocks with gamma = {gamma}: {', '.join(map(str, by_hand))}.")
 
 # %%
-passes_of = [f"with gamma = {g} {len(own)}" for g, own in blocks.items()]
+passes_of = [f"{len(own)} at gamma {g}" for g, own in blocks.items()]
 ctx.save(
     study.draw_text(blocks),
     "one-text",
-    f"The text of prompt {chosen} at T = 0, a cell a token. Target passes: "
-    f"{', '.join(passes_of)}.",
+    f"The text of prompt {chosen} at T = 0 under several draft lengths; each cell is a token. "
+    f"Target passes: {named(passes_of)}.",
 )
 
 # %%
@@ -271,8 +271,8 @@ if prompt_sets.UNWRAPPED in sets["T = 0"]:
     words = prompt_sets.effect_of_words(sets["T = 0"], chains)
     ctx.export(words, "words-around")
     ctx.say(
-        "The words around a problem change the tokens of a pass, paired by prompt, at T = 0 by "
-        f"{words.listed()}."
+        f"The words around a problem change tokens per target pass at gamma {gamma} (T = 0, paired "
+        f"by prompt): {words.listed()}."
     )
 
 # %% [markdown]
@@ -290,13 +290,10 @@ for name, text in texts.items():
 # %%
 gap = study.curves(tau, gaps)
 ctx.export(gap, "every-minus-visited")
-verdict = gap.sentence(
-    "it is higher in",
-    "it is lower in",
-    "it cannot be told from that of visited blocks in",
-    within="temperature",
+ctx.say(
+    f"Tokens per target pass at gamma = {gamma}, averaged over every position, compared with the "
+    f"blocks that a decoder visits. {gap.sentence(within='temperature')}."
 )
-ctx.say(f"The average over every position, at gamma = {gamma}. {verdict}.")
 
 # %% [markdown]
 # ## 3. Decoded, not only replayed
@@ -344,15 +341,10 @@ assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
 off = compared.at(temperature="T = 1", made="difference")
-verdict = off.sentence(
-    "above the replay's at",
-    "below the replay's at",
-    "not to be told from the replay's at",
-    names="gamma",
-)
+words = "higher at gamma", "lower at gamma", "no significant difference at gamma"
 ctx.say(
-    f"**T = 1:** the decoder's tokens per pass are {verdict} (values of gamma; "
-    f"{len(encoded)} prompts)."
+    "**T = 1:** the decoder's tokens per target pass, compared with the replay's: "
+    f"{off.sentence(*words, names='gamma')} ({len(encoded)} prompts)."
 )
 
 # %% [markdown]
@@ -374,7 +366,8 @@ correlation = Estimates.stacked(lags, "temperature").without(domain=["all", "poo
 misses = {}
 for name, drawn in one_token.items():
     alpha, own = drawn["alpha"], tau[name]
-    iid = {g: own[g] - (1 - alpha ** (g + 1)) / (1 - alpha) for g in gammas}
+    # 1 + alpha + … + alpha^gamma: the quotient above, also where every token is accepted
+    iid = {g: own[g] - sum(alpha**n for n in range(g + 1)) for g in gammas}
     misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma")
     assert np.allclose(own[gamma] - iid[gamma], cost.block_efficiency_iid(alpha, gamma))
 
@@ -411,10 +404,10 @@ ctx.export(why, "why-not-iid")
 notebook.show_table(why.wide(["temperature", "formula"], "domain"))
 
 # %%
-verdict = missed_there.at(formula="replay minus i.i.d.").sentence(
-    "more in", "fewer in", "not to be told from the formula's in", within="temperature"
+verdict = missed_there.at(formula="replay minus i.i.d.").sentence(within="temperature")
+ctx.say(
+    f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. formula. {verdict}."
 )
-ctx.say(f"Tokens per pass at gamma = {gamma} against the i.i.d. formula: {verdict}.")
 
 # %% [markdown]
 # What the correlation leaves has two more reasons: a text's end cuts its last block short, and
@@ -505,8 +498,8 @@ assert best["best"].between(best["as_good_low"], best["as_good_high"]).all()
 
 # %%
 ctx.say(
-    f"Estimated speed-up there, c = {cost_ratio:g}, that gamma held fixed in the resamples: "
-    f"{peaks.listed(within='temperature')}."
+    f"Estimated speed-up at the best gamma (c = {cost_ratio:g}; gamma is not chosen again in the "
+    f"resamples): {peaks.listed(within='temperature')}."
 )
 
 # %% [markdown]
@@ -539,9 +532,10 @@ fastest_there = [
 tokens = passes.at(gamma=gamma, **greedy).listed()
 tokens_there = by_set.at(**greedy, **others).listed(within="set")
 ctx.answer(
-    f"On `{ctx.profile.name}` at T = 0 and an assumed c of {cost_ratio:g} the fastest gamma [95 % "
-    f"of the resamples] is {fastest.listed()}; on other prompts, {'; '.join(fastest_there)}. "
-    f"With gamma = {gamma} a target pass gives {tokens} tokens; on other prompts, {tokens_there}."
+    f"On `{ctx.profile.name}` at T = 0, if a draft pass costs {100 * cost_ratio:g} % of a target "
+    f"pass, the fastest gamma [95 % of the resamples] is {fastest.listed()}. On other prompts it is "
+    f"{'; '.join(fastest_there)}. Tokens per target pass with gamma = {gamma}: {tokens}. On other "
+    f"prompts: {tokens_there}."
 )
 
 # %% [markdown]

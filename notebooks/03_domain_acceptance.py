@@ -75,7 +75,7 @@ from speclab import score, stats
 from speclab.analysis import levels, prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, counted, stack
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]
@@ -210,22 +210,20 @@ ctx.export(found, "differences")
 
 # %%
 signs, place = study.sure_signs(found), study.shared_places(found)
-told, turned = signs.abs().sum(axis=1).astype(int), study.turned(signs)
+told = signs.abs().sum(axis=1).astype(int)
 orders = study.orders(rungs, signs)
 
 # %%
-conflict = f"no two of the {len(orders)} estimators tell a pair apart in opposite ways"
-if turned:
-    conflict = f"told apart in opposite ways: {'; '.join(turned)}"
+conflict = study.conflict(signs)
 
 # %%
 low, high = shares.frame["estimate"].min(), shares.frame["estimate"].max()
 ctx.save(
     study.ladder_picture(shares, lengths, place),
     "ladder",
-    caption=f"Acceptance of {len(domains)} domains under each estimator, with 95 % intervals "
-    f"(left), and their places, shared where the test tells nothing apart (right). The level runs "
-    f"from {low:.2f} to {high:.2f}; {conflict}.",
+    caption=f"Acceptance of {counted(len(domains), 'domain')} under each estimator, with 95 % "
+    f"intervals (left), and their ranks (right). Domains that do not differ significantly share a "
+    f"rank. The level runs from {low:.2f} to {high:.2f}. {conflict}",
 )
 
 # %%
@@ -233,10 +231,7 @@ groups = orders.groupby(orders, sort=False).groups
 
 # %%
 listed = [f"**{text}** (`{'`, `'.join(names)}`)" for text, names in groups.items()]
-less = "" if turned else "Where these differ, one of them tells less: "
-ctx.say(
-    f"**Order** (`≈`: neighbours that are not told apart): {'; '.join(listed)}. {less}{conflict}."
-)
+ctx.say(f"**Order** (`≈`: no significant difference): {'; '.join(listed)}. {conflict}")
 
 # %%
 main = found[found["name"].isin(study.MAIN)]
@@ -259,8 +254,7 @@ ctx.plot(
     y="difference",
     slug="differences",
     caption="Difference of each pair of domains under four estimators (shares of tokens; tokens "
-    f"per pass on the right) with 95 % intervals: of {pairs} pairs, "
-    f"{told_by_main.min()} to {told_by_main.max()} are told apart.",
+    f"per pass on the right) with 95 % intervals: {study.told_in_words(told_by_main, pairs)}.",
 )
 
 # %% [markdown]
@@ -294,8 +288,16 @@ effect = study.effect_by_domain(nodes, published_alpha)
 ctx.table(effect, "design-effect")
 
 # %%
-worst = effect.loc[effect["design_effect"].idxmax()]
 wider = (effect["half_width_prompts"] / effect["half_width_nodes"]).max()
+said = "Here nothing varies between nodes."
+if effect["design_effect"].notna().any():
+    worst = effect.loc[effect["design_effect"].idxmax()]
+    said = (
+        f"The second is up to {wider:.1f} times as wide: in {worst.name} {worst['nodes']:,.0f} "
+        f"nodes carry as much information as {worst['effective_nodes']:,.0f} independent nodes."
+    )
+
+# %%
 ctx.plot(
     study.both_intervals(published_alpha, effect),
     x="domain",
@@ -303,9 +305,8 @@ ctx.plot(
     kind="points",
     y="published_alpha, T = 0",
     slug="design-effect",
-    caption="published_alpha with the interval that takes nodes as independent and the one that "
-    f"resamples prompts, which is up to {wider:.1f} times as wide: in {worst.name} "
-    f"{worst['nodes']:,.0f} nodes say as much as {worst['effective_nodes']:,.0f} independent ones.",
+    caption="`published_alpha` with the interval that takes nodes as independent and the interval "
+    f"that resamples prompts. {said}",
 )
 
 # %% [markdown]
@@ -330,22 +331,31 @@ ctx.save(
 # %% [markdown]
 # What part of the differences between prompts does the domain explain? The dots of T = 1 still hold
 # chance: another text of the same prompt would lie elsewhere. Three texts a prompt say how far, and
-# what is left after that chance is taken away is the prompts' own. Of this variance, the share that
-# vanishes when every domain has a level of its own:
+# what is left after that chance is taken away is the prompts' own. Of this variance, a part lies
+# within the domains and a part between their levels. Every domain counts equally, however many
+# prompts it has. The levels differ a little by chance too (`noise`), since each is a mean of a few
+# prompts; without that a domain that explains nothing would seem to explain something.
 
 # %%
-texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"].mean()
-texts = texts.unstack()
-prompts = texts.mean(axis=1)
-chance = texts.var(axis=1).mean() / texts.shape[1]  # of the mean of a prompt's texts
+overlap = at_1.positions["overlap"].astype(float)
+names = [at_1.positions[name] for name in ("domain", "prompt_id", "seed")]
+texts = overlap.groupby(names).mean().unstack()
+prompts = texts.mean(axis=1).groupby("domain")
+chance = (texts.var(axis=1) / texts.shape[1]).groupby("domain").mean()
 
 # %%
-at_all = prompts.var() - chance
-in_domains = prompts.groupby("domain").var().mean() - chance
+within = (prompts.var() - chance).mean()
+noise = (prompts.var() / prompts.size()).mean()
+between = prompts.mean().var() - noise
+between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domains
 
 # %%
 share = levels.domain_share(at_1.positions, "overlap")
-assert np.isclose(1 - in_domains / at_all, share.estimate, atol=1e-4)
+by_hand = np.clip(between / (within + between), 0, 1)
+if (
+    within + between > 0
+):  # else nothing but chance differs, and there is nothing to share
+    assert np.isclose(by_hand, share.estimate)
 
 # %%
 first = at_1.where(at_1.trace["seed"] == ctx.profile.seed).positions
@@ -367,11 +377,11 @@ of_three, of_one, of_hit, of_published = explained
 
 # %%
 ctx.say(
-    f"**At T = 1 the prompt set explains {of_three} %** of what differs between prompts. "
-    "With one text a "
-    "prompt the draw of the text counts as the prompt's, and the share would seem to be "
-    f"{of_one} %. At T = 0 a prompt has one text, always the same; of the differences between "
-    f"these: {of_hit} % for `hit[1]`, {of_published} % for `published_alpha`."
+    f"**At T = 1 the prompt set explains {of_three} %** of the variance between prompts, after the "
+    "chance of the draw is taken out. With one text per prompt this chance would count as variance "
+    f"between prompts, and the share would be {of_one} %. At T = 0 a prompt has one text, always "
+    f"the same, and the share is {of_hit} % for `hit[1]` and {of_published} % for "
+    "`published_alpha`."
 )
 
 # %% [markdown]
@@ -450,7 +460,10 @@ if prompt_sets.UNWRAPPED in greedy:
     for row in words.rows():
         assert np.isclose(row.estimate, by_hand[row.domain])
     ctx.export(words, "words-around")
-    ctx.say(f"With the words around a problem `hit[1]` is higher by {words.listed()}.")
+    ctx.say(
+        "The words around a problem change `hit[1]` (T = 0, paired by prompt): "
+        f"{words.listed()}."
+    )
 
 # %%
 categories = prompt_sets.by_category(greedy[prompt_sets.SECOND], accepted)
@@ -461,10 +474,9 @@ ctx.say(f"In the second set's categories `hit[1]` is {categories.listed('categor
 at_t0, *_ = sets
 hit = by_domain.at(name=at_t0)
 least, *_, best = hit.frame.sort_values("estimate")["domain"]
-others = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
 holding = [
-    f"{' and '.join(rows['hold'].map(str))} of {rows['told'].iloc[0]} by {name}"
-    for name, rows in transfer.query("set in @others").groupby("name", sort=False)
+    f"by {name}, {prompt_sets.carried_in_words(rows)}"
+    for name, rows in transfer.groupby("name", sort=False)
 ]
 there = [
     f"{row.order} ({row.set})" for row in transfer.query("name == @at_t0").itertuples()
@@ -472,13 +484,13 @@ there = [
 
 # %%
 ctx.answer(
-    f"The order of the domains {prompt_sets.order_verdict(transfer)} on other prompts: of its "
-    f"differences these hold ({' and '.join(others)}): {'; '.join(holding)}. "
-    f"On `{ctx.profile.name}` by {at_t0} the order is {', '.join(there)}. "
-    f"In its own form each of {len(orders)} estimators tells at least {told.min()} of the {pairs} "
-    f"pairs apart, {'some' if turned else 'none'} in opposite ways; the paper's `published_alpha` "
-    f"runs from {published_alpha.at(domain=least)} ({least}) to {published_alpha.at(domain=best)} "
-    f"({best}). The set explains {of_three} % of what differs between prompts at T = 1."
+    f"On `{ctx.profile.name}` by {at_t0} the order of the domains is {', '.join(there)}. On other "
+    f"prompts the first order {prompt_sets.order_verdict(transfer)}. Of the pairs of domains, "
+    f"{'; '.join(holding)}. "
+    f"In the first set {study.told_in_words(told, pairs)} under the {len(orders)} estimators. "
+    f"{conflict} The paper's `published_alpha` runs from "
+    f"{published_alpha.at(domain=least)} ({least}) to {published_alpha.at(domain=best)} ({best}). "
+    f"The prompt set explains {of_three} % of the variance between prompts at T = 1."
 )
 
 # %% [markdown]
@@ -502,8 +514,8 @@ ctx.answer(
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 5, take the first two texts of each prompt (`at_1.where(at_1.trace["seed"] != 2)`).
-#    What happens to the share?
+# 3. In section 5, leave out the last text of each prompt
+#    (`at_1.where(at_1.trace["seed"] != at_1.trace["seed"].iloc[-1])`). What happens to the share?
 #
 # <details><summary>What happens</summary>
 # The chance of the texts is taken away whatever their number, so both aim at the same share. But

@@ -200,11 +200,13 @@ ctx.plot(
 
 # %%
 said = [
-    f"* `{name}`: {rows.at(domain=domains).sentence(*study.WORDS)}; mean of domains "
+    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains "
     f"{rows.at(domain=score.ALL)}"
     for name, rows in changes.groups("name")
 ]
-ctx.say("**The deepest level beside depth 1**:\n\n" + "\n".join(said))
+ctx.say(
+    "**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(said)
+)
 
 # %% [markdown]
 # ## 3. What the cut does to the mean
@@ -305,7 +307,7 @@ ctx.plot(
     height=1.9,
     slug="conditional",
     caption="Acceptance along the best path at any place, where the parent was accepted, and of "
-    f"the whole path, which falls to {survival.span()} at depth {deepest}.",
+    f"the whole path (at depth {deepest}: {survival.span()}).",
 )
 
 # %%
@@ -315,9 +317,9 @@ gain = Estimates(gain.assign(where=where))
 
 # %%
 ctx.say(
-    "**Acceptance where the parent was accepted, beside acceptance everywhere**: "
-    f"{gain.sentence(*study.WORDS, within='where')}. So what rises with depth is, to this extent, "
-    "the choice of places that are easy anyway."
+    "**Acceptance where the parent was accepted, compared with acceptance everywhere.** "
+    f"{gain.sentence(within='where')}. Where it is higher, the positions that are reached are "
+    "easier than average, and a rise with depth owes that much to their choice."
 )
 
 # %% [markdown]
@@ -340,13 +342,14 @@ ctx.plot(
     columns="domain",
     y="accepted, given all above",
     slug="depth-and-position",
-    caption="accept_by_depth along the best path at T = 0, by the place of the tree in the text: "
-    f"from depth 1 to depth {deepest} it changes by {rise.span()}.",
+    caption="Acceptance by depth along the best path at T = 0, by the position of the tree in the "
+    f"text. Change from depth 1 to depth {deepest}: {rise.span()}.",
 )
 
 # %%
 ctx.say(
-    f"Depth {deepest} beside depth 1, {rise.sentence(*study.WORDS, within='name')}."
+    f"Depth {deepest} compared with depth 1, by position in the text. "
+    f"{rise.sentence(within='name')}."
 )
 
 # %% [markdown]
@@ -369,7 +372,7 @@ ctx.plot(
     y="accepted (mean)",
     x_label="tokens of the text",
     slug="position",
-    caption="Acceptance by the place in the text, the first 8 tokens apart: these have "
+    caption="Acceptance by position in the text. In the first 8 tokens: "
     f"{first.listed(within='name')}.",
 )
 
@@ -389,21 +392,15 @@ if len(effects):
     notebook.show_table(shown)
 
 # %%
-said = "none"
-if len(effects) and (effects["p_holm"] < level).any():
-    found = effects[effects["p_holm"] < level]
-    found = found.assign(where=found["estimator"] + ", " + found["what"])
-    said = Estimates(found, digits=3).listed(within="where")
-ctx.say(
-    f"**Found**, of {len(effects)} tests with Holm's p below {level:g}, the same prompts: {said}."
-)
+found = study.significant(effects, level)
+ctx.say(f"Same prompts, Holm's p below {level:g}: {found}")
 
 # %%
 ctx.answer(
-    f"On {ctx.profile.name} acceptance given that all above was accepted changes from depth 1 to "
-    f"depth {deepest} by {path_0} at T = 0 and {path_1} at T = 1 "
-    f"(the draft's best path, mean of the prompt sets). The mean that was published changes by "
-    f"{as_published}; not cutting the tree is enough to move its last value by {gap}."
+    f"On `{ctx.profile.name}` the change of acceptance from depth 1 to depth {deepest}, given that "
+    f"all tokens above were accepted, is {path_0} at T = 0 and {path_1} at T = 1 (the draft's best "
+    f"path, mean of the prompt sets). The change of the published mean is {as_published}. The "
+    f"full tree alone changes its last value by {gap}."
 )
 
 # %% [markdown]

@@ -89,6 +89,9 @@ bins: int = 8  # 2 to 100
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
+if domain not in ctx.profile.domains:
+    there = ", ".join(ctx.profile.domains)
+    raise ValueError(f"domain={domain!r} is not recorded: name one of {there}")
 own_format = ctx.profile.template
 greedy = Text.recorded(ctx.profile, "greedy")
 other = Text.recorded(ctx.profile, study.OTHERWISE[own_format])
@@ -177,7 +180,7 @@ tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
 strings = pictures.strings_of(tokenizer)
 
 # %%
-run = runs.load_or_record(ctx.profile, "greedy")
+run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
 greedy, sampled = (
     study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled)
@@ -275,20 +278,21 @@ for row in change.rows():
         ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
 
 # %%
-ctx.plot(
-    change.defined(),
-    x="held_fixed",
-    hue="estimator",
-    kind="bars",
-    y=f"change of the contrast of {domain} (acceptance)",
-    x_label="held fixed",
-    height=2.6,
-    reference=0,
-    slug="explanations",
-    caption=f"How the contrast of {domain} changes when one thing is held fixed. Before, it is "
-    f"{leads.at(quantity='published_alpha')} by published_alpha, {at_0} by hit[1], {at_1} by "
-    "alpha: a bar on the other side of 0 takes a part of it away.",
-)
+if change.frame["estimate"].notna().any():
+    ctx.plot(
+        change.defined(),
+        x="held_fixed",
+        hue="estimator",
+        kind="bars",
+        y=f"change of the contrast of {domain} (acceptance)",
+        x_label="held fixed",
+        height=2.6,
+        reference=0,
+        slug="explanations",
+        caption=f"How the contrast of {domain} changes when one thing is held fixed. Before, it is "
+        f"{leads.at(quantity='published_alpha')} by `published_alpha`, {at_0} by `hit[1]` and "
+        f"{at_1} by `alpha`. A bar on the other side of 0 takes a part of it away.",
+    )
 
 # %% [markdown]
 # ## 4. The same prompts in the other format
@@ -318,8 +322,8 @@ ctx.plot(
     y="acceptance,\nchat template − plain text",
     reference=0,
     slug="template",
-    caption="What the chat template changes at T = 0, paired by prompt: "
-    f"{formats.sentence(*study.WITH_TEMPLATE, within='estimator')}.",
+    caption="What the chat template changes at T = 0, paired by prompt. "
+    f"{formats.sentence(within='estimator')}.",
 )
 
 # %%
@@ -332,7 +336,7 @@ draws = stats.jointly(
 in_format = {name: study.contrast(draws[name], domain) for name in both}
 in_format = Estimates(draws.table(in_format), digits=3)
 
-ctx.say(f"The contrast of `hit[1]` is {in_format.listed('name')}.")
+ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('name')}.")
 
 # %% [markdown]
 # ## 5. Other prompts
@@ -392,8 +396,9 @@ for row in on_set.rows():
     entropy_there = elsewhere.at(set=row.set, quantity="entropy (nats)")
     least = min(row.highest, entropy_there.frame["highest"].item())
     ctx.say(
-        f"* {row.set}: {domain} is highest in `hit[1]` in {row.highest:.0%} of the resamples, its "
-        f"entropy is {entropy_there} nats against the others': a paradox? {study.told(least)}."
+        f"* {row.set}: {domain} is the highest in `hit[1]` in {row.highest:.0%} of the resamples. "
+        f"Its entropy minus that of the others is {entropy_there} nats. Paradox: "
+        f"{study.told(least)}."
     )
 
 # %%
@@ -402,20 +407,16 @@ answers = highest.map(study.told)
 entropy = leads.at(quantity="entropy")
 
 # %%
-moved = change.at(estimator="hit[1]").defined()
-most = moved.frame.loc[moved.frame["estimate"].abs().idxmax(), "held_fixed"]
-
-# %%
 there, there_at_1 = (
     elsewhere.at(quantity=name).without(set=prompt_sets.OWN).listed("set")
     for name in ("hit[1]", "alpha")
 )
 ctx.answer(
-    f"Is {domain} the easiest of these prompt sets on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
-    f"{answers['hit[1]']}, {at_0} against the mean of the others ({there}). At T = 1 by `alpha`: "
-    f"{answers['alpha']}, {at_1} ({there_at_1}). Its target entropy is "
-    f"{entropy.frame['estimate'][1]:+.2f} nats against theirs. Of what was held fixed, {most} "
-    f"moves the contrast at T = 0 most, by {moved.at(held_fixed=most)}."
+    f"Is {domain} the easiest prompt set on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
+    f"{answers['hit[1]']}. Its acceptance minus the mean of the others is {at_0} ({there}). At T = "
+    f"1 by `alpha`: {answers['alpha']}. The difference is {at_1} ({there_at_1}). Its target "
+    f"entropy is {entropy.frame['estimate'][1]:+.2f} nats compared with the others. "
+    f"{study.moves_most(change.at(estimator='hit[1]'))}"
 )
 
 # %% [markdown]

@@ -91,7 +91,7 @@ smallest: float = 0.02  # 0 to 1; a class is drawn if it is this share of the re
 ctx = notebook.start("07_rejection_causes", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")
 sampled = Text.recorded(ctx.profile, *SEEDS)
-run = runs.load_or_record(ctx.profile, "greedy")
+run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
 
 # %%
@@ -149,8 +149,8 @@ assert not total or np.isclose(by_hand, known)
 mean = score.mean_of("rejected")
 rate = stats.by_domain(frame, mean)
 ctx.say(
-    f"{total:,} of {len(frame):,} positions are rejected: a share of "
-    f"{Estimates(rate).at(domain=domains).listed()}. A text has {p.max_new_tokens} tokens at most."
+    f"The draft's token is rejected at {total:,} of {len(frame):,} positions. Share by domain: "
+    f"{Estimates(rate).at(domain=domains).listed()}. A text has at most {p.max_new_tokens} tokens."
 )
 
 # %% [markdown]
@@ -216,9 +216,9 @@ ctx.plot(
     reference=0,
     share_y=False,
     slug="top-causes",
-    caption="Left, what share of the rejections is of a class, and of all positions; right, what "
-    f"is won if a draft is never wrong there (gamma = {gamma}). Star: rejected more often than "
-    f"other positions. Kinds with most rejections: {study.largest(kinds)}.",
+    caption="Left: share of rejections and share of all positions, by class. Right: tokens per "
+    f"target pass gained if the draft were never wrong there (gamma = {gamma}). Star: rejected "
+    f"more often than other positions. Kinds with most rejections: {study.largest(kinds)}.",
 )
 
 # %% [markdown]
@@ -269,9 +269,9 @@ ctx.plot(
     y="share rejected",
     x_label="tokens of context",
     slug="rate-by-context",
-    caption="Share of positions rejected by length of context, within each set and pooled. Beyond "
-    f"{frame['length'].median():.0f} tokens less up to there, within a set: "
-    f"{longer.at(domain=domains).listed()}; pooled, where length stands for the set: "
+    caption="Share of positions rejected by length of context, within each set and pooled. "
+    f"Contexts above {frame['length'].median():.0f} tokens minus the others, within a set: "
+    f"{longer.at(domain=domains).listed()}. Pooled, where length stands for the set: "
     f"{longer.at(domain=POOLED)}.",
 )
 
@@ -285,9 +285,9 @@ by_rank = study.of_family(each, "found")
 never = by_rank.at(name="never")
 has_never = never.frame["estimate"].gt(0).any()
 lost = gain.at(cause=study.NEVER, domain=POOLED)
-said = "this draft can say every token"
+said = "This draft's vocabulary has every token"
 if has_never:
-    said = f"never: {never.listed()}; these cost {lost} tokens per target pass"
+    said = f"Never: {never.listed()}. These cost {lost} tokens per target pass"
 
 # %%
 ctx.plot(
@@ -298,8 +298,7 @@ ctx.plot(
     x_label="found at",
     slug="rank-where-found",
     caption="Rank of the target's token under the draft, of rejected positions. The draft's second "
-    f"choice: {by_rank.at(name='rank 1').listed()}; "
-    f"{said}.",
+    f"choice: {by_rank.at(name='rank 1').listed()}. {said}.",
 )
 
 # %% [markdown]
@@ -331,7 +330,7 @@ ctx.plot(
     x_label="lookup's token where the draft's confidence is under",
     reference=0,
     slug="lookup-where-unsure",
-    caption="Draft plus lookup where the draft is unsure, beside the draft alone (gamma = "
+    caption="Draft plus lookup where the draft is unsure, minus the draft alone (gamma = "
     f"{gamma}). At a threshold of {at_sure:g}: {mixed.at(cause=at_sure).listed()}.",
 )
 
@@ -374,28 +373,21 @@ ctx.plot(
     reference=0,
     slug="loops",
     caption="Share of the rejections of each class, in the greedy texts, outside loops there, and "
-    f"in sampled texts. Rejected are {rates.listed('text')} of the positions. In loops lie "
-    f"{1 - outside.mean():.0%} of the greedy ones, in texts of {p.max_new_tokens} tokens at most.",
+    f"in sampled texts. Share of positions rejected: {rates.listed('text')}. "
+    f"{1 - outside.mean():.0%} of the greedy positions are in loops (texts of at most "
+    f"{p.max_new_tokens} tokens).",
 )
 
 # %%
 found = ranking[ranking["is_cause"]].sort_values("gain", ascending=False)
 part, worth = share.at(domain=POOLED), gain.at(domain=POOLED)
-verdict = "none is rejected more often than other positions: no cause can be named"
-if len(found):
-    dearest, *after_it = found.index[:2]
-    next_one = worth.at(cause=after_it or dearest).listed("cause")
-    verdict = (
-        f"`{dearest}` costs most: {part.at(cause=dearest)} of the rejections; never wrong there, a "
-        f"draft would gain {worth.at(cause=dearest)} tokens a pass. Next of the classes asked for: "
-        f"{next_one}; wrong nowhere: {worth.at(cause='every')}"
-    )
-
-# %%
+verdict = study.dearest(part, worth, list(found.index))
 if has_never:
-    never_said = part.at(cause=study.NEVER)
-    verdict += f"; tokens that the draft can never say are {never_said} and cost {lost}"
-ctx.answer(f"On `{p.name}` (T = 0, gamma = {gamma}) {verdict}.")
+    verdict += (
+        f" Tokens outside the draft's vocabulary are {part.at(cause=study.NEVER)} of the "
+        f"rejections and cost {lost} tokens per target pass."
+    )
+ctx.answer(f"On `{p.name}` (T = 0, gamma = {gamma}) {verdict}")
 
 # %% [markdown]
 # ## Try it

@@ -149,11 +149,10 @@ own = percent[percent["used"]].groupby("n_prompts")["estimate"].agg(["min", "max
 # %%
 held = [f"{size}: {low:.0f} to {high:.0f} %" for size, low, high in own.itertuples()]
 ctx.say(
-    f"**The kit's own intervals held the truth** by prompts a domain (pair {simulated}) in "
-    f"{'; '.join(held)} of the studies. Below {stats.FEW_PROMPTS} prompts a domain the notebooks "
-    f"say so at their start; below {stats.MIN_PROMPTS} no interval is given. A study drawn from "
-    "recorded prompts never meets one that is stranger than these: where such matter, true "
-    "coverage is lower."
+    f"**Our intervals covered the true value** (pair {simulated}; prompts per domain: share of "
+    f"simulated studies) in {'; '.join(held)}. Below {stats.FEW_PROMPTS} prompts per domain the "
+    f"notebooks warn; below {stats.MIN_PROMPTS} they give no interval. The simulation resamples "
+    "recorded prompts, so rare prompts are missing and true coverage may be lower."
 )
 
 # %% [markdown]
@@ -167,29 +166,29 @@ ctx.say(
 
 # %%
 first, second = domains[:2]
-whole = at_0.trace.groupby("prompt_id").filter(lambda text: len(text) == longest)
-means = whole.groupby(["domain", "prompt_id"])["hit"].mean()
+means = at_0.trace.groupby(["domain", "prompt_id"])["hit"].mean()
+error = np.sqrt((means[first].var() + means[second].var()) / 50)
 
 # %%
-error = np.sqrt((means[first].var() + means[second].var()) / 50)
 free, true = 2 * (50 - 1), 0.05  # degrees of freedom; a difference of 0.05
 limit = t.isf(level / 6 / 2, free)  # six tests
 by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
 
 # %%
-design = power.between(whole, score.mean_of("hit", "hit[1]"), first, second)
-assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
+if error > 0:  # else the prompts do not differ, and there is nothing to plan with
+    rows = means.reset_index()
+    design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
+    assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 
 # %% [markdown]
-# (Of texts of one length, where a mean of positions is a mean of prompts; the kit's function knows
-# ratios, too.) What would 50 prompts a domain, as the paper had, find of the paper's differences,
-# if prompts differed as they do here? The differences are those of Table I, and of Table II read as
-# tokens per target pass:
+# (By hand every prompt counts equally; the kit's function knows ratios of sums, too.) What would 50
+# prompts a domain, as the paper had, find of the paper's differences, if prompts differed as they
+# do here? The differences are those of Table I, and of Table II read as tokens per target pass:
 
 # %%
 asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
-    "block_efficiency": study.visited_blocks(at_0, ctx.profile.tree),
+    "block_efficiency": study.per_pass(at_0.tree(ctx.profile.tree)),
 }
 
 # %%
@@ -205,16 +204,11 @@ parts = [
 
 # %%
 plans = pd.concat(parts, ignore_index=True)
-family = len(parts[0])
 ctx.table(plans, "power")
 
 # %%
 for name, rows in plans.groupby("estimator", sort=False):
-    ctx.say(
-        f"* `{name}`: 50 prompts a domain find a difference of {rows['detectable'].min():.3f} to "
-        f"{rows['detectable'].max():.3f} with probability {likely:g}, by pair of domains: enough "
-        f"for {(rows['needed'] <= 50).sum()} of the paper's {family}."
-    )
+    ctx.say(f"* `{name}`: {study.power_in_words(rows, likely)}")
 
 # %% [markdown]
 # ## 3. Would another seed say something else?
@@ -235,9 +229,9 @@ moved = Estimates(draws.table(away, "texts"), digits=3).at(domain=score.ALL)
 
 # %%
 ctx.say(
-    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Against the "
-    f"three together that is {moved.listed('texts')} (prompts paired), which the interval of one "
-    "seed's prompts cannot see: T = 1 rests on the three."
+    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Minus the three "
+    f"together (prompts paired): {moved.listed('texts')}. An interval over the prompts of one seed "
+    "does not show these differences, so the numbers at T = 1 come from three seeds."
 )
 
 # %% [markdown]
@@ -283,19 +277,21 @@ text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
 tokens = text.sort_values("position")["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
-assert [False] * 3 + again == loops.repeats(text).tolist()
+by_hand = ([False] * 3 + again)[: len(tokens)]
+assert by_hand == loops.repeats(text).tolist()
 
 # %%
 marked, sampled = (
     one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
 )
-recorded = runs.recorded_run(ctx.profile, "long")
+recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
 lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
-sizes = [*(n for n in sorted(new_tokens) if n < most), most]
+shorter = [n for n in sorted(new_tokens) if n < most]
+sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
 cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
 per_pass = f"tokens per pass, gamma {gamma}"
@@ -306,7 +302,7 @@ asked = {
     "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
     "hit[1] outside loops": {n: (one.positions, hit_1) for n, one in outside.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
-    per_pass: {n: study.visited_blocks(one, gamma) for n, one in cut.items()},
+    per_pass: {n: study.per_pass(one.chain(gamma)) for n, one in cut.items()},
 }
 
 # %%
@@ -354,16 +350,16 @@ for quantity, one in draws.items():
 
 # %%
 ctx.say(
-    f"**In texts of {longest} tokens** this share of the positions repeats (mean of the domains): "
-    f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** of "
-    f"{lasting.trace['prompt_id'].nunique()} prompts the share in greedy texts changes by "
-    f"{longer['share in loops'].listed()}, the tokens per pass of a chain of {gamma} by "
-    f"{longer[per_pass].listed()}."
+    f"**Share of positions in loops** (texts of {longest} tokens, mean of the domains): "
+    f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** "
+    f"({lasting.trace['prompt_id'].nunique()} prompts) the share in greedy texts changes by "
+    f"{longer['share in loops'].listed()}. The tokens per target pass of a chain of {gamma} change "
+    f"by {longer[per_pass].listed()}."
 )
 if not recorded:
     ctx.say(
-        "Longer texts were not recorded, and what they would give cannot be told from these: "
-        f"`python -m speclab record --profile {ctx.profile.name} --kind long` records some."
+        "Longer texts were not recorded. To record some: "
+        f"`python -m speclab record --profile {ctx.profile.name} --set temperature=0 --kind long`."
     )
 
 # %% [markdown]
@@ -391,22 +387,22 @@ if trained_on:
 if trained_on:
     nearest = seen.loc[seen["seen"].idxmax()]
     ctx.say(
-        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`); "
-        f"{(seen['seen'] >= 0.5).sum()} of {len(seen)} prompts share half or more. Spearman's "
-        f"correlation of `seen` with `hit[1]` within a domain: {rho.listed()}; what is more like "
-        f"a training prompt {rho.sentence(*study.HIT_MORE)}. Likeness in form and having been "
-        "seen are one here: both come from templates."
+        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`) "
+        f"occurs in one training prompt. Prompts that share half or more: "
+        f"{(seen['seen'] >= 0.5).sum()} of {len(seen)}. Spearman's correlation of `seen` with "
+        f"`hit[1]` within a domain is {rho.sentence(*study.HIT_MORE)}: {rho.listed()}. We cannot "
+        "separate a similar form from having been seen, since both come from templates."
     )
 
 # %%
 few = own[own.index <= count].iloc[-1]
-enough = (parts[0]["needed"] <= 50).sum()
+per_domain = study.power_in_words(parts[0], likely)
 ctx.answer(
-    f"With {count} prompts a domain 95 % intervals hold the truth in {few['min']:.0f} to "
-    f"{few['max']:.0f} % of simulated studies; 50 prompts find {enough} of the paper's {family} "
-    f"differences with probability {likely:g}. On `{ctx.profile.name}`, texts of {longest} tokens, "
-    f"{in_loops.at(temperature='T = 0')} of the greedy positions lie in loops; from {short} to "
-    f"{whole_text} the tokens per pass of a chain of {gamma} change by "
+    f"With {count} prompts per domain our 95 % intervals cover the true value in "
+    f"{few['min']:.0f} to {few['max']:.0f} % of simulated studies. As to the paper's differences, "
+    f"{per_domain} On `{ctx.profile.name}` (texts of {longest} tokens) "
+    f"{in_loops.at(temperature='T = 0')} of the greedy positions are in loops. From {short} to "
+    f"{whole_text} the tokens per target pass of a chain of {gamma} change by "
     f"{longer[per_pass].at(domain=score.ALL)}."
 )
 

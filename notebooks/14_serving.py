@@ -91,7 +91,7 @@ import numpy as np
 
 from speclab import runs
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, direction, stack
 from speclab.analysis import choose, policy
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import machines, policies, serving
@@ -104,6 +104,8 @@ from speclab.studies.budgets_and_routing import machines, policies, serving
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
+for shares in (mix, mix_before):
+    serving.check_mix(shares, ctx.profile.domains)
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 
@@ -199,17 +201,10 @@ ctx.plot(
 )
 
 # %%
-rate = relative.at(metric="tokens_per_s").without(policy=same)
-verdicts = rate.sentence(
-    "**more** with", "**less** with", "cannot be told apart:", "policy", than=1
+rate = relative.at(metric="tokens_per_s")
+ctx.say(
+    f"Tokens per second compared with 'always'. {serving.rates_in_words(rate, same)}"
 )
-
-# %%
-ctx.say(f"Tokens per second, against 'always': {verdicts}. {rate.listed('policy')}.")
-if same:
-    ctx.say(
-        f"Drafts the same as 'always', so that nothing can differ: {', '.join(same)}."
-    )
 
 # %%
 saved = served["always"] / served["never"]
@@ -218,8 +213,8 @@ saved = Estimates(saved, digits=2)
 
 # %%
 ctx.say(
-    f"And 'always' against never drafting: tokens per second x {saved.at(metric='tokens_per_s')}, "
-    f"median latency x {saved.at(metric='p50_s')}, at 95 % x {saved.at(metric='p95_s')}."
+    f"'Always' divided by never drafting: tokens per second {saved.at(metric='tokens_per_s')}, "
+    f"median latency {saved.at(metric='p50_s')}, 95th percentile {saved.at(metric='p95_s')}."
 )
 
 # %% [markdown]
@@ -246,23 +241,16 @@ ctx.plot(
     y="speed-up, best drafting setting",
     reference=1,
     slug="batches",
-    caption=f"Speed-up by batch, from {crowd.span()}: below the line drafting slows the server.",
+    caption=f"Speed-up by batch ({crowd.span()}). Below the line drafting slows the server.",
 )
 
 # %%
-pays = "drafting **pays** at batches of", "**slows** at", "cannot be told at"
-stops = {
-    name: part.at(domain="pooled").sentence(*pays, names="batch", than=1)
-    for name, part in crowd.groups("machine")
-}
+stops = {name: serving.batches_in_words(part) for name, part in crowd.groups("machine")}
 
 # %%
 beyond = crowd.at(machine=ours).frame["pass_tokens"] > costs.sizes[-1]
-ctx.say(
-    "Over all prompts. "
-    + ". ".join(f"{name}: {said}" for name, said in stops.items())
-    + "."
-)
+for name, said in stops.items():
+    ctx.say(f"* Over all prompts, {name}: {said}.")
 ctx.say(f"{int(beyond.sum())} of {len(beyond)} values {ours} are extrapolated.")
 
 # %% [markdown]
@@ -295,21 +283,24 @@ ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
-verdict = change.sentence("gains", "loses", "cannot be told to change", "policy")
-ctx.say(f"A choice at T = 0 that serves T = 1 {verdict}, over all prompts: {change}.")
+words = "higher", "lower", "not significantly different"
+verdict = direction(next(change.rows()), *words)
+ctx.say(
+    f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}."
+)
 
 # %%
 unsure, in_batches = "", stops[ours]
 if not machines.is_trusted(costs):
-    unsure, in_batches = f" ({machines.REFUSED})", "no verdict on speed"
+    unsure, in_batches = f" ({machines.REFUSED})", "there is no verdict on speed"
 best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
 ctx.answer(
-    f"On {base.name} at c = {costs.c():.2f}{unsure}, drafting by one setting gives "
-    f"{saved.at(metric='tokens_per_s')} times the tokens per second and, at load {load:g}, "
-    f"{saved.at(metric='p95_s')} of the 95 % latency; a setting for each prompt set {best} times "
-    f"the tokens of one for all. In full batches {in_batches}."
+    f"On `{base.name}` at c = {costs.c():.2f}{unsure}, drafting with one setting multiplies tokens "
+    f"per second by {saved.at(metric='tokens_per_s')} and, at load {load:g}, the 95th-percentile "
+    f"latency by {saved.at(metric='p95_s')}. A setting for each prompt set multiplies the tokens "
+    f"per second of one setting for all by {best}. In full batches {in_batches}."
 )
 
 # %% [markdown]

@@ -83,6 +83,10 @@ class Profile:
 
     def __post_init__(self):
         static_tree(self.depth, self.branches, self.budget)  # says what is too much
+        if len(set(self.domains)) < len(self.domains):
+            raise ValueError(
+                f"domains={list(self.domains)}: a domain stands there twice; name each once"
+            )
         if self.prompts == "paper" and ROOT / self.draft.path == SAW_PAPER:
             raise ValueError(
                 "prompts='paper' with the draft of smollm: all of the paper's chat prompts were "

@@ -19,6 +19,7 @@ from speclab.score import Estimator, domains_in, require
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
 NUMBERS = ("estimate", "low", "high")
+UNNAMED = "one domain"  # of a frame without `domain`
 UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
 
 
@@ -46,7 +47,7 @@ class Interval:
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
     def __str__(self) -> str:
-        return f"{self.estimate:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.estimate:z.3f} [{self.low:z.3f}, {self.high:z.3f}]"
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,11 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
     same weights, whatever the rows.
 
-    ValueError if a domain has fewer than 5 prompts: an interval of fewer means nothing.
+    A frame without `domain` is one domain, UNNAMED. ValueError if a domain has fewer than 5
+    prompts: an interval of fewer means nothing.
     """
     require(frame, ["prompt_id"], "frame")
-    domains, of_row = ("all",), np.zeros(len(frame), int)
+    domains, of_row = (UNNAMED,), np.zeros(len(frame), int)
     if "domain" in frame:
         domains = domains_in(frame)
         of_row = pd.Categorical(frame["domain"], domains).codes

@@ -53,11 +53,11 @@ def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
     assert set(before["group"]) == {"a", "d"} and len(before) == 25 and after is before
     assert (mean(before), equal(before)) == pytest.approx((1.6, 1.6))
     frame.loc[0, "group"] = "b"  # code: a in four prompts only, so that d alone is left
-    with pytest.raises(ValueError, match="1 level of 'group'.*two or more"):
+    with pytest.raises(ValueError, match="every domain: 1; matching"):
         study.matched(frame, "x", "group")
     failed = explained(frame)
     assert failed["estimate"].isna().all()
-    assert failed["note"].str.contains("1 level of 'group'").all()
+    assert failed["note"].str.contains("every domain: 1;").all()
 
 
 tokens_of_texts = st.lists(

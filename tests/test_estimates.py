@@ -69,5 +69,5 @@ def test_lists_and_sentences_within_a_key():
     )
     said = table.sentence("rises in", "falls in", "is open in", within="temperature")
     assert said == (
-        "T = 0: rises in code; falls in chat. T = 1: is open in code; is undefined in math"
+        "T = 0: rises in code; falls in chat. T = 1: is open in code; no estimate for math"
     )

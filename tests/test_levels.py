@@ -47,19 +47,21 @@ def test_the_share_is_that_of_statsmodels():
 
 
 def texts(domain, prompt, text, seeds=3, prompts=30, rows=16, seed=0):
-    """Several texts a prompt: y = domain + prompt + text + row, of these standard deviations."""
+    """Several texts a prompt: y = domain + prompt + text + row, of these standard deviations.
+
+    prompts (how many), prompt (their deviation): of every domain, or of each of the four.
+    """
     rng = np.random.default_rng(seed)
-    which = np.arange(4 * prompts).repeat(seeds)
-    level = (
-        domain * SPACE[which // prompts]
-        + prompt * rng.standard_normal(4 * prompts)[which]
-    )
+    of = np.arange(4).repeat(np.broadcast_to(prompts, 4))
+    own = np.broadcast_to(prompt, 4)[of] * rng.standard_normal(len(of))
+    which = np.arange(len(of)).repeat(seeds)
+    level = domain * SPACE[of[which]] + own[which]
     level = level + text * rng.standard_normal(len(which))
     frame = pd.DataFrame(
         {
             "prompt_id": np.char.add("p", np.char.zfill(which.astype(str), 4)),
-            "domain": np.array(["code", "math", "reasoning", "chat"])[which // prompts],
-            "seed": np.tile(range(seeds), 4 * prompts),
+            "domain": np.array(["code", "math", "reasoning", "chat"])[of[which]],
+            "seed": np.tile(range(seeds), len(of)),
         }
     ).loc[np.arange(len(which)).repeat(rows)]
     y = level.repeat(rows) + rng.standard_normal(len(frame))
@@ -81,13 +83,44 @@ def test_the_draw_of_a_text_is_not_the_prompts():
     assert np.mean(one) == pytest.approx(with_text, abs=0.05)
 
 
-def test_without_a_domain_effect_the_share_is_about_nothing():
+@pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
+def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
     found = [
-        levels.domain_share(texts(0, 1, 0, 1, 10, rows=7, seed=seed), "y", n=100)
+        levels.domain_share(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", n=100)
         for seed in range(60)
     ]
     assert np.median([one.estimate for one in found]) < 0.03
     assert np.mean([one.low <= 0 for one in found]) >= 0.9
+
+
+@pytest.mark.parametrize("domain", [0, 0.8])
+@pytest.mark.parametrize("sizes", [(30, 30, 30, 30), (90, 8, 15, 7)])
+def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
+    """Two texts a prompt, and a small domain whose prompts differ most. Sums of squares that weight
+    a domain by its prompts give another share for the second sizes (0.53, where 0.46 is planted).
+    """
+    spread = np.array([0.5, 0.5, 0.5, 1.5])
+    found = []
+    for seed in range(150):
+        frame = texts(domain, spread, 0.5, 2, sizes, rows=1, seed=seed)
+        means = frame.groupby(["prompt_id", "domain"])["y"]
+        prompts = means.agg(y="mean", k="size", about=lambda y: y.var() * (len(y) - 1))
+        y, k = prompts["y"], prompts["k"]
+        columns = [y**0, y, y**2, prompts["about"], k - 1, 1 / k]
+        sums = pd.concat(columns, axis=1).groupby("domain").sum().to_numpy()
+        found.append(levels.variances(sums))
+    within, between = np.mean(found, axis=0)
+    error = np.std(found, axis=0) / len(found) ** 0.5
+    off = [within - (spread**2).mean(), between - domain**2]
+    assert (np.abs(off) < 3 * error + 0.01 * domain**2).all()
+
+
+def test_nothing_between_prompts_is_a_share_of_nothing():
+    """Prompts that differ by the draw of their texts alone: the share is 0, or at most chance."""
+    drawn = [texts(0, 0, 1, 2, (20, 6, 9, 30), 1, seed) for seed in range(40)]
+    found = [levels.domain_share(frame, "y", n=50) for frame in drawn]
+    numbers = np.array([(one.estimate, one.low, one.high) for one in found])
+    assert ((numbers >= 0) & (numbers <= 1)).all() and np.median(numbers[:, 0]) == 0
 
 
 def test_the_interval_holds_the_planted_share():
@@ -105,5 +138,5 @@ def test_what_cannot_be_parted_is_refused():
     one = frame[frame["domain"] == "code"]
     with pytest.raises(ValueError, match="a share between domains needs two"):
         levels.domain_share(one, "y")
-    with pytest.raises(ValueError, match="'y' is constant"):
-        levels.domain_share(frame.assign(y=1.0), "y")
+    flat = levels.domain_share(frame.assign(y=0.1), "y", n=20)
+    assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

@@ -1,13 +1,44 @@
 """Notebook 01's study: which tree is drawn, what its tables hold, and the words about the pair."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+import transformers
 
 from speclab.studies import load_models as study
 from speclab.tree import static_tree
 
 TREE = static_tree(2, 2)  # nodes 1, 2 at depth 1; 3, 4 below 1; 5, 6 below 2
+
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
+SIZES |= {"vocab_size": 40}
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("gpt2", {}),
+        ("gpt_neox", {"intermediate_size": 64}),
+        ("llama", {"intermediate_size": 64, "num_key_value_heads": 2}),
+        ("qwen3", {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 24}),
+    ],
+)
+def test_the_bytes_of_keys_and_values_are_those_of_the_cache(kind, more):
+    config = transformers.AutoConfig.for_model(kind, **SIZES, **more)
+    network = transformers.AutoModelForCausalLM.from_config(config)
+    model = SimpleNamespace(network=network, dtype=torch.float32)
+    facts = {"layers": 2, "width": 32, "heads": 4, "dtype": "", "device": ""}
+    facts |= {"kernel": "", "parameters": 1, "weight_bytes": 1}
+    both = {"target": facts, "draft": facts}
+    pair = SimpleNamespace(facts=both, target=model, draft=model)
+    found = study.models(pair).loc["target", "kv_kb"]
+    cache = network(torch.zeros(1, 5, dtype=int), use_cache=True).past_key_values
+    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    assert found == pytest.approx(held / 5 / 1000)
 
 
 class Tokenizer:

@@ -266,9 +266,31 @@ def test_what_is_enough_for_which_notebook():
     few = {"domains": ("math",), "prompts_per_domain": 5, "max_new_tokens": 8}
     profile = load_profile("tiny", few)
     assert notebook.check_enough("00_by_hand", profile) == 5
-    with pytest.raises(ValueError, match=r"07_rejection_causes needs \(1, 5, 16\)"):
-        notebook.check_enough("07_rejection_causes", profile)
     assert notebook.check_enough("08_x", load_profile("tiny"), judged=6) == 6
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "said"),
+    [
+        ("02", {"domains": ["math", "chat"]}, "3 domains and has 2"),
+        ("02", {"prompts_per_domain": 4}, "5 prompts_per_domain .* has 4"),
+        ("07", {"max_new_tokens": 8}, "16 max_new_tokens and has 8"),
+        ("01", {"temperature": 0.7}, "temperature=0.7"),
+        ("07", {"temperature": 1, "top_k": 1}, "top_k=1"),
+        ("05", {"top_p": 0.9}, "top_p=0.9"),
+    ],
+)
+def test_what_a_notebook_cannot_study_is_said_before_it_records(number, changes, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        notebook.check_enough(f"{number}_x", load_profile("tiny", changes))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("changes", [{"temperature": 1}, {"top_k": 2}, {}])
+def test_what_notebooks_can_study_is_not_refused(changes):
+    profile = load_profile("tiny", changes)
+    for number in range(16):
+        assert notebook.check_enough(f"{number:02d}_x", profile) == 50
 
 
 def test_threads_follow_the_environment(monkeypatch):

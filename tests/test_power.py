@@ -181,6 +181,9 @@ def test_every_pair_is_listed_with_the_values_that_are_given():
     assert low < needed < high
     same = power.every_pair(frame, MEAN, pd.Series({"code": 0.5, "chat": 0.5}))
     assert same["needed"].isna().tolist() == [True]
+    flat = frame.assign(x=frame["x"].where(frame["domain"] == "math", 1.0))
+    none = power.every_pair(flat, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
+    assert none[["detectable", "needed"]].isna().all(axis=1).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("prompts", [5, 50])

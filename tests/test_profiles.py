@@ -101,6 +101,7 @@ def test_overrides_are_read_from_the_command_line():
         ({"budget": 0}, ["budget=0"]),
         ({"domains": ["maths"]}, ["domains.0='maths'", "'math'"]),
         ({"domains": []}, ["domains=[]"]),
+        ({"domains": ["code", "math", "code"]}, ["code", "twice"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said
     ],
 )

@@ -43,7 +43,7 @@ def test_orders_and_how_often_they_are_the_first_sets():
         name: prompt_sets.order_verdict(found.loc[[OWN, name]].reset_index())
         for name in ("far", "near", "turned")
     }
-    assert list(said.values()) == ["holds", "cannot be told to hold", "does not hold"]
+    assert list(said.values()) == ["holds", "is inconclusive", "does not hold"]
     assert prompt_sets.order_verdict(found.reset_index()) == "does not hold"
 
 

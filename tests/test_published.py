@@ -29,6 +29,17 @@ def cell_totals(cells, by, m):
     return np.concatenate([total.reshape(-1, m), count.reshape(-1, m)], axis=1)
 
 
+def test_a_run_of_two_domains_is_beside_these_two_alone():
+    """The paper's `all` is a mean of four domains: beside a mean of two it would mislead."""
+    run, two = make_run(), ["math", "chat"]
+    run.nodes, run.trace = (
+        rows[rows["domain"].isin(two)] for rows in (run.nodes, run.trace)
+    )
+    table = published.comparison("I", run)
+    assert set(table["domain"]) == set(two)
+    assert table["ours_as_published"].notna().all()
+
+
 def test_published_tables_follow_from_the_authors_files():
     depth = run_file("alpha_by_depth_task")
     for table, frame, value, keys in (

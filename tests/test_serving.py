@@ -243,5 +243,5 @@ def test_the_best_setting_of_a_batch_and_its_passes():
 
 @pytest.mark.parametrize("mix", [{"code": 0.5, "chat": 0.4}, {"prose": 1.0}])
 def test_a_mix_is_of_shares_of_known_domains(mix):
-    with pytest.raises(ValueError, match="shares from 0 of code, chat that sum to 1"):
+    with pytest.raises(ValueError, match="shares of code, chat"):
         serving.check_mix(mix, ("code", "chat"))

@@ -46,6 +46,15 @@ def test_an_interval_is_that_of_the_redrawn_rows():
         assert vars(fast) == pytest.approx(vars(wanted))
 
 
+def test_a_frame_without_domains_has_each_column_once():
+    frame = clustered().drop(columns="domain")
+    mean = score.mean_of("x")
+    draws = stats.jointly({"x": (frame, mean)}, n=20)
+    assert draws["x"].columns.is_unique and draws.table()["domain"].is_unique
+    assert stats.by_domain(frame, mean, n=20)["domain"].is_unique
+    assert draws["x"].loc[0, score.POOLED] == pytest.approx(frame["x"].mean())
+
+
 def test_by_domain_equals_brute_force_per_domain():
     nodes = make_run().nodes
     result = stats.by_domain(nodes, score.ratio_by_depth, n=200).set_index(

@@ -7,6 +7,7 @@ import pytest
 from speclab import replay, runs, score, stats
 from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
+from speclab.tree import Tree, chain
 
 PROFILE = load_profile("smollm")
 
@@ -75,7 +76,7 @@ def test_seeds_are_texts_of_one_prompt(sampled):
     assert sampled.positions["seed"].nunique() == 3
     one = recorded("sampled-seed-1").trace
     seed = recorded("sampled-seed-1").manifest["profile"]["seed"]
-    blocks = sampled.blocks(3)
+    blocks = sampled.chain(3)
     pd.testing.assert_frame_equal(
         blocks[blocks["seed"] == seed].drop(columns="seed").reset_index(drop=True),
         replay.replay_sampled(one, 3),
@@ -89,7 +90,7 @@ def test_where_keeps_positions_nodes_and_blocks_that_begin_there(greedy):
     even = greedy.where(greedy.trace["position"] % 2 == 0)
     assert (even.positions["position"] % 2 == 0).all()
     assert (even.hung["position"] % 2 == 0).all()
-    whole, kept = greedy.blocks(4), even.blocks(4)
+    whole, kept = greedy.chain(4), even.chain(4)
     assert len(kept) == (whole["start"] % 2 == 0).sum()
     less = even.where(greedy.trace["position"] < 10).positions
     assert less["position"].max() == 8
@@ -99,11 +100,39 @@ def test_a_cut_text_is_replayed_to_its_new_end(greedy):
     short = greedy.cut(10)
     run = greedy.trace[greedy.trace["position"] < 10]
     pd.testing.assert_frame_equal(
-        short.blocks(4).drop(columns="seed"), replay.replay(run, 4)
+        short.chain(4).drop(columns="seed"), replay.replay(run, 4)
     )
     assert short.hung["position"].max() == 9
 
 
-def test_texts_of_two_temperatures_are_refused():
-    with pytest.raises(ValueError, match="a Text is of one"):
-        Text.of(recorded("greedy"), recorded("sampled"))
+@pytest.mark.parametrize(
+    ("kinds", "said"),
+    [
+        (("greedy", "sampled"), r"temperatures \[0.0, 1.0\]"),
+        (("sampled", "sampled-seed-1", "sampled"), r"seeds \[42, 1, 42\]"),
+    ],
+)
+def test_texts_that_would_be_mixed_are_refused(kinds, said):
+    with pytest.raises(ValueError, match=said) as refused:
+        Text.of(*map(recorded, kinds))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_chain_is_the_same_whatever_whole_number_asks_for_it(sampled):
+    """A chain of drawn tokens follows the rejection rule, a tree of one branch the point-mass rule:
+    two numbers.
+    """
+    short = sampled.cut(8)
+    drawn = short.chain(4)
+    pd.testing.assert_frame_equal(short.chain(np.int64(4)), drawn)
+    assert drawn["emitted"].sum() != short.tree(chain(4))["emitted"].sum()
+
+
+@pytest.mark.parametrize("shape", [4.0, True, "4", chain(4)])
+@pytest.mark.parametrize("method", ["chain", "tree"])
+def test_a_shape_that_the_rule_is_not_for_is_refused(greedy, method, shape):
+    if method == "tree" and isinstance(shape, Tree):
+        return
+    with pytest.raises(ValueError, match=r"gamma|tree=") as refused:
+        getattr(greedy.cut(4), method)(shape)
+    assert "\n" not in str(refused.value)

@@ -238,18 +238,25 @@ def every_pair(
 
     `difference`: of `values`. `detectable` is the smallest difference that `prompts` prompts a
     domain find (interval: of the spread), in the family of all pairs; `needed` the prompts a domain
-    that find `difference`, missing where it is 0. ValueError: a domain missing, and as `between`.
+    that find `difference`, missing where it is 0. All of these are missing for a pair whose prompts
+    do not differ, or where the number is undefined. ValueError: a domain missing, fewer than 5
+    prompts in one.
     """
+    resampling_of(frame, 1)  # refuses what no pair can answer
     domains = domains_in(frame, list(values.keys()))
     domains = [name for name in domains if name in values]
     family = comb(len(domains), 2)
     rows = []
     for first, second in combinations(domains, 2):
-        design = between(frame, estimator, first, second)
         difference = float(values[first] - values[second])
-        found = design.detectable(prompts, power, level, family)
-        needed = [pd.NA] * 3
-        if difference:
+        found, needed = [np.nan] * 3, [pd.NA] * 3
+        try:
+            design = between(frame, estimator, first, second)
+        except ValueError:
+            design = None  # nothing to plan with
+        if design:
+            found = design.detectable(prompts, power, level, family)
+        if design and difference:
             needed = design.prompts_needed(difference, power, level, family)
         rows.append((estimator.name, first, second, difference, *found, *needed))
     plans = pd.DataFrame(rows, columns=[*PLAN, *NEEDED])

@@ -15,7 +15,7 @@ from speclab.analysis import significance
 from speclab.analysis.texts import Text
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, counted, named
 
 OWN = "own form"
 UNWRAPPED = "unwrapped"
@@ -68,32 +68,31 @@ def by_set(
 
 
 def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
-    """By set: its order of the domains, highest first, and the `share` of its resamples in which
-    that is the first set's order.
+    """By set: its order of the domains, highest first, and the `share` of its resamples that have
+    the first set's order, without a tie.
     """
     rows = []
     first = None
     for name, own in draws.items():
         values = own[what].drop(columns=[ALL, POOLED])
-        ranked = np.argsort(-values.to_numpy(), axis=1, kind="stable")
-        first = ranked[0] if first is None else first
-        same = (ranked[1:] == first).all(axis=1)
-        said = " > ".join(values.columns[ranked[0]])
+        order = np.argsort(-values.iloc[0], kind="stable")
+        first = order if first is None else first
+        falls = np.diff(values.to_numpy()[1:, first], axis=1) < 0
+        same = falls.all(axis=1)
+        said = " > ".join(values.columns[order])
         rows.append((name, said, same.mean()))
     return pd.DataFrame(rows, columns=["set", "order", "share"])
 
 
 def order_verdict(found: pd.DataFrame) -> str:
-    """What `domain_orders` (of one temperature or several) says of the first set's order: 'holds'
-    on other prompts where more than 97.5 % of each other set's resamples have it, 'does not hold'
-    where fewer than 2.5 % of one's.
+    """What `domain_orders` (of one temperature or several) says of the first set's order: on other
+    prompts it 'holds' where more than 97.5 % of each other set's resamples have it, 'does not hold'
+    where fewer than 2.5 % of one's, else 'is inconclusive'.
     """
     least = found.loc[found["set"] != OWN, "share"].min()
     if least < 0.025:
         return "does not hold"
-    if least > 0.975:
-        return "holds"
-    return "cannot be told to hold"
+    return "holds" if least > 0.975 else "is inconclusive"
 
 
 def carried(signs: pd.DataFrame) -> pd.DataFrame:
@@ -109,7 +108,20 @@ def carried(signs: pd.DataFrame) -> pd.DataFrame:
         "hold": (agree == 1).sum(axis=1),
         "turned": (agree == -1).sum(axis=1),
     }
-    return pd.DataFrame(found).rename_axis("set").reset_index()
+    return pd.DataFrame(found, dtype=int).rename_axis("set").reset_index()
+
+
+def carried_in_words(kept: pd.DataFrame) -> str:
+    """What `carried` says of the other sets, as a clause: 'of 5 significant differences 3
+    (unwrapped) and 2 (second set) are significant again'. ENGLISH, a part of SECOND, is left out.
+    """
+    told = kept["told"].iloc[0]
+    others = kept[~kept["set"].isin([OWN, ENGLISH])]
+    again = [f"{row.hold} ({row.set})" for row in others.itertuples()]
+    if not told:
+        return "no difference is significant"
+    differences = counted(told, "significant difference")
+    return f"of {differences} {named(again)} {'is' if told == 1 else 'are'} significant again"
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:

@@ -7,7 +7,6 @@ text of another.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from speclab import replay, score
 from speclab.profiles import Profile
 from speclab.runs import Run, load_or_record
 from speclab.score import Estimator
+from speclab.tree import Tree
 
 # at T = 0 and above: acceptance of one drafted token (a column of positions), rule of a tree's
 # deterministic children, rule of a drafted chain
@@ -59,17 +59,26 @@ class Text:
     @classmethod
     def of(cls, run: Run, *others: Run) -> "Text":
         """Of recorded runs of one temperature: the first with its trees, others (further
-        seeds) with their texts.
+        seeds) with their texts. ValueError for runs of several temperatures, or of the same seed:
+        these would be counted as one text, twice.
         """
-        temperatures, traces = set(), []
-        for one in (run, *others):
-            asked = one.manifest["profile"]
-            temperatures.add(asked["temperature"])
-            traces.append(one.trace.assign(seed=asked["seed"]))
+        settings = [one.manifest["profile"] for one in (run, *others)]
+        temperatures = {one["temperature"] for one in settings}
         if len(temperatures) > 1:
             raise ValueError(
-                f"texts of the temperatures {sorted(temperatures)}: a Text is of one"
+                f"runs of the temperatures {sorted(temperatures)}: a Text has one temperature; "
+                "make a Text of each"
             )
+        seeds = [one["seed"] for one in settings]
+        if len(set(seeds)) < len(seeds):
+            raise ValueError(
+                f"runs of the seeds {seeds}: the seeds of a Text must differ; record one of the "
+                "runs with another seed"
+            )
+        traces = [
+            one.trace.assign(seed=seed)
+            for one, seed in zip((run, *others), seeds, strict=True)
+        ]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         ratio = score.ratio(run.nodes)
         nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
@@ -129,10 +138,33 @@ class Text:
         """The nodes that hang there, with `ratio`."""
         return self.kept(self.nodes)
 
-    def blocks(self, shape: Any, starts: str = "visited") -> pd.DataFrame:
-        """Blocks of a draft tree's shape, or of chains of so many tokens, that begin there."""
-        drawn = isinstance(shape, int) and self.chain_rule == "rejection"
-        walk = replay.replay_sampled if drawn else replay.replay
+    def chain(self, gamma: int, starts: str = "visited") -> pd.DataFrame:
+        """Blocks of drafted chains of `gamma` tokens that begin at the positions kept: the columns
+        of `replay.replay`, and `seed`. At T > 0 the tokens are drawn (the rejection rule).
+
+        ValueError unless `gamma` is a whole number from 1 to 64.
+        """
+        if isinstance(gamma, Tree):
+            raise ValueError("gamma is a Tree: replay it with Text.tree(tree)")
+        drawn = self.chain_rule == "rejection"
+        return self._blocks(
+            replay.replay_sampled if drawn else replay.replay, gamma, starts
+        )
+
+    def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
+        """Blocks of a static tree that begin at the positions kept: the columns of `replay.replay`,
+        and `seed`. At T > 0 its children are the draft's best tokens (the point-mass rule).
+
+        ValueError unless `tree` is a Tree.
+        """
+        if not isinstance(tree, Tree):
+            raise ValueError(
+                f"tree={tree!r} is not a Tree: replay a chain of drawn tokens with "
+                "Text.chain(gamma), or make a tree with speclab.tree"
+            )
+        return self._blocks(replay.replay, tree, starts)
+
+    def _blocks(self, walk: Callable, shape: int | Tree, starts: str) -> pd.DataFrame:
         of_seed = [
             walk(text, shape, starts).assign(seed=seed)
             for seed, text in self.trace.groupby("seed", sort=False)

@@ -6,7 +6,8 @@ statistics: `speclab.stats` makes the numbers, `speclab.show.figures` draws them
 for 95 % of resampled prompts.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import pandas as pd
 from speclab.score import POOLED, domains_in, require
 
 NUMBERS = ["estimate", "low", "high"]
-UNDEFINED = "is undefined in"
+WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
 
 @dataclass(frozen=True)
@@ -133,12 +134,13 @@ class Estimates:
         return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
-        number, low, high = (
-            f"{value:.{self.digits}f}" for value in (row.estimate, row.low, row.high)
-        )
+        number, low, high = map(self._rounded, (row.estimate, row.low, row.high))
         if np.isnan(row.estimate):
             return "undefined"
         return number if np.isnan(row.low) else f"{number} [{low}, {high}]"
+
+    def _rounded(self, value: float) -> str:
+        return f"{value:z.{self.digits}f}"  # z: no minus before a zero
 
     # ---- put into words --------------------------------------------------------------------------
 
@@ -165,21 +167,26 @@ class Estimates:
         )
 
     def span(self) -> str:
-        """Least to greatest estimate: '0.43 to 0.62'."""
+        """Least to greatest estimate: '0.43 to 0.62'; '0.43' where both are this, 'undefined' where
+        no estimate is defined.
+        """
         known = self.frame["estimate"].dropna()
-        return f"{known.min():.{self.digits}f} to {known.max():.{self.digits}f}"
+        if known.empty:
+            return "undefined"
+        ends = map(self._rounded, (known.min(), known.max()))
+        return " to ".join(dict.fromkeys(ends))
 
     def sentence(
         self,
-        above: str,
-        below: str,
-        neither: str,
+        above: str = "higher in",
+        below: str = "lower in",
+        neither: str = "no significant difference in",
         names: str = "domain",
         than: float = 0.0,
         within: str | None = None,
     ) -> str:
-        """What the intervals say, as 'falls in code, math; is undefined in chat': each wording is
-        followed by the names it holds for.
+        """What the intervals say, as 'falls in code and math; no estimate for chat': each wording
+        is followed by the names it holds for, or by 'all four domains'.
 
         `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within:
         a sentence for each value of this key, as 'T = 0: falls in code. T = 1: …'.
@@ -187,14 +194,18 @@ class Estimates:
         if within:
             wording = (above, below, neither, names, than)
             parts = self.groups(within)
-            return ". ".join(f"{at}: {part.sentence(*wording)}" for at, part in parts)
+            return ". ".join(
+                f"{starting(str(at))}: {part.sentence(*wording)}" for at, part in parts
+            )
         said: dict[str, list[str]] = {}
         for row in self.rows():
-            words = UNDEFINED
+            words = "no estimate for"
             if row.low <= row.high:
                 words = direction(row, above, below, neither, than)
             said.setdefault(words, []).append(str(getattr(row, names)))
-        return "; ".join(f"{words} {', '.join(who)}" for words, who in said.items())
+        if names == "domain" and len(said) == 1 < len(self.frame):
+            return f"{words} {whole('domain', len(self.frame))}"
+        return "; ".join(f"{words} {named(who)}" for words, who in said.items())
 
     # ---- compare ---------------------------------------------------------------------------------
 
@@ -220,6 +231,32 @@ class Estimates:
             "estimate"
         ].idxmax()
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
+
+
+def starting(text: str) -> str:
+    """The text as a sentence begins: with a capital, or with an identifier set as code."""
+    first, space, rest = text.partition(" ")
+    if re.search(r"[\[_(=]", first):
+        return f"`{first}`{space}{rest}"
+    return text[:1].upper() + text[1:]
+
+
+def named(names: Sequence[str]) -> str:
+    """A list in a sentence: 'code', 'code and math', 'code, math and chat'; 'none' if empty."""
+    *others, last = names or ["none"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def counted(count: int, noun: str) -> str:
+    """'1 prompt', '8 prompts'."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def whole(noun: str, count: int) -> str:
+    """'the domain', 'both domains', 'all four domains'."""
+    if count < 3:
+        return f"both {noun}s" if count == 2 else f"the {noun}"
+    return f"all {WORDS[count] if count < len(WORDS) else count} {noun}s"
 
 
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:

@@ -42,7 +42,13 @@ NEEDS = {
     "13": (4, 5, 2),
     "14": (3, 5, 2),
 }
-
+NEEDED = (
+    "domains",
+    "prompts_per_domain (or judged_prompts_per_domain)",
+    "max_new_tokens",
+)
+# notebooks that read trees hung on sampled text: each node needs a probability under the draft
+SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
 # whose numbers they are, of notebooks that read one pair's traces whatever the profile
 OWN_PAIR = {"15": "llama-3.1-8b"}
@@ -198,18 +204,31 @@ def _hosted(profile: "Profile") -> None:
 
 
 def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
-    """The prompts a domain that a notebook's intervals are made of (judged, or all of the
+    """The prompts per domain that a notebook's intervals are made of (judged, or all of the
     profile's). ValueError, before anything is recorded, where domains, prompts or tokens are too
-    few for it.
+    few for it, or where it does not study text with the profile's temperature, top_k or top_p.
     """
     every = profile.prompts_per_domain
     count = min(judged or every, every)
     had = len(profile.domains), count, profile.max_new_tokens
     needed = NEEDS.get(notebook[:2], (1, 1, 1))
-    if any(map(int.__lt__, had, needed)):
+    for name, least, number in zip(NEEDED, needed, had, strict=True):
+        if number < least:
+            raise ValueError(
+                f"{notebook} needs at least {least} {name} and has {number}: raise it, or leave "
+                "this notebook out"
+            )
+    if profile.temperature not in (0, 1):
         raise ValueError(
-            f"{notebook} needs {needed} or more (domains, prompts_per_domain or "
-            f"judged_prompts_per_domain, max_new_tokens), and has {had}"
+            f"temperature={profile.temperature:g}: notebooks study the temperatures 0 and 1; set "
+            "one of these (`python -m speclab record` records any)"
+        )
+    cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
+    if cut and notebook[:2] in SAMPLED_TREES:
+        raise ValueError(
+            f"{notebook} needs a probability of each of the {profile.branches} drafted branches: "
+            f"set top_k=0 (or {profile.branches} or more) and top_p=1, where the profile has "
+            f"top_k={profile.top_k} and top_p={profile.top_p:g}"
         )
     return count
 

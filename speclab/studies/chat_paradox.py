@@ -24,11 +24,6 @@ Pair = tuple[Question, Question]
 
 AS_PUBLISHED = "the paper's procedure"
 STAGES = ["before", "after", "change"]
-WITH_TEMPLATE = (
-    "higher with the template in",
-    "lower with the template in",
-    "not to be told from equal in",
-)
 # how prompts are given, by a profile's template, and the kind of run that gives them otherwise
 FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
 OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
@@ -80,10 +75,12 @@ def leads(texts: list[Text], domain: str) -> Estimates:
 
 
 def told(share: float) -> str:
-    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %."""
+    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %,
+    else 'inconclusive'.
+    """
     if share > 0.975:
         return "yes"
-    return "no" if share < 0.025 else "cannot be told"
+    return "no" if share < 0.025 else "inconclusive"
 
 
 def state(leads: Estimates) -> str:
@@ -93,7 +90,7 @@ def state(leads: Estimates) -> str:
     return {
         "yes": "there is a paradox",
         "no": "there is no paradox",
-        "cannot be told": "whether there is a paradox cannot be told",
+        "inconclusive": "whether there is a paradox is inconclusive",
     }[told(leads.frame["share_highest"].min())]
 
 
@@ -195,8 +192,8 @@ def shared(frame: pd.DataFrame, group: str) -> pd.DataFrame:
     everywhere = (prompts.unstack(fill_value=0) >= stats.MIN_PROMPTS).all(axis=1)
     if everywhere.sum() < 2:
         raise ValueError(
-            f"{everywhere.sum()} level of {group!r} has rows of {stats.MIN_PROMPTS} prompts in "
-            "every domain: matching needs two or more"
+            f"levels of {group!r} with rows of {stats.MIN_PROMPTS} prompts in every domain: "
+            f"{everywhere.sum()}; matching needs two or more"
         )
     return frame[frame[group].map(everywhere)]
 
@@ -279,8 +276,22 @@ def verdicts(found: Estimates) -> pd.DataFrame:
     change = found.at(stage="change").frame.set_index(keys)
     cases = {
         "cannot be tested": change["estimate"].isna(),
-        "cannot be told from no effect": (change["low"] <= 0) & (change["high"] >= 0),
+        "no significant effect": (change["low"] <= 0) & (change["high"] >= 0),
         "towards 0": (size["after"] < size["before"])[change.index],
     }
     verdict = np.select(list(cases.values()), list(cases), "away from 0")
     return found.wide(keys, "stage").assign(verdict=verdict)
+
+
+def moves_most(change: Estimates) -> str:
+    """What moves the contrast most of all that was held fixed, as a sentence; change: of one
+    acceptance.
+    """
+    known = change.frame.dropna(subset="estimate")
+    if known.empty:
+        return (
+            "Nothing could be held fixed: the domains share too few kinds of position."
+        )
+    most = known.loc[known["estimate"].abs().idxmax(), "held_fixed"]
+    moved = change.at(held_fixed=most)
+    return f"Of what was held fixed, {most} changes the contrast at T = 0 most, by {moved}."

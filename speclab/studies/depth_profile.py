@@ -13,7 +13,7 @@ from speclab import replay, score, stats
 from speclab.analysis import bins, published, rungs, significance
 from speclab.analysis.texts import Text
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
-from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
+from speclab.show.estimates import NUMBERS, Estimates, counted, stack, without_interval
 from speclab.tree import static_tree
 
 FIRST = "tokens 1-8"
@@ -22,7 +22,6 @@ LATE = "tokens from 33 on"
 START = 8  # tokens at the start of a text that are looked at apart
 GAIN = "accept_by_depth - unconditional"
 BEST_PATH = {text: f"accept_by_depth, best path, {text}" for text in ("T = 0", "T = 1")}
-WORDS = ("higher in", "lower in", "cannot be told apart in")
 
 Question = tuple[pd.DataFrame, Estimator]
 
@@ -44,7 +43,7 @@ def kinds(
     first seed, the complete tree replayed on all seeds).
     """
     tree = static_tree(depth, branches)
-    blocks = warm.blocks(tree, "every")
+    blocks = warm.tree(tree, "every")
     complete = replay.prompt_sums(blocks, "room")
     whole = f"accept_by_depth, {shape(full)}"
     found = {
@@ -240,3 +239,15 @@ def position_effects(texts: Sequence[Text]) -> pd.DataFrame:
     if rows:
         effects["p_holm"] = significance.holm(effects["p_value"])
     return effects
+
+
+def significant(effects: pd.DataFrame, level: float) -> str:
+    """Which of the `position_effects` have Holm's p below `level`, as the end of a sentence."""
+    if effects.empty:
+        return "there is nothing to test, since no text is long enough."
+    found = effects[effects["p_holm"] < level]
+    if found.empty:
+        return f"none of {counted(len(effects), 'test')}."
+    found = found.assign(where=found["estimator"] + ", " + found["what"])
+    listed = Estimates(found, digits=3).listed(within="where")
+    return f"{len(found)} of {counted(len(effects), 'test')}. {listed}."

@@ -12,7 +12,7 @@ from speclab.analysis import power, studentised
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, counted, named, stack
 from speclab.tree import Tree
 
 Asked = dict[str, tuple[pd.DataFrame, Estimator]]
@@ -24,8 +24,8 @@ MAIN = (
     "alpha, T = 1",
     "block_efficiency, T = 0",
 )
-APART = "told apart"
-NOT_APART = "not told apart"
+APART = "significant"
+NOT_APART = "not significant"
 INDEPENDENT = "nodes as independent"
 CLUSTERED = "prompts resampled"
 
@@ -56,7 +56,7 @@ def numbers_of_tokens(at_0: Text, at_1: Text, tree: Tree) -> Asked:
     emits a block, over the blocks that a decoder visits.
     """
     per_block = score.block_estimators()["block_efficiency"]
-    visited = [replay.prompt_sums(text.blocks(tree)) for text in (at_0, at_1)]
+    visited = [replay.prompt_sums(text.tree(tree)) for text in (at_0, at_1)]
     return {
         "published_length, T = 0": (at_0.hung, score.published_length),
         "block_efficiency, T = 0": (visited[0], per_block),
@@ -94,15 +94,30 @@ def sure_signs(found: pd.DataFrame) -> pd.DataFrame:
     return wide.loc[pd.unique(found["name"]), pd.unique(found["pair"])]
 
 
-def turned(signs: pd.DataFrame) -> list[str]:
-    """Pairs that one rung tells apart one way and another the other way: 'code − math (…, …)'."""
+def conflict(signs: pd.DataFrame) -> str:
+    """Whether a pair of domains differs one way under one rung and the other way under another, as
+    a sentence.
+    """
     found = []
     for pair, sign in signs.items():
         above = sign.index[sign > 0]
         below = sign.index[sign < 0]
         if len(above) and len(below):
             found.append(f"{pair} (`{above[0]}` above 0, `{below[0]}` below)")
-    return found
+    if found:
+        return f"Some definitions contradict each other: {named(found)}."
+    if not signs.any(axis=None):
+        return "No definition finds a significant difference."
+    return "No two definitions contradict each other."
+
+
+def told_in_words(told: pd.Series, pairs: int) -> str:
+    """Of how many pairs the rungs find a significant difference: '5 to 6 of 6 pairs differ
+    significantly'. told: this number by rung.
+    """
+    ends = dict.fromkeys([told.min(), told.max()])
+    verb = "differs" if list(ends) == [1] else "differ"
+    return f"{' to '.join(map(str, ends))} of {counted(pairs, 'pair')} {verb} significantly"
 
 
 def shared_places(found: pd.DataFrame) -> pd.DataFrame:
@@ -180,7 +195,7 @@ def ladder_picture(
         xlabel="share of tokens",
         xlim=(0, 1),
     )
-    grid[0, 1].set(title="place (shared if not told apart)")
+    grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
     grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
     grid[1, 1].set(xlabel="1 = highest")
     figures.legend_above(figure, grid[0, 0])

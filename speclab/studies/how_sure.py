@@ -4,7 +4,6 @@ the seed, the temperature, the length of the texts, and prompts that the draft h
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -17,7 +16,7 @@ from speclab.score import Estimator
 from speclab.show.estimates import Estimates
 
 ONE_TOKEN = "acceptance"  # of one drafted token
-HIT_MORE = ("is hit more often in", "is hit less often in", "cannot be told from 0 in")
+HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
@@ -40,12 +39,10 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
-def visited_blocks(text: Text, shape: Any) -> tuple[pd.DataFrame, Estimator]:
-    """What `stats.jointly` asks for block_efficiency of a chain of so many tokens, or of a tree,
-    over the visited blocks.
-    """
-    blocks = replay.prompt_sums(text.blocks(shape))
-    return blocks, score.block_estimators()["block_efficiency"]
+def per_pass(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
+    """What `stats.jointly` needs for the block_efficiency of these blocks (`Text.chain`)."""
+    sums = replay.prompt_sums(blocks)
+    return sums, score.block_estimators()["block_efficiency"]
 
 
 def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
@@ -55,7 +52,7 @@ def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
     asked = {
         ONE_TOKEN: {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
-            name: visited_blocks(text, gamma) for name, text in texts.items()
+            name: per_pass(text.chain(gamma)) for name, text in texts.items()
         },
     }
     tables = {name: stats.jointly(one).table(key=key) for name, one in asked.items()}
@@ -98,3 +95,17 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
         share = shared[nearest] / len(own)
         rows.append((prompt.prompt_id, prompt.domain, share, nearest))
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])
+
+
+def power_in_words(plans: pd.DataFrame, likely: float) -> str:
+    """What 50 prompts per domain find, from the rows of `power.every_pair` for one estimator."""
+    found = plans["detectable"].dropna()
+    if found.empty:
+        return "the prompts do not differ here, so nothing can be planned."
+    ends = dict.fromkeys(f"{value:.3f}" for value in (found.min(), found.max()))
+    enough = (plans["needed"] <= 50).sum()
+    return (
+        f"50 prompts per domain find a difference of {' to '.join(ends)} with probability "
+        f"{likely:g}. That is enough for {enough or 'none'} of the paper's {len(plans)} "
+        "differences."
+    )

@@ -43,8 +43,11 @@ def _model(facts: Mapping, model) -> dict:
     network = model.network
     tensors = [*network.parameters(), *network.buffers()]
     held = sum(tensor.nbytes for tensor in tensors)
-    heads = network.config.num_key_value_heads / facts["heads"]
-    cached = 2 * facts["layers"] * facts["width"] * heads * model.dtype.itemsize
+    # GPT-2 and NeoX name neither: each head has keys of its own, of width / heads
+    kv_heads = getattr(network.config, "num_key_value_heads", None) or facts["heads"]
+    head_dim = getattr(network.config, "head_dim", None)
+    head_dim = head_dim or facts["width"] // facts["heads"]
+    cached = 2 * facts["layers"] * kv_heads * head_dim * model.dtype.itemsize
     kept = ("layers", "width", "heads", "dtype", "device", "kernel")
     return {
         "parameters": f"{facts['parameters']:,}",

@@ -291,6 +291,22 @@ def of_family(estimates: Estimates, family: str) -> Estimates:
 
 
 def largest(estimates: Estimates, count: int = 2) -> str:
-    """The classes with the largest numbers, as a list."""
-    top = estimates.frame.nlargest(count, "estimate")
-    return Estimates(top).listed("name")
+    """The classes with the largest numbers, as a list; 'none' where no number is defined."""
+    top = estimates.frame.nlargest(count, "estimate").dropna(subset="estimate")
+    return "none" if top.empty else Estimates(top).listed("name")
+
+
+def dearest(share: Estimates, gain: Estimates, causes: Sequence[str]) -> str:
+    """Which classes of position cost most, as sentences. share, gain: by cause, over all prompts;
+    causes: those that are rejected more often than other positions, the most costly first.
+    """
+    if not len(causes):
+        return "no class is rejected significantly more often than other positions."
+    first, *others = causes[:2]
+    said = (
+        f"`{first}` costs most: it has {share.at(cause=first)} of the rejections, and a draft that "
+        f"is never wrong there would gain {gain.at(cause=first)} tokens per target pass."
+    )
+    if others:
+        said += f" The next class is {gain.at(cause=others).listed('cause')}."
+    return f"{said} A perfect draft would gain {gain.at(cause='every')}."

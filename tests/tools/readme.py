@@ -181,8 +181,8 @@ def estimates(greedy, sampled):
             HIT: (greedy.positions, score.member(score.hit, 1)),
             "`alpha`, T = 1": (sampled.positions, sampled.acceptance),
             "`published_length`, T = 0": (greedy.hung, score.published_length),
-            "`block_efficiency`, T = 0": (prompt_sums(greedy.blocks(tree)), per_pass),
-            "`block_efficiency`, T = 1": (prompt_sums(sampled.blocks(tree)), per_pass),
+            "`block_efficiency`, T = 0": (prompt_sums(greedy.tree(tree)), per_pass),
+            "`block_efficiency`, T = 1": (prompt_sums(sampled.tree(tree)), per_pass),
             CHAIN: (chain_sums(greedy.trace, [3]), per_pass),
         }
     )

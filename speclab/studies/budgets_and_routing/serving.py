@@ -21,8 +21,8 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
 from speclab.cost import Costs
-from speclab.score import domains_in
-from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.score import POOLED, domains_in
+from speclab.show.estimates import NUMBERS, Estimates, named, stack, starting
 from speclab.stats import RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
@@ -36,7 +36,8 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     unknown = set(mix) - set(domains)
     if unknown or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
-            f"mix is {mix}: shares from 0 of {', '.join(domains)} that sum to 1 are needed"
+            f"mix={mix}: the shares of {', '.join(domains)} must be 0 or more and sum to 1, and no "
+            "other domain may have one; change mix and mix_before"
         )
     return shares
 
@@ -229,3 +230,31 @@ def by_batch(
     table = table.rename(columns={"speedup": "estimate"})
     keys = ["machine", "batch", "domain"]
     return Estimates(table[[*keys, *NUMBERS, "setting", "pass_tokens"]])
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def rates_in_words(rate: Estimates, same: Sequence[str]) -> str:
+    """Tokens per second of each policy relative to 'always', as sentences; same: policies that
+    draft the same as 'always'.
+    """
+    said = []
+    if set(rate.frame["policy"]) - set(same):
+        others = rate.without(policy=same)
+        words = "higher with", "lower with", "no significant difference with"
+        verdict = starting(others.sentence(*words, "policy", than=1))
+        said.append(f"{verdict}. Ratios: {others.listed('policy')}.")
+    if same:
+        said.append(f"The same drafts as 'always', so the same numbers: {named(same)}.")
+    return " ".join(said)
+
+
+def batches_in_words(crowd: Estimates) -> str:
+    """At which batches drafting pays, over all prompts, as a clause."""
+    words = (
+        "pays at batch",
+        "slows decoding at batch",
+        "makes no significant difference at batch",
+    )
+    return f"drafting {crowd.at(domain=POOLED).sentence(*words, names='batch', than=1)}"

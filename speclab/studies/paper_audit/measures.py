@@ -157,7 +157,7 @@ def of_long_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 def pairs_of_tokens(text: Text) -> pd.DataFrame:
     """Chains of two that start at every position and end in the text: survival_1, survival_2."""
-    blocks = text.blocks(2, starts="every")
+    blocks = text.chain(2, starts="every")
     whole = blocks[blocks["remaining"] >= 2]
     return whole.rename(columns={"start": "position"})
 
@@ -173,7 +173,7 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "unsure half": lambda text: unsure_half(text.positions),
     "unsure quarter": lambda text: unsure_quarter(text.positions),
     "math": lambda text: text.positions[text.positions["domain"] == "math"],
-    "chain of 8": lambda text: replay.prompt_sums(text.blocks(8), ends="room"),
+    "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
 }
 
 
@@ -349,10 +349,10 @@ def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
     domain, prompts paired: the tree's children under point-mass.
     """
     accepted = score.block_estimators()["mean_accepted"]
-    cold = replay.prompt_sums(greedy.blocks(tree))
+    cold = replay.prompt_sums(greedy.tree(tree))
     rows = []
     for text in warmer:
-        sums = replay.prompt_sums(text.blocks(tree))
+        sums = replay.prompt_sums(text.tree(tree))
         draws = jointly({"warm": (sums, accepted), "cold": (cold, accepted)})
         name = f"mean_accepted, {text.name} - {greedy.name}"
         difference = draws["warm"] - draws["cold"]
@@ -387,7 +387,7 @@ def sums_of_chains(text: Text) -> pd.DataFrame:
     """Per-prompt sums of the blocks of chains of GAMMAS, of all seeds: gamma, prompt_id, domain,
     blocks, emitted, ….
     """
-    sums = {gamma: replay.prompt_sums(text.blocks(gamma)) for gamma in GAMMAS}
+    sums = {gamma: replay.prompt_sums(text.chain(gamma)) for gamma in GAMMAS}
     return pd.concat(sums, names=["gamma"]).reset_index("gamma")
 
 
@@ -506,7 +506,7 @@ def exact_at(
     ask (AT_0 or AT_1, the name of the text).
     """
     name = text.acceptance.name
-    blocks = text.blocks(chain(PAPER_DEPTH))
+    blocks = text.tree(chain(PAPER_DEPTH))
     kept = tested(blocks)
     more = {
         "task-depth": lambda: domain_less_depth(kept, "kept"),
