@@ -96,6 +96,10 @@ class PairFacts:
     draft: ModelFacts
     shared_vocabulary: Annotated[int, Field(ge=1)]
 
+    def __post_init__(self):
+        if not self.target.weight_bytes:
+            raise ValueError("a target has weights: weight_bytes=0")
+
 
 @dataclass(frozen=True, config=STRICT)
 class OfBoth:
@@ -200,6 +204,8 @@ def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
         raise ValueError(
             "the positions of a text do not run from 0 to its end, or it comes twice"
         )
+    if (position >= manifest["profile"]["max_new_tokens"]).any():
+        raise ValueError("a text is longer than the manifest's max_new_tokens")
     if len(texts) and len(texts) != manifest["prompts"]:
         raise ValueError(
             f"{len(texts)} prompts came, the manifest has {manifest['prompts']}"

@@ -9,6 +9,7 @@ import difflib
 import hashlib
 import json
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -131,6 +132,11 @@ def brief(value: Any) -> str:
     """A value as a message quotes it, however long it is."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
+
+
+def tell(text: Any) -> None:
+    """Say a line on standard error, as `shown`."""
+    print(shown(text), file=sys.stderr)
 
 
 def sha256_of(path: Path) -> str:

@@ -12,7 +12,6 @@ import datetime
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -41,8 +40,9 @@ from speclab.models.folder import (
     model_digest,
     pair_digests,
     read_by_target,
+    weights_digest,
 )
-from speclab.plain import checked, digest_of, read_json, sha256_of
+from speclab.plain import checked, digest_of, read_json, sha256_of, shown, tell
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import (
     EncodedPrompt,
@@ -138,7 +138,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        print(f"{folder.name} is in use: waiting for it", file=sys.stderr)
+        tell(f"{folder.name} is in use: waiting for it")
         lock.acquire()
     try:
         yield
@@ -224,7 +224,7 @@ def part_facts(folder: Path, index: int) -> dict | None:
     try:
         return read_facts(marker, "recording it again")
     except Damaged as error:
-        print(f"part {index} in {folder}: {error}", file=sys.stderr)
+        tell(f"part {index} in {folder}: {error}")
         return None
 
 
@@ -299,11 +299,13 @@ def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
 
 
 def tokenizer_of(run: Run) -> Any:
-    """The tokenizer of a run's target; None where it is not on this machine."""
-    from speclab.models.pairs import load_tokenizer, local_folder
+    """The tokenizer of a run's target; None where the target is not on this machine, or is another
+    by now.
+    """
+    from speclab.models.pairs import load_tokenizer
 
-    folder = local_folder(ModelSpec(**run.manifest["profile"]["target"]))
-    if folder is None or not (folder / "tokenizer.json").is_file():
+    folder = known_folder(ModelSpec(**run.manifest["profile"]["target"]))
+    if folder is None or weights_digest(folder) != run.manifest["weights"]["target"]:
         return None
     return load_tokenizer(folder)
 
@@ -402,7 +404,7 @@ def of_kind(profile: Profile, kind: str) -> Profile:
 @cache
 def say_once(line: str) -> None:
     """Print a line once a process, however often it is said."""
-    print(line)
+    print(shown(line))
 
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
@@ -441,7 +443,7 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
         try:
             run = load_run(path.parent)
         except Damaged as error:
-            print(f"{error}: doing that now", file=sys.stderr)
+            tell(f"{error}: doing that now")
             return None
         if not differences(run.manifest, asked, prompts):
             return run
@@ -548,7 +550,7 @@ def record_run(
         job = _job(profile, prompts, texts)
         if cut := sum(prompt.cut > 0 for block in job.blocks for prompt in block):
             longest = profile.max_prompt_tokens
-            print(f"{cut} prompts are cut to {longest} tokens", file=sys.stderr)
+            tell(f"{cut} prompts are cut to {longest} tokens")
         engine = engine or partial(in_process, pair=pair)
         parts = _record_parts(job, folder, engine)
         manifest = identity | {"kind": kind} | _facts(job, parts)

@@ -52,6 +52,7 @@ def sealed(facts):
         ("profile__max_new_tokens", 7, "key"),
         ("pair__draft__tokens_said", -1, "tokens_said"),
         ("pair__draft__path", None, "path"),
+        ("pair__target__weight_bytes", 0, "weight_bytes"),
         ("pair__shared_vocabulary", 2.5, "shared_vocabulary"),
         ("weights__target", "", "weights.target"),
         ("stop_ids", None, "stop_ids"),

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from speclab.plain import digest_of, read_json, sha256_of
+from speclab.plain import brief, digest_of, read_json, sha256_of
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
@@ -121,8 +121,15 @@ def _promised_weights(folder: Path) -> dict[str, str]:
     source = folder / "source.json"
     if not source.is_file():
         return {}
-    facts = read_json(source, "take it from the repository again (git checkout)")
-    return {name: made["sha256"] for name, made in facts["weights"].items()}
+    again = "take it from the repository again (git checkout)"
+    weights = read_json(source, again).get("weights")
+    try:
+        return {
+            name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()
+        }
+    except (AttributeError, TypeError, KeyError, ValueError):
+        came = f"weights={brief(weights)}"
+        raise ValueError(f"{source}: {came}: digests are needed; {again}") from None
 
 
 @cache

@@ -126,7 +126,9 @@ def recorded(profile: Profile) -> str:
         return UNKNOWN
     there = []
     for kind in runs.KINDS:
-        with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
+        with contextlib.suppress(
+            ValueError
+        ):  # the line of prompts or tokenizers says it
             there += [kind] * bool(runs.recorded_run(profile, kind))
     return f"read without the models: {', '.join(there) or 'none'}"
 
