@@ -273,8 +273,9 @@ ctx.save(
     study.overlap_figure(study.favourites(p, q, tokenizer)),
     "overlap",
     caption=f"The token at position {at_token} of prompt {here}. Grey: probability that both "
-    f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess ({1 - overlap:.2f}), "
-    "which is rejected. Orange: the draft's shortfall (as much), which is recovered instead.",
+    f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess "
+    f"({1 - overlap:.2f}), which is rejected. Orange: the draft's shortfall (as much), which is "
+    "recovered instead.",
 )
 
 # %%
