@@ -116,8 +116,8 @@ said = pair.facts["draft"]["tokens_said"]
 unsaid = (run.trace["draft_rank"] >= said).mean()
 ctx.say(
     f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; "
-    f"both share {pair.vocab:,} token ids. The draft can say {said:,} of them, and {unsaid:.1%} of "
-    "the tokens of the recorded texts are none of these."
+    f"both share {pair.vocab:,} token ids. The draft can output {said:,} of them. Outside these "
+    f"are {unsaid:.1%} of the recorded tokens."
 )
 assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
@@ -226,11 +226,12 @@ ctx.save(picture, "tree", caption)
 ctx.table(study.node_table(one), "tree-nodes")
 
 # %%
-said = [study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :])]
+kept, own = (study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :]))
+own = f"adds its own: {own}" if len(emitted) > len(path) else "the text ends there"
 ctx.say(
     f"This is position {at} of prompt `{where}`. The greedy target accepts **{len(path)}** of the "
-    f"{tree.size} drafted tokens ({said[0]}) and adds its own: {said[1]}. **This pass gives "
-    f"{len(emitted)} tokens**, where a pass of plain decoding gives one."
+    f"{tree.size} drafted tokens ({kept}) and {own}. **Tokens from this pass: {len(emitted)}**, "
+    "where a pass of plain decoding gives one."
 )
 assert emitted[: len(path)] == path and 1 <= len(emitted) <= tree.max_depth + 1
 
@@ -271,9 +272,10 @@ assert abs(stored["overlap"].item() - overlap) < (1e-4 if pair.is_exact else 0.0
 ctx.save(
     study.overlap_figure(study.favourites(p, q, tokenizer)),
     "overlap",
-    caption=f"The token at position {at_token} of prompt {here}. Grey: what both give it, in all "
-    f"{overlap:.2f}, the overlap; blue: what the draft gives too much, {1 - overlap:.2f} in all, "
-    "rejected where it is drawn; orange: what it gives too little, as much, recovered instead.",
+    caption=f"The token at position {at_token} of prompt {here}. Grey: probability that both "
+    f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess "
+    f"({1 - overlap:.2f}), which is rejected. Orange: the draft's shortfall (as much), which is "
+    "recovered instead.",
 )
 
 # %%
@@ -311,7 +313,9 @@ page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
 equal = written == recorded[where]
-ctx.say(f"Token for token the recorded text: {'yes' if equal else 'no'}.")
+ctx.say(
+    f"The decoder's text {'equals' if equal else 'differs from'} the recorded text."
+)
 assert equal or not pair.is_exact
 
 # %% [markdown]
@@ -327,12 +331,13 @@ if notebook.is_open():
 # what they ask of it needs no model any more.
 
 # %%
-millions = {name: f"{count / 1e6:.0f} million" for name, count in size.items()}
+millions = {name: f"{count / 1e6:.1f} million" for name, count in size.items()}
 ctx.answer(
-    f"On the pair `{settings.name}`: a draft of {millions['draft']} parameters for a target of "
-    f"{millions['target']}. Of the {tree.size} tokens of the tree drawn a greedy target accepts "
-    f"{len(path)} and adds one; tree after tree it writes that text of {len(written)} tokens in "
-    f"{len(steps)} passes, {len(written) / len(steps):.2f} tokens a pass."
+    f"On `{settings.name}` a draft of {millions['draft']} parameters works for a target of "
+    f"{millions['target']}. In the example tree the greedy target accepts {len(path)} of "
+    f"{tree.size} drafted tokens and {'adds one' if len(emitted) > len(path) else 'ends the text'}"
+    f". The whole text of {len(written)} tokens takes {len(steps)} target passes: "
+    f"{len(written) / len(steps):.2f} tokens per target pass."
 )
 
 # %% [markdown]

@@ -533,7 +533,7 @@ tokens = passes.at(gamma=gamma, **greedy).listed()
 tokens_there = by_set.at(**greedy, **others).listed(within="set")
 ctx.answer(
     f"On `{ctx.profile.name}` at T = 0, if a draft pass costs {100 * cost_ratio:g} % of a target "
-    f"pass, the fastest gamma [95 % of the resamples] is {fastest.listed()}. On other prompts it is "
+    f"pass, the fastest gamma [95 % of the resamples] is {fastest.listed()}. On other prompts: "
     f"{'; '.join(fastest_there)}. Tokens per target pass with gamma = {gamma}: {tokens}. On other "
     f"prompts: {tokens_there}."
 )

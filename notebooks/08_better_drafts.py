@@ -185,10 +185,10 @@ ctx.plot(
 # %%
 said = f"**No INT4 self-draft here**: {obstacle or 'it was not asked for'}."
 if candidates.INT4 in tried.candidates:
-    words = "above it in", "below it in", "not told apart from it in"
+    words = "above it in", "below it in", "not significantly different in"
     int4 = levels.at(draft=candidates.INT4, domain=domains)
     verdict = int4.sentence(*words, than=article_int4, within="estimator")
-    said = f"Against the article's {article_int4:.0%}, INT4 is: {verdict}."
+    said = f"INT4 compared with the article's {article_int4:.0%}. {verdict}."
 ctx.say(said)
 assert levels.lies_within(0, 1)
 
@@ -215,7 +215,7 @@ trained = candidates.trained_drafts(tried, asked, train)
 made = [one.facts for family in trained.values() for one in family.values()]
 minutes, texts = (sum(facts[name] for facts in made) for name in ("minutes", "texts"))
 ctx.say(
-    f"{len(made)} drafts, trained in {minutes:.0f} minutes together, on {texts} continuations."
+    f"Trained drafts: {len(made)}, in {minutes:.0f} minutes together, on {texts} continuations."
     if made
     else f"No trained draft of {ctx.profile.name} comes with the kit, and none was trained here."
 )
@@ -230,10 +230,10 @@ if trained:
     ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
 
 # %%
-outcomes = "higher with", "lower with", "not told apart from before with"
+outcomes = "higher with", "lower with", "no significant difference with"
 if trained:
     verdict = gained.at(domain="all").sentence(*outcomes, "draft", within="estimator")
-    ctx.say(f"Mean of the domains, against before: {verdict}.")
+    ctx.say(f"Mean of the domains after training compared with before. {verdict}.")
     ctx.plot(
         gained.at(domain=domains),
         x="domain",
@@ -251,13 +251,13 @@ if trained:
 # by prompt, seeds averaged.
 
 # %%
-words = "more in", "less in", "neither more nor less that could be told in"
+words = "more in", "less in", "no significant difference in"
 if trained:
     versus = worth.specialist_against(tried, trained, objectives[0])
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
     ctx.say(
-        f"Against {objectives[0]} on all domains the specialist accepts: {verdict}."
+        f"What the specialist accepts, compared with {objectives[0]} on all domains. {verdict}."
     )
 
 # %% [markdown]
@@ -287,7 +287,8 @@ lookup = tried.trace(candidates.LOOKUP, "greedy")
 gap = significance.paired_by_domain(lookup, greedy, candidates.HIT)
 gap = Estimates(gap, 3).at(domain=domains)
 ctx.say(
-    f"Against the own draft, prompt lookup accepts at T = 0 {gap.sentence(*words)}: {gap}."
+    f"What prompt lookup accepts at T = 0, compared with our draft: {gap.sentence(*words)}. "
+    f"Differences: {gap}."
 )
 
 # %% [markdown]
@@ -339,7 +340,7 @@ price = worth.pass_costs(drafts, context, 3 * pass_repeats)
 # %%
 refused = cost.disturbed(costs.verify)
 ctx.say(
-    f"This machine, this minute: a target pass takes {costs.target_ms:.2f} ms, v(5) = "
+    f"On this machine a target pass takes {costs.target_ms:.2f} ms, v(5) = "
     f"{costs.v(5):.2f}, o = {costs.overhead:.2f}. {refused}"
 )
 
@@ -393,8 +394,8 @@ equal = worth.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens
     "is_equal"
 ]
 ctx.say(
-    f"With {len(drafts)} drafts, a chain and a tree each, **{equal.sum()} of {len(equal)}** greedy "
-    "texts equal the target's own token for token."
+    f"Drafts: {len(drafts)}, each with a chain and a tree. **{equal.sum()} of {len(equal)}** "
+    "greedy texts equal the target's own token for token."
 )
 assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 
@@ -405,18 +406,20 @@ assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 most = found.said("hit[1]", "of its best tokens are the target's")
 times = "times plain decoding"
 speed = refused or (
-    f"Predicted to be the fastest on this machine is {found.said('speedup', times)}."
+    f"The draft that is predicted to be the fastest on this machine is "
+    f"{found.said('speedup', times)}."
 )
 ctx.say(f"The draft that agrees most with the target is {most}.")
 ctx.say(speed)
 ctx.say(
-    f"Where bytes are time, a bound, it is {found.said('speedup_by_bytes', times)}."
+    "If time depended only on bytes read (a bound), the fastest draft would be "
+    f"{found.said('speedup_by_bytes', times)}."
 )
 
 # %%
 ctx.answer(
-    f"On {ctx.profile.name} ({len(tried.prompts)} prompts, T = 0) the draft that agrees most with "
-    f"the target is {most}. {speed}"
+    f"On `{ctx.profile.name}` ({len(tried.prompts)} prompts, T = 0) the draft that agrees most "
+    f"with the target is {most}. {speed}"
 )
 
 # %% [markdown]

@@ -368,7 +368,9 @@ assert np.isclose(measured_by_hand, table["speedup"][first])
 drafted = table.drop(index="plain")
 most = drafted["block_efficiency"].idxmax()
 fastest, lead = choose.leader(speed.drop(columns="plain"), len(timed))
-crown = f"{fastest} was fastest, {gain.at(method=fastest)} times plain; {lead}"
+crown = (
+    f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding); {lead}"
+)
 
 # %%
 both_ways = {
@@ -400,9 +402,9 @@ ctx.plot(
 
 # %%
 against_plain = gain.without(method="plain").sentence(
-    "faster than plain:",
-    "slower than plain:",
-    "not to be told apart from plain:",
+    "faster with",
+    "slower with",
+    "no significant difference with",
     "method",
     than=1,
 )
@@ -410,7 +412,7 @@ ctx.say(
     refused
     or f"On these {len(timed)} prompts {crown}. **Most tokens per pass**: {most}, "
     f"{drafted['block_efficiency'][most]:.2f}; its speed-up is {drafted['speedup'][most]:.2f}. "
-    f"With 95 % intervals: {against_plain}."
+    f"Compared with plain decoding: {against_plain}."
 )
 
 # %%
@@ -467,12 +469,12 @@ ctx.plot(
 # %%
 gap = gains.at(method=list(stopping.MEASURES))
 verdict = gap.sentence(
-    "faster in", "slower in", "not to be told apart in", within="method"
+    "faster in", "slower in", "no significant difference in", within="method"
 )
 ctx.say(
     refused
-    or f"Against the best fixed gamma. {verdict}. The rules change its speed-up by {gap.span()}, "
-    f"of {gains.at(method=stopping.ORACLE).span()} that the oracle adds."
+    or f"Compared with the best fixed gamma. {verdict}. Change of its speed-up by the rules: "
+    f"{gap.span()}, of {gains.at(method=stopping.ORACLE).span()} that the oracle adds."
 )
 
 # %% [markdown]
@@ -524,10 +526,10 @@ ctx.plot(
 
 # %%
 verdict = over_draft.at(domain=domains).sentence(
-    "more in", "less in", "not to be told apart in", within="quantity"
+    "more in", "less in", "no significant difference in", within="quantity"
 )
 ctx.say(
-    f"Both against the draft alone, by these prompt sets: {verdict}. Mean of the sets: "
+    f"Both compared with the draft alone. {verdict}. Mean of the sets: "
     f"{over_draft.at(domain='all').listed('quantity')}."
 )
 
@@ -571,7 +573,7 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 # %%
 ctx.answer(
     refused
-    or f"On {ctx.profile.name} here ({len(timed)} prompts, T = 0) {crown}. The shapes reach "
+    or f"On `{ctx.profile.name}` here ({len(timed)} prompts, T = 0) {crown}. The shapes reach "
     f"{share.min():.2f} to {share.max():.2f} of the speed-up that is predicted from their tokens "
     f"per pass and the price of a block; of that price, {added.index[0]} would add most "
     f"({added.iloc[0]:+.2f})."

@@ -76,6 +76,7 @@ import pandas as pd
 from speclab import cost, stats
 from speclab.analysis import claims, loops, published
 from speclab.show import notebook
+from speclab.show.estimates import named
 from speclab.models.pairs import load_tokenizer, model_folder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
@@ -154,8 +155,7 @@ for asked in (claims.AT_0, claims.AT_1):
     wide = of_pairs.loc[asked].pivot(index="claim", columns="pair", values="verdict")
     for verdict in (claims.HOLDS, claims.FAILS):
         alike = wide.index[(wide == verdict).all(axis=1)]
-        listing = ", ".join(alike) or "none"
-        ctx.say(f"* {asked}, on {' and '.join(pairs)} alike {verdict}: {listing}.")
+        ctx.say(f"* {asked}, {named(list(pairs))}, {verdict}: {named(list(alike))}.")
 
 # %% [markdown]
 # The rule for a claim of several rows (domains, differences): it **holds** if *every* row's 95 %
@@ -306,8 +306,8 @@ both = both[both["verdict"] != claims.NOT_TESTED]
 for name, rows in both.groupby("pair", sort=False):
     other = rows["claim"][rows["verdict"] != rows["verdict_before"]]
     ctx.say(
-        f"* {name}: {len(other)} of {len(rows)} verdicts at T = 0 differ outside loops "
-        f"({', '.join(other) or 'none'})."
+        f"* {name}: verdicts at T = 0 that differ outside loops: {named(list(other))} (of "
+        f"{len(rows)})."
     )
 
 # %% [markdown]
@@ -331,16 +331,14 @@ if authors.FINAL not in records:
 of_pair = verdicts[verdicts["pair"] == ctx.profile.name].set_index(["asked", "claim"])
 tally = {}
 for asked in (claims.PUBLISHED, claims.AT_0, claims.AT_1):
-    numbers = of_pair.loc[asked, "verdict"].value_counts()
-    held, fell = numbers.get(claims.HOLDS, 0), numbers.get(claims.FAILS, 0)
-    tally[asked] = f"{held} hold and {fell} do not ({asked})"
+    tally[asked] = f"{claims.tally(of_pair.loc[asked, 'verdict'])} ({asked})"
 gaps = of_pair.xs("gap", level="claim")["measured"]
 
 # %%
 ctx.answer(
-    f"On {ctx.profile.name}, of the claims that a pair can decide, {', '.join(tally.values())}. "
-    f"Acceptance in chat less that in math, in the paper {listed['gap'].number}, is "
-    f"{gaps['T = 0']} at T = 0 and {gaps['T = 1']} at T = 1."
+    f"Of the claims that a pair can decide, on `{ctx.profile.name}` {'; '.join(tally.values())}. "
+    f"Acceptance in chat minus acceptance in math is {listed['gap'].number} in the paper. Here it "
+    f"is {gaps['T = 0']} at T = 0 and {gaps['T = 1']} at T = 1."
 )
 
 # %% [markdown]

@@ -143,8 +143,8 @@ by_hand = sum(len(step.tokens) for step in text.steps) / len(text.steps)
 assert by_hand == text.block_efficiency
 ratio = text.tokens_per_second / plain.tokens_per_second
 ctx.answer(
-    f"On {ctx.profile.name} the prompt of the parameters gives {by_hand:.2f} tokens a pass of the "
-    f"target, at {ratio:.2f} times the speed of plain decoding (one prompt, measured once)."
+    f"On `{ctx.profile.name}` the prompt of the parameters gives {by_hand:.2f} tokens per target "
+    f"pass, at {ratio:.2f} times the speed of plain decoding (one prompt, measured once)."
 )
 ctx.record(
     block_efficiency=text.block_efficiency,

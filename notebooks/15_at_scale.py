@@ -429,13 +429,13 @@ ctx.plot(
 )
 
 # %%
-words = "faster in", "slower in", "not to be told apart in"
+words = "faster in", "slower in", "no significant difference in"
 said = [
     f"* {name}: {part.sentence(*words, within='batch')}"
     for name, part in gains.groups(readings)
 ]
 ctx.say(
-    "**Both beside the better of the two alone**, by EAGLE's price:\n\n"
+    "**Both compared with the better of the two alone**, by EAGLE's price:\n\n"
     + "\n".join(said)
 )
 

@@ -115,14 +115,6 @@ def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
     assert (np.abs(off) < 3 * error + 0.01 * domain**2).all()
 
 
-def test_nothing_between_prompts_is_a_share_of_nothing():
-    """Prompts that differ by the draw of their texts alone: the share is 0, or at most chance."""
-    drawn = [texts(0, 0, 1, 2, (20, 6, 9, 30), 1, seed) for seed in range(40)]
-    found = [levels.domain_share(frame, "y", n=50) for frame in drawn]
-    numbers = np.array([(one.estimate, one.low, one.high) for one in found])
-    assert ((numbers >= 0) & (numbers <= 1)).all() and np.median(numbers[:, 0]) == 0
-
-
 def test_the_interval_holds_the_planted_share():
     truth = 1 / 3
     found = [

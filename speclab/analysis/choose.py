@@ -19,7 +19,7 @@ import pandas as pd
 from speclab import replay
 from speclab.cost import Costs
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import Estimates, named
 from speclab.stats import (
     RESAMPLES,
     Draws,
@@ -62,15 +62,15 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
 
 def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
     """The column of the largest number (row 0: the sample, then resamples of the same prompts), and
-    in words those over which its lead cannot be told from 0.
+    words over which of the others its lead is not significant.
     """
     best = draws.iloc[0].idxmax()
     behind = draws.drop(columns=best).rsub(draws[best], axis=0)
     low, _ = bounds_of(behind.to_numpy()[1:], n_prompts)
-    tied = ", ".join(behind.columns[~(low > 0)])
+    tied = list(behind.columns[~(low > 0)])
     if not tied:
-        return best, "its lead over every other is above 0"
-    return best, f"its lead over {tied} cannot be told from 0"
+        return best, "its lead over every other is significant"
+    return best, f"its lead over {named(tied)} is not significant"
 
 
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
@@ -274,8 +274,8 @@ def best_gamma(
     tied = rows[~(rows["behind_low"] > 0)].rename(columns={"speedup": "estimate"})
     gamma = int(tied.index[0])
     return gamma, (
-        f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not told apart from the "
-        f"fastest; speed-up as predicted: {Estimates(tied).listed('setting')}"
+        f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not significantly slower "
+        f"than the fastest; speed-up as predicted: {Estimates(tied).listed('setting')}"
     )
 
 

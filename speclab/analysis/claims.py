@@ -322,6 +322,15 @@ def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     return wide.fillna("").reset_index()
 
 
+def tally(verdicts: pd.Series) -> str:
+    """How many claims hold and how many do not, as a clause."""
+    held, fell = ((verdicts == verdict).sum() for verdict in (HOLDS, FAILS))
+    if not held + fell:
+        return "none can be decided"
+    verbs = "holds" if held == 1 else "hold", "does" if fell == 1 else "do"
+    return f"{held} {verbs[0]} and {fell} {verbs[1]} not"
+
+
 def printed() -> pd.DataFrame:
     """The paper's own numbers behind its claims: claim, row, estimate.
 

@@ -239,9 +239,9 @@ def _few_prompts(count: int) -> None:
 
     if count < stats.FEW_PROMPTS:
         say(
-            f"**{count} prompts a domain are few**: intervals say 95 % and cover less (simulated "
-            f"in notebook 13); below {stats.MIN_PROMPTS} there are none. Record "
-            f"{stats.FEW_PROMPTS} or more."
+            f"**Prompts per domain: only {count}.** Intervals of 95 % then cover the true value "
+            f"less often than that (notebook 13). Record at least {stats.FEW_PROMPTS}; below "
+            f"{stats.MIN_PROMPTS} there is no interval."
         )
 
 

@@ -13,7 +13,14 @@ from speclab import replay, score, stats
 from speclab.analysis import bins, published, rungs, significance
 from speclab.analysis.texts import Text
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
-from speclab.show.estimates import NUMBERS, Estimates, counted, stack, without_interval
+from speclab.show.estimates import (
+    NUMBERS,
+    Estimates,
+    counted,
+    stack,
+    starting,
+    without_interval,
+)
 from speclab.tree import static_tree
 
 FIRST = "tokens 1-8"
@@ -250,4 +257,4 @@ def significant(effects: pd.DataFrame, level: float) -> str:
         return f"none of {counted(len(effects), 'test')}."
     found = found.assign(where=found["estimator"] + ", " + found["what"])
     listed = Estimates(found, digits=3).listed(within="where")
-    return f"{len(found)} of {counted(len(effects), 'test')}. {listed}."
+    return f"{len(found)} of {counted(len(effects), 'test')}. {starting(listed)}."

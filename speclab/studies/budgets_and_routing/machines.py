@@ -149,7 +149,7 @@ def recommend(
 
 
 def _speculate(row, costs: Costs) -> str:
-    """Yes, no or cannot be told, by the interval's side of 1 (no also where plain itself is the
+    """Yes, no or inconclusive, by the interval's side of 1 (no also where plain itself is the
     fastest in 95 % of the resamples); REFUSED where the prices are not trusted.
     """
     if not is_trusted(costs):
@@ -157,4 +157,4 @@ def _speculate(row, costs: Costs) -> str:
     surely_plain = row.setting == PLAIN and row.share_best >= 0.95
     if surely_plain or row.high < 1:
         return "no"
-    return "yes" if row.low > 1 else "cannot be told"
+    return "yes" if row.low > 1 else "inconclusive"

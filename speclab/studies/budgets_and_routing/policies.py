@@ -28,7 +28,7 @@ PER_DOMAIN = "per-domain"
 WORTH = "is worth it"
 LOSS = "loses"
 NO_CASE = "has no case"
-OPEN = "cannot be told"
+OPEN = "inconclusive"
 LEVEL = 0.05
 NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
