@@ -481,8 +481,8 @@ ctx.save(
 
 # %% [markdown]
 # The best gamma at this and at other costs of a draft pass, with the range of 95 % of the
-# resamples. Some gammas cannot be told from the best (`as_good_low` to `as_good_high` of the table
-# in `02/best-gamma.csv`: the interval of what they are behind reaches 0):
+# resamples. Gammas from `as_good_low` to `as_good_high` (`02/best-gamma.csv`) are not significantly
+# slower than the best:
 
 # %%
 costs = sorted({cost_ratio, *other_cost_ratios})

@@ -82,7 +82,7 @@ from speclab.studies import domain_acceptance as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# two domains are told apart when Holm's p-value is below this
+# two domains differ significantly when Holm's p-value is below this
 level: float = 0.05  # 0.0001 to 0.5
 
 # %%
@@ -197,8 +197,8 @@ ctx.table(by_domain.wide("name", "domain"), "ladder")
 # well, so the p-value is the share of such ways (10,000 at random) whose difference is as large.
 # Six tests at 5 % would give a false alarm far more often than 5 %; *Holm's correction* raises the
 # p-values so that the chance of any false alarm among the pairs stays at the chosen level, for each
-# estimator. 'Told apart' is what the test says. Domains that are not told apart share their place
-# in the figure: a tie is a tie.
+# estimator. "Significantly different" refers to this test. Domains that do not differ
+# significantly share a rank in the figure.
 
 # %%
 asked = asked_shares | asked_lengths
@@ -441,9 +441,10 @@ ctx.table(transfer, "other-orders", 2)
 
 # %% [markdown]
 # `share`: of the resamples of a set's prompts, how many give the first set's order at that
-# temperature. The permutation test of section 3 on each set: of the differences that the first set
-# `told` apart, how many `hold` where another tells them too, and how many are `turned`. (The other
-# sets at T = 1 are of one seed.)
+# temperature. The permutation test of section 3 on each set: `told` is the number of differences
+# that are significant in the first set, `hold` the number of these that are significant in the same
+# direction in another set, `turned` in the opposite direction. (The other sets at T = 1 have one
+# seed.)
 #
 # What the words around a problem do can be had alone: with them minus without, on the same
 # problems.

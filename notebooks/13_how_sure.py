@@ -82,7 +82,7 @@ from speclab.studies import how_sure as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# two domains are told apart when Holm's p-value is below this
+# two domains differ significantly when Holm's p-value is below this
 level: float = 0.05  # 0.0001 to 0.5
 # power: the probability with which a study should find a difference that is there
 likely: float = 0.8  # 0.5 to 0.999

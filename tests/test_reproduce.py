@@ -702,7 +702,10 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--parameter profile=paper", "'profile' says which pair is studied"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
-        ("--set prompts_per_domain=3", "02_also_good needs (3, 5, 2) or more"),
+        (
+            "--set prompts_per_domain=3",
+            "02_also_good needs at least 5 prompts_per_domain",
+        ),
     ],
 )
 def test_bad_input_is_an_error_before_anything_runs(

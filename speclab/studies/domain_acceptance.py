@@ -87,7 +87,7 @@ def with_verdicts(found: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def sure_signs(found: pd.DataFrame) -> pd.DataFrame:
-    """A row a rung, a column a pair: 1 or -1 where the pair is told apart, else 0."""
+    """A row a rung, a column a pair: 1 or -1 where the pair differs significantly, else 0."""
     apart = found["verdict"] == APART
     signed = found.assign(sign=np.sign(found["difference"]) * apart)
     wide = signed.pivot(index="name", columns="pair", values="sign")
@@ -121,8 +121,8 @@ def told_in_words(told: pd.Series, pairs: int) -> str:
 
 
 def shared_places(found: pd.DataFrame) -> pd.DataFrame:
-    """Place of each domain under each rung, 1 = highest: one more than the domains that are told to
-    be above, and half of one for each that is not told apart (so ties share their place).
+    """Place of each domain under each rung, 1 = highest: one more than the domains that are
+    significantly above, and half of one for each that does not differ significantly.
     """
     named = found[["first", "second"]].to_numpy()
     domains = list(pd.unique(named.ravel()))
@@ -138,8 +138,8 @@ def shared_places(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def order(values: Mapping[str, float], signs: Mapping[str, float]) -> str:
-    """Domains from the highest value down: `>` between neighbours that are told apart, else `≈`;
-    of neighbours that are not, the project's order.
+    """Domains from the highest value down: `>` between neighbours that differ significantly, else
+    `≈`; of neighbours that do not, the project's order.
 
     values: by domain, in that order. signs: a row of `sure_signs`, by pair.
     """
