@@ -357,9 +357,8 @@ def encode_prompts(
     for prompt in prompts:
         try:
             ids = _ids(tokenizer, prompt.text, template)
-        except (
-            Exception
-        ) as error:  # a template is a program, which raises what it likes
+        # a template is a program, which can raise any error
+        except Exception as error:
             raise ValueError(
                 f"{tokenizer.name_or_path}: template {template!r} fails on prompt "
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "

@@ -75,7 +75,7 @@ def costs_for(
         found = load(file, run.manifest["weights"])
         costs = found.costs
         return costs, (
-            f"measured by notebook 09 {found.made}, on {found.device} (figures/{name}/"
+            f"measured by notebook 09 {found.made}, device {found.device} (figures/{name}/"
             f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
             f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
@@ -93,7 +93,7 @@ def write_policy(policy: Policy, path: Path) -> None:
     at all.
     """
     where = f"{platform.machine()}, {os.cpu_count()} CPUs"
-    policy = replace(policy, made=f"{datetime.date.today()} ({where})")
+    policy = replace(policy, made=f"on {datetime.date.today()} ({where})")
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))
 

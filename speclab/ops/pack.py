@@ -12,7 +12,7 @@ from jinja2 import Environment
 from speclab.plain import shown
 from speclab.runs import KINDS, TABLES, Run, RunError, write_facts, written
 
-# stands in the folder while it is being written
+# a file that holds the key of the run, in a folder that is being written
 MARK = ".packing"
 FILES = ("README.md", "manifest.json", *TABLES)
 PAGE = """\
@@ -99,8 +99,9 @@ def _begin(out: Path, key: str) -> None:
     """
     mark = out / MARK
     there = {path.name.removesuffix(".tmp") for path in out.iterdir()}
-    is_begun = mark.is_file() and key.startswith(mark.read_text("utf-8", "replace"))
-    if there - ({MARK, *FILES} if is_begun else set()):
+    begun = mark.read_text("utf-8", "replace") if mark.is_file() else ""
+    foreign = there - {MARK, *(FILES if begun == key else ())}
+    if foreign or mark.is_dir() or not key.startswith(begun):
         raise RunError(f"{out} is not empty; choose a new folder (--out)")
     mark.write_text(key, encoding="utf-8")
 
