@@ -191,7 +191,9 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
             "number on it is of these."
         )
     if tokenizer_of(runs[0]) is None:
-        said += " The target's tokenizer of that time is not here: tokens are shown as ids."
+        said += (
+            " The target's tokenizer of that time is not here: tokens are shown as ids."
+        )
     return said
 
 
