@@ -53,11 +53,8 @@ NODES = WHO | {
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 TABLES = [f"{name}.parquet" for name in SCHEMAS]
-UNBOUNDED = (
-    "kl",
-    "target_entropy",
-    "draft_entropy",
-)  # nats; the other float columns are shares
+# nats; the other columns of floats are shares
+MOST = dict.fromkeys(("kl", "target_entropy", "draft_entropy"), 1e38)
 ROUNDING = 1e-5  # of a sum of float32 probabilities
 OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
 
