@@ -114,9 +114,8 @@ longest = ctx.profile.max_new_tokens
 # | BCa | other quantiles, corrected for bias and for a spread that grows with the number |
 # | bootstrap-t | the number and its standard error, with quantiles of t that are resampled, too |
 #
-# The kit's intervals are *expanded percentile* ones (Hesterberg 2015); those of a design effect,
-# which is a ratio of variances and very skewed, *bootstrap-t*. (Simulated once, on `smollm` and
-# `tiny`: `data/coverage/prepare.py`; another pair is shown that of `smollm`.)
+# The kit's intervals are *expanded percentile* ones (Hesterberg 2015). (Simulated once, on `smollm`
+# and `tiny`: `data/coverage/prepare.py`; another pair is shown that of `smollm`.)
 
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
