@@ -432,23 +432,16 @@ def budget_gains(
 ) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, as a share, by cost
     (`choose.gain`: cross-fitted, and chosen again in every resample).
-
-    Sums of part of the blocks (outside loops) emit not quite as many tokens under every gamma:
-    their cost is taken for as many as under the first.
     """
     chains = sums.sort_values(["gamma", "prompt_id"])
-    first = chains[chains["gamma"] == chains["gamma"].iloc[0]]
-    emitted = first.set_index("prompt_id")["emitted"]
-    as_many = chains["prompt_id"].map(emitted)
     setting = "chain:" + chains["gamma"].astype(str)
-    chains = chains.assign(setting=setting, as_many=as_many)
+    chains = chains.assign(setting=setting)
     chains = chains.set_index(["setting", "prompt_id", "domain"])
     rows = []
     for c, slope in grid:
         of_block = chain_cost(chains["gamma"], c, slope)
-        price = chains["blocks"] * of_block
-        cost = price * chains["as_many"] / chains["emitted"]
-        table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
+        cost = chains["blocks"] * of_block
+        table = pd.DataFrame({"emitted": chains["emitted"], "cost": cost})
         prices = choose.Prices(table)
         gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
