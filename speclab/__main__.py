@@ -193,7 +193,7 @@ def _metrics(run, shape, rule) -> None:
 )
 @option(
     "--profile-json",
-    type=click.File("x", "utf-8", lazy=True),
+    type=PLACE,
     help="Also write the acceptance as NVIDIA's speculation_profile.json, a new file.",
 )
 def _export(run, engine, c, profile_json) -> None:
@@ -206,7 +206,10 @@ def _export(run, engine, c, profile_json) -> None:
 
     from speclab.analysis import choose, policy
     from speclab.ops import export
+    from speclab.runs import written
 
+    if profile_json and profile_json.exists():
+        raise ValueError(f"--profile-json {profile_json} is there; name a new file")
     found = export.run_named(run)
     if reason := export.why_not(found, engine):
         raise ValueError(reason)
@@ -220,9 +223,9 @@ def _export(run, engine, c, profile_json) -> None:
     lines = export.commands(found, engine, gamma)
     click.echo(lines or "# start the server without a draft model")
     if profile_json:
-        json.dump(
-            export.speculation_profile(found, gamma or 1, rule), profile_json, indent=1
-        )
+        profile = export.speculation_profile(found, gamma or 1, rule)
+        text = json.dumps(profile, indent=1)
+        written(profile_json, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 @verb("decode")

@@ -115,7 +115,7 @@ def check_done(name, out):
     """That a notebook's stamp says so, and that it drew something."""
     stamp = json.loads((out / "build" / "tiny" / f"{name}.json").read_text())
     assert stamp["status"] == "done"
-    assert any(file.endswith(".png") for file in stamp["files"])
+    assert any(file.endswith(".png") for file in stamp["kept"])
     assert (out / "build" / "tiny" / f"{name}.html").stat().st_size > 10_000
 
 

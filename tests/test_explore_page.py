@@ -40,7 +40,13 @@ def recorded(kind):
 
 
 def made_run(
-    temperature=0.0, prompts=2, length=12, name="made", folder="made", **columns
+    temperature=0.0,
+    prompts=2,
+    length=12,
+    name="made",
+    folder="made",
+    prompt_set="",
+    **columns,
 ):
     """The first prompts of each domain of a recorded run, the first positions of each, of a pair
     that is not there.
@@ -56,7 +62,8 @@ def made_run(
     model = {"path": f"no/{name}"}
     profile = whole.manifest["profile"] | {"name": name, "temperature": temperature}
     profile |= {"target": model, "draft": model}
-    manifest = {"profile": profile, "key": folder, "prompt_set": "", "files": {}}
+    manifest = {"profile": profile, "key": folder, "files": {}}
+    manifest |= {"weights": name, "prompt_set": prompt_set}
     run = Run(ROOT / folder, manifest)
     trace, nodes = part(whole.trace).assign(**columns), part(whole.nodes)
     run.__dict__.update(trace=trace, nodes=nodes)
@@ -78,9 +85,10 @@ def test_packing_is_byte_stable_whatever_the_order_of_the_rows():
 def test_other_runs_are_refused():
     with pytest.raises(ValueError, match="give one run, or one of greedy text"):
         trace_data.pack_runs([made_run(), made_run()])
-    both = [made_run(folder="one"), made_run(1.0, name="b", folder="other")]
-    with pytest.raises(ValueError, match="one, .*other: .*both of one pair"):
-        trace_data.pack_runs(both)
+    for other in ({"name": "b"}, {"prompt_set": "b"}):
+        both = [made_run(folder="one"), made_run(1.0, folder="other", **other)]
+        with pytest.raises(ValueError, match="one, .*other: .*both of one pair"):
+            trace_data.pack_runs(both)
 
 
 def test_a_trace_that_cannot_be_replayed_is_refused():
@@ -100,6 +108,14 @@ def test_the_most_prompts_that_fit_are_kept(monkeypatch):
         page.thinned(lambda count: SimpleNamespace(base64="x" * 100, prompts=1), 99)
 
 
+@pytest.fixture
+def spelt(monkeypatch):
+    """The tokenizer of a pair that is not there, as if it were."""
+    tokenizer = runs.tokenizer_of(recorded("greedy"))
+    monkeypatch.setattr(page, "tokenizer_of", lambda run: tokenizer)
+
+
+@pytest.mark.usefixtures("spelt")
 def test_written_only_where_something_changed(tmp_path):
     file, both = tmp_path / "explore.html", [made_run(), made_run(1.0)]
     assert page.write_page(both, file)
@@ -107,6 +123,26 @@ def test_written_only_where_something_changed(tmp_path):
     assert not page.write_page(both, file)
     file.write_bytes(re.sub(rb'content="\w{32}"', b'content="of other runs"', first))
     assert page.write_page(both, file) and file.read_bytes() == first
+
+
+def test_a_page_is_written_again_where_it_would_show_something_else(tmp_path, request):
+    """With the tokenizer that was not here, and the same run under another name."""
+    file = tmp_path / "explore.html"
+    assert page.write_page([made_run(name="old")], file)
+    request.getfixturevalue("spelt")
+    assert page.write_page([made_run(name="old")], file)
+    assert page.write_page([made_run(name="new")], file)
+    assert "pair new" in file.read_text()
+
+
+def test_a_page_does_not_say_that_unequal_domains_are_equal():
+    run = made_run(prompts=3)
+    few = run.trace["prompt_id"].isin(["code-00", "code-01"])
+    kept = run.trace[~few].reset_index(drop=True)
+    assert kept.groupby("domain")["prompt_id"].nunique().nunique() == 2
+    run.__dict__["trace"] = kept
+    said = page.page([run])
+    assert "at most 3 prompts" in said and ", 3 prompts of each" not in said
 
 
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):

@@ -158,7 +158,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["greedy", "sampled"])
 def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
-    path = tmp_path / "speculation_profile.json"
+    path = tmp_path / "new" / "speculation_profile.json"
     asked = ["export", f"tiny/{kind}", "--for", "transformers", "--profile-json"]
     assert main([*asked, str(path)]) == 0
     found = json.loads(path.read_text())
@@ -170,6 +170,23 @@ def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
     mean = (lengths * lengths.index.astype(int)).sum() / lengths.sum()
     means = found["mean_accept_length"], 1 + sum(marginal)
     np.testing.assert_allclose(means, mean, atol=1e-5)
+
+
+def test_a_profile_json_appears_whole_and_writes_over_nothing(
+    tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "profile.json"
+    asked = ["export", "tiny/greedy", "--for", "vllm", "--profile-json", str(path)]
+    broken = {"a": 1, "b": object()}
+    monkeypatch.setattr(export, "speculation_profile", lambda *_: broken)
+    with pytest.raises(TypeError):
+        main(asked)
+    assert not list(tmp_path.iterdir()), "no half file is left"
+    path.write_text("mine")
+    capsys.readouterr()
+    assert main(asked) == 2 and path.read_text() == "mine"
+    out, err = capsys.readouterr()
+    assert not out and err.count("\n") == 1, "refused before any work"
 
 
 # ---- names of others -----------------------------------------------------------------------------

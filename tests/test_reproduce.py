@@ -575,14 +575,33 @@ def damage(root):
     (root / "figures" / "tiny" / "02" / "facts.csv").write_text("1")
 
 
+def stamp_of(root):
+    return root / "build" / "tiny" / "02_also_good.json"
+
+
 def forget(root):
-    (root / "build" / "tiny" / "02_also_good.json").unlink()
+    stamp_of(root).unlink()
+
+
+def forge(root):
+    facts = json.loads(stamp_of(root).read_text())
+    stamp_of(root).write_text(json.dumps(facts | {"given": {}}))
+
+
+def erase(root):
+    (root / "figures" / "tiny" / "02" / "numbers.json").unlink()
+    (root / "figures" / "tiny" / "02" / "plot.png").unlink()
 
 
 @pytest.mark.usefixtures("light")
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(edit, report.STALE), (damage, report.STALE), (forget, report.UNKNOWN)],
+    [
+        (edit, report.STALE),
+        (damage, report.STALE),
+        (forget, report.UNKNOWN),
+        (forge, report.UNKNOWN),
+    ],
 )
 def test_a_report_marks_what_is_out_of_date(reported, repository, change, said):
     reported()
@@ -591,6 +610,28 @@ def test_a_report_marks_what_is_out_of_date(reported, repository, change, said):
     assert said in light["02"] and said in whole.get("02", said)
     for page in reported():
         assert said not in page["01"] + page["02"]
+
+
+@pytest.mark.usefixtures("light")
+def test_a_notebook_whose_figures_are_gone_is_out_of_date(reported, repository):
+    reported()
+    erase(repository)
+    reported("--notebook", "01")
+    page = (repository / "build" / "tiny" / "index.html").read_text()
+    before, section = page.split('id="n02"')
+    assert report.STALE in section and report.STALE not in before
+
+
+@pytest.mark.usefixtures("light")
+@pytest.mark.parametrize(
+    "facts", [{"status": "well"}, {"seconds": "1"}, {"kept": {}}, {"given": None}]
+)
+def test_a_stamp_that_was_edited_is_none(repository, capsys, facts):
+    assert run(repository) == 0
+    there = json.loads(stamp_of(repository).read_text())
+    stamp_of(repository).write_text(json.dumps(there | facts))
+    assert run(repository) == 0
+    assert "(1 up to date, 0 failed)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

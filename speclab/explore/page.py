@@ -86,9 +86,10 @@ def in_script(value: object) -> str:
 
 def page_digest(runs: Sequence[Run], measured: Machine = None) -> str:
     """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
-    what notebook 10 measured.
+    what notebook 10 measured. A page that was written without the tokenizer has no such digest: it
+    is written again at every call.
     """
-    names = ("key", "prompt_set", "files")
+    names = ("key", "profile", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
     known.append([measured])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
@@ -172,7 +173,7 @@ def page(
         packed,
         f"speclab: explore {pair}",
         parts,
-        page_digest(runs, measured),
+        page_digest(runs, measured) if tokenizer else "",
         _notes(packed, runs),
         f"The pair {pair}: {about}." if about else f"The pair {pair}.",
         measured,
@@ -183,10 +184,10 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
     heat = " and ".join(
         f"T = {run.manifest['profile']['temperature']:g}" for run in runs
     )
-    said = f"Recorded text at {heat}, {packed.prompts} prompts of each domain."
+    said = f"Recorded text at {heat}, at most {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
         said += (
-            f" The run holds {packed.recorded} prompts of each domain; in this page are the first "
+            f" The run holds up to {packed.recorded} of each; in this page are the first "
             f"{packed.prompts} of each, so that it has at most {LARGEST / 1e6:g} MB, and every "
             "number on it is of these."
         )

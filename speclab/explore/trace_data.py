@@ -72,7 +72,8 @@ def pack_runs(
     strings: the text of each token id (None: the page shows the ids). prompts: what was asked,
     where it is known. details: the texts, and what is shown of a token beside what the replay needs
     (the draft's best tokens, entropies, drawn trees). per_domain: only the first so many prompts
-    of each domain. ValueError for other runs, of two pairs, or of a trace that cannot be replayed.
+    of each domain. ValueError for other runs, of two pairs or other prompts, or of a trace that
+    cannot be replayed.
     """
     _check(runs)
     texts = [_in_order(run, per_domain) for run in runs]
@@ -109,14 +110,14 @@ def pack_runs(
 
 
 def _check(runs: Sequence[Run]) -> None:
-    profiles = [run.manifest["profile"] for run in runs]
-    sampled = {profile["temperature"] > 0 for profile in profiles}
-    pairs = {str((profile["target"], profile["draft"])) for profile in profiles}
-    if len(runs) != len(sampled) or len(pairs) != 1:
+    facts = [run.manifest for run in runs]
+    sampled = {one["profile"]["temperature"] > 0 for one in facts}
+    read = {str((one["weights"], one["prompt_set"])) for one in facts}
+    if len(runs) != len(sampled) or len(read) != 1:
         folders = ", ".join(str(run.folder) for run in runs)
         raise ValueError(
             f"runs {folders}: give one run, or one of greedy text (temperature 0) and one of "
-            "sampled text, both of one pair"
+            "sampled text, both of one pair and of the same prompts"
         )
 
 

@@ -20,7 +20,6 @@ docstrings. NOT_FOLLOWED are the modules that do not change what comes out: wher
 import ast
 import contextlib
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -62,11 +61,13 @@ from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
 from speclab.runs import (
     BENCH,
     PLACE,
+    Damaged,
     FilesMissing,
     RunError,
     locked,
+    read_facts,
     sha256_of,
-    written,
+    write_facts,
 )
 from speclab.show import notebook as kit
 
@@ -111,7 +112,7 @@ class Notebook:
 
 @dataclass(frozen=True)
 class Stamp:
-    """How a notebook ended. `seconds`: without those in which it waited for others; `files`:
+    """How a notebook ended. `seconds`: without those in which it waited for others; `kept`:
     checksums of the figures and tables by name that its last good run wrote; `given`: the arguments
     `profile`, `overrides` and `changes` of `open_call` that it was run with.
     """
@@ -120,7 +121,7 @@ class Stamp:
     status: str
     seconds: float
     digest: str
-    files: dict[str, str]
+    kept: dict[str, str]
     given: dict[str, Any]
     error: str = ""
 
@@ -150,11 +151,12 @@ class Call:
         return kit.drawn_in(self.figures, name)
 
     def stamp(self, name: str) -> Stamp | None:
-        """The stamp of a notebook's last run; None where there is none that can be read."""
+        """The stamp of a notebook's last run; None where there is none as it was written."""
         try:
-            text = self.page(name, "json").read_text(encoding="utf-8")
-            return Stamp(**json.loads(text))
-        except (OSError, ValueError, TypeError):
+            facts = read_facts(self.page(name, "json"), "run the notebook again")
+            del facts["files"]  # of a stamp none
+            return Stamp(**facts)
+        except (Damaged, TypeError):
             return None
 
     def seconds(self, notebook: Notebook) -> float:
@@ -176,9 +178,9 @@ class Call:
         if stamp.status in NEEDS.values():
             is_files = stamp.status == report.NEEDS_FILES
             return is_files or bool(pair.missing(self.profile))
-        files = content(self.exported(stamp.name) / file for file in stamp.files)
+        files = content(self.exported(stamp.name) / file for file in stamp.kept)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
-        return dict(files) == stamp.files and all(page.is_file() for page in pages)
+        return dict(files) == stamp.kept and all(page.is_file() for page in pages)
 
 
 # ---- what is asked -------------------------------------------------------------------------------
@@ -530,7 +532,7 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
         turn, begun = Turn(room), time.monotonic()
         turn.take(1)
         old = call.stamp(name)
-        files = old.files if old else {}
+        files = old.kept if old else {}
         try:
             move_aside(folder)
             status, error = execute(call, notebook, turn)
@@ -547,8 +549,7 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
         own = {name: changes[name] for name in changes if name in notebook.known}
         given = call.given | {"changes": own}
         stamp = Stamp(name, status, spent, now, files, given, error)
-        text = json.dumps(asdict(stamp), indent=1)
-        written(call.page(name, "json"), lambda path: path.write_text(text))
+        write_facts(call.page(name, "json"), asdict(stamp), [])
         call.ran[name] = stamp
         tell(stamp, status)
 
