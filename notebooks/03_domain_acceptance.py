@@ -314,7 +314,7 @@ if (
     assert np.isclose(by_hand, share.estimate)
 
 # %%
-first = at_1.where(at_1.trace["seed"] == ctx.profile.seed).positions
+first = at_1.positions[at_1.positions["seed"] == ctx.profile.seed]
 parts = {
     "alpha, T = 1, three texts a prompt": share,
     "alpha, T = 1, one text a prompt": levels.domain_share(first, "overlap"),
@@ -471,8 +471,8 @@ ctx.answer(
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 4, leave out the last text of each prompt
-#    (`at_1.where(at_1.trace["seed"] != at_1.trace["seed"].iloc[-1])`). What happens to the share?
+# 3. In section 4, leave out the last text of each prompt: `rows = at_1.positions`, then
+#    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the share?
 #
 # <details><summary>What happens</summary>
 # The chance of the texts is taken away whatever their number, so both aim at the same share. But

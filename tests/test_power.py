@@ -64,20 +64,18 @@ def test_influence_by_hand():
 
 def test_closed_form_by_hand_and_by_statsmodels():
     design = power.between(TWO, MEAN, "code", "chat")
-    assert design.sd[0] == pytest.approx(np.sqrt(7.5)) and design.sd[1] < design.sd[0]
-    found = design.detectable(50)
-    assert found / found[0] == pytest.approx(design.sd / design.sd[0])
+    assert design.sd == pytest.approx(np.sqrt(7.5))
     errors = np.sqrt(7.5 / 2)  # of one side, as Cohen's d has it
     reference = TTestIndPower().solve_power(None, 50, 0.05 / 6, 0.9) * errors
-    assert design.detectable(50, 0.9, comparisons=6)[0] == pytest.approx(reference)
+    assert design.detectable(50, 0.9, comparisons=6) == pytest.approx(reference)
     assert design.power(1.0, 30) == pytest.approx(
         TTestIndPower().power(1 / errors, 30, 0.05)
     )
     assert (
-        design.prompts_needed(1.0)[0] == 60
+        design.prompts_needed(1.0) == 60
     )  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
     many = (1.959964 + 0.841621) * np.sqrt(7.5 / 10**6)
-    assert design.detectable(10**6)[0] == pytest.approx(many, rel=1e-4), (
+    assert design.detectable(10**6) == pytest.approx(many, rel=1e-4), (
         "of many prompts the normal approximation"
     )
     assert design.power(0.0, 30) == pytest.approx(0.05), (
@@ -94,15 +92,15 @@ def test_closed_form_by_hand_and_by_statsmodels():
 def test_the_prompts_needed_are_enough_and_no_fewer_are(
     sd, difference, wanted, comparisons
 ):
-    design = Design(np.full(3, sd))
-    needed, *_ = design.prompts_needed(difference, wanted, comparisons=comparisons)
+    design = Design(sd)
+    needed = design.prompts_needed(difference, wanted, comparisons=comparisons)
     assert design.power(difference, needed, comparisons=comparisons) >= wanted - 1e-9
     if needed > 5:
         assert (
             design.power(difference, needed - 1, comparisons=comparisons)
             < wanted + 1e-3
         )  # a wrong-sided finding counts too
-    least = design.detectable(needed, wanted, comparisons=comparisons)[0]
+    least = design.detectable(needed, wanted, comparisons=comparisons)
     assert least <= difference * (1 + 1e-9)
 
 
@@ -148,7 +146,7 @@ def test_the_closed_form_agrees_with_the_tests_themselves(mean=0.6, prompts=12):
     found = simulated_power(frame, MEAN, prompts, repeats=100, n=199)
     assert found == pytest.approx(expected, abs=0.12)
     # negative control: rows taken for prompts
-    rows = Design(np.sqrt([2 * frame["x"].var() / 8]))
+    rows = Design(np.sqrt(2 * frame["x"].var() / 8))
     assert abs(rows.power(values["code"] - values["chat"], 12) - expected) > 0.3
 
 
@@ -174,32 +172,14 @@ def test_every_pair_is_listed_with_the_values_that_are_given():
     assert own["difference"].tolist() == pytest.approx([-1, 1, 2])
     design = power.between(frame, MEAN, "code", "chat")
     assert own["detectable"][1] == pytest.approx(
-        design.detectable(50, comparisons=3)[0]
+        design.detectable(50, comparisons=3)
     ), "Holm's first step: level / 3"
-    needed, low, high = own.loc[1, power.NEEDED]
-    assert design.prompts_needed(1, comparisons=3).tolist() == [needed, low, high]
-    assert low < needed < high
+    assert design.prompts_needed(1, comparisons=3) == own.loc[1, "needed"]
     same = power.every_pair(frame, MEAN, pd.Series({"code": 0.5, "chat": 0.5}))
     assert same["needed"].isna().tolist() == [True]
     flat = frame.assign(x=frame["x"].where(frame["domain"] == "math", 1.0))
     none = power.every_pair(flat, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
     assert none[["detectable", "needed"]].isna().all(axis=1).tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize("prompts", [5, 50])
-def test_the_interval_of_a_spread_holds_the_true_one(prompts):
-    """Skewed values (gamma of shape 2, variance 2): percentiles of resamples hold it in half of
-    the studies of 5 prompts.
-    """
-    rng, covered, resampled = np.random.default_rng(0), [], []
-    for values in rng.gamma(2.0, 1.0, (400, prompts)):
-        _, low, high = power.design_of([values]).sd
-        covered.append(low**2 / 2 <= 2.0 <= high**2 / 2)
-        again = values[rng.integers(0, prompts, (100, prompts))].var(axis=1, ddof=1)
-        low, high = np.quantile(again, [0.025, 0.975])
-        resampled.append(low <= 2.0 <= high)
-    assert np.mean(covered) >= 0.88
-    assert np.mean(resampled) < np.mean(covered) - 0.03, "the negative control"
 
 
 def test_prompts_without_a_spread_plan_nothing():

@@ -86,16 +86,6 @@ def test_seeds_are_texts_of_one_prompt(sampled):
     assert drawn["alpha"].loc[0, "code"] == pytest.approx(by_hand["code"])
 
 
-def test_where_keeps_positions_nodes_and_blocks_that_begin_there(greedy):
-    even = greedy.where(greedy.trace["position"] % 2 == 0)
-    assert (even.positions["position"] % 2 == 0).all()
-    assert (even.hung["position"] % 2 == 0).all()
-    whole, kept = greedy.chain(4), even.chain(4)
-    assert len(kept) == (whole["start"] % 2 == 0).sum()
-    less = even.where(greedy.trace["position"] < 10).positions
-    assert less["position"].max() == 8
-
-
 def test_a_cut_text_is_replayed_to_its_new_end(greedy):
     short = greedy.cut(10)
     run = greedy.trace[greedy.trace["position"] < 10]

@@ -1,8 +1,7 @@
 """Loops: the positions at which a text repeats itself.
 
 A small model's greedy text runs into loops, and a draft that copies them looks good for a reason
-that has nothing to do with language. So numbers of greedy text are asked again outside loops:
-`text.where(~loops.repeats(text.trace))`.
+that has nothing to do with language.
 
 A position *repeats* when its token ends a run of NGRAM tokens which the same continuation (the
 prompt not included) has had before; it lies *outside loops* when it does not. The mark looks back

@@ -6,8 +6,7 @@ prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Ja
 Bootstrap and Other Resampling Plans); the rest is the power of Student's t test of two
 sides, by the noncentral t distribution: a permutation test of as many prompts has nearly that,
 where the normal approximation promises more than few prompts hold (`tests/test_power.py` runs that
-very test on redrawn prompts). The interval of a spread is Bonett's (2006, Computational Statistics
-& Data Analysis 50: 775), which takes the tails into account. Knows no model and no figure.
+very test on redrawn prompts). Knows no model and no figure.
 """
 
 from collections.abc import Mapping
@@ -18,24 +17,23 @@ from math import comb
 import numpy as np
 import pandas as pd
 from scipy.optimize import brentq
-from scipy.stats import ncf, norm, t, trim_mean
+from scipy.stats import ncf, t
 
 from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, resampling_of
 
-NEEDED = ["needed", "needed_low", "needed_high"]
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
-PLAN = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
+PLAN = ["estimator", "first", "second", "difference", "detectable", "needed"]
 
 
 @dataclass(frozen=True)
 class Design:
     """A comparison of two sides: `sd` / sqrt(prompts) is the standard error of the difference with
-    `prompts` prompts a side; float64 [3]: its estimate, and low and high of its 95 % interval.
+    `prompts` prompts a side.
     """
 
-    sd: np.ndarray
+    sd: float
 
     def detectable(
         self,
@@ -43,21 +41,20 @@ class Design:
         power: float = 0.8,
         level: float = 0.05,
         comparisons: int = 1,
-    ) -> np.ndarray:
-        """Smallest true difference that a two-sided test at `level` finds with probability `power`,
-        by `sd`: float64 [3].
+    ) -> float:
+        """Smallest true difference that a two-sided test at `level` finds with probability `power`.
 
         `comparisons`: tests in the family. The first of Holm's steps asks for level / comparisons
         (Bonferroni), later ones for less, so that Holm finds this difference with at least this
         probability.
         """
         _checked(power, level)
+        most = MOST_ERRORS * self.sd / np.sqrt(prompts)
 
-        def missing(errors: float) -> float:
-            return _found(errors, prompts, level / comparisons) - power
+        def missing(difference: float) -> float:
+            return self.power(difference, prompts, level, comparisons) - power
 
-        errors = brentq(missing, 0, MOST_ERRORS)
-        return self.sd * errors / np.sqrt(prompts)
+        return brentq(missing, 0, most)
 
     def prompts_needed(
         self,
@@ -65,48 +62,31 @@ class Design:
         power: float = 0.8,
         level: float = 0.05,
         comparisons: int = 1,
-    ) -> np.ndarray:
-        """Prompts a side that find a true `difference` (not 0) with probability `power`, by `sd`:
-        int64 [3]; never below the 5 that an interval needs.
+    ) -> int:
+        """Prompts a side that find a true `difference` (not 0) with probability `power`; never
+        below the 5 that an interval needs.
         """
         _checked(power, level)
-        return np.array(
-            [
-                _fewest(abs(difference) / sd, power, level / comparisons)
-                for sd in self.sd
-            ]
-        )
+        most = (MOST_ERRORS * self.sd / difference) ** 2 + MIN_PROMPTS
+
+        def missing(prompts: float) -> float:
+            return self.power(difference, prompts, level, comparisons) - power
+
+        if missing(MIN_PROMPTS) >= 0:
+            return MIN_PROMPTS
+        return int(np.ceil(brentq(missing, MIN_PROMPTS, most)))
 
     def power(
         self, difference, prompts, level: float = 0.05, comparisons: int = 1
     ) -> np.ndarray:
         """Probability that the test finds a true `difference` with `prompts` prompts a side; both
-        may be arrays.
+        may be arrays. The square of its statistic follows a noncentral F distribution.
         """
-        errors = np.abs(difference) * np.sqrt(prompts) / self.sd[0]
-        return _found(errors, prompts, level / comparisons)
-
-
-def _found(errors, prompts, level: float) -> np.ndarray:
-    """Power of the two-sided t test of two sides of `prompts` prompts at a difference of `errors`
-    standard errors: its square follows a noncentral F distribution.
-    """
-    free = 2 * (np.asarray(prompts, float) - 1)
-    limit = t.isf(level / 2, free)
-    errors = np.maximum(errors, 1e-6)  # at 0 itself SciPy's distribution is wrong
-    return ncf.sf(limit**2, 1, free, errors**2)
-
-
-def _fewest(difference: float, power: float, level: float) -> int:
-    """Prompts a side that find a difference, in `sd`, with probability `power`."""
-
-    def missing(prompts: float) -> float:
-        return _found(difference * np.sqrt(prompts), prompts, level) - power
-
-    if missing(MIN_PROMPTS) >= 0:
-        return MIN_PROMPTS
-    most = (MOST_ERRORS / difference) ** 2 + MIN_PROMPTS
-    return int(np.ceil(brentq(missing, MIN_PROMPTS, most)))
+        errors = np.abs(difference) * np.sqrt(prompts) / self.sd
+        errors = np.maximum(errors, 1e-6)  # at 0 itself SciPy's distribution is wrong
+        free = 2 * (np.asarray(prompts, float) - 1)
+        limit = t.isf(level / comparisons / 2, free)
+        return ncf.sf(limit**2, 1, free, errors**2)
 
 
 def _checked(power: float, level: float) -> None:
@@ -151,41 +131,14 @@ def between(
     """The design of two domains. ValueError: a domain missing, as `influence`, no spread at all."""
     names = [first, second]
     domains_in(frame, names)
-    found = influence(frame[frame["domain"].isin(names)], estimator)
-    return design_of([found[name] for name in names])
-
-
-def design_of(sides: list[np.ndarray]) -> Design:
-    """From the prompts' influences on each of two sides, or on one that stands for both."""
-    of_sides = [_variance(values) for values in sides]
-    variances, centres, errors = np.array(of_sides).T
-    if variances.sum() <= 1e-18:
+    sides = influence(frame[frame["domain"].isin(names)], estimator)
+    variance = sum(values.var(ddof=1) for values in sides.values())
+    if variance <= 1e-18:
         raise ValueError(
             "the estimate is the same in every prompt: there is no spread to plan with; "
             "record prompts that differ"
         )
-    centre = centres.sum()
-    squares = ((centres * errors) ** 2).sum()
-    error = np.sqrt(squares) / centre
-    reach = np.exp(norm.isf(0.025) * error)
-    a_side = 2 / len(sides)
-    spread = np.array([variances.sum(), centre / reach, centre * reach])
-    return Design(np.sqrt(a_side * spread))
-
-
-def _variance(values: np.ndarray) -> tuple[float, float, float]:
-    """A variance, the centre of its interval, and the standard error of its logarithm (Bonett)."""
-    n, variance = len(values), values.var(ddof=1)
-    if variance == 0:
-        return 0.0, 0.0, 0.0
-    cut = 1 / (2 * np.sqrt(n - 4))
-    middle = trim_mean(values, cut) if cut < 0.5 else np.median(values)
-    fourth = ((values - middle) ** 4).sum()
-    kurtosis = n * fourth / ((n - 1) * variance) ** 2
-    excess = max(kurtosis - (n - 3) / n, 0.0)
-    error = np.sqrt(excess / (n - 1))
-    centre = variance * n / (n - norm.isf(0.025))
-    return variance, centre, error
+    return Design(float(np.sqrt(variance)))
 
 
 # ---- plans ---------------------------------------------------------------------------------------
@@ -199,14 +152,12 @@ def every_pair(
     power: float = 0.8,
     level: float = 0.05,
 ) -> pd.DataFrame:
-    """Every pair of the domains that `values` (such as published ones) names: the columns PLAN and
-    NEEDED.
+    """Every pair of the domains that `values` (such as published ones) names: the columns PLAN.
 
     `difference`: of `values`. `detectable` is the smallest difference that `prompts` prompts a
-    domain find (interval: of the spread), in the family of all pairs; `needed` the prompts a domain
-    that find `difference`, missing where it is 0. All of these are missing for a pair whose prompts
-    do not differ, or where the number is undefined. ValueError: a domain missing, fewer than 5
-    prompts in one.
+    domain find, in the family of all pairs; `needed` the prompts a domain that find `difference`,
+    missing where it is 0. Both are missing for a pair whose prompts do not differ, or where the
+    number is undefined. ValueError: a domain missing, fewer than 5 prompts in one.
     """
     resampling_of(frame, 1)  # refuses what no pair can answer
     domains = domains_in(frame, list(values.keys()))
@@ -215,7 +166,7 @@ def every_pair(
     rows = []
     for first, second in combinations(domains, 2):
         difference = float(values[first] - values[second])
-        found, needed = [np.nan] * 3, [pd.NA] * 3
+        found, needed = np.nan, pd.NA
         try:
             design = between(frame, estimator, first, second)
         except ValueError:
@@ -224,6 +175,5 @@ def every_pair(
             found = design.detectable(prompts, power, level, family)
         if design and difference:
             needed = design.prompts_needed(difference, power, level, family)
-        rows.append((estimator.name, first, second, difference, *found, *needed))
-    plans = pd.DataFrame(rows, columns=[*PLAN, *NEEDED])
-    return plans.astype(dict.fromkeys(NEEDED, "Int64"))
+        rows.append((estimator.name, first, second, difference, found, needed))
+    return pd.DataFrame(rows, columns=PLAN).astype({"needed": "Int64"})

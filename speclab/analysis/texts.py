@@ -6,9 +6,7 @@ text of another.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
-import numpy as np
 import pandas as pd
 
 from speclab import replay, score
@@ -35,16 +33,12 @@ def kind_of(temperature: float) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Text:
-    """Recorded texts of one temperature, one a prompt and seed.
-
-    What is averaged are the positions that `where` kept (all at first), the nodes that hang there,
-    and the visited blocks that begin there; the texts themselves stay whole, since a decoder walks
-    through all of them. `cut` shortens the texts instead.
+    """Recorded texts of one temperature, one a prompt and seed; `cut` shortens them.
 
     value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T > 0: a drawn token), a
     column of `positions`. rule: of a tree's deterministic children; chain_rule: of drafted chains.
     trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
-    (other seeds are recorded with one node a position). keep: bool (rows of trace,), or None.
+    (other seeds are recorded with one node a position).
     """
 
     name: str
@@ -54,7 +48,6 @@ class Text:
     chain_rule: str
     trace: pd.DataFrame
     nodes: pd.DataFrame
-    keep: np.ndarray | None = None
 
     @classmethod
     def of(cls, run: Run, *others: Run) -> "Text":
@@ -97,50 +90,29 @@ class Text:
             self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value]
         )
 
-    @property
-    def deterministic(self) -> Estimator:
-        """The exact acceptance of the draft's best token: hit[1] at T = 0, top_mass[1] at T = 1."""
-        family = score.hit if self.rule == "greedy" else score.top_mass
-        return score.member(family, 1)
-
     def with_columns(self, **columns: Callable | pd.Series) -> "Text":
         """More is known of each position (aligned with `trace`)."""
         return replace(self, trace=self.trace.assign(**columns))
 
-    def where(self, keep: pd.Series) -> "Text":
-        """Only the positions for which `keep` (aligned with `trace`) holds, of those kept."""
-        kept = keep.to_numpy(bool)
-        return replace(self, keep=kept if self.keep is None else kept & self.keep)
-
     def cut(self, tokens: int) -> "Text":
         """The texts as if they had ended after so many tokens; their blocks end there too."""
-        short = self.trace["position"] < tokens
-        keep = None if self.keep is None else self.keep[short]
+        trace = self.trace[self.trace["position"] < tokens]
         nodes = self.nodes[self.nodes["position"] < tokens]
-        return replace(
-            self, trace=self.trace[short].reset_index(drop=True), nodes=nodes, keep=keep
-        )
+        return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)
 
-    def kept(self, frame: pd.DataFrame, at: str = "position") -> pd.DataFrame:
-        """The rows of a frame (nodes, blocks) that belong to the positions kept."""
-        if self.keep is None:
-            return frame
-        places = pd.MultiIndex.from_frame(frame[["prompt_id", "seed", at]])
-        return frame[places.isin(pd.MultiIndex.from_frame(self.positions[PLACE]))]
-
-    @cached_property
+    @property
     def positions(self) -> pd.DataFrame:
-        """The positions kept, with `hit`."""
-        return self.trace if self.keep is None else self.trace[self.keep]
+        """What a mean over positions is taken of: `trace`."""
+        return self.trace
 
-    @cached_property
+    @property
     def hung(self) -> pd.DataFrame:
-        """The nodes that hang there, with `ratio`."""
-        return self.kept(self.nodes)
+        """What a mean over nodes is taken of: `nodes`."""
+        return self.nodes
 
     def chain(self, gamma: int, starts: str = "visited") -> pd.DataFrame:
-        """Blocks of drafted chains of `gamma` tokens that begin at the positions kept: the columns
-        of `replay.replay`, and `seed`. At T > 0 the tokens are drawn (the rejection rule).
+        """Blocks of drafted chains of `gamma` tokens: the columns of `replay.replay`, and `seed`.
+        At T > 0 the tokens are drawn (the rejection rule).
 
         ValueError unless `gamma` is a whole number from 1 to 64.
         """
@@ -152,8 +124,8 @@ class Text:
         )
 
     def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
-        """Blocks of a static tree that begin at the positions kept: the columns of `replay.replay`,
-        and `seed`. At T > 0 its children are the draft's best tokens (the point-mass rule).
+        """Blocks of a static tree: the columns of `replay.replay`, and `seed`. At T > 0 its
+        children are the draft's best tokens (the point-mass rule).
 
         ValueError unless `tree` is a Tree.
         """
@@ -169,4 +141,4 @@ class Text:
             walk(text, shape, starts).assign(seed=seed)
             for seed, text in self.trace.groupby("seed", sort=False)
         ]
-        return self.kept(pd.concat(of_seed, ignore_index=True), "start")
+        return pd.concat(of_seed, ignore_index=True)
