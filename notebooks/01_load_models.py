@@ -193,8 +193,7 @@ for prompt, text in written[1:-1] or written:
 # A greedy target accepts a node if the node is its own most likely token (`target_rank` 0) and so
 # is every node above it. The tree drawn is the first of the recorded run in which the target
 # accepts `wanted` tokens and then rejects what the draft put below them (white space apart: its
-# trees are hard to read); where a run has no such tree, the first with the most accepted tokens. It
-# is scored here anew.
+# trees are hard to read); where a run has no such tree, the first with the most accepted tokens.
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes))
@@ -206,8 +205,12 @@ where, at = study.wanted_tree(nodes, tree, wanted, blank)
 prompt = next(prompt for prompt in encoded if prompt.prompt_id == where)
 recorded = runs.texts_of(run)
 text = recorded[where]
-stored = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
-one = study.scored_anew(pair, tree, stored, prompt, text)
+one = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
+one = one.assign(
+    accepted=one["accepted"] == 1,
+    ratio=score.ratio(one),
+    text=[tokenizer.decode([token]) for token in one["token"]],
+)
 
 # %%
 path = one.loc[one["accepted"], "token"].tolist()

@@ -10,8 +10,8 @@
 # # 12. What does the pair make of a prompt of your own?
 #
 # Averages hide what happens to one text. Here you type a prompt and see which tokens the draft
-# guessed, how many a pass of the target gave, and whether that was faster here. The text is the one
-# that the target alone would write.
+# guessed, and how many a pass of the target gave. The text is the one that the target alone would
+# write.
 #
 # ![What was drafted in one block, and what each model thought of it](../figures/smollm/12/tree.png)
 #
@@ -108,30 +108,26 @@ if notebook.is_open():
 # ## 2. The same once, from the parameters
 
 # %% tags=["timed"]
-text = try_it.answer_of(pair, asked)
-display(HTML(pictures.as_html(text.steps, strings)))
+steps = list(asked.steps(pair))
+display(HTML(pictures.as_html(steps, strings)))
 
 # %% [markdown]
-# What did the draft save? Plain decoding of the same prompt: the target alone, a token a pass. The
-# seconds are those behind the prompt's own pass.
+# Plain decoding of the same prompt: the target alone, one token per pass.
 
 # %% tags=["timed"]
-plain = try_it.answer_of(pair, asked.plain)
-table = try_it.beside_plain(text, plain)
-ctx.table(table, "comparison", digits=2)
-
-# %%
-ctx.say(try_it.speed_in_words(text, plain))
+text = try_it.tokens_of(steps)
+plain = asked.plain(pair)
+ctx.say(try_it.plain_in_words(asked, text, plain))
 if asked.sampling.greedy and pair.is_exact:
-    assert text.token_ids == plain.token_ids, "the text is the target's"
+    assert text == plain, "the text is the target's"
 
 # %% [markdown]
 # One of its blocks, drawn: what the draft proposed, and what each model thought of it. (At
 # temperature 0 the probabilities are those at temperature 1.)
 
 # %%
-number = try_it.telling_block(text)
-drafted = try_it.drafted_block(pair, text, number)
+number = try_it.telling_block(steps)
+drafted = try_it.drafted_block(pair, asked, steps, number)
 ctx.save(
     try_it.draw_block(drafted, strings),
     "tree",
@@ -139,29 +135,23 @@ ctx.save(
 )
 
 # %%
-by_hand = sum(len(step.tokens) for step in text.steps) / len(text.steps)
-assert by_hand == text.block_efficiency
-ratio = text.tokens_per_second / plain.tokens_per_second
+per_pass = len(text) / len(steps)
 ctx.answer(
-    f"On `{ctx.profile.name}` the prompt of the parameters gives {by_hand:.2f} tokens per target "
-    f"pass, at {ratio:.2f} times the speed of plain decoding (one prompt, measured once)."
+    f"On `{ctx.profile.name}` the prompt of the parameters gives {per_pass:.2f} tokens per target "
+    "pass (one prompt)."
 )
-ctx.record(
-    block_efficiency=text.block_efficiency,
-    speed_ratio=ratio,
-)
+ctx.record(block_efficiency=per_pass)
 
 # %% [markdown]
 # ## Try it
 # Say beforehand what will happen, then look.
 #
-# 1. Ask the same with `chain:1`, `chain:4` and `chain:16`. Which needs the fewest target passes,
-#    which is the fastest?
+# 1. Ask the same with `chain:1`, `chain:4` and `chain:16`. Which needs the fewest target passes?
 #
 # <details><summary>What happens</summary>
 # Never more passes with the longer chain on the same greedy text, but each block drafts all of its
-# tokens, wanted or not: behind the first rejection they are thrown away. So there is a length
-# behind which the seconds rise again. Notebook 02 finds it, notebook 10 measures it.</details>
+# tokens, wanted or not: after the first rejection they are thrown away. So there is a length beyond
+# which decoding gets slower. Notebook 02 finds it, notebook 10 measures it.</details>
 #
 # 2. Type the beginning of a list, as `1, 2, 3, 4,`, and then a sentence that nobody has written
 #    before. Where is the draft better?
@@ -181,6 +171,6 @@ ctx.record(
 # ## What we saw, what this does not show, what is next
 # * What we saw: the sentences above. Whatever is drafted, a lossless rule leaves the text the
 #   target's.
-# * What this does not show: an average. One prompt is an example, and one measurement of seconds
-#   depends on what else the machine does; notebook 10 measures properly.
+# * What this does not show: an average, since one prompt is an example; and speed, which notebook
+#   10 measures.
 # * Next: notebook 02 asks how many tokens should be drafted, notebook 09 for whom how much.

@@ -1,5 +1,5 @@
-"""A prompt that somebody types: what is refused, the text and plain decoding beside it, the draft
-of a block; and the cell, pressed without a browser.
+"""A prompt that somebody types: what is refused, the text and plain decoding's, the draft of a
+block; and the cell, pressed without a browser.
 """
 
 import pytest
@@ -27,8 +27,8 @@ def request(pair, prompt=PROMPT, **changes):
 
 @pytest.fixture(scope="module")
 def greedy(tiny_pair):
-    """A greedy text."""
-    return try_it.answer_of(tiny_pair, request(tiny_pair))
+    """A greedy text, by its blocks."""
+    return list(request(tiny_pair).steps(tiny_pair))
 
 
 # ---- what is asked -------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def greedy(tiny_pair):
 )
 def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said):
     with pytest.raises(ValueError, match=said):
-        try_it.answer_of(tiny_pair, request(tiny_pair, **changes))
+        list(request(tiny_pair, **changes).steps(tiny_pair))
 
 
 # ---- the text ------------------------------------------------------------------------------------
@@ -54,17 +54,28 @@ def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said
 @pytest.mark.parametrize("shape", ["tree:3,2,8", "plain"])
 def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     asked = request(tiny_pair, shape=shape)
-    text, prompt = try_it.answer_of(tiny_pair, asked), prompt_of(asked.ids)
-    alone = plain(tiny_pair, prompt, 12)
-    assert text.token_ids == alone and text.time_s > 0
-    assert text.block_efficiency == len(alone) / len(text.steps)
+    text = try_it.tokens_of(asked.steps(tiny_pair))
+    alone = plain(tiny_pair, prompt_of(asked.ids), 12)
+    assert text == alone == asked.plain(tiny_pair)
+
+
+def test_a_text_is_compared_with_plain_decoding():
+    """The same, another draw, and a greedy text that half precision turns: three sentences."""
+    greedy, warm = (
+        try_it.Request((1,), rule, parse_shape("chain:4"), Sampling(t), 64)
+        for rule, t in (("greedy", 0.0), ("rejection", 1.0))
+    )
+    pairs = (greedy, (1, 2)), (greedy, (1, 3)), (warm, (1, 2)), (warm, (1, 3))
+    same, turned, *drawn = (
+        try_it.plain_in_words(asked, (1, 2), plain) for asked, plain in pairs
+    )
+    assert drawn[0] == same
+    assert len({same, turned, drawn[1]}) == 3
 
 
 def made(kinds):
-    """A text of blocks that kept so many of four drafted tokens, each of a kind."""
-    asked = try_it.Request((1,), "greedy", parse_shape("chain:4"), Sampling(), 64)
-    steps = [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
-    return try_it.Answer(asked, tuple(steps), 4 * len(steps), 1.0)
+    """Blocks that kept so many of four drafted tokens, each of a kind."""
+    return [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -78,10 +89,11 @@ def made(kinds):
     ],
 )
 def test_every_blocks_draft_can_be_looked_at(tiny_pair, changes):
-    text = try_it.answer_of(tiny_pair, request(tiny_pair, **changes))
+    asked = request(tiny_pair, **changes)
+    steps = list(asked.steps(tiny_pair))
     strings = [str(i) for i in range(tiny_pair.vocab)]
-    for number, step in enumerate(text.steps):
-        drafted = try_it.drafted_block(tiny_pair, text, number)
+    for number, step in enumerate(steps):
+        drafted = try_it.drafted_block(tiny_pair, asked, steps, number)
         assert len(drafted.p) == len(drafted.q) == step.drafted + 1
         assert (drafted.q > 0).all() and (drafted.p >= 0).all()
         assert (drafted.own_p is None) == (step.kind == "cut")
@@ -90,11 +102,12 @@ def test_every_blocks_draft_can_be_looked_at(tiny_pair, changes):
 
 def test_its_probabilities_are_those_that_the_recorder_finds(tiny_pair, greedy):
     """At temperature 0, along the text: the trace has p of the text's own tokens."""
-    prompt, ids = prompt_of(greedy.request.ids), greedy.token_ids
-    trace = record_prompt(tiny_pair, prompt, ids, chain(1), Sampling()).trace
+    asked = request(tiny_pair)
+    prompt, text = prompt_of(asked.ids), try_it.tokens_of(greedy)
+    trace = record_prompt(tiny_pair, prompt, text, chain(1), Sampling()).trace
     at = 0
-    for number, step in enumerate(greedy.steps):
-        drafted = try_it.drafted_block(tiny_pair, greedy, number)
+    for number, step in enumerate(greedy):
+        drafted = try_it.drafted_block(tiny_pair, asked, greedy, number)
         end, path = at + step.accepted, list(step.draft.path)
         assert drafted.p[path] == pytest.approx(trace["p_token"][at:end], abs=1e-5)
         assert drafted.q[path] == pytest.approx(trace["q_token"][at:end], abs=1e-5)
@@ -127,10 +140,9 @@ def test_a_press_shows_text_numbers_and_the_draft_of_a_block(
     assert not shown.value, "nothing is decoded before somebody asks"
     parts["Decode"].click()
     strings = pictures.strings_of(tiny_pair.tokenizer)
-    assert shown.value == pictures.as_html(greedy.steps, strings)
+    assert shown.value == pictures.as_html(greedy, strings)
     written = capsys.readouterr().out
-    assert "Markdown object" in written and "target_passes" in written
-    assert "Figure(" in written
+    assert written.count("Markdown object") == 2 and "Figure(" in written
 
 
 def test_a_problem_is_said_in_place_and_the_cell_stays_alive(cell):

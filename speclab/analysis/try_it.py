@@ -1,16 +1,14 @@
 """A prompt that somebody types (notebooks 01 and 12): the text, a block at a time, so that it can
-be shown as it comes; plain decoding of the same prompt beside it; the draft of any block with both
-models' probabilities; and the cell where one types. (What runs too long, the kernel's interrupt
-stops.)
+be shown as it comes; whether plain decoding of the same prompt gives it too; the draft of any block
+with both models' probabilities; and the cell where one types. (What runs too long, the kernel's
+interrupt stops.)
 """
 
 import html
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pandas as pd
 import torch
 from IPython.display import Markdown, display
 from ipywidgets import (
@@ -30,9 +28,7 @@ from speclab.decode import (
     Pair,
     Step,
     decode,
-    prefill,
     score_tree,
-    wait_for,
 )
 from speclab.draft import PLAIN, Shape, parse_shape
 from speclab.profiles import Profile
@@ -63,10 +59,20 @@ class Request:
     new_tokens: int
     seed: int = 0
 
-    @property
-    def plain(self) -> "Request":
-        """The same without a draft."""
-        return replace(self, shape=PLAIN)
+    def steps(self, pair: Pair) -> Iterator[Step]:
+        """The text, a block at a time. Whoever takes no more of them has stopped it."""
+        rng = np.random.default_rng(self.seed)
+        rules = self.rule, self.shape, self.sampling
+        return decode(pair, self.ids, *rules, self.new_tokens, rng)
+
+    def plain(self, pair: Pair) -> tuple[int, ...]:
+        """The token ids of plain decoding, which drafts nothing."""
+        return tokens_of(replace(self, shape=PLAIN).steps(pair))
+
+
+def tokens_of(steps: Iterable[Step]) -> tuple[int, ...]:
+    """All token ids of a text, the stop token included."""
+    return tuple(token for step in steps for token in step.tokens)
 
 
 def request(
@@ -100,96 +106,15 @@ def request(
     return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
 
 
-@dataclass(frozen=True)
-class Answer:
-    """A text as far as it is written: what each target pass gave, how many draft passes were made,
-    and the seconds behind the prompt's own pass.
-    """
-
-    request: Request
-    steps: tuple[Step, ...]
-    draft_passes: int
-    time_s: float
-
-    @property
-    def token_ids(self) -> tuple[int, ...]:
-        """All tokens, the stop token included."""
-        return tuple(token for step in self.steps for token in step.tokens)
-
-    @property
-    def block_efficiency(self) -> float:
-        """Emitted tokens per target pass."""
-        return len(self.token_ids) / len(self.steps)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Behind the prompt's own pass."""
-        return len(self.token_ids) / self.time_s
-
-
-def as_it_comes(pair: Pair, asked: Request) -> Iterator[Answer]:
-    """The text after each of its blocks. Whoever asks for no more has stopped it."""
-    shape, new, rng = asked.shape, asked.new_tokens, np.random.default_rng(asked.seed)
-    caches = prefill(pair, asked.ids, new + shape.room)
-    made = decode(pair, asked.ids, asked.rule, shape, asked.sampling, new, rng, caches)
-    wait_for(pair.target.device)  # else the first block is charged for the prompt
-    text = Answer(asked, (), 0, 0.0)
-    while True:
-        began, before = time.perf_counter(), pair.draft.passes
-        if (step := next(made, None)) is None:
-            return
-        spent = text.time_s + time.perf_counter() - began
-        passes = text.draft_passes + pair.draft.passes - before
-        text = Answer(asked, (*text.steps, step), passes, spent)
-        yield text
-
-
-def answer_of(pair: Pair, asked: Request) -> Answer:
-    """The text at once."""
-    *_, whole = as_it_comes(pair, asked)
-    return whole
-
-
-# ---- beside plain decoding -----------------------------------------------------------------------
-
-
-def beside_plain(text: Answer, plain: Answer) -> pd.DataFrame:
-    """Passes, tokens per pass and times of a text and of plain decoding: index `decoding`."""
-    rows = [
-        {
-            "tokens": len(one.token_ids),
-            "target_passes": len(one.steps),
-            "draft_passes": one.draft_passes,
-            "block_efficiency": one.block_efficiency,
-            "time_s": one.time_s,
-            "tokens_per_s": one.tokens_per_second,
-        }
-        for one in (text, plain)
-    ]
-    return pd.DataFrame(rows, pd.Index(["with the draft", "plain"], name="decoding"))
-
-
-def passes_in_words(text: Answer) -> str:
-    """Tokens, passes and tokens per pass, as Markdown without a link."""
-    return (
-        f"{len(text.token_ids)} tokens in {len(text.steps)} target passes: "
-        f"**{text.block_efficiency:.2f} tokens per pass**."
-    )
-
-
-def speed_in_words(text: Answer, plain: Answer) -> str:
-    """How fast that was against plain decoding, and whether the texts are the same."""
-    ratio = text.tokens_per_second / plain.tokens_per_second
-    same = "Both texts are the same, token for token."
-    if text.token_ids != plain.token_ids:
-        same = "The texts differ: two draws from one distribution, the target's."
-        if text.request.sampling.greedy:
-            same = "The texts part where two tokens were all but equally likely."
-    return (
-        f"{text.tokens_per_second:.1f} tokens a second, against "
-        f"{plain.tokens_per_second:.1f}: **{ratio:.2f} times as fast as plain decoding**, measured "
-        f"once. {same}"
-    )
+def plain_in_words(
+    asked: Request, text: tuple[int, ...], plain: tuple[int, ...]
+) -> str:
+    """Whether a text and plain decoding's, both as token ids, are the same."""
+    if text == plain:
+        return "Plain decoding gives the same text, token for token."
+    if asked.sampling.greedy:
+        return "Plain decoding differs from where two tokens are almost equally likely."
+    return "Plain decoding draws another text from the same distribution, the target's."
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -209,13 +134,15 @@ class DraftedBlock:
     own_p: float | None
 
 
-def drafted_block(pair: Pair, text: Answer, number: int) -> DraftedBlock:
+def drafted_block(
+    pair: Pair, asked: Request, steps: Sequence[Step], number: int
+) -> DraftedBlock:
     """Both models' probabilities in block `number` (from 0), by one pass of each over its context
     and one over its draft. At temperature 0 they are those at temperature 1.
     """
-    step, asked = text.steps[number], text.request
-    before = replace(text, steps=text.steps[:number]).token_ids
-    context, tree, tokens = [*asked.ids, *before], step.draft.tree, step.draft.tokens
+    step = steps[number]
+    context = [*asked.ids, *tokens_of(steps[:number])]
+    tree, tokens = step.draft.tree, step.draft.tokens
 
     def after(model: LanguageModel) -> torch.Tensor:
         """Its distributions after the root and every drafted node, [N + 1, vocab]."""
@@ -253,11 +180,11 @@ def block_in_words(drafted: DraftedBlock, number: int, strings: Sequence[str]) -
     return f"{kept}; the target added {own} (p {drafted.own_p:.2f}), {step.kind}."
 
 
-def telling_block(text: Answer) -> int:
+def telling_block(steps: Sequence[Step]) -> int:
     """The first block, of those where the target kept something and put in its own for the rest,
     with the most kept tokens; where there is none, the first with the most kept tokens.
     """
-    worth = [(s.accepted > 0 and s.kind == "recovered", s.accepted) for s in text.steps]
+    worth = [(s.accepted > 0 and s.kind == "recovered", s.accepted) for s in steps]
     return worth.index(max(worth))
 
 
@@ -282,20 +209,21 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
     strings, shown = pictures.strings_of(pair.tokenizer), HTML()
 
     def write(block: int, **typed) -> None:
-        """The text as it comes, plain decoding beside it, and the draft of a block."""
+        """The text as it comes, whether plain decoding gives it too, and the draft of a block."""
         shown.value = ""
+        steps: list[Step] = []
         try:
             wanted = request(pair, profile, **typed)
-            for text in as_it_comes(pair, wanted):
-                shown.value = pictures.as_html(text.steps, strings)
+            for step in wanted.steps(pair):
+                steps.append(step)
+                shown.value = pictures.as_html(steps, strings)
         except ValueError as error:
             shown.value = f'<b role="alert">{html.escape(str(error))}</b>'
             return
-        plain = answer_of(pair, wanted.plain)
-        display(Markdown(passes_in_words(text) + " " + speed_in_words(text, plain)))
-        display(beside_plain(text, plain).round(2))
-        number = min(block, len(text.steps)) - 1 if block else telling_block(text)
-        drafted = drafted_block(pair, text, number)
+        plain = wanted.plain(pair)
+        display(Markdown(plain_in_words(wanted, tokens_of(steps), plain)))
+        number = min(block, len(steps)) - 1 if block else telling_block(steps)
+        drafted = drafted_block(pair, wanted, steps, number)
         display(Markdown(block_in_words(drafted, number, strings)))
         if drafted.step.drafted:
             display(draw_block(drafted, strings))

@@ -9,12 +9,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from speclab import score
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
 from speclab.profiles import ROOT
-from speclab.prompts import EncodedPrompt
-from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.show import figures
 from speclab.tree import Tree
@@ -102,37 +99,10 @@ def wanted_tree(
     return found.index[0] if len(found) else trees["accepted"].idxmax()
 
 
-def scored_anew(
-    pair: pairs.Pair,
-    tree: Tree,
-    stored: pd.DataFrame,
-    prompt: EncodedPrompt,
-    text: tuple[int, ...],
-) -> pd.DataFrame:
-    """The nodes of one tree of a prompt's recorded text, scored anew and compared with the `stored`
-    ones (which have `accepted`); the stored ones where half precision drafts other tokens; with
-    `text`, `accepted` and `ratio` = min(1, p/q).
-    """
-    recorded = pd.DataFrame(record_prompt(pair, prompt, text, tree, GREEDY).nodes)
-    again = recorded[recorded["position"] == stored["position"].iloc[0]].set_index(
-        stored.index
-    )
-    if (again["token"] != stored["token"]).any():
-        assert not pair.is_exact
-        again = stored
-    both = ["draft_prob", "target_prob"]
-    apart = again[both] - stored[both]
-    gap = apart.abs().to_numpy().max()
-    assert gap < (1e-4 if pair.is_exact else 0.05)
-    return again.assign(
-        accepted=stored["accepted"] == 1,
-        ratio=score.ratio(again),
-        text=[pair.tokenizer.decode([token]) for token in again["token"]],
-    )
-
-
 def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """The nodes: index node; parent, depth, rank, token, q, p, target_rank, ratio, accepted."""
+    """The nodes of a tree, which have `text` and `ratio` = min(1, p/q), as a table: index node;
+    parent, depth, rank, token, q, p, target_rank, ratio, accepted.
+    """
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
     columns = ["parent", "depth", "rank", *names, "target_rank", "ratio", "accepted"]
     shown = nodes.set_index("node")[columns]
