@@ -565,14 +565,12 @@ def record_run(
 
 def _refuse_foreign(folder: Path) -> None:
     """RunError for a folder with tables or parts that no recording of this folder wrote."""
-    kept = [folder / name for name in (*TABLES, "manifest.json")]
-    there = [
-        path.name for path in (*kept, *folder.glob("parts/*.json")) if path.exists()
-    ]
+    names = ("*.parquet", "manifest.json", "parts/*.json")
+    there = [path for name in names for path in folder.glob(name)]
     if there and not (folder / "settings.json").is_file():
         raise RunError(
-            f"{folder} holds {there[0]} and no settings.json, so no recording wrote it; choose "
-            "another folder (--out)"
+            f"{folder} holds {there[0].name} and no settings.json, so no recording wrote it; "
+            "choose another folder (--out)"
         )
 
 
