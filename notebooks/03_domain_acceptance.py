@@ -71,7 +71,7 @@ if root == kit:
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
+from speclab import score
 from speclab.analysis import levels, prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import figures, notebook
@@ -134,8 +134,9 @@ for name in domains:
 # Beside the paper's numbers (Llama-2-7B and TinyLlama) stand the same procedure on this pair and,
 # as `corrected`, the estimator that is exact at the text's temperature (here T = 0): what a decoder
 # gets accepted of one draft token (`hit[1]`), of a path, of a tree. The pairs differ, so the
-# columns are not expected to agree in level. Intervals are 95 %, from resampled prompts
-# (section 4). Table III is in `03/table-3.csv`.
+# columns are not expected to agree in level. Intervals are 95 %: whole prompts are drawn with
+# replacement, as many as there are, 2,000 times (by hand in notebook 11). Table III is in
+# `03/table-3.csv`.
 
 # %%
 tables = {name: published.comparison(name, at_0) for name in ("I", "II", "III")}
@@ -258,59 +259,14 @@ ctx.plot(
 )
 
 # %% [markdown]
-# ## 4. How sure can so many nodes make us?
 # A table of thousands of nodes invites an interval for independent nodes, mean ± 1.96 sd/√n. But
-# nodes share a tree and trees share a text, so they have its difficulty in common. Drawing whole
-# prompts anew, as many as there are and with replacement, gives the interval that a new set of
-# prompts would bear out (a *cluster bootstrap*):
+# the nodes of one text share its difficulty, so the unit of an interval has to be the prompt:
 
 # %%
-own = nodes[nodes["domain"] == domains[0]]
-sums = own["ratio"].groupby(own["prompt_id"]).agg(["sum", "size"])
-rng, alike = np.random.default_rng([0, 0]), np.full(len(sums), 1 / len(sums))
-
-# %%
-times_drawn = rng.multinomial(len(sums), alike, size=stats.RESAMPLES)
-resampled = (times_drawn @ sums["sum"]) / (times_drawn @ sums["size"])
-interval = np.quantile(resampled, stats.levels_of(len(sums)))
-
-# %%
-kit = published_alpha.at(domain=domains[0]).frame
-assert np.allclose(interval, kit[["low", "high"]])
+ctx.say(study.wider_in_words(nodes, published_alpha))
 
 # %% [markdown]
-# (The kit takes a little more than the middle 95 % where prompts are few: notebook 13.) The ratio
-# of the two variances of the mean, prompts as the unit over nodes as the unit, is the **design
-# effect**: so many nodes are worth one independent node.
-
-# %%
-effect = study.effect_by_domain(nodes, published_alpha)
-ctx.table(effect, "design-effect")
-
-# %%
-wider = (effect["half_width_prompts"] / effect["half_width_nodes"]).max()
-said = "Here nothing varies between nodes."
-if effect["design_effect"].notna().any():
-    worst = effect.loc[effect["design_effect"].idxmax()]
-    said = (
-        f"The second is up to {wider:.1f} times as wide: in {worst.name} {worst['nodes']:,.0f} "
-        f"nodes carry as much information as {worst['effective_nodes']:,.0f} independent nodes."
-    )
-
-# %%
-ctx.plot(
-    study.both_intervals(published_alpha, effect),
-    x="domain",
-    hue="interval",
-    kind="points",
-    y="published_alpha, T = 0",
-    slug="design-effect",
-    caption="`published_alpha` with the interval that takes nodes as independent and the interval "
-    f"that resamples prompts. {said}",
-)
-
-# %% [markdown]
-# ## 5. How much do prompts of one domain differ?
+# ## 4. How much do prompts of one domain differ?
 # A mean of a domain says little of a prompt in it. One dot is one prompt: at T = 0 the share of its
 # text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts together.
 
@@ -385,7 +341,7 @@ ctx.say(
 )
 
 # %% [markdown]
-# ## 6. Do other prompts say the same?
+# ## 5. Do other prompts say the same?
 # The project's prompts have a form: around each problem of math and reasoning stand the same words,
 # and the draft of `smollm` was trained on prompts of this form. If what was found is of the
 # *domain*, it should be found again on the same problems without these words (**unwrapped**; the
@@ -515,7 +471,7 @@ ctx.answer(
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 5, leave out the last text of each prompt
+# 3. In section 4, leave out the last text of each prompt
 #    (`at_1.where(at_1.trace["seed"] != at_1.trace["seed"].iloc[-1])`). What happens to the share?
 #
 # <details><summary>What happens</summary>

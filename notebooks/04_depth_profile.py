@@ -323,37 +323,7 @@ ctx.say(
 )
 
 # %% [markdown]
-# ## 5. Depth and position together
-# The paper's heat maps cross depth with the place in the text. With intervals, and for what a
-# decoder accepts along the best path (T = 0, `accept_by_depth`): does the rise hold within the
-# first 8 tokens, the next 24 and the rest?
-
-# %%
-places = study.by_place(cut)
-whole_pair = [score.ALL, score.POOLED]
-in_places = study.by_depth(places).without(domain=whole_pair)
-rise = study.change_by_kind(places).without(domain=whole_pair)
-
-# %%
-ctx.plot(
-    in_places.defined(),
-    x="depth",
-    hue="name",
-    columns="domain",
-    y="accepted, given all above",
-    slug="depth-and-position",
-    caption="Acceptance by depth along the best path at T = 0, by the position of the tree in the "
-    f"text. Change from depth 1 to depth {deepest}: {rise.span()}.",
-)
-
-# %%
-ctx.say(
-    f"Depth {deepest} compared with depth 1, by position in the text. "
-    f"{rise.sentence(within='name')}."
-)
-
-# %% [markdown]
-# ## 6. Along the text
+# ## 5. Along the text
 # The exact acceptance of one token by its place, within each domain: `hit[1]` (T = 0: the draft's
 # best token is the target's) on greedy text and `alpha` (T = 1: the acceptance of one token drawn
 # from the draft) on sampled text. The first 8 tokens stand apart, the other bins double.

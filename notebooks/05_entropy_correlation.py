@@ -19,7 +19,7 @@
 #
 # *Runs on* any machine · *minutes* one on 2 cores, once the runs are there · *reads* the runs
 # `greedy` (temperature T = 0) and `sampled` (T = 1, three seeds) of the profile, recorded if they
-# are not there, and the target's tokenizer · *writes* `figures/<profile>/05/`.
+# are not there · *writes* `figures/<profile>/05/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -71,10 +71,9 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import roc_auc_score
 
-from speclab import prompts, runs, score, stats
+from speclab import score, stats
 from speclab.analysis import association, bins
 from speclab.analysis.texts import SEEDS, Text
-from speclab.models import pairs
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, without_interval
 from speclab.studies import entropy_correlation as study
@@ -328,62 +327,6 @@ assert (distance.dropna() > -1e-9).all(), "distances cannot cancel, signs can"
 # %%
 too_sure = gaps.at(domain=domains).sentence(*study.TOO_SURE, within="view")
 ctx.say(f"What the draft is on average. {too_sure}.")
-
-# %% [markdown]
-# ## 5. Do long prompts help?
-# A longer prompt says more of what comes, so acceptance may rise with it. Over all prompts it
-# seems so, but the prompt sets differ in length as well as in everything else: within each set is
-# where the question is asked. A prompt is one point: its tokens, the template included, and the
-# mean acceptance of its text (at T = 1 of its three texts).
-
-# %%
-p = ctx.profile
-tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
-asked = runs.profile_prompts(p)
-
-# %%
-encoded = prompts.encode_prompts(tokenizer, asked, p.max_prompt_tokens, p.template)
-tokens = pd.Series({prompt.prompt_id: len(prompt.ids) for prompt in encoded})
-
-# %%
-points = {}
-for text in (greedy, sampled):
-    means = text.positions.groupby(["domain", "prompt_id"], as_index=False)[text.value]
-    rows = means.mean().rename(columns={text.value: "accepted"})
-    rows["prompt_tokens"] = rows["prompt_id"].map(tokens)
-    points[f"{text.acceptance.name} ({text.name})"] = rows
-
-# %%
-by_length = {
-    of_text: association.correlations(rows, "prompt_tokens", "accepted", pooled=True)
-    for of_text, rows in points.items()
-}
-
-# %%
-lengths = Estimates.stacked(by_length, "acceptance")
-dots = {of: without_interval(rows, rows["accepted"]) for of, rows in points.items()}
-
-# %%
-ctx.plot(
-    Estimates.stacked(dots, "acceptance"),
-    x="prompt_tokens",
-    columns="acceptance",
-    dots=domains,
-    height=2.8,
-    y="accepted (mean of a prompt)",
-    x_label="tokens of the prompt",
-    slug="prompt-length",
-    caption="Each prompt's mean acceptance by its length. Spearman over all prompts: "
-    f"{lengths.at(domain=score.POOLED).listed('acceptance')}. Within a domain: "
-    f"{lengths.at(domain=domains).span()}.",
-)
-
-# %%
-within = lengths.at(domain=domains).sentence(*study.RISE_OR_FALL, within="acceptance")
-ctx.say(
-    f"**Prompt length.** Acceptance as prompts get longer, within a prompt set. {within}. Of these "
-    f"{2 * len(domains)} intervals of 95 % one may well miss 0 by chance."
-)
 
 # %%
 signal = (

@@ -247,35 +247,6 @@ ctx.plot(
 )
 
 # %% [markdown]
-# **A longer context.** The share rejected by the length of the context (prompt and text so far) has
-# to be read within a set of prompts: the sets differ in length *and* in difficulty, and pooled over
-# all of them length stands for the set (Simpson's paradox). Classes met in fewer than five prompts
-# of a set have no point.
-
-# %%
-is_long = frame["length"] > frame["length"].median()
-halves = {"short": frame[~is_long], "long": frame[is_long]}
-
-# %%
-draws = stats.jointly({name: (rows, mean) for name, rows in halves.items()}, same=False)
-longer = Estimates(draws.table({"long - short": draws["long"] - draws["short"]}))
-
-# %%
-by_length = study.rejected_by_context(frame)
-ctx.plot(
-    by_length,
-    x="context",
-    kind="points",
-    y="share rejected",
-    x_label="tokens of context",
-    slug="rate-by-context",
-    caption="Share of positions rejected by length of context, within each set and pooled. "
-    f"Contexts above {frame['length'].median():.0f} tokens minus the others, within a set: "
-    f"{longer.at(domain=domains).listed()}. Pooled, where length stands for the set: "
-    f"{longer.at(domain=POOLED)}.",
-)
-
-# %% [markdown]
 # ## 4. Where would the target's token have been found?
 # If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**. Or
 # it is a token that this draft can never say.

@@ -72,15 +72,10 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
-# c of three machines, named beforehand; there a pass over several tokens costs one. The last is
-# that of TinyLlama and Llama-2-7B, both in f16 (llama.cpp issue 8499)
-assumed_c: list = [0.05, 0.1, 0.29]  # 0.0001 to 10
-# a setting for each domain must gain more than this to be worth it, named beforehand
-margin: float = 0.01  # 0 to 1
 # how far a promised speed-up may be off and still be kept
 price_margin: float = 0.1  # 0 to 1
-# how the policy finds a domain: classifier, rules, or none (the prompt says it)
-router: str = "classifier"  # one of classifier, rules, none
+# how the policy finds a domain: classifier, or none (the prompt says it)
+router: str = "classifier"  # one of classifier, none
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed, up to
 pass_tries: int = 3  # 1 to 100; times while the clock is disturbed
 # decoded to learn what the loop takes
@@ -94,12 +89,10 @@ engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-l
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
-import pandas as pd
 
 from speclab import prompts, runs, score, stats
-from speclab.cost import Costs
 from speclab.models import pairs
-from speclab.show import figures, notebook
+from speclab.show import notebook
 from speclab.show.estimates import Estimates
 from speclab.analysis import choose, policy, router as routers
 from speclab.explore import page
@@ -156,17 +149,11 @@ costs, measured = machines.measured(
 )
 ctx.say(measured)
 
-# %% [markdown]
-# Three further machines are assumed (v = 1, o = 0), always with **this pair's** acceptance.
-
 # %%
-this_machine = "measured here"
-assumed = {f"c = {c:g}": Costs.on_a_line(c) for c in assumed_c}
-places = {this_machine: costs} | assumed
 prices = choose.price(counted, settings, costs)
 
 # %% [markdown]
-# ## 1. What should be drafted, for which domain, on which machine?
+# ## 1. What should be drafted for which domain?
 # ### By hand: the best gamma of a domain
 # The speed-up over plain decoding is the tokens over the price of their blocks. Near the end of a
 # text fewer `levels` are drafted, and a block without a draft is a plain pass.
@@ -200,17 +187,16 @@ notebook.show_table(by_hand.idxmax(axis=1).rename("best chain").reset_index())
 # lies above or below 1; each resample chooses again.
 
 # %%
-advice = machines.recommend(counted, settings, places)
-own = advice.at(machine=this_machine)
+advice = machines.recommend(prices, costs)
 ctx.export(advice, "recommendations")
-keys = ["machine", "domain", "setting", "share_best", "speculate"]
+keys = ["domain", "setting", "share_best", "speculate"]
 
 # %%
 shown = Estimates(advice.frame.assign(of="speed-up")).wide(keys, "of")
 notebook.show_table(shown, digits=2)
 
 # %%
-# Any machine: drag c, v and o. (A headless run shows the table above only.)
+# Any other machine: drag c, v and o. (A headless run shows the table above only.)
 page.show("machine", runs=[greedy])
 
 # %% [markdown]
@@ -281,47 +267,35 @@ ctx.save(
 #
 # * **always** drafts by one setting for everybody, the best for all prompts;
 # * **per-domain** knows the true domain;
-# * **rules** and **classifier** read it from the prompt's text: regular expressions, and logistic
-#   regression on counted words. Where the classifier is not sure,
-#   the prompt gets the default;
+# * **classifier** reads it from the prompt's text, by logistic regression on counted words. Where
+#   the classifier is not sure, the prompt gets the default;
 # * the **oracle** gives each text its own best setting: a bound that no router passes.
 
 # %%
-texts = routers.text_frame(known)
-classified = routers.routed(texts, routers.load_router())
-by_rules = routers.rules(texts["text"])
-routes = {
-    "rules": dict(zip(texts["prompt_id"], by_rules, strict=True)),
-    "classifier": dict(zip(texts["prompt_id"], classified["route"], strict=True)),
-}
-
-# %%
-speeds = {}
-for name, place in places.items():
-    judged = policies.judged_policies(counted, settings, place, routes)
-    speeds[name] = choose.speeds(judged)
+found_by = routers.load_router().routes([prompt.text for prompt in known])
+ids = [prompt.prompt_id for prompt in known]
+routes = {"classifier": dict(zip(ids, found_by, strict=True))}
 
 # %% [markdown]
-# ### On this machine
-# Every resample of the prompts chooses the settings anew.
+# Every resample of the prompts chooses the settings again.
 
 # %%
-ours = speeds[this_machine]
-table_here = Estimates(ours.table(key="policy"), digits=3).without(
-    policy="never", domain="all"
-)
+judged = policies.judged_policies(prices, routes)
+ours = choose.speeds(judged)
+speedups = Estimates(ours.table(key="policy"), digits=3)
+speedups = speedups.without(policy="never", domain="all")
 
 # %%
-ctx.table(table_here.wide("policy", "domain"), "policies")
+ctx.table(speedups.wide("policy", "domain"), "policies")
 ctx.plot(
-    table_here.without(policy="rules"),
+    speedups,
     x="domain",
     hue="policy",
     kind="points",
     y="predicted speed-up, this machine",
     slug="policies",
-    caption=f"Speed-up by policy and domain (T = 0, replayed, {this_machine}): from "
-    f"{table_here.span()}.",
+    caption="Speed-up by policy and domain (T = 0, replayed, measured here): from "
+    f"{speedups.span()}.",
 )
 
 # %% [markdown]
@@ -330,7 +304,7 @@ ctx.plot(
 # %%
 pooled = {
     name: ours[name]["pooled"] - ours["always"]["pooled"]
-    for name in ("per-domain", "rules", "classifier", "oracle")
+    for name in ("per-domain", "classifier", "oracle")
 }
 ahead = Estimates(ours.table(pooled, "policy"), digits=3)
 
@@ -343,59 +317,17 @@ ctx.say(
 assert ahead.at(policy="oracle").value >= ahead.frame["estimate"].max() - 1e-9
 
 # %% [markdown]
-# ### At which c is it worth it?
 # The **gain** is how much faster each domain's own setting is than one for all, over all prompts,
-# both chosen on other prompts than they are judged on. Three machines were named beforehand
-# (`assumed_c`), and a margin: a setting for each domain *is worth it* if the gain is above the
-# margin, *has no case* if it lies within, either side; else these prompts *cannot tell*. Three
-# looks are three chances to be wrong, so p-values are **Holm's**, over the three.
+# both chosen on other prompts than they are judged on.
 
 # %%
-gain = pd.DataFrame(
-    {
-        name: draws["per-domain"]["pooled"] / draws["always"]["pooled"] - 1
-        for name, draws in speeds.items()
-    }
-)
+times_as_fast = ours["per-domain"]["pooled"] / ours["always"]["pooled"]
+percent = {"per-domain": 100 * (times_as_fast - 1)}
+gain = Estimates(ours.table(percent, "policy"), digits=1)
+drafts = ", ".join(f"{row.domain} {row.setting}" for row in advice.rows())
 
 # %%
-told = policies.told_of_gains(gain[list(assumed)], margin)
-table = ours.table(dict(gain.items()), "machine").drop(columns=["n_prompts", "note"])
-table = table.merge(told, left_on="machine", right_index=True, how="left")
-
-# %%
-percent = table.assign(
-    of="a setting for each domain", **100 * table[["estimate", "low", "high"]]
-)
-figure = figures.facets(
-    percent,
-    "machine",
-    hue="of",
-    kind="points",
-    y="gain over one for all, %",
-    reference=0,
-)
-figure.axes[0].axhspan(-100 * margin, 100 * margin, color="#dddddd", zorder=0)
-
-# %%
-gains = Estimates(percent, digits=1)
-ctx.save(
-    figure,
-    "gain-by-c",
-    caption="How much faster a setting for each domain is than one for all; bars: 95 %, prompts "
-    f"resampled and settings chosen again; grey: within {margin:.0%}. In %: "
-    f"{gains.listed('machine')}.",
-)
-
-# %%
-by_place = "; ".join(
-    f"{gains.at(machine=name)} % at {name} ({row.told})"
-    for name, row in told.iterrows()
-)
-drafts = ", ".join(f"{row.domain} {row.setting}" for row in own.rows())
-
-# %%
-speed = table_here.at(policy="per-domain", domain="pooled")
+speed = speedups.at(policy="per-domain", domain="pooled")
 verdict = f"The predicted speed-up is {speed} (the prediction: {promise})."
 if not machines.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
@@ -403,9 +335,7 @@ if not machines.is_trusted(costs):
 # %%
 ctx.answer(
     f"On `{base.name}` and this machine (c = {costs.c():.2f}) the best settings are {drafts}. "
-    f"{verdict} A setting for each prompt set instead of one for all gains "
-    f"{gains.at(machine=this_machine)} % here. On the assumed machines, compared with "
-    f"{margin:.0%} (Holm): {by_place}."
+    f"{verdict} A setting for each prompt set instead of one for all gains {gain} % here."
 )
 
 # %% [markdown]
@@ -420,20 +350,18 @@ print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 
 # %% [markdown]
 # ### Try it
-# 1. *A dear draft.* `make reproduce NOTEBOOKS=09 PARAMETERS="assumed_c=[0.6,0.9]"`: which domains
-#    still pay? <details><summary>Answer</summary>Those whose row of section 1 says yes under
-#    `speculate`; the others are told to decode plainly.</details>
+# 1. *An expensive draft.* In the page of section 1 drag c to 0.6 and to 0.9: where does a draft
+#    still pay? <details><summary>Answer</summary>Where the best setting is still a chain or a tree.
+#    With c high enough the best setting is `plain` everywhere.</details>
 # 2. *Take the policy to the command line.* `python -m speclab decode --policy
 #    figures/PROFILE/09/policy.json --prompts FILE --out OUT`; then the same with the profile of
 #    another pair. <details><summary>Answer</summary>The second is refused: a policy carries digests
 #    of both models' weights, because acceptance is a pair's own.</details>
 #
 # ### What we saw, what this does not show, what is next
-# * The setting follows the price of a block more than the domain: read the table of section 1 by
-#   machine, then by prompt set.
-# * Numbers 'measured here' are one pair's on one machine. Assumed machines keep this pair's
-#   acceptance: they say how a recommendation moves with c, not what another pair would gain. The
-#   domains are four prompt sets in the form that the draft was trained on.
+# * The best setting follows the cost of a block and the prompt set: see the table of section 1.
+# * The numbers are one pair's on one machine. The domains are four prompt sets in the form that the
+#   draft was trained on.
 # * Intervals are of prompts. What a clock does to the prices is not in them.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart;
 #   [14, serving](14_serving.ipynb) asks what a

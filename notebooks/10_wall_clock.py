@@ -77,7 +77,6 @@ from speclab import (
     replay,
     runs,
     score,
-    starts,
     tree,
 )
 from speclab.analysis import best_tree, choose, combined, loops, stopping
@@ -267,7 +266,7 @@ ctx.say(
 # %%
 whole_text = trace.groupby("prompt_id")["token"].agg(tuple)
 tokens = {p.prompt_id: (p.ids, whole_text[p.prompt_id]) for p in encoded}
-at_starts = combined.with_copies(starts.starts_of_trace(trace, "draft"), tokens)
+at_starts = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
 elsewhere = at_starts if all_timed else at_starts.query("prompt_id not in @ids")
 
 # %%
@@ -301,7 +300,7 @@ if stops:
 
 # %%
 cut = {name: (prompt, text[:new_tokens]) for name, (prompt, text) in tokens.items()}
-near = combined.with_copies(starts.starts_of_trace(short, "draft"), cut)
+near = combined.with_copies(combined.starts_of_trace(short, "draft"), cut)
 for gamma, name in copying.items():
     sums = combined.prices(near, gamma, costs).judged(name)
     counted[name] = sums.rename(columns={"target_passes": "blocks"})

@@ -74,7 +74,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, stats
-from speclab.analysis import claims, loops, published
+from speclab.analysis import claims, published
 from speclab.show import notebook
 from speclab.show.estimates import named
 from speclab.models.pairs import load_tokenizer, model_folder
@@ -287,31 +287,7 @@ ctx.say(
 )
 
 # %% [markdown]
-# ## 6. Does a verdict rest on loops?
-# A small model's greedy text runs into loops. So the claims are asked again *outside loops*: of the
-# positions whose token ends no run of four tokens that the same text has had before, of the trees
-# that hang there and the blocks that begin there.
-
-# %%
-again = []
-for name, pair in pairs.items():
-    outside = pair.greedy.where(~loops.repeats(pair.greedy.trace))
-    rows = claims.in_frame(listed, name, measures.exact_at(outside, listed, grid))
-    again.append(claims.verdict_table(listed, rows, prompts))
-
-# %%
-keys = ["claim", "pair", "asked"]
-both = pd.concat(again).merge(verdicts, on=keys, suffixes=("", "_before"))
-both = both[both["verdict"] != claims.NOT_TESTED]
-for name, rows in both.groupby("pair", sort=False):
-    other = rows["claim"][rows["verdict"] != rows["verdict_before"]]
-    ctx.say(
-        f"* {name}: verdicts at T = 0 that differ outside loops: {named(list(other))} (of "
-        f"{len(rows)})."
-    )
-
-# %% [markdown]
-# ## 7. The authors' public records
+# ## 6. The authors' public records
 # Their code took the probability of padded half-precision rows as it came: some are NaN, and
 # Python's `min(1.0, nan)` is 1.0, so that a missing number was averaged as a sure acceptance. Their
 # usable nodes are one more text, asked as published above; they hold neither the trace nor the

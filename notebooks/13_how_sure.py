@@ -114,9 +114,8 @@ longest = ctx.profile.max_new_tokens
 # | BCa | other quantiles, corrected for bias and for a spread that grows with the number |
 # | bootstrap-t | the number and its standard error, with quantiles of t that are resampled, too |
 #
-# The kit's intervals are *expanded percentile* ones (Hesterberg 2015); those of a design effect,
-# which is a ratio of variances and very skewed, *bootstrap-t*. (Simulated once, on `smollm` and
-# `tiny`: `data/coverage/prepare.py`; another pair is shown that of `smollm`.)
+# The kit's intervals are *expanded percentile* ones (Hesterberg 2015). (Simulated once, on `smollm`
+# and `tiny`: `data/coverage/prepare.py`; another pair is shown that of `smollm`.)
 
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
@@ -269,8 +268,8 @@ ctx.plot(
 # A text is read from its beginning, and its beginning does not depend on where it is cut: so what a
 # study with shorter texts would have found is known exactly. Small models' greedy texts run into
 # loops, which a draft copies: a position *repeats* when its token ends a run of four tokens that
-# the same text has had before. *Outside loops* is what does not repeat. Where longer texts of some
-# of the prompts were recorded (the kind of run `long`), they are read here.
+# the same text has had before. Where longer texts of some of the prompts were recorded (the kind of
+# run `long`), they are read here.
 
 # %%
 text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
@@ -293,14 +292,12 @@ most = int(lasting.trace["position"].max()) + 1
 shorter = [n for n in sorted(new_tokens) if n < most]
 sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
 cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
-outside = {name: one.where(~one.trace["repeats"]) for name, one in cut.items()}
 per_pass = f"tokens per pass, gamma {gamma}"
 
 # %%
 hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
 asked = {
     "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
-    "hit[1] outside loops": {n: (one.positions, hit_1) for n, one in outside.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
     per_pass: {n: study.per_pass(one.chain(gamma)) for n, one in cut.items()},
 }

@@ -74,8 +74,6 @@ max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 # shares of the requests
 mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}  # 0 to 1
-# another mix, which one setting was fitted to before the requests changed
-mix_before: dict = {"math": 0.7, "reasoning": 0.3}  # 0 to 1
 # share of the time that a server would be busy if it never speculated
 load: float = 0.8  # 0.01 to 0.99
 requests: int = 300  # 10 to 1000000; of a simulated stream,
@@ -104,8 +102,7 @@ from speclab.studies.budgets_and_routing import machines, policies, serving
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
-for shares in (mix, mix_before):
-    serving.check_mix(shares, ctx.profile.domains)
+serving.check_mix(mix, ctx.profile.domains)
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 
@@ -127,23 +124,19 @@ prices = choose.price(counted, settings, costs)
 # mix of requests; **per-domain** by the setting of each request's domain; the **oracle** knows each
 # text in advance, a bound. Each setting is chosen on other prompts than it is judged on. Two more
 # choose per domain from acceptance that is **wrong**: as if the draft's first choice were right a
-# tenth less (x0.9) or more (x1.1) often than it is. One serves by a setting that was best for
-# **another mix**.
+# tenth less (x0.9) or more (x1.1) often than it is.
 
 # %%
-beliefs = {
-    f"per-domain (x{factor:g})": choose.block_counts(
-        policies.perturb(trace, factor), settings, max_new_tokens=limit
-    )
-    for factor in (0.9, 1.1)
-}
+beliefs = {}
+for factor in (0.9, 1.1):
+    wrong = policies.perturb(trace, factor)
+    believed = choose.block_counts(wrong, settings, max_new_tokens=limit)
+    believed = choose.price(believed, settings, costs)
+    beliefs[f"per-domain (x{factor:g})"] = believed
 
 # %%
-judged = policies.judged_policies(counted, settings, costs, beliefs=beliefs)
-
-# %%
+judged = policies.judged_policies(prices, beliefs=beliefs)
 judged["always"] = serving.best_for_mix(prices, mix)
-judged["always (other mix)"] = serving.best_for_mix(prices, mix_before)
 
 # %% [markdown]
 # ## 1. What does a stream of requests gain?

@@ -15,7 +15,7 @@ import numpy as np
 from speclab.tree import Tree
 
 
-def _within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
+def within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
     """`value` if every entry is finite and in [low, high] (above low if strict); ValueError
     otherwise.
     """
@@ -36,7 +36,7 @@ def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
     its nodes. verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as
     over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
     """
-    _within("block_efficiency", block_efficiency, 1)
+    within("block_efficiency", block_efficiency, 1)
     cost = break_even_block_efficiency(gamma, c, verify, overhead)
     return block_efficiency / cost
 
@@ -45,29 +45,10 @@ def block_efficiency_iid(alpha, gamma):
     """Tokens per target pass if each drafted token were accepted with probability alpha,
     independently: (1 - a^(g+1)) / (1 - a).
     """
-    a = np.asarray(_within("alpha", alpha, 0, 1), np.float64)
-    g = np.asarray(_within("gamma", gamma, 1), np.float64)
+    a = np.asarray(within("alpha", alpha, 0, 1), np.float64)
+    g = np.asarray(within("gamma", gamma, 1), np.float64)
     one = a == 1
     return np.where(one, g + 1, (1 - a ** (g + 1)) / np.where(one, 1.0, 1 - a))[()]
-
-
-def speedup_iid(alpha, gamma, c):
-    """Leviathan et al.'s speed-up (arXiv:2211.17192, Theorem 3.8): block_efficiency_iid / (gamma c
-    + 1).
-    """
-    return speedup_standard(block_efficiency_iid(alpha, gamma), gamma, c)
-
-
-def speedup_article(e, target_ms, draft_ms):
-    """The article's rule ('Speculative Decoding for Reasoning'): (e T) / (t e + T), e = gamma or
-    alpha * gamma tokens.
-
-    Kept for comparison: it counts neither the bonus token nor the drafts that are thrown away.
-    """
-    _within("e", e, 0, strict=True)
-    _within("target_ms", target_ms, 0, strict=True)
-    _within("draft_ms", draft_ms, 0)
-    return e * target_ms / (draft_ms * e + target_ms)
 
 
 def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
@@ -76,10 +57,10 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
 
     Above gamma + 1 no acceptance is enough.
     """
-    _within("gamma", gamma, 1)
-    _within("c", c, 0)
-    _within("verify", verify, 0, strict=True)
-    _within("overhead", overhead, 0)
+    within("gamma", gamma, 1)
+    within("c", c, 0)
+    within("verify", verify, 0, strict=True)
+    within("overhead", overhead, 0)
     return gamma * c + verify + overhead
 
 
@@ -87,7 +68,7 @@ def break_even_cost(block_efficiency, gamma):
     """The c at which the speed-up is 1, where v = 1 and the loop costs nothing; a dearer draft
     slows decoding.
     """
-    _within("block_efficiency", block_efficiency, 1)
+    within("block_efficiency", block_efficiency, 1)
     return (block_efficiency - break_even_block_efficiency(gamma, 0.0)) / gamma
 
 
@@ -136,10 +117,10 @@ class Costs:
                 f"sizes={self.sizes}: ascending whole numbers from 1 are needed, "
                 "with as many draft and verify ratios"
             )
-        _within("target_ms", self.target_ms, 0, strict=True)
-        _within("draft", self.draft, 0)
-        _within("verify", self.verify, 0, strict=True)
-        _within("overhead", self.overhead, 0)
+        within("target_ms", self.target_ms, 0, strict=True)
+        within("draft", self.draft, 0)
+        within("verify", self.verify, 0, strict=True)
+        within("overhead", self.overhead, 0)
 
     @classmethod
     def on_a_line(cls, c: float) -> Self:
@@ -182,5 +163,5 @@ def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
     """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of
     its block.
     """
-    _within("block_efficiency", block_efficiency, 1)
+    within("block_efficiency", block_efficiency, 1)
     return float(block_efficiency / costs.of_block(tree))

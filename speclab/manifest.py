@@ -13,7 +13,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from speclab.plain import STRICT
-from speclab.profiles import Profile
+from speclab.profiles import MODELS, Profile
 from speclab.tree import static_tree
 
 SCHEMA_VERSION = 1
@@ -53,11 +53,8 @@ NODES = WHO | {
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 TABLES = [f"{name}.parquet" for name in SCHEMAS]
-UNBOUNDED = (
-    "kl",
-    "target_entropy",
-    "draft_entropy",
-)  # nats; the other float columns are shares
+# nats; the other columns of floats are shares
+MOST = dict.fromkeys(("kl", "target_entropy", "draft_entropy"), 1e38)
 ROUNDING = 1e-5  # of a sum of float32 probabilities
 OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
 
@@ -102,22 +99,6 @@ class PairFacts:
 
 
 @dataclass(frozen=True, config=STRICT)
-class OfBoth:
-    """Digests of both models' weights (`runs.weights_digest`)."""
-
-    target: Commit
-    draft: Commit
-
-
-@dataclass(frozen=True, config=STRICT)
-class Rows:
-    """Rows of the tables."""
-
-    trace: Annotated[int, Field(ge=1)]
-    nodes: Count
-
-
-@dataclass(frozen=True, config=STRICT)
 class Manifest:
     """All entries of manifest.json but its seal."""
 
@@ -126,7 +107,7 @@ class Manifest:
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     kind: Text | None
     profile: Profile
-    weights: OfBoth
+    weights: Annotated[dict[Literal[MODELS], Commit], Field(min_length=2)]
     # of prompt_id, domain and token ids of all prompts; of their texts
     encoded: Sha256
     prompt_set: Sha256
@@ -134,7 +115,7 @@ class Manifest:
     pair: PairFacts
     prompts: Annotated[int, Field(ge=1)]
     prompts_cut: Count
-    rows: Rows
+    rows: Annotated[dict[Literal["trace", "nodes"], Count], Field(min_length=2)]
     time_s: Annotated[float, Field(ge=0)]
     peak_bytes: dict[str, Count]
     max_packed_tokens: Annotated[int, Field(ge=1)]
@@ -175,12 +156,10 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
     if column.type not in (I32, F32) or not len(column):
         return
     values = column.to_numpy()
-    least, most = (values.min(), values.max())
-    allowed = 2**31
+    least, most = values.min(), values.max()
+    allowed = MOST.get(name, 1 + ROUNDING if column.type == F32 else 2**31)
     if name in OF_VOCABULARY:
         allowed = vocabulary - 1
-    elif column.type == F32:
-        allowed = np.finfo(np.float32).max if name in UNBOUNDED else 1 + ROUNDING
     if not (least >= 0 and most <= allowed):  # so that NaN is refused
         raise ValueError(
             f"{name} goes from {least} to {most}: allowed is 0 to {allowed}"
@@ -206,7 +185,7 @@ def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
         )
     if (position >= manifest["profile"]["max_new_tokens"]).any():
         raise ValueError("a text is longer than the manifest's max_new_tokens")
-    if len(texts) and len(texts) != manifest["prompts"]:
+    if (name == "trace" or len(texts)) and len(texts) != manifest["prompts"]:
         raise ValueError(
             f"{len(texts)} prompts came, the manifest has {manifest['prompts']}"
         )

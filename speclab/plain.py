@@ -125,7 +125,7 @@ def _complaint(cls: type, error: dict) -> str:
     if error["type"] == "missing":
         return f"missing field {name}"
     came = f"{name}={brief(error['input'])}: " if name else ""
-    return came + error["msg"]
+    return came + error["msg"].removeprefix("Value error, ")
 
 
 def brief(value: Any) -> str:

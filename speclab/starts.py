@@ -20,23 +20,11 @@ import numpy as np
 import pandas as pd
 
 from speclab import score
-from speclab.replay import STARTS, among, prompt_sums, replay
-from speclab.tree import LIMITS, check_limit
+from speclab.replay import STARTS, among, prompt_sums
+from speclab.tree import check_limit
 
 NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
-
-
-def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
-    """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
-    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
-
-    Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
-    ValueError as in `replay`.
-    """
-    limit = LIMITS["gamma"][1]
-    blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
-    return blocks.assign(proposer=proposer, limit=limit)[NEEDED]
 
 
 def replay_starts(

@@ -1,11 +1,10 @@
-"""The study of notebook 09: which settings, which clock is believed, whether a promise was kept,
-what is told of a gain. (Serving, batches and routers: test_serving, test_router, test_policy.)
+"""The study of notebook 09: which settings, which clock is believed, whether a promise was kept.
+(Serving, batches and routers: test_serving, test_router, test_policy.)
 """
 
 import numpy as np
 import pandas as pd
 import pytest
-from statsmodels.stats.multitest import multipletests
 
 from speclab.analysis import choose
 from speclab.analysis.texts import Text, kind_of
@@ -113,40 +112,6 @@ def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
     assert policies.kept(ratio, 0.1, Costs.on_a_line(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
     assert policies.kept(ratio, 0.1, disturbed) == machines.REFUSED
-
-
-# ---- what is told of a gain ----------------------------------------------------------------------
-
-
-def test_what_is_told_of_three_gains_by_hand():
-    """Of 999 resamples 4, 12 and 20 lie below the margin; p is twice (1 + that) / 1000, and Holm's
-    are three, two and one times that, never falling (statsmodels says the same).
-    """
-    columns = {}
-    for name, below in (("a", 4), ("b", 12), ("c", 20)):
-        columns[name] = [0.05] + [0.0] * below + [0.05] * (999 - below)
-    told = policies.told_of_gains(pd.DataFrame(columns), 0.01)
-    p_values = [0.010, 0.026, 0.042]
-    assert told["p_holm"].tolist() == pytest.approx(
-        multipletests(p_values, method="holm")[1]
-    )
-    assert told["p_holm"].tolist() == pytest.approx([0.030, 0.052, 0.052])
-    assert told["told"].tolist() == ["is worth it", "inconclusive", "inconclusive"]
-    alone = policies.told_of_gains(pd.DataFrame({"b": columns["b"]}), 0.01)
-    assert alone["told"].tolist() == ["is worth it"], (
-        "a family of one needs no correction"
-    )
-
-
-@pytest.mark.parametrize(
-    ("gain", "told"), [(0.0, "has no case"), (-0.05, "loses"), (0.05, "is worth it")]
-)
-def test_a_gain_is_told_by_its_side_of_the_margin(gain, told):
-    rng = np.random.default_rng(0)
-    sure = pd.DataFrame({"x": gain + rng.normal(0, 1e-3, 1000)})
-    unsure = pd.DataFrame({"x": gain + rng.normal(0, 0.1, 1000)})
-    assert policies.told_of_gains(sure, 0.01)["told"].item() == told
-    assert policies.told_of_gains(unsure, 0.01)["told"].item() == "inconclusive"
 
 
 # ---- at another temperature ----------------------------------------------------------------------

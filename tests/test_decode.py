@@ -14,6 +14,7 @@ from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
 from speclab.analysis import by_hand, combined
+from speclab.analysis.combined import starts_of_trace
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
 from speclab.models.pairs import load_pair
@@ -23,7 +24,7 @@ from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
-from speclab.starts import replay_starts, starts_of_trace
+from speclab.starts import replay_starts
 from speclab.tree import chain, static_tree
 
 GREEDY, WARM = Sampling(), Sampling(1.0)

@@ -37,7 +37,6 @@ PURE = (
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",
-    "analysis.studentised",
     "analysis.choose",
     "analysis.router",
     "analysis.token_kinds",

@@ -46,16 +46,6 @@ def test_a_mixture_bends_though_nothing_depends_on_depth():
     assert every.tolist() == pytest.approx([0.6, 0.5, 0.6])
 
 
-def test_places_have_the_numbers_of_their_own_nodes():
-    text, _ = warm_and_cold(positions=12)
-    few = text.nodes["prompt_id"].isin(["chat-0", "chat-1"])
-    nodes = text.nodes[~few | (text.nodes["position"] < 8)]
-    asked = study.by_place(SimpleNamespace(nodes=nodes, rule=text.rule))
-    assert list(asked) == [study.FIRST, study.MIDDLE]
-    rows, _ = asked[study.MIDDLE]
-    assert rows["position"].min() == 8 and "chat" not in set(rows["domain"])
-
-
 def long_texts(last):
     """Six prompts a domain, of 40 tokens; of chat, four. Accepted: the first 8, and from 33 on."""
     rows = [

@@ -1,13 +1,15 @@
-"""Domains: the ladder, ties in an order, and the design effect."""
+"""Domains: the ladder, ties in an order, and the width of an interval."""
+
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import stdtrit
 from test_score import make_run
 
 from speclab import replay, score
 from speclab.analysis.texts import Text, kind_of
+from speclab.show.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
 
@@ -86,21 +88,20 @@ def test_a_tie_is_no_other_order():
 # ---- how sure, prompts ---------------------------------------------------------------------------
 
 
-def test_design_effect_stands_beside_the_widths():
-    at_0 = text_of()
-    asked = {"published_alpha, T = 0": (at_0.hung, score.published_alpha)}
-    rows = study.ladder(asked).at(domain=list(score.DOMAINS))
-    table = study.effect_by_domain(at_0.hung, rows)
-    ratio = table["half_width_prompts"] / table["half_width_nodes"]
-    spread = stdtrit(5, 0.975) / 1.96 * np.sqrt(6 / 5)  # of 6 prompts' intervals
-    effect = table["design_effect"]
-    assert effect.tolist() == pytest.approx(((ratio / spread) ** 2).tolist(), rel=0.3)
-    assert ((table["low"] < effect) & (effect < table["high"])).all()
-    both = study.both_intervals(rows, table)
-    naive = both.at(interval=study.INDEPENDENT, domain="code").frame.iloc[0]
-    code = at_0.hung[at_0.hung["domain"] == "code"]
-    width = 2 * 1.96 * code["ratio"].std(ddof=1) / np.sqrt(len(code))
-    assert naive["high"] - naive["low"] == pytest.approx(width)
+@pytest.mark.parametrize(
+    ("ratios", "said"),
+    [
+        ({"code": (0, 1) * 50, "chat": (0, 2) * 50}, "up to 2.0 times .* code"),
+        ({"code": (1,) * 100, "chat": (1,) * 100}, "nothing varies"),
+    ],
+)
+def test_the_widest_interval_over_prompts_is_named(ratios, said):
+    """100 nodes of sd 0.5 give 1.96 x 0.05, half of the interval over prompts; of sd 1, all."""
+    nodes = pd.DataFrame(ratios).melt(var_name="domain", value_name="ratio")
+    half = 1.96 * 0.1 * np.sqrt(100 / 99) if "up to" in said else 0
+    rows = [(domain, 1.0, 1 - half, 1 + half) for domain in ratios]
+    rows = Estimates(pd.DataFrame(rows, columns=["domain", *NUMBERS]))
+    assert re.search(said, study.wider_in_words(nodes, rows))
 
 
 def test_a_prompt_is_the_mean_of_all_its_texts():

@@ -4,13 +4,14 @@ import json
 from dataclasses import asdict, replace
 
 import pytest
-from test_choose import trace_of
+from test_choose import priced, trace_of
 
-from speclab.analysis import choose, policy
+from speclab.analysis import policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
 from speclab.prompts import DOMAINS, Prompt
+from speclab.show.estimates import Estimates
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
@@ -52,16 +53,15 @@ def test_a_prompt_says_its_domain():
     )
 
 
-def test_rules_see_the_text_only():
-    by_rules = replace(MADE, router="rules")
-    assert routers.rules([CODE, CHAT, "xyzzy"]) == ["code", "chat", routers.UNKNOWN], (
-        "what the cases below rest on"
-    )
-    assert policy.setting_for(by_rules, Prompt("p", "chat", CODE)) == "chain:5", (
+def test_the_classifier_sees_the_text_only():
+    classified = replace(MADE, router="classifier")
+    known = routers.load_router().routes([CODE, CHAT, "xyzzy"])
+    assert known == ["code", "chat", routers.UNKNOWN], "what the cases below rest on"
+    assert policy.setting_for(classified, Prompt("p", "chat", CODE)) == "chain:5", (
         "not what the prompt says of itself"
     )
-    assert policy.setting_for(by_rules, Prompt("p", "code", CHAT)) == "plain"
-    assert policy.setting_for(by_rules, Prompt("p", "code", "xyzzy")) == "chain:2"
+    assert policy.setting_for(classified, Prompt("p", "code", CHAT)) == "plain"
+    assert policy.setting_for(classified, Prompt("p", "code", "xyzzy")) == "chain:2"
 
 
 def test_policies_by_hand():
@@ -74,9 +74,9 @@ def test_policies_by_hand():
         "lost": dict.fromkeys(TEXTS, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in TEXTS.items()},
     }
-    counted = choose.block_counts(trace, known)
-    hoped = {"hoped": choose.block_counts(trace.assign(draft_rank=0), known)}
-    found = policies.judged_policies(counted, known, costs, routes, hoped)
+    prices = priced(trace, known, costs)
+    hoped = {"hoped": priced(trace.assign(draft_rank=0), known, costs)}
+    found = policies.judged_policies(prices, routes, hoped)
     # three blocks, or twelve cut at the end
     code, chat = 3 * 1.3, 9 * 1.3 + 1.3 + 1.2 + 1.1
     wanted = {
@@ -106,7 +106,11 @@ def test_recommendations_by_hand():
     cheap, dear = Costs.on_a_line(0.1), Costs.on_a_line(2.0)
     disturbed = replace(cheap, verify=(1.0, 0.9))
     places = {"cheap": cheap, "dear": dear, "disturbed": disturbed}
-    advice = machines.recommend(choose.block_counts(trace, known), known, places).frame
+    advice = {
+        name: machines.recommend(priced(trace, known, costs), costs)
+        for name, costs in places.items()
+    }
+    advice = Estimates.stacked(advice, "machine").frame
     found = advice.set_index(["machine", "domain"])
     said = found[["setting", "speculate"]]
     assert said.loc["cheap", "code"].tolist() == ["chain:3", "yes"]

@@ -127,21 +127,20 @@ def test_a_text_does_not_go_on_from_the_one_before():
         assert list(found["begins"]) == ["text", "nothing", "text", "nothing"]
 
 
-def test_states_ranks_and_contexts_by_hand():
+def test_states_and_ranks_by_hand():
     trace = trace_of(
         [[0, 1, 0, 2, 3, 4, 0, 8, 9, 64, 65, SAID]],
         copies=1,
         p_token=[0.5, 0.49, 0.9, 0.1] + [0.6] * 8,
         sure=[0.5, 0.9, 0.1, 0.49] + [0.4] * 8,
     )
-    found = labelled(trace, prompt=[0] * 60)
+    found = labelled(trace)
     states = "both sure¦only draft sure¦only target sure¦both unsure¦only target sure"
     assert "¦".join(found["state"][:5]) == states
     assert "¦".join(found["found"].dropna()) == (
         "rank 1¦rank 2¦ranks 3-4¦ranks 3-4¦ranks 5-8¦ranks 9-64¦ranks 9-64¦beyond 64¦never"
     )
     assert found["found"].isna().tolist() == (found["draft_rank"] == 0).tolist()
-    assert list(found["context"]) == ["under 64"] * 4 + ["64-127"] * 8
     assert list(labelled(trace, sure=0.95)["state"].unique()) == ["both unsure"]
 
 

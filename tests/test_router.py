@@ -1,4 +1,4 @@
-"""Routing: rules and form by hand, the committed router and its file, training on made-up text."""
+"""Routing: form by hand, the committed router and its file, training on made-up text."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from test_faults import turned
 from data.routing import prepare
 from speclab.analysis import router as routers
 from speclab.analysis.choose import UNKNOWN
-from speclab.analysis.router import load_router, rules, strip_form
+from speclab.analysis.router import load_router
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
 
 PROSE = (  # of none of the four domains
@@ -37,18 +37,7 @@ def router():
     return load_router()
 
 
-# ---- rules and form ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("text", "domain"), [
-    ("def area(r):\n    '''Area of a circle.'''\n", "code"),
-    ("Solve $x^2 - 9 = 0$ for $x$.", "math"),
-    ("A crate holds 12 jars. How many jars are in 7 crates?", "reasoning"),
-    ("Could you recommend a film for tonight?", "chat"),
-    ("Gulls over a grey sea.", UNKNOWN), ("", UNKNOWN),
-])  # fmt: skip
-def test_rules_on_hand_made_prompts(text, domain):
-    assert rules([text]) == [domain]
+# ---- form ----------------------------------------------------------------------------------------
 
 
 def test_form_is_stripped_and_what_is_left_is_the_task():
@@ -65,7 +54,7 @@ def test_form_is_stripped_and_what_is_left_is_the_task():
         # nothing else is there to go by
         "def f(a):\n    return a": "def f(a):\n    return a",
     }.items():
-        assert strip_form(text) == task
+        assert prepare.strip_form(text) == task
 
 
 # ---- the committed router ------------------------------------------------------------------------
@@ -77,9 +66,10 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
     The card's held-out numbers are of other text; these are lower bounds, with room.
     """
     for bare, least in ((False, 0.95), (True, 0.9)):
-        found = routers.routed(
-            routers.text_frame(load_prompts("project", 50), bare), router
-        )
+        texts = pd.DataFrame(load_prompts("project", 50))
+        if bare:
+            texts["text"] = texts["text"].map(prepare.strip_form)
+        found = prepare.routed(texts, router)
         assert found["correct"].mean() >= least
         assert (
             (found["route"] != found["domain"]) & (found["route"] != UNKNOWN)

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 
 from speclab import score
+from speclab.analysis.combined import starts_of_trace
 from speclab.profiles import ROOT
 from speclab.replay import chain_sums, prompt_sums, replay
 from speclab.runs import load_run
-from speclab.starts import replay_starts, starts_of_trace, sums_of_starts
+from speclab.starts import replay_starts, sums_of_starts
 
 
 @pytest.fixture(params=["smollm", "tiny"], scope="module")

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 from test_score import make_run
 
 from speclab import score, stats
-from speclab.analysis import association, significance, studentised
+from speclab.analysis import association, significance
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
@@ -128,38 +128,6 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     row = stats.by_domain(both, score.mean_of("x"), n=300).iloc[0]
     alone = stats.bootstrap(both.iloc[:60], score.mean_of("x"), n=300)
     assert (row["low"], row["high"]) == pytest.approx((alone.low, alone.high))
-
-
-def test_standard_errors_by_hand_and_of_every_resample():
-    """Of a mean over prompts of one length: the sample's own s / sqrt(n), in every resample."""
-    frame = pd.concat([clustered(8, 3), clustered(6, 3, domain="chat", seed=1)])
-    prompts = stats.resampling_of(frame, 40)
-    totals = prompts.totals(score.mean_of("x").columns(frame))
-    products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
-    errors = studentised.standard_errors(
-        prompts.resampled(totals),
-        products.reshape(41, 2, 2, 2),
-        np.array([8, 6]),
-        lambda sums: score.across(score.quotient, sums)[..., 0],
-    )
-    each = frame.groupby("prompt_id")["x"].mean().to_numpy()
-    for weight, found in zip(prompts.weights, errors, strict=True):
-        by_hand = []
-        for number, size in enumerate((8, 6)):
-            own = prompts.domain == number
-            drawn = np.repeat(each[own], weight[own].astype(int))
-            by_hand.append(drawn.std(ddof=1) / np.sqrt(size))
-        both = np.hypot(*by_hand) / 2
-        assert found[:3] == pytest.approx([*by_hand, both], abs=1e-6)
-
-
-def test_bootstrap_t_by_hand():
-    values, errors = np.array([1.0, 2.0, 0.0, 4.0]), np.array([0.5, 1.0, 0.5, 1.0])
-    low, high = np.quantile([1.0, -2.0, 3.0], [0.025, 0.975])
-    bounds = studentised.studentised_bounds(values, errors)
-    assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
-    unsure = studentised.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
-    assert np.isnan(unsure).all(), "resamples without spread say nothing"
 
 
 def test_quantiles_are_those_of_nanquantile():

@@ -16,10 +16,10 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import binomtest
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import power, studentised
+from speclab.analysis.power import STEP
 from speclab.profiles import load_profile
 from speclab.score import Estimator
-from speclab.studies.how_sure import EFFECT, TABLE
+from speclab.studies.how_sure import TABLE
 
 PAIRS = ("tiny", "smollm")
 PROMPTS = (5, 10, 20, 50)  # a domain
@@ -66,18 +66,16 @@ def difference(name: str, first: Case, second: Case) -> Case:
 
 def cases(greedy, gamma: int = 4) -> list[Case]:
     """What is simulated of a greedy run: a mean over positions, a ratio whose prompts differ in
-    length, the difference of two domains (the first and the last), a ratio of variances.
+    length, the difference of two domains (the first and the last).
     """
     hits = score.with_hits(greedy.trace)
     mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
     blocks = replay.chain_sums(greedy.trace, [gamma])
     tau = score.block_estimators()["block_efficiency"]
-    effects = power.by_prompt(greedy.nodes), power.design_effect()
     return [
         *mean,
         *mean_in_domain(f"block_efficiency, chain {gamma}", blocks, tau),
         difference("hit[1], difference", mean[0], mean[-1]),
-        *mean_in_domain(EFFECT, *effects),
     ]
 
 
@@ -102,6 +100,48 @@ def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
     return at + (place - lower) * (after - at)
 
 
+def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
+    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors: the sample's,
+    then those of its resamples (Efron 1982, The Jackknife, the Bootstrap and Other Resampling
+    Plans). For numbers whose spread grows with them, such as a ratio of variances.
+    """
+    far = score.divide(values[1:] - values[0], errors[1:])
+    low, high = stats.quantiles(far, (0.025, 0.975))
+    return np.stack([values[0] - high * errors[0], values[0] - low * errors[0]])
+
+
+def standard_errors(
+    sums: np.ndarray,
+    products: np.ndarray,
+    sizes: np.ndarray,
+    value: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Linearised standard errors (..., out) of value(sums), over prompts (delta method; the same as
+    the infinitesimal jackknife, Efron 1982).
+
+    sums: of totals over the prompts of each domain (..., domains, k); products: of each prompt's
+    totals with each other (..., domains, k, k); sizes: prompts of each domain (domains,). `value`
+    maps (..., domains, k) to (..., out), `out` being one axis or several.
+    """
+    n = np.asarray(sizes)[:, None, None]
+    spread = products - sums[..., :, None] * sums[..., None, :] / n
+    spread = spread * n / (n - 1)
+    scale = np.abs(sums).max(axis=tuple(range(sums.ndim - 2)))
+    variance = 0.0
+    for domain in range(len(sizes)):
+        slopes = []
+        for column in range(sums.shape[-1]):
+            step = np.zeros_like(scale)
+            step[domain, column] = STEP * (scale[domain, column] or 1.0)
+            rise = value(sums + step) - value(sums - step)
+            slopes.append(rise / (2 * step[domain, column]))
+        out = slopes[0].shape
+        slope = np.stack(slopes).reshape(len(slopes), *sums.shape[:-2], -1)
+        pulled = np.einsum("...jl,l...m->j...m", spread[..., domain, :, :], slope)
+        variance += (slope * pulled).sum(axis=0)
+    return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
+
+
 def four_intervals(
     case: Case, drawn: np.ndarray, weights: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -112,7 +152,7 @@ def four_intervals(
     products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
     sums, seconds = (_resampled(weights, one) for one in (drawn, products))
     values = case.value(sums)
-    errors = studentised.standard_errors(
+    errors = standard_errors(
         sums,
         seconds.reshape(*sums.shape, -1),
         np.full(sums.shape[2], size),
@@ -127,17 +167,12 @@ def four_intervals(
         PERCENTILE: np.quantile(values[1:], LEVELS, axis=0),
         EXPANDED: stats.bounds_of(values[1:], size),
         BCA: bca_bounds(values, np.stack(left_out)),
-        BOOTSTRAP_T: studentised.studentised_bounds(values, errors),
+        BOOTSTRAP_T: studentised_bounds(values, errors),
     }
 
 
 def _resampled(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Sums [1 + resamples, studies, domains, k] of `totals` [studies, domains, n, k]. Whole numbers
-    are summed by matrix products, others in the order of the prompts: a design effect of resamples
-    without spread hangs on how its sums were rounded.
-    """
-    if (totals % 1 != 0).any():
-        return np.einsum("bdn,sdnk->bsdk", weights, totals, optimize=True)
+    """Sums [1 + resamples, studies, domains, k] of `totals` [studies, domains, n, k]."""
     each = [
         (weights[:, domain] @ totals[:, domain]).swapaxes(0, 1)
         for domain in range(totals.shape[1])
@@ -199,8 +234,7 @@ def coverage_table(
     counts["coverage"] = counts["held"] / counts["studies"]
     counts["low"], counts["high"] = np.array(found).T
     counts = counts.reset_index()
-    kits = np.where(counts["estimator"] == EFFECT, BOOTSTRAP_T, EXPANDED)
-    counts["used"] = counts["method"] == kits
+    counts["used"] = counts["method"] == EXPANDED
     return counts[[*keys, "coverage", "low", "high", "width", "studies", "used"]]
 
 

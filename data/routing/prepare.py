@@ -28,11 +28,9 @@ from speclab.analysis.router import (
     ROUTING,
     Router,
     hashed,
-    routed,
-    strip_form,
 )
 from speclab.drafts import prompts
-from speclab.prompts import DOMAINS
+from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
 
 CHATS = (
     "chat_justeval_outputs.jsonl.gz",
@@ -107,6 +105,25 @@ def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
     )
 
 
+def strip_form(text: str) -> str:
+    """A prompt without the form that gives its domain away: no instruction line or Q:/A:, of a
+    function its description only.
+    """
+    for form in (MATH_PROMPT, REASONING_PROMPT):
+        head, tail = form.split("{}")
+        if text.startswith(head):
+            return text.removeprefix(head).removesuffix(tail)
+    described = re.search(
+        r'^\s*(?:async )?def [\s\S]*?("""|\'\'\')([\s\S]*?)(\1|\Z)', text, re.MULTILINE
+    )
+    if not described:
+        return text
+    kept = re.split(
+        r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2]
+    )[0]
+    return " ".join(kept.split()) or text
+
+
 def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Router:
     """A router from `training_prompts`: fitted on what is not held out, each prompt with and
     without its form.
@@ -173,6 +190,15 @@ def save(router: Router, folder: Path) -> None:
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     facts = {"sha256": digest, "threshold": router.threshold, **router.card}
     (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
+    """Prompts (prompt_id, domain, text) with the router's guess, confidence and route, and
+    `correct` (the guess is the domain), without their text.
+    """
+    guesses = router.guesses(prompts["text"].tolist()).set_index(prompts.index)
+    found = prompts.drop(columns="text").join(guesses)
+    return found.assign(correct=found["guess"] == found["domain"])
 
 
 def judged(prompts: pd.DataFrame) -> Router:

@@ -37,14 +37,12 @@ def correlation(
 
 
 def correlations(
-    frame: pd.DataFrame, x: str, y: str, method: str = "spearman", pooled: bool = False
+    frame: pd.DataFrame, x: str, y: str, method: str = "spearman"
 ) -> pd.DataFrame:
     """`correlation` in each domain: domain, Interval's fields and a note; missing, with the reason
     as the note, where a column is constant in a domain.
-
-    pooled: of all domains together as well, last.
     """
-    return per_domain(frame, partial(correlation, x=x, y=y, method=method), pooled)
+    return per_domain(frame, partial(correlation, x=x, y=y, method=method))
 
 
 def correlation_draws(

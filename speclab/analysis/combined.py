@@ -15,8 +15,10 @@ from speclab import copying
 from speclab.analysis import stopping
 from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
 from speclab.cost import Costs
-from speclab.starts import replay_starts
+from speclab.replay import replay
+from speclab.starts import NEEDED, replay_starts
 from speclab.stats import RESAMPLES
+from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.on_a_line(
@@ -120,3 +122,15 @@ def settings_held(
         chosen = choice.judged.set_index("prompt_id")["setting"]
         judged[name] = Choice(table.judged(chosen.to_dict()))
     return judged
+
+
+def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
+    """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
+    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
+
+    Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
+    ValueError as in `replay`.
+    """
+    limit = LIMITS["gamma"][1]
+    blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
+    return blocks.assign(proposer=proposer, limit=limit)[NEEDED]

@@ -40,7 +40,7 @@ class Policy:
 
     pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device,
     costs: the machine it was chosen for; router: how a prompt's domain is found: "none" (it says so
-    itself), "rules" or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
+    itself) or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
     was made from; made: day and kind of machine of its writing. ValueError (pydantic's) that names
     each wrong field, what is allowed and what came.
     """
@@ -50,7 +50,7 @@ class Policy:
     costs: Costs
     default: Setting
     domains: dict[Literal[DOMAINS], Setting]
-    router: Literal["none", "rules", "classifier"]
+    router: Literal["none", "classifier"]
     run: str
     version: Literal[1] = 1
     made: str = field(
@@ -123,9 +123,7 @@ def setting_for(policy: Policy, prompt: Prompt) -> str:
     that is unknown. A router sees the prompt's text only.
     """
     domain = prompt.domain
-    if policy.router == "rules":
-        (domain,) = router.rules([prompt.text])
-    elif policy.router == "classifier":
+    if policy.router == "classifier":
         (domain,) = _classifier().routes([prompt.text])
     return policy.domains.get(domain, policy.default)
 

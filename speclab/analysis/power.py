@@ -20,11 +20,11 @@ import pandas as pd
 from scipy.optimize import brentq
 from scipy.stats import ncf, norm, t, trim_mean
 
-from speclab.analysis.studentised import STEP
-from speclab.score import Estimator, column_of, divide, domains_in
+from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, resampling_of
 
 NEEDED = ["needed", "needed_low", "needed_high"]
+STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
 PLAN = ["estimator", "first", "second", "difference", "detectable", "low", "high"]
 
@@ -186,40 +186,6 @@ def _variance(values: np.ndarray) -> tuple[float, float, float]:
     error = np.sqrt(excess / (n - 1))
     centre = variance * n / (n - norm.isf(0.025))
     return variance, centre, error
-
-
-# ---- design effect -------------------------------------------------------------------------------
-
-
-def design_effect(name: str = "published_alpha") -> Estimator:
-    """Variance of a mean with whole prompts as the unit over that with rows as the unit: so many
-    rows are worth one. 1 = independent. On a `by_prompt` frame; both variances linearised: sum of
-    (S_p - n_p m)^2 over sum of (y - m)^2. Few prompts say little of a variance: its intervals are
-    those of `speclab.analysis.studentised`.
-    """
-
-    def columns(frame: pd.DataFrame) -> np.ndarray:
-        s, n, q = frame[["s", "n", "q"]].to_numpy(np.float64).T
-        return np.stack([s * s, s * n, n * n, s, n, q], axis=1)
-
-    def effect(totals: np.ndarray) -> np.ndarray:
-        ss, sn, nn, s, n, q = np.moveaxis(totals, -1, 0)[..., None]
-        mean = divide(s, n)
-        of_prompts = ss - 2 * mean * sn + mean**2 * nn
-        of_rows = q - n * mean**2
-        return divide(of_prompts, of_rows)
-
-    return Estimator(f"design effect of {name}", columns, effect)
-
-
-def by_prompt(frame: pd.DataFrame, value: str = "ratio") -> pd.DataFrame:
-    """One row a prompt for `design_effect`: prompt_id, domain, n (rows), s (sum), q (sum of
-    squares).
-    """
-    y = column_of(frame, value)
-    who = ["domain", "prompt_id"]
-    rows = frame[who].assign(n=1.0, s=y, q=y * y)
-    return rows.groupby(who, observed=True).sum().reset_index()
 
 
 # ---- plans ---------------------------------------------------------------------------------------

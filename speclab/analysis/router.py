@@ -1,14 +1,12 @@
 """Routing: which domain a prompt is of, without a GPU.
 
-Two classifiers of the prompt's text: `rules` (regular expressions) and `Router` (hashed words,
-TF-IDF, logistic regression). A prompt that neither knows is UNKNOWN and gets the default setting.
-Judged frames as in `speclab.analysis.choose`. Training reads text that is not in this repository
-and keeps weights only: `python -m data.routing.prepare --data DIR`.
+A `Router` classifies the prompt's text by hashed words, TF-IDF and logistic regression. A prompt of
+which it is not sure is UNKNOWN and gets the default setting. Training reads text that is not in
+this repository and keeps weights only: `python -m data.routing.prepare --data DIR`.
 """
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,89 +20,11 @@ from sklearn.preprocessing import normalize
 
 from speclab.analysis.choose import UNKNOWN
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, Prompt
+from speclab.prompts import DOMAINS
 
 ROUTING = ROOT / "data" / "routing"
-FEATURES, TOKENS = (
-    2**14,
-    r"\w+|[^\w\s]",
-)  # hashed words and signs, and pairs of neighbours
-RULES = (
-    ("code", r"(?m)^\s*(def|class|import|from|@\w+|#include|public|fn|func)\b"),
-    (
-        "code",
-        r">>> |```|\w\(\)|\breturns?\b.*\b(list|string|tuple|dict|array|true|none)\b",
-    ),
-    (
-        "code",
-        r"\b(write|implement|fix|debug|refactor)\b.{0,60}"
-        r"\b(function|method|class|program|script|code|regex|query)\b",
-    ),
-    ("code", r"\b(python|javascript|java|sql|html|c\+\+|numpy|pandas|bash)\b"),
-    (
-        "math",
-        r"\\(frac|sqrt|sum|cdot|pi|left|begin|angle)|\$[^$\n]*[=^\\+<>a-z][^$\n]*\$",
-    ),
-    ("math", r"\b(solve|simplify|factor|expand|evaluate|compute|prove)\b.*[=^\d]"),
-    (
-        "math",
-        r"\b(polynomial|equation|quadratic|triangle|integer|remainder|real number|slope|perimeter"
-        r"|vertex|function \$)",
-    ),
-    ("reasoning", r"\d[\s\S]*\bhow (many|much|long|far|old|fast)\b[^?]*\?"),
-    (
-        "reasoning",
-        r"\d[\s\S]*\b(each|every|per|twice|half|total|altogether|left|remaining|costs?)\b[\s\S]*\?",
-    ),
-    ("chat", r"^\s*(hi|hey|hello|thanks|good (morning|evening))\b"),
-    (
-        "chat",
-        r"\b(can|could|would|will) you\b|\bplease\b|\b(recommend|suggest|advice|tips)\b",
-    ),
-    (
-        "chat",
-        r"^\s*(what|why|who|where|which|do|is|are|tell|explain|describe|write|give"
-        r"|how (do|can|should|to))\b",
-    ),
-    ("chat", r"\b(i|i'm|my|me)\b"),
-)
-
-
-def rules(texts: Iterable[str]) -> list[str]:
-    """The domain that most of its RULES fire for, the earlier one of equals; UNKNOWN where none
-    fires.
-    """
-    routes = []
-    for text in texts:
-        votes = [
-            domain
-            for domain, pattern in RULES
-            if re.search(pattern, text, re.IGNORECASE)
-        ]
-        routes.append(max(DOMAINS, key=votes.count) if votes else UNKNOWN)
-    return routes
-
-
-def strip_form(text: str) -> str:
-    """A prompt without the form that gives its domain away: no instruction line or Q:/A:, of a
-    function its description only.
-    """
-    for form in (MATH_PROMPT, REASONING_PROMPT):
-        head, tail = form.split("{}")
-        if text.startswith(head):
-            return text.removeprefix(head).removesuffix(tail)
-    described = re.search(
-        r'^\s*(?:async )?def [\s\S]*?("""|\'\'\')([\s\S]*?)(\1|\Z)', text, re.MULTILINE
-    )
-    if not described:
-        return text
-    kept = re.split(
-        r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2]
-    )[0]
-    return " ".join(kept.split()) or text
-
-
-# ---- the trained router --------------------------------------------------------------------------
+FEATURES = 2**14  # hashed words and signs, and pairs of neighbours
+TOKENS = r"\w+|[^\w\s]"
 
 
 def hashed(texts: Iterable[str]):
@@ -169,19 +89,3 @@ def load_router(folder: str | Path = ROUTING) -> Router:
         )
     weights = {name: part.astype(np.float32) for name, part in load_file(path).items()}
     return Router(**weights, threshold=card["threshold"], card=card)
-
-
-def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
-    """Prompts (prompt_id, domain, text) with the router's guess, confidence and route, and
-    `correct` (the guess is the domain), without their text.
-    """
-    guesses = router.guesses(prompts["text"].tolist()).set_index(prompts.index)
-    found = prompts.drop(columns="text").join(guesses)
-    return found.assign(correct=found["guess"] == found["domain"])
-
-
-def text_frame(prompts: Sequence[Prompt], bare: bool = False) -> pd.DataFrame:
-    """Prompts as prompt_id, domain, text; bare: without the form that gives the domain away."""
-    frame = pd.DataFrame([(p.prompt_id, p.domain, p.text) for p in prompts])
-    frame.columns = ["prompt_id", "domain", "text"]
-    return frame.assign(text=frame["text"].map(strip_form)) if bare else frame

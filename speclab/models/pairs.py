@@ -24,9 +24,6 @@ from speclab.models.folder import (
     model_folder,
     tokenizer_folder,
 )
-from speclab.models.folder import (
-    local_folder as local_folder,
-)
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import (
     MKL,

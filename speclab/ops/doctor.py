@@ -18,6 +18,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from speclab import runs
+from speclab.models.folder import cached
 from speclab.ops import plan
 from speclab.plain import shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
@@ -80,7 +81,7 @@ def data_set(name: str, revision: str, hub: bool) -> str:
     if mirror := os.environ.get(MIRROR):  # data sets come from there alone
         there, hub = Path(mirror, name).is_dir(), False
     else:
-        there = plan.cached(name, revision, "dataset")
+        there = cached(name, revision, "dataset")
     return "is here" if there else _away(name, hub, MIRROR)
 
 
@@ -118,7 +119,7 @@ def prompts(profile: Profile) -> str:
 
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
-    from speclab.models.pairs import local_folder
+    from speclab.models.folder import local_folder
 
     pair = profile.target, profile.draft
     named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]

@@ -57,7 +57,7 @@ def source_of(folder: Path) -> Source | None:
 
 def missing(profile: Profile) -> list[Source]:
     """Sources of the profile's models whose weights are not there yet."""
-    from speclab.models.pairs import local_folder
+    from speclab.models.folder import local_folder
 
     found = []
     for spec in (profile.target, profile.draft):

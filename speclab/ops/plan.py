@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from speclab.models.folder import cached, local_folder
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
@@ -134,21 +135,8 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
 # ---- where models are ----------------------------------------------------------------------------
 
 
-def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
-    """Where a model or data set lies in the hub's cache; None for nowhere."""
-    from huggingface_hub import errors, snapshot_download
-
-    asked = {"revision": revision, "repo_type": kind, "local_files_only": True}
-    try:
-        return Path(snapshot_download(name, **asked))
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
-        return None
-
-
 def folder_of(spec: ModelSpec) -> Path | None:
     """Where the loader would find a model without downloading it; None for nowhere."""
-    from speclab.models.pairs import local_folder
-
     return local_folder(spec) or cached(spec.path, spec.revision)
 
 

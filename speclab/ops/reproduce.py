@@ -46,8 +46,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.explore import page as explorer
-from speclab.models.folder import weights_digest
-from speclab.models.pairs import ModelsMissing, local_folder
+from speclab.models.folder import ModelsMissing, cached, local_folder, weights_digest
 from speclab.ops import pair, report
 from speclab.ops.parameters import (
     OF_PAIR,
@@ -56,7 +55,6 @@ from speclab.ops.parameters import (
     check_values,
     parameters_of,
 )
-from speclab.ops.plan import cached
 from speclab.plain import near, read_json
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS

@@ -186,21 +186,6 @@ def place_in_text(frame: pd.DataFrame) -> pd.Series:
     return pd.cut(frame["position"], edges, labels=[FIRST, MIDDLE, LATE])
 
 
-def by_place(text: Text) -> dict[str, Question]:
-    """accept_by_depth along the best path by bin of tokens, for the domains with enough prompts
-    that get there.
-    """
-    family = score.best_path_accept_by_depth(text.rule)
-    asked = {}
-    places = text.nodes.groupby(place_in_text(text.nodes), observed=True)
-    for place, nodes in places:
-        prompts = nodes.groupby("domain")["prompt_id"].transform("nunique")
-        enough = prompts >= stats.MIN_PROMPTS
-        if enough.any():
-            asked[place] = (nodes[enough], family)
-    return asked
-
-
 def along_text(texts: Sequence[Text]) -> Estimates:
     """The exact acceptance of one token by name, domain and tokens of the text: the first START,
     then bins that double ('9-16', '17-32', …).

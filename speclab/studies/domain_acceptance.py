@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import power, studentised
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
@@ -26,8 +25,6 @@ MAIN = (
 )
 APART = "significant"
 NOT_APART = "not significant"
-INDEPENDENT = "nodes as independent"
-CLUSTERED = "prompts resampled"
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -205,40 +202,21 @@ def ladder_picture(
 # ---- how sure ------------------------------------------------------------------------------------
 
 
-def effect_by_domain(nodes: pd.DataFrame, published: Estimates) -> pd.DataFrame:
-    """By domain: prompts, nodes, half widths of the interval for independent nodes
-    (1.96 sd / sqrt(n)) and of the prompt-clustered one, design_effect with low and high, and the
-    independent nodes that say as much. `published`: published_alpha of the domains.
+def wider_in_words(nodes: pd.DataFrame, published: Estimates) -> str:
+    """How much wider the interval of published_alpha is with prompts as its unit than with nodes
+    (1.96 sd / sqrt(n)), as a sentence. nodes: domain, ratio; published: by domain.
     """
     rows = published.frame.set_index("domain")
-    own = nodes.groupby("domain", observed=True).agg(
-        prompts=("prompt_id", "nunique"),
-        nodes=("ratio", "size"),
-        ratio_sd=("ratio", "std"),
+    over_prompts = (rows["high"] - rows["low"]) / 2
+    ratios = nodes.groupby("domain", observed=True)["ratio"]
+    over_nodes = 1.96 * ratios.std() / ratios.size() ** 0.5
+    wider = (over_prompts / over_nodes).dropna()
+    if wider.empty:
+        return "Here nothing varies between nodes."
+    return (
+        f"The interval that resamples prompts is up to {wider.max():.1f} times as wide as the "
+        f"interval for independent nodes (in {wider.idxmax()})."
     )
-    own = own.loc[rows.index]
-    sums = power.by_prompt(nodes)
-    effect = studentised.by_domain(sums, power.design_effect())
-    effect = effect.set_index("domain")
-    return own[["prompts", "nodes"]].assign(
-        half_width_nodes=1.96 * own["ratio_sd"] / own["nodes"] ** 0.5,
-        half_width_prompts=(rows["high"] - rows["low"]) / 2,
-        design_effect=effect["estimate"],
-        low=effect["low"],
-        high=effect["high"],
-        effective_nodes=(own["nodes"] / effect["estimate"]).round().astype("Int64"),
-    )
-
-
-def both_intervals(published: Estimates, effect: pd.DataFrame) -> Estimates:
-    """published_alpha by domain with either `interval` of `effect_by_domain`."""
-    rows = published.frame[["domain", "estimate", "low", "high"]]
-    half = rows["domain"].map(effect["half_width_nodes"])
-    low = rows["estimate"] - half
-    high = rows["estimate"] + half
-    naive = rows.assign(low=low, high=high)
-    both = {INDEPENDENT: naive, CLUSTERED: rows}
-    return Estimates.stacked(both, "interval", digits=3)
 
 
 # ---- prompts -------------------------------------------------------------------------------------

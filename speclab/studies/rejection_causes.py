@@ -51,9 +51,7 @@ FAMILIES = {
         "never",
     ),
 }
-CONTEXTS = ("under 64", "64-127", "128-255", "256-511", "512 or more")
 _FOUND_FROM = (1, 2, 3, 5, 9, 65)
-_CONTEXT_ENDS = (0, 64, 128, 256, 512, np.inf)
 # where nothing of the family applies, and ranks that depend on how wide a tree is: no causes
 NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
@@ -71,8 +69,7 @@ def label(
     ngram: int = 3,
 ) -> pd.DataFrame:
     """The text's trace, in order, with `rejected`, `confidence` (the draft's q of its best token),
-    `length` (tokens of context: prompt and text so far), its class `context`, and one categorical
-    column for each of FAMILIES (`found` is missing where accepted).
+    and one categorical column for each of FAMILIES (`found` is missing where accepted).
 
     strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
     ids; said: how many tokens the draft can say. `sure`: the probability of its own best token from
@@ -86,8 +83,6 @@ def label(
     target = frame["p_token"] >= sure
     draft = frame["confidence"] >= sure
     kind, begins = _kinds(frame, strings)
-    given = {name: len(ids) for name, ids in prompt_tokens.items()}
-    length = frame["position"] + frame["prompt_id"].map(given)
     ranks = FAMILIES["found"][:-1]
     found = pd.cut(rank, [*_FOUND_FROM, np.inf], right=False, labels=ranks)
     cases = [target & draft, target, draft]
@@ -98,11 +93,8 @@ def label(
         "lookup": lookup(frame, prompt_tokens, ngram),
         "found": found.astype(object).mask(rank >= said, "never"),
     }
-    contexts = {"right": False, "labels": CONTEXTS, "ordered": False}
     return frame.assign(
         rejected=(rank > 0).astype(float),
-        length=length,
-        context=pd.cut(length, _CONTEXT_ENDS, **contexts),
         **{
             name: pd.Categorical(values, FAMILIES[name])
             for name, values in labels.items()
@@ -269,14 +261,6 @@ def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
     table["is_cause"] = low[table.index] > 0
     table["family"] = pd.Categorical(table["family"], list(FAMILIES))
     return table.sort_values(["family", "gain"], ascending=[True, False])
-
-
-def rejected_by_context(frame: pd.DataFrame) -> Estimates:
-    """Share rejected by length of context, by domain and pooled, lengths in order: domain, context,
-    estimate, low, high, rows, n_prompts.
-    """
-    found = bins.group_means(frame, "rejected", "context").frame
-    return Estimates(found.sort_values("context", kind="stable"))
 
 
 def of_family(estimates: Estimates, family: str) -> Estimates:

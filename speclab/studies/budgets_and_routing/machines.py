@@ -1,8 +1,7 @@
 """What a block costs on a machine, and what should be drafted there for which domain (notebook 09,
 sections 1 and 2; notebook 14 serves at the same prices).
 
-A machine is a `Costs`: measured here, or assumed (`Costs.on_a_line`). Speeds are predicted:
-replayed tokens over the price of their blocks.
+Speeds are predicted: replayed tokens over the price of their blocks.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, Settings
+from speclab.analysis.choose import PLAIN, Prices
 from speclab.cost import Costs, disturbed
 from speclab.draft import Shape, parse_shape
 from speclab.models import timing
@@ -125,27 +124,19 @@ def with_measured_loop(
 # ---- what to draft -------------------------------------------------------------------------------
 
 
-def recommend(
-    counted: pd.DataFrame,
-    settings: Settings,
-    machines: Mapping[str, Costs],
-) -> Estimates:
-    """What to draft, from `choose.block_counts` of settings with plain: machine, domain, setting
-    (the fastest of all), share_best (of the resamples of prompts in which it is), and its speed-up,
-    each prompt judged by the setting that was fastest on other prompts of its domain, which is
-    chosen again in every resample; `speculate` (`_speculate`).
+def recommend(prices: Prices, costs: Costs) -> Estimates:
+    """What to draft in each domain, from the prices of settings (plain among them) at `costs`:
+    domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is),
+    and its speed-up, each prompt judged by the setting that was fastest on other prompts of its
+    domain, which is chosen again in every resample; `speculate` (`_speculate`).
     """
-    parts = {}
-    for machine, costs in machines.items():
-        prices = choose.price(counted, settings, costs)
-        best = choose.fastest_rows(choose.best_setting(prices))
-        own = choose.fit(prices)
-        judged = choose.speeds({"own": own}).table()
-        best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
-        table = best.merge(judged[["domain", *NUMBERS]], on="domain")
-        told = [_speculate(row, costs) for row in table.itertuples()]
-        parts[machine] = table.assign(speculate=told)
-    return Estimates.stacked(parts, "machine")
+    best = choose.fastest_rows(choose.best_setting(prices))
+    own = choose.fit(prices)
+    judged = choose.speeds({"own": own}).table()
+    best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
+    table = best.merge(judged[["domain", *NUMBERS]], on="domain")
+    told = [_speculate(row, costs) for row in table.itertuples()]
+    return Estimates(table.assign(speculate=told))
 
 
 def _speculate(row, costs: Costs) -> str:

@@ -1,5 +1,5 @@
 """Who knows what of a prompt, and what that is worth: every policy on every prompt (notebooks 09,
-section 3, and 14), what is told of a gain, and a policy's promise beside the clock (09, section 2).
+section 3, and 14), and a policy's promise beside the clock (09, section 2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,6 @@ import pandas as pd
 
 from speclab.analysis import choose, policy
 from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
-from speclab.analysis.significance import holm
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
@@ -25,11 +24,7 @@ NEVER = "never"
 ALWAYS = "always"
 ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
-WORTH = "is worth it"
-LOSS = "loses"
-NO_CASE = "has no case"
 OPEN = "inconclusive"
-LEVEL = 0.05
 NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
 
@@ -37,28 +32,24 @@ NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
 
 def judged_policies(
-    counted: pd.DataFrame,
-    settings: Settings,
-    costs: Costs,
+    prices: Prices,
     routes: Mapping[str, Mapping[str, str]] = {},
-    beliefs: Mapping[str, pd.DataFrame] = {},
+    beliefs: Mapping[str, Prices] = {},
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
     are judged on and chosen again in every resample (but the oracle's).
 
     NEVER (plain), ALWAYS (one setting, the best for all prompts), PER_DOMAIN (the true domain's),
     one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), one for each of
-    `beliefs` (per domain too, but chosen from these counts, which may be wrong), ORACLE (each
-    prompt's own best). counted: `choose.block_counts` of a trace and settings, plain among them.
+    `beliefs` (per domain too, but chosen at these prices, which may be wrong), ORACLE (each
+    prompt's own best). prices: of settings with plain.
     """
-    prices = choose.price(counted, settings, costs)
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
     found = {NEVER: Choice(prices.judged(PLAIN))}
     for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
         found[name] = choose.fit(prices, taken_for)
     for name, believed in beliefs.items():
-        wrong = choose.price(believed, settings, costs)
-        found[name] = choose.fit(wrong, paid=prices)
+        found[name] = choose.fit(believed, paid=prices)
     found[ORACLE] = Choice(choose.with_hindsight(prices))
     return found
 
@@ -98,33 +89,6 @@ def sampled_prices(
         for shapes, rule in kinds
     ]
     return choose.price(pd.concat(counted, ignore_index=True), settings, costs)
-
-
-# ---- what is told of a gain ----------------------------------------------------------------------
-
-
-def told_of_gains(gains: pd.DataFrame, margin: float) -> pd.DataFrame:
-    """What resampled gains (1 + n, places) say of a margin, both named beforehand: a row a place,
-    with `p_holm` and `told`.
-
-    Three claims are tested at each place, each by twice the share of resamples that contradict it:
-    the gain is above the margin (WORTH), below minus the margin (LOSS), or between both (NO_CASE:
-    the larger p of its two sides). Holm's correction is over the places. `told` is the claim with
-    p_holm below 5 %, else OPEN; p_holm is the least of the three.
-    """
-    draws = gains.iloc[1:]
-    high = (draws >= margin).sum()
-    low = (draws <= -margin).sum()
-    against = {
-        WORTH: (draws <= margin).sum(),
-        LOSS: (draws >= -margin).sum(),
-        NO_CASE: np.maximum(high, low),
-    }
-    p_values = 2 * (1 + pd.DataFrame(against)) / len(gains)
-    adjusted = p_values.clip(upper=1).apply(holm)
-    least = adjusted.min(axis=1)
-    told = adjusted.idxmin(axis=1).where(least < LEVEL, OPEN)
-    return pd.DataFrame({"p_holm": least, "told": told})
 
 
 # ---- a promise beside the clock ------------------------------------------------------------------

@@ -37,7 +37,7 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     if unknown or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
             f"mix={mix}: the shares of {', '.join(domains)} must be 0 or more and sum to 1, and no "
-            "other domain may have one; change mix and mix_before"
+            "other domain may have one; change mix"
         )
     return shares
 

@@ -27,9 +27,7 @@ from speclab.analysis import (
     bins,
     choose,
     levels,
-    power,
     rungs,
-    studentised,
 )
 from speclab.analysis.claims import (
     AT_0,
@@ -334,16 +332,6 @@ def share_between_prompts(text: Text) -> list[dict]:
     return [row_of(name, "all", found.estimate, found.low, found.high)]
 
 
-def dependence(rows: pd.DataFrame, value: str, name: str) -> list[dict]:
-    """So many rows of a prompt are worth one, by domain; 1 where they are independent."""
-    estimator = power.design_effect(name)
-    sums = power.by_prompt(rows, value)
-    found = studentised.by_domain(sums, estimator)
-    domains = score.domains_in(rows)
-    own = found[found["domain"].isin(domains)]
-    return rows_of(estimator.name, own)
-
-
 def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
     """Accepted tokens per target pass of the paper's tree on sampled texts less on greedy text, by
     domain, prompts paired: the tree's children under point-mass.
@@ -444,23 +432,16 @@ def budget_gains(
 ) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, as a share, by cost
     (`choose.gain`: cross-fitted, and chosen again in every resample).
-
-    Sums of part of the blocks (outside loops) emit not quite as many tokens under every gamma:
-    their cost is taken for as many as under the first.
     """
     chains = sums.sort_values(["gamma", "prompt_id"])
-    first = chains[chains["gamma"] == chains["gamma"].iloc[0]]
-    emitted = first.set_index("prompt_id")["emitted"]
-    as_many = chains["prompt_id"].map(emitted)
     setting = "chain:" + chains["gamma"].astype(str)
-    chains = chains.assign(setting=setting, as_many=as_many)
+    chains = chains.assign(setting=setting)
     chains = chains.set_index(["setting", "prompt_id", "domain"])
     rows = []
     for c, slope in grid:
         of_block = chain_cost(chains["gamma"], c, slope)
-        price = chains["blocks"] * of_block
-        cost = price * chains["as_many"] / chains["emitted"]
-        table = pd.DataFrame({"emitted": chains["as_many"], "cost": cost})
+        cost = chains["blocks"] * of_block
+        table = pd.DataFrame({"emitted": chains["emitted"], "cost": cost})
         prices = choose.Prices(table)
         gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
@@ -491,10 +472,7 @@ def as_published(
     """The paper's own procedure, on the trees of greedy text, by claim and way to ask; also the
     authors' own.
     """
-    more = {
-        "task-depth": lambda: domain_less_depth(text.hung, "ratio"),
-        "independence": lambda: dependence(text.hung, "ratio", "published_alpha"),
-    }
+    more = {"task-depth": lambda: domain_less_depth(text.hung, "ratio")}
     asked = {name: claim.published for name, claim in listed.items()}
     return _answers(text, PUBLISHED, asked, more)
 
@@ -505,13 +483,11 @@ def exact_at(
     """What is exact for a lossless decoder at the temperature of these texts, by claim and way to
     ask (AT_0 or AT_1, the name of the text).
     """
-    name = text.acceptance.name
     blocks = text.tree(chain(PAPER_DEPTH))
     kept = tested(blocks)
     more = {
         "task-depth": lambda: domain_less_depth(kept, "kept"),
         "task-first": lambda: share_between_prompts(text),
-        "independence": lambda: dependence(text.positions, text.value, name),
     }
     more |= speed_claims(text, grid)
     asked = {name: claim.exact for name, claim in listed.items()}
