@@ -225,7 +225,7 @@ def _export(run, engine, c, profile_json) -> None:
     if profile_json:
         profile = export.speculation_profile(found, gamma or 1, rule)
         text = json.dumps(profile, indent=1)
-        written(profile_json, lambda path: path.write_text(text, encoding="utf-8"))
+        written(profile_json, lambda path: path.write_text(text))
 
 
 @verb("decode")

@@ -205,24 +205,28 @@ def write_part(
     recorded: Sequence["Recorded"],
     facts: dict,
 ) -> None:
-    """One block: two Parquet files, then the marker with their checksums; without the marker the
-    block does not count.
+    """One block: two Parquet files, then the marker with their checksums and with that of the run's
+    settings; without the marker the block does not count.
     """
     paths = [part_file(folder, index, name) for name in TABLES]
+    facts = facts | {"settings": sha256_of(folder / "settings.json")}
     for name, path in zip(SCHEMAS, paths, strict=True):
         written(path, partial(pq.write_table, _table(name, prompts, recorded)))
     write_facts(part_file(folder, index, "json"), facts, paths)
 
 
 def part_facts(folder: Path, index: int) -> dict | None:
-    """Facts of a whole part; None when it was never finished; said aloud when it is damaged (it is
-    then recorded again).
+    """Facts of a whole part; None when it was never finished; said aloud when it is damaged or of
+    another run (it is then recorded again).
     """
     marker = part_file(folder, index, "json")
     if not marker.is_file():
         return None
     try:
-        return read_facts(marker, "recording it again")
+        facts = read_facts(marker, "recording it again")
+        if facts.get("settings") != sha256_of(folder / "settings.json"):
+            raise Damaged(f"{marker} is of another run; recording it again")
+        return facts
     except Damaged as error:
         tell(f"part {index} in {folder}: {error}")
         return None
@@ -561,14 +565,12 @@ def record_run(
 
 def _refuse_foreign(folder: Path) -> None:
     """RunError for a folder with tables or parts that no recording of this folder wrote."""
-    kept = [folder / name for name in (*TABLES, "manifest.json")]
-    there = [
-        path.name for path in (*kept, *folder.glob("parts/*.json")) if path.exists()
-    ]
+    names = ("*.parquet", "manifest.json", "parts/*.json")
+    there = [path for name in names for path in folder.glob(name)]
     if there and not (folder / "settings.json").is_file():
         raise RunError(
-            f"{folder} holds {there[0]} and no settings.json, so no recording wrote it; choose "
-            "another folder (--out)"
+            f"{folder} holds {there[0].name} and no settings.json, so no recording wrote it; "
+            "choose another folder (--out)"
         )
 
 

@@ -4,6 +4,7 @@ a stop as if there had been none.
 
 import json
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
@@ -175,6 +176,7 @@ def test_a_result_goes_on_with_the_library_that_it_began_with(
     [
         (lambda lines: [lines[0], "{", *lines[2:]], "a line is damaged"),
         (lambda lines: [lines[1], lines[0]], "not the text of its prompt"),
+        (lambda lines: [re.sub('"text"', '"none"', lines[0])], "a line is damaged"),
     ],
 )
 def test_a_damaged_result_is_not_gone_on_with(damage, words, decoded, tmp_path):

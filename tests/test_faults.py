@@ -106,6 +106,20 @@ def test_a_damaged_part_is_noticed_and_recorded_again(
     assert ("part 3 in" in capfd.readouterr().err) != never_was
 
 
+def test_a_part_of_another_run_is_recorded_again(
+    short_profile, short_run, run_copy, random_pair, tmp_path, capfd
+):
+    """The same prompts and whole parts: nothing but the settings tells."""
+    warm = short_profile.replace(temperature=1.0)
+    other = record_run(warm, tmp_path / "other", random_pair).folder
+    for part in (other / "parts").glob("00003.*"):
+        shutil.copy(part, run_copy / "parts")
+    (run_copy / "manifest.json").unlink()
+    record_run(short_profile, run_copy, random_pair)
+    assert tables(run_copy) == tables(short_run.folder)
+    assert "part 3 in" in capfd.readouterr().err
+
+
 # bits turned in each file
 FLIPS = [60, pytest.param(300, marks=pytest.mark.slow)]
 

@@ -741,6 +741,8 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--parameter rule=gredy", "rule='gredy': allowed is one of greedy, sampled"),
         ("--parameter costs=[0.1,-1]", "costs=[0.1, -1]: allowed is 0 to 10"),
         ("--parameter profile=paper", "'profile' says which pair is studied"),
+        ("--set prompts=nowhere.jsonl", "no prompts at"),
+        ("--set prompts_per_domain=51", "domain code has 50, asked for 51"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
         (

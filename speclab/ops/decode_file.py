@@ -104,7 +104,7 @@ def lines_there(
             f"{beside.name}); {ANEW}"
         )
     lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
-    found = [_prompt_of(line) for line in lines]
+    found = [_prompt_of(line, settings["check"]) for line in lines]
     if found != [prompt.prompt_id for prompt in prompts][: len(found)]:
         raise ValueError(
             f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
@@ -117,10 +117,12 @@ def _few_rows(out: Path) -> dict[str, str | None]:
     return read_json(settings_file(out), ANEW).get("few_rows", {})
 
 
-def _prompt_of(line: bytes) -> str | None:
-    """Whose text a line holds; None for a damaged one."""
+def _prompt_of(line: bytes, is_checked: bool) -> str | None:
+    """Whose text a line holds; None for a line that is damaged or lacks a part."""
     try:
-        return json.loads(line)["prompt_id"]
+        row = json.loads(line)
+        parts = {"token_ids", "text", *["plain_difference"] * is_checked}
+        return row["prompt_id"] if parts <= {*row} else None
     except (ValueError, LookupError, TypeError):
         return None
 

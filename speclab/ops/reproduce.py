@@ -65,6 +65,7 @@ from speclab.runs import (
     FilesMissing,
     RunError,
     locked,
+    profile_prompts,
     read_facts,
     sha256_of,
     write_facts,
@@ -197,14 +198,16 @@ def open_call(
 
     profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
     of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
-    figures/ go (default: the repository). ValueError for what is not there or not allowed, and for
-    a notebook that differs from its source.
+    figures/ go (default: the repository). ValueError for what is not there or not allowed, for
+    prompts that cannot be read, and for a notebook that differs from its source.
     """
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
     settings = load_profile(profile, overrides)
     for variable in FOLDERS:
         named_folder(variable)
+    if settings.prompts not in HUB_SETS:  # those would be fetched
+        profile_prompts(settings)
     for name, own in settings.notebooks.items():
         check_names(own, notebook_of(*chosen([name]), own).known)
     values = changes | {"profile": profile, "overrides": overrides}
