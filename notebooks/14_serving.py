@@ -11,8 +11,7 @@
 #
 # A server serves many requests with one machine: some wait while others are decoded, and some may
 # be decoded together. So a faster block shortens the queue as well as the service, a large batch
-# leaves no room for drafts, and a setting that was chosen from wrong or old numbers serves
-# everybody.
+# leaves no room for drafts, and a setting that was chosen at another temperature serves everybody.
 #
 # ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
 #
@@ -122,20 +121,10 @@ prices = choose.price(counted, settings, costs)
 # %% [markdown]
 # The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
 # mix of requests; **per-domain** by the setting of each request's domain; the **oracle** knows each
-# text in advance, a bound. Each setting is chosen on other prompts than it is judged on. Two more
-# choose per domain from acceptance that is **wrong**: as if the draft's first choice were right a
-# tenth less (x0.9) or more (x1.1) often than it is.
+# text in advance, a bound. Each setting is chosen on other prompts than it is judged on.
 
 # %%
-beliefs = {}
-for factor in (0.9, 1.1):
-    wrong = policies.perturb(trace, factor)
-    believed = choose.block_counts(wrong, settings, max_new_tokens=limit)
-    believed = choose.price(believed, settings, costs)
-    beliefs[f"per-domain (x{factor:g})"] = believed
-
-# %%
-judged = policies.judged_policies(prices, beliefs=beliefs)
+judged = policies.judged_policies(prices)
 judged["always"] = serving.best_for_mix(prices, mix)
 
 # %% [markdown]

@@ -16,7 +16,6 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.sampling import Sampling
-from speclab.studies.budgets_and_routing import policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
@@ -342,22 +341,3 @@ def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
     assert best[0.0]["speedup"].tolist() == pytest.approx(tokens_a_block.tolist())
     assert (best[0.3]["speedup"] <= best[0.0]["speedup"]).all()
     assert (best[5.0]["setting"] == PLAIN).all() and (best[5.0]["speedup"] == 1).all()
-
-
-# ---- other acceptance ----------------------------------------------------------------------------
-
-
-def test_perturbed_acceptance_is_off_by_the_factor_in_every_domain():
-    trace = random_trace(5, prompts=60, length=60)
-    share = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
-    for factor in (0.9, 1.1):
-        moved = policies.perturb(trace, factor, seed=1)
-        assert (
-            (moved["draft_rank"] == 0).groupby(moved["domain"]).mean() / share
-        ).to_numpy() == pytest.approx(factor, abs=0.03)
-        grown = (trace["draft_rank"] != 0) & (moved["draft_rank"] == 0)
-        assert grown.any() == (factor > 1), (
-            "a lower acceptance gives nothing, a higher one takes nothing"
-        )
-    assert policies.perturb(trace, 1.0).equals(trace)
-    assert not (policies.perturb(trace, 0.0)["draft_rank"] == 0).any()

@@ -65,9 +65,7 @@ def test_the_classifier_sees_the_text_only():
 
 
 def test_policies_by_hand():
-    """Who knows the domain drafts for code alone, who asks the wrong router does the reverse; to
-    believe that all is accepted is to draft for everybody.
-    """
+    """Who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
     trace = trace_of(TEXTS)
     known, costs = {"plain": NOTHING, "chain:3": chain(3)}, Costs.on_a_line(0.1)
     routes = {
@@ -75,8 +73,7 @@ def test_policies_by_hand():
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in TEXTS.items()},
     }
     prices = priced(trace, known, costs)
-    hoped = {"hoped": priced(trace.assign(draft_rank=0), known, costs)}
-    found = policies.judged_policies(prices, routes, hoped)
+    found = policies.judged_policies(prices, routes)
     # three blocks, or twelve cut at the end
     code, chat = 3 * 1.3, 9 * 1.3 + 1.3 + 1.2 + 1.1
     wanted = {
@@ -85,7 +82,6 @@ def test_policies_by_hand():
         "per-domain": [code, 12],
         "lost": [code, chat],
         "wrong": [12, chat],
-        "hoped": [code, chat],
         "oracle": [code, 12],
     }
     assert found.keys() == wanted.keys()

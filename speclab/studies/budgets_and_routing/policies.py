@@ -4,7 +4,6 @@ section 3, and 14), and a policy's promise beside the clock (09, section 2).
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose, policy
@@ -25,7 +24,6 @@ ALWAYS = "always"
 ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
 OPEN = "inconclusive"
-NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 
 
 # ---- every policy --------------------------------------------------------------------------------
@@ -34,44 +32,20 @@ NEVER_ACCEPTED = np.iinfo(np.int32).max  # a rank that no tree has
 def judged_policies(
     prices: Prices,
     routes: Mapping[str, Mapping[str, str]] = {},
-    beliefs: Mapping[str, Prices] = {},
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
     are judged on and chosen again in every resample (but the oracle's).
 
     NEVER (plain), ALWAYS (one setting, the best for all prompts), PER_DOMAIN (the true domain's),
-    one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), one for each of
-    `beliefs` (per domain too, but chosen at these prices, which may be wrong), ORACLE (each
+    one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), ORACLE (each
     prompt's own best). prices: of settings with plain.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
     found = {NEVER: Choice(prices.judged(PLAIN))}
     for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
         found[name] = choose.fit(prices, taken_for)
-    for name, believed in beliefs.items():
-        found[name] = choose.fit(believed, paid=prices)
     found[ORACLE] = Choice(choose.with_hindsight(prices))
     return found
-
-
-def perturb(trace: pd.DataFrame, factor: float, seed: int = 0) -> pd.DataFrame:
-    """A trace whose share of positions with draft_rank 0 is `factor` times as large, in
-    expectation, in every domain (or 1, if that is less); what is believed of acceptance, wrongly.
-
-    Below 1 some first-rank positions, drawn at random, are missed by every tree; above 1 some
-    others become first-rank. T = 0 and point-mass only.
-    """
-    rank = trace["draft_rank"]
-    hit = rank == 0
-    rng = np.random.default_rng(seed)
-    drawn = rng.random(len(trace))
-    if factor <= 1:
-        missed = hit & (drawn >= factor)
-        return trace.assign(draft_rank=rank.mask(missed, NEVER_ACCEPTED))
-    share = hit.groupby(trace["domain"], observed=True).transform("mean")
-    gained = (factor - 1) * share / (1 - share).clip(1e-12)
-    won = ~hit & (drawn < gained)
-    return trace.assign(draft_rank=rank.mask(won, 0))
 
 
 def sampled_prices(
