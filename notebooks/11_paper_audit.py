@@ -73,7 +73,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import cost, stats
+from speclab import stats
 from speclab.analysis import claims, published
 from speclab.show import notebook
 from speclab.show.estimates import named
@@ -275,7 +275,7 @@ notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 depth = formulas.PAPER_DEPTH
 lengths = published.published("II").set_index("domain")["published"]
 ends = lengths / depth  # c at which depth c = E[L]: one token more than is accepted
-assert np.isclose(cost.break_even_cost(1 + lengths["math"], depth), ends["math"])
+assert np.isclose(formulas.break_even_cost(1 + lengths["math"], depth), ends["math"])
 
 # %%
 ctx.say(

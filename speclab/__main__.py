@@ -155,28 +155,6 @@ def _explore(folders, profile, changes, out) -> None:
     say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
-@verb("metrics")
-@click.argument("run", type=PLACE)
-@option(
-    "--shape",
-    default="chain:4",
-    help="chain:GAMMA or tree:DEPTH,BRANCHES[,BUDGET].",
-)
-@option(
-    "--rule",
-    help="greedy, rejection or point-mass (default: by the run's temperature).",
-)
-def _metrics(run, shape, rule) -> None:
-    """Print what is accepted of the run or trace in the folder RUN under other engines' names."""
-    import json
-
-    from speclab.ops.metrics import metrics_of
-    from speclab.runs import load_run
-
-    found = metrics_of(load_run(run), shape, rule)
-    click.echo(json.dumps(found, indent=1))
-
-
 @verb("export")
 @click.argument("run")
 @option(

@@ -64,14 +64,6 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
     return gamma * c + verify + overhead
 
 
-def break_even_cost(block_efficiency, gamma):
-    """The c at which the speed-up is 1, where v = 1 and the loop costs nothing; a dearer draft
-    slows decoding.
-    """
-    within("block_efficiency", block_efficiency, 1)
-    return (block_efficiency - break_even_block_efficiency(gamma, 0.0)) / gamma
-
-
 # ---- measured costs ------------------------------------------------------------------------------
 
 LEAST_V = 0.97  # of an honest clock: a pass over several tokens costs no less than one over one

@@ -53,9 +53,8 @@ NODES = WHO | {
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 TABLES = [f"{name}.parquet" for name in SCHEMAS]
-# nats; the other columns of floats are shares
+# nats; the other columns of floats are shares, rounded in float32
 MOST = dict.fromkeys(("kl", "target_entropy", "draft_entropy"), 1e38)
-ROUNDING = 1e-5  # of a sum of float32 probabilities
 OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
 
 Count = Annotated[int, Field(ge=0)]
@@ -157,7 +156,7 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
         return
     values = column.to_numpy()
     least, most = values.min(), values.max()
-    allowed = MOST.get(name, 1 + ROUNDING if column.type == F32 else 2**31)
+    allowed = MOST.get(name, 1.00001 if column.type == F32 else 2**31)
     if name in OF_VOCABULARY:
         allowed = vocabulary - 1
     if not (least >= 0 and most <= allowed):  # so that NaN is refused

@@ -106,7 +106,6 @@ class Damaged(RunError):
     """A file of a finished run is not what was written; recording again mends it from its parts."""
 
 
-REKEY = "An older run gets a key of today by `python -m data.traces.rekey FOLDER`"
 MEND = (
     "a run: record it again, it is mended from its parts; a trace: fetch its folder again, or "
     "remove it to record"
@@ -282,7 +281,8 @@ def load_run(folder: str | Path) -> Run:
     if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
             f"{path}: recorded by another version of the kit (columns and key {versions}, this one "
-            f"reads {(SCHEMA_VERSION, KEY_VERSION)}). {REKEY}, or take the kit that recorded it"
+            f"reads {(SCHEMA_VERSION, KEY_VERSION)}). An older run gets a "
+            "key of today by `python -m data.traces.rekey FOLDER`; or take the kit that recorded it"
         )
     try:
         manifest = asdict(checked(Manifest, manifest, str(path), of_json=True))
@@ -460,7 +460,7 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
 
 def _refuse_older(asked: Profile, kind: str) -> None:
     """RunError for a finished run of an older kit that may be the one that is asked for."""
-    names = ("prompts", "prompts_per_domain", "max_new_tokens", "temperature", "seed")
+    names = ("prompts", "max_new_tokens", "temperature", "seed")
     for path in RUNS.glob(f"{asked.name}-{kind}-*/manifest.json"):
         facts = read_json(path, MEND)
         settings = facts.get("profile", {})

@@ -46,7 +46,7 @@ def test_break_even_points_give_speedup_one():
     need = cost.break_even_block_efficiency(4, 0.29, verify=1.2, overhead=0.05)
     assert need == pytest.approx(4 * 0.29 + 1.25)
     assert cost.speedup_standard(need, 4, 0.29, 1.2, 0.05) == pytest.approx(1)
-    c = cost.break_even_cost(2.4, 4)
+    c = formulas.break_even_cost(2.4, 4)
     assert cost.speedup_standard(2.4, 4, c) == pytest.approx(1)
 
 

@@ -162,8 +162,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
 @pytest.mark.parametrize(
     ("command", "word"),
     [
-        ("metrics nowhere", "nowhere"),
-        ("metrics run --shape plain", "plain"),
+        ("explore nowhere --out new.html", "nowhere"),
         ("explore run run --out new.html", "greedy"),
         ("explore run --out prompts.jsonl", "prompts.jsonl"),
         (PACK, "--kind"),
@@ -185,7 +184,6 @@ def test_verbs_of_runs(command, word, recorded, place, refused):
 @pytest.mark.parametrize(
     "command",
     [
-        "metrics {}",
         "pack {} --kind greedy --licence free --out new{}",
         "explore {} --out {}.html",
         "export {} --for transformers",
@@ -205,8 +203,8 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
 @pytest.mark.parametrize(
     ("command", "file", "recipe", "word"),
     [
-        ("metrics run", "manifest.json", "cut", "manifest.json"),
-        ("metrics run", "trace.parquet", "turned", "trace.parquet"),
+        ("explore run --out new.html", "manifest.json", "cut", "manifest.json"),
+        ("explore run --out new.html", "trace.parquet", "turned", "trace.parquet"),
         (AGAIN, "settings.json", "cut", "other settings"),
     ],
 )

@@ -72,7 +72,7 @@ def test_a_forged_manifest_is_refused_in_a_line(run_copy, place, value, word, ca
         assert run.trace is None and run.nodes is None
     assert "\n" not in str(error.value)
     for words in (
-        ["metrics"],
+        ["explore", "--out", str(run_copy / "page.html")],
         ["pack", "--licence", "x", "--out", str(run_copy / "out")],
     ):
         assert main([words[0], str(run_copy), *words[1:]]) == 2

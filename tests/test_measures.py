@@ -23,7 +23,6 @@ from speclab.analysis.claims import (
 )
 from speclab.analysis.texts import Text, kind_of
 from speclab.profiles import load_profile
-from speclab.prompts import Prompt
 from speclab.studies.paper_audit import measures
 
 LISTED = claims.claims()
@@ -163,18 +162,6 @@ def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
     (row,) = measures.warmer_less_greedy(tree, greedy(texts(length=8, code=0)), warm)
     same(row, 0 - 3)
     assert row["estimator"] == "mean_accepted, T = 1 - T = 0"
-
-
-def test_a_rule_is_asked_of_chat_and_of_the_others():
-    said = {"chat": "How are you?", "code": "def f(): pass", "math": "What is a prime?"}
-    prompts = [
-        Prompt(f"{domain}-{i}", domain, text)
-        for domain, text in said.items()
-        for i in range(5)
-    ]
-    chat, others = measures.told_by_rule(prompts)
-    same(chat, 1.0)
-    assert (others["row"], others["estimate"]) == ("the others", 0.5)
 
 
 # ---- speed ---------------------------------------------------------------------------------------

@@ -2,24 +2,21 @@
 decoder's counts.
 """
 
-import json
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from test_choose import trace_of
 from test_decode import tiny_prompts
 from toy import plain, recorded_tables
 
 from speclab import replay, score
-from speclab.__main__ import cli
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.ops import metrics
+from speclab.plain import read_yaml
 from speclab.profiles import ROOT
 from speclab.sampling import Sampling
 
-SHIPPED = ROOT / "data" / "traces" / "smollm"
+NAMES = ROOT / "data" / "engines" / "names.yaml"
 
 
 def random_trace():
@@ -149,41 +146,8 @@ def test_the_counts_are_the_real_decoders(tiny_pair, shape, new):
 
 def test_every_name_is_a_figure():
     known = summary_of(BY_HAND)["pooled"]
-    for group in metrics.groups():
+    for group in read_yaml(NAMES, ""):
         for name, figure in group["names"].items():
             value = metrics.value_of(known, figure)
             assert (value is None) == (figure is None), (group["engine"], name, figure)
         assert group["of"] in ("pooled", "interval", "request")
-
-
-# ---- the command line ----------------------------------------------------------------------------
-
-
-def printed(*arguments):
-    done = CliRunner().invoke(cli, ["metrics", *arguments])
-    assert done.exit_code == 0, done.output
-    return json.loads(done.stdout)
-
-
-def test_the_verb_prints_json():
-    found = printed(str(SHIPPED / "greedy"), "--shape", "chain:3")
-    assert (found["rule"], len(found["by_request"])) == ("greedy", 200)
-    blocks = [part["pooled"]["blocks"] for part in found["by_domain"].values()]
-    assert len(blocks) == 4 and sum(blocks) == found["pooled"]["blocks"]
-
-
-@pytest.mark.parametrize(
-    ("shape", "rule", "words"),
-    [
-        ("chain:0", None, "gamma=0: allowed are"),
-        ("dynamic:2,2,4", None, "not plain, dynamic or lookup shapes"),
-        ("chain:5+lookup:3", None, "not plain, dynamic or lookup shapes"),
-        ("chain:4", "ratio", "rule='ratio': allowed are greedy"),
-        ("chain:4", "rejection", "rule='rejection' at temperature 0.0"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(shape, rule, words):
-    assert metrics.rule_for(parse_shape("tree:3,2"), 0.0) == "greedy"
-    assert metrics.rule_for(parse_shape("tree:3,2"), 1.0) == "point-mass"
-    with pytest.raises(ValueError, match=words):
-        metrics.rule_for(parse_shape(shape), 0.0, rule)

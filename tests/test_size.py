@@ -11,8 +11,8 @@ from speclab.profiles import ROOT
 
 # thousands of nodes, at most; to raise one on purpose, change it in a commit that says what for
 LIMITS = {
-    "speclab/**/*.py": 88,
-    "speclab/*.py": 21.4,
+    "speclab/**/*.py": 86,
+    "speclab/*.py": 20.7,
     "tests/*.py": 103,
     "tests/tools/*.py": 9,
 }

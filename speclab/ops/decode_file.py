@@ -112,11 +112,6 @@ def lines_there(
     return lines
 
 
-def _few_rows(out: Path) -> dict[str, str | None]:
-    """Which library multiplied few rows for the lines that a result has (`fix_few_rows`)."""
-    return read_json(settings_file(out), ANEW).get("few_rows", {})
-
-
 def _prompt_of(line: bytes, is_checked: bool) -> str | None:
     """Whose text a line holds; None for a line that is damaged or lacks a part."""
     try:
@@ -166,7 +161,8 @@ def decode_file(
         left = list(zip(encoded, shapes, strict=True))[done:]
         with out.open("ab") as result:
             result.truncate(sum(len(line) + 1 for line in lines))
-            fix_few_rows(pair, _few_rows(out) if done else {})
+            there = read_json(settings_file(out), ANEW) if done else {}
+            fix_few_rows(pair, there.get("few_rows", {}))
             if not done:  # emptied first: no old line ever stands under new settings
                 made_by = {name: pair.facts[name].get("few_rows") for name in MODELS}
                 text = json.dumps(settings | {"few_rows": made_by}, indent=1)

@@ -1,9 +1,9 @@
-"""The acceptance of a recorded run under the names that other engines print.
+"""The acceptance of a recorded run in the figures that other engines print.
 
-What an engine calls what stands in data/engines/names.yaml: a name is bound to one of the figures
-below, so no engine has code of its own. The figures are counts of a replay (`speclab.replay`,
-visited blocks) and ratios of counts, pooled, by domain and by request (a prompt). The mean of the
-requests' ratios is another number than the pooled ratio, which weights a request by its blocks.
+What an engine calls them stands in data/engines/names.yaml. The figures are counts of a replay
+(`speclab.replay`, visited blocks) and ratios of counts, pooled, by domain and by request (a
+prompt). The mean of the requests' ratios is another number than the pooled ratio, which weights a
+request by its blocks.
 
 The end of a text: a block that it cuts counts with the tokens accepted inside the text. `drafted`
 are the tokens drafted inside it, `drafted_whole` those of the whole shape in every block, which is
@@ -15,77 +15,20 @@ import json
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from speclab import replay
-from speclab.decode import check_rule
-from speclab.draft import Shape, parse_shape
-from speclab.profiles import ROOT
-from speclab.runs import Run
-from speclab.sampling import Sampling
+from speclab.draft import Shape
 
-NAMES = ROOT / "data" / "engines" / "names.yaml"
 EXACT = {
     "greedy": "exact: the counts of the greedy decoder on these prompts",
     "point-mass": "exact for these sampled texts, drafted by the draft's best tokens",
     "rejection": "an expectation: given these sampled texts, the mean over the decoder's random "
     "numbers; counts need not be whole",
 }
-SAYS = {
-    "text_end": "a block cut by the text's end (`truncated`) has no bonus and counts with what it "
-    "accepts inside the text; `drafted` ends there too, `drafted_whole` counts the whole shape, as "
-    "vLLM and SGLang do, which also count what they accept behind the end: no trace tells that",
-    "text_start": "the first block drafts the text's first token; a server takes that token from "
-    "the prefill and drafts behind it",
-    "by_depth": "[d]: at depth d (of a tree: its level); survival_by_depth is joint, "
-    "accept_by_depth conditional",
-    "requests": "pooled: sums over all prompts before dividing; mean_of_requests: of the prompts' "
-    "own figures, each prompt counting the same",
-}
 COUNTS = ("blocks", "drafted", "drafted_whole", "accepted", "emitted", "truncated")
 
 
 # ---- a run's figures -----------------------------------------------------------------------------
-
-
-def metrics_of(run: Run, shape: str, rule: str | None = None) -> dict[str, Any]:
-    """What `python -m speclab metrics` prints: a run's figures for a shape, pooled, by domain and
-    by request, and under each engine's names.
-
-    rule: greedy, rejection or point-mass; None takes the one that goes with the run's temperature.
-    ValueError for what does not go together.
-    """
-    drafted, temperature = parse_shape(shape), run.manifest["profile"]["temperature"]
-    rule = rule_for(drafted, temperature, rule)
-    found = summary(counts_of(run.trace, drafted, rule))
-    return {
-        "run": run.folder.name,
-        "temperature": temperature,
-        "shape": shape,
-        "rule": rule,
-        "says": {"exact": EXACT[rule], **SAYS},
-        "engines": under_their_names(found),
-        **found,
-    }
-
-
-def rule_for(shape: Shape, temperature: float, rule: str | None = None) -> str:
-    """The rule that is replayed; ValueError unless shape, temperature and rule go together."""
-    if shape.tree is None or shape.lookup or not shape.size:
-        raise ValueError(
-            "a trace tells what a chain or a static tree accepts: allowed are chain:GAMMA and "
-            "tree:DEPTH,BRANCHES[,BUDGET], not plain, dynamic or lookup shapes"
-        )
-    if rule is None:
-        warm = "rejection" if shape.is_chain else "point-mass"
-        rule = "greedy" if temperature == 0 else warm
-    if rule not in replay.RULES:
-        raise ValueError(
-            f"rule={rule!r}: allowed are {', '.join(replay.RULES)}; no trace tells what another "
-            "rule accepts"
-        )
-    check_rule(rule, shape, Sampling(temperature))
-    return rule
 
 
 def counts_of(trace: pd.DataFrame, shape: Shape, rule: str) -> pd.DataFrame:
@@ -157,11 +100,6 @@ def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
 # ---- the engines' names --------------------------------------------------------------------------
 
 
-def groups() -> list[dict[str, Any]]:
-    """The groups of data/engines/names.yaml, in its order."""
-    return yaml.safe_load(NAMES.read_text(encoding="utf-8"))
-
-
 def value_of(found: dict[str, Any], figure: str | None) -> Any:
     """A figure as names.yaml writes it: its name, ` %` for percent, a list for one that has an
     entry a depth; None for none, or nothing to divide by.
@@ -173,17 +111,3 @@ def value_of(found: dict[str, Any], figure: str | None) -> Any:
         return [found[each] for each in found if each.startswith(f"{name}[")]
     value = found[name]
     return round(value * 100, 6) if name != figure and value is not None else value
-
-
-def under_their_names(found: dict[str, Any]) -> dict[str, dict]:
-    """The run's figures by engine, place and its name there: pooled, or of an engine that prints
-    each request the mean of requests.
-    """
-    named: dict[str, dict] = {}
-    for group in groups():
-        ours = found["mean_of_requests" if group["of"] == "request" else "pooled"]
-        place = f"{group['where']} ({group['of']})"
-        named.setdefault(group["engine"], {})[place] = {
-            name: value_of(ours, figure) for name, figure in group["names"].items()
-        }
-    return named

@@ -177,3 +177,11 @@ def speedup_article(e, target_ms, draft_ms):
     cost.within("target_ms", target_ms, 0, strict=True)
     cost.within("draft_ms", draft_ms, 0)
     return e * target_ms / (draft_ms * e + target_ms)
+
+
+def break_even_cost(block_efficiency, gamma):
+    """The c at which the speed-up is 1, where v = 1 and the loop costs nothing; a dearer draft
+    slows decoding.
+    """
+    cost.within("block_efficiency", block_efficiency, 1)
+    return (block_efficiency - cost.break_even_block_efficiency(gamma, 0.0)) / gamma

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from speclab import replay, runs, score, stats
+from speclab import replay, score, stats
 from speclab.analysis import (
     association,
     bins,
@@ -45,7 +45,7 @@ from speclab.analysis.token_kinds import token_kinds
 from speclab.cost import LEAST_V
 from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile, load_profile
-from speclab.prompts import DOMAINS, Prompt
+from speclab.prompts import DOMAINS
 from speclab.score import POOLED, POSITION_BIN, Estimator, divide
 from speclab.stats import Draws, jointly
 from speclab.studies.paper_audit.formulas import (
@@ -58,8 +58,6 @@ from speclab.tree import Tree, chain
 BETWEEN = "0 < T < 1"  # a way to ask that one claim has: text at temperatures between
 WARMER = ("sampled-0.3", "sampled-0.7")  # kinds of run at temperatures between
 GAMMAS = range(1, 17)  # where the best gamma is looked for
-# a prompt with a digit, a word or a sign of code, or a formula is not taken for chat
-RULE = re.compile(r"\d|\b(?:def|class|function|return|code|Python)\b|[{}\\=]")
 Answer = Callable[[], list[dict]]
 
 
@@ -348,21 +346,6 @@ def warmer_less_greedy(tree: Tree, greedy: Text, *warmer: Text) -> list[dict]:
     return rows
 
 
-def told_by_rule(prompts: Sequence[Prompt]) -> list[dict]:
-    """Share of the prompts of chat that RULE takes for chat, and of the others that it does not."""
-    rows = pd.DataFrame([vars(prompt) for prompt in prompts])
-    is_chat = rows["domain"] == "chat"
-    taken = ~rows["text"].str.contains(RULE)
-    rows = rows.assign(right=taken == is_chat)
-    right = score.mean_of("right", "share told right")
-    parts = {"chat": rows[is_chat], "the others": rows[~is_chat]}
-    found = []
-    for name, part in parts.items():
-        share = stats.bootstrap(part, right)
-        found.append(row_of(right.name, name, share.estimate, share.low, share.high))
-    return found
-
-
 # ---- claims about speed --------------------------------------------------------------------------
 
 
@@ -507,12 +490,10 @@ def evidence(
     why.
     """
     warmer = partial(warmer_less_greedy, pair.profile.tree, pair.greedy)
-    prompts = runs.profile_prompts(pair.profile)
     asked = as_published(pair.greedy, listed)
     asked |= exact_at(pair.greedy, listed, grid)
     asked |= exact_at(pair.sampled, listed, grid)
     asked |= {
-        ("rules-route", AT_0): lambda: told_by_rule(prompts),
         ("temperature", AT_1): lambda: warmer(pair.sampled),
         ("temperature", BETWEEN): lambda: warmer(*pair.warmer),
     }
