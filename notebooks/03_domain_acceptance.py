@@ -440,9 +440,11 @@ there = [
 ]
 
 # %%
+verdict = prompt_sets.order_verdict(transfer)
+ctx.record(order_on_other_prompts=verdict)
 ctx.answer(
     f"On `{ctx.profile.name}` by {at_t0} the order of the domains is {', '.join(there)}. On other "
-    f"prompts the first order {prompt_sets.order_verdict(transfer)}. Of the pairs of domains, "
+    f"prompts the first order {verdict}. Of the pairs of domains, "
     f"{'; '.join(holding)}. "
     f"In the first set {study.told_in_words(told, pairs)} under the {len(orders)} estimators. "
     f"{conflict} The paper's `published_alpha` runs from "
