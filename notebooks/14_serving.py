@@ -108,7 +108,7 @@ limit = base.max_new_tokens
 # %%
 greedy = runs.load_or_record(base, "greedy")
 trace = greedy.trace
-costs, priced = policy.costs_for(greedy, figures=ctx.figures.parents[1])
+costs, priced = policy.costs_for(greedy, figures=ctx.figures.parent)
 ctx.say(f"The prices are {priced}")
 
 # %%

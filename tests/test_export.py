@@ -286,7 +286,7 @@ def test_control_characters_are_refused_or_written_as_escapes(engine, tiny):
 def test_whose_machine_was_measured_and_when_is_said_in_a_comment(
     tiny, told, tmp_path, monkeypatch, capsys
 ):
-    file = tmp_path / "tiny/09/policy.json"
+    file = tmp_path / "09/policy.json"
     monkeypatch.setattr(policy.costs_for, "__defaults__", (None, tmp_path))
     found = policy.load(ROOT / "figures/smollm/09/policy.json")
     pair, device = tiny.manifest["weights"], f"cpu\n: >{CANARY}\r: >{CANARY}"

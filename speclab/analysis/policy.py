@@ -59,23 +59,24 @@ class Policy:
 
 
 def costs_for(
-    run: Run, c: float | None = None, figures: Path = ROOT / "figures"
+    run: Run, c: float | None = None, figures: Path | None = None
 ) -> tuple[Costs, str]:
     """The prices for the pair of a run, and what they are (a disturbed clock is told of): with the
     c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy (the
     text says when and on which machine); else with c assumed to be the draft's share of the
     target's bytes.
 
-    figures: of all profiles. ValueError where the policy is another pair's.
+    figures: of the profile that is studied; None: those of the profile that the run was recorded
+    with. ValueError where the policy is another pair's.
     """
     pair = run.manifest["pair"]
-    name = run.manifest["profile"]["name"]
-    file = figures / name / BY_NOTEBOOK
+    figures = figures or ROOT / "figures" / run.manifest["profile"]["name"]
+    file = figures / BY_NOTEBOOK
     if c is None and file.is_file():
         found = load(file, run.manifest["weights"])
         costs = found.costs
         return costs, (
-            f"measured by notebook 09 {found.made}, device {found.device} (figures/{name}/"
+            f"measured by notebook 09 {found.made}, device {found.device} (figures/{figures.name}/"
             f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
             f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
