@@ -393,11 +393,11 @@ if trained_on:
 
 # %%
 few = own[own.index <= count].iloc[-1]
-covered = " to ".join(dict.fromkeys(f"{share:.0f}" for share in few[["min", "max"]]))
+right = " to ".join(dict.fromkeys(f"{share:.0f}" for share in few[["min", "max"]]))
 per_domain = study.power_in_words(parts[0], likely)
 ctx.answer(
     f"With {count} prompts per domain our 95 % intervals cover the true value in "
-    f"{covered} % of simulated studies. As to the paper's differences, "
+    f"{right} % of simulated studies. As to the paper's differences, "
     f"{per_domain} On `{ctx.profile.name}` (texts of {longest} tokens) "
     f"{in_loops.at(temperature='T = 0')} of the greedy positions are in loops. From {short} to "
     f"{whole_text} the tokens per target pass of a chain of {gamma} change by "
