@@ -412,9 +412,9 @@ there, there_at_1 = (
     for name in ("hit[1]", "alpha")
 )
 ctx.answer(
-    f"Is {domain} the easiest prompt set on `{ctx.profile.name}`? At T = 0 by `hit[1]`: "
-    f"{answers['hit[1]']}. Its acceptance minus the mean of the others is {at_0} ({there}). At T = "
-    f"1 by `alpha`: {answers['alpha']}. The difference is {at_1} ({there_at_1}). Its target "
+    f"Is {domain} the easiest prompt set on `{ctx.profile.name}`? At T = 0: {answers['hit[1]']}, "
+    f"its `hit[1]` minus the mean of the others is {at_0} ({there}). At T = 1: {answers['alpha']}, "
+    f"the difference of `alpha` is {at_1} ({there_at_1}). Its target "
     f"entropy is {entropy.frame['estimate'][1]:+.2f} nats compared with the others. "
     f"{study.moves_most(change.at(estimator='hit[1]'))}"
 )
