@@ -98,11 +98,12 @@ def read(path):
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def measure(alone=None, tests_s=None):
+def measure(alone=None, tests_s=None, tables=False):
     """Write the measured files of both pairs.
 
     alone: the folder that `make reproduce OUT=folder` wrote where the models were not there;
-    tests_s: seconds of `make test`. None keeps the last ones.
+    tests_s: seconds of `make test`. None keeps the last ones. tables: whether those that notebook
+    11 reads are taken too, from a run of tiny that judged all prompts.
     """
     known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     found = {pair: collect(pair) for pair in MEASURED}
@@ -111,11 +112,13 @@ def measure(alone=None, tests_s=None):
     bench = ROOT / "build" / "bench.json"
     found["tiny"]["bench"] = read(bench) if bench.is_file() else known["tiny"]["bench"]
     found["tiny"]["tests_s"] = tests_s or known["tiny"]["tests_s"]
-    tables = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
-    lines = {
-        name: path.read_text("utf-8").splitlines() for name, path in tables.items()
-    }
-    found["tiny"]["tables"] = lines  # that notebook 11 reads
+    lines = known["tiny"]["tables"]
+    if tables:
+        paths = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
+        lines = {
+            name: path.read_text("utf-8").splitlines() for name, path in paths.items()
+        }
+    found["tiny"]["tables"] = lines
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
@@ -258,9 +261,12 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=main.__doc__)
     said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
+    parser.add_argument(
+        "--tables", action="store_true", help="take notebook 11's tables"
+    )
     parser.add_argument("--tests", type=float, help="seconds that `make test` took")
     given = parser.parse_args(arguments)
-    measure(given.alone, given.tests)
+    measure(given.alone, given.tests, given.tables)
     for page in PAGES:
         text = filled((ROOT / page).read_text(encoding="utf-8"), values())
         (ROOT / page).write_text(text, encoding="utf-8")
