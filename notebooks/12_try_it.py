@@ -82,7 +82,7 @@ temperature: float = 0.0  # 0 to 10
 new_tokens: int = 64  # 1 to 65536; at most
 seed: int = 0  # 0 to 4294967295; of a sampled text
 
-# %% tags=["timed"]
+# %%
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
 strings = pictures.strings_of(pair.tokenizer)
@@ -107,14 +107,14 @@ if notebook.is_open():
 # %% [markdown]
 # ## 2. The same once, from the parameters
 
-# %% tags=["timed"]
+# %%
 steps = list(asked.steps(pair))
 display(HTML(pictures.as_html(steps, strings)))
 
 # %% [markdown]
 # Plain decoding of the same prompt: the target alone, one token per pass.
 
-# %% tags=["timed"]
+# %%
 text = try_it.tokens_of(steps)
 plain = asked.plain(pair)
 ctx.say(try_it.plain_in_words(asked, text, plain))
