@@ -44,7 +44,7 @@ def test_killed_many_times_at_random_moments_it_ends_with_the_same_bytes(
     record_run(short_profile, tmp_path / "whole", random_pair)
     usual, whole = time.perf_counter() - began, tables(short_run.folder)
     folder, rng, killed, done = tmp_path / "killed", np.random.default_rng(0), 0, []
-    while killed < kills:
+    while killed < kills or not any(0 < parts < 6 for parts in done):
         pid = forked(lambda: record_run(short_profile, folder, random_pair))
         time.sleep(rng.uniform(0, 0.5 * usual))
         os.kill(pid, signal.SIGKILL)
@@ -55,7 +55,6 @@ def test_killed_many_times_at_random_moments_it_ends_with_the_same_bytes(
             shutil.rmtree(folder)
     record_run(short_profile, folder, random_pair)
     assert tables(folder) == whole and not list(folder.rglob("*.tmp"))
-    assert any(0 < n < 6 for n in done), "some were killed in the middle"
 
 
 def test_a_disk_that_is_full_loses_nothing(
