@@ -115,7 +115,7 @@ display(HTML(pictures.as_html(steps, strings)))
 # Plain decoding of the same prompt: the target alone, one token per pass.
 
 # %%
-text = try_it.tokens_of(steps)
+text = try_it.tokens_in(steps)
 plain = asked.plain(pair)
 ctx.say(try_it.plain_in_words(asked, text, plain))
 if asked.sampling.greedy and pair.is_exact:

@@ -187,7 +187,7 @@ if error > 0:  # else the prompts do not differ, and there is nothing to plan wi
 # %%
 asked = {
     "published_alpha": (at_0.hung, score.published_alpha),
-    "block_efficiency": study.per_pass(at_0.tree(ctx.profile.tree)),
+    "block_efficiency": study.of_blocks(at_0.tree(ctx.profile.tree)),
 }
 
 # %%
@@ -299,7 +299,7 @@ hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
 asked = {
     "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
-    per_pass: {n: study.per_pass(one.chain(gamma)) for n, one in cut.items()},
+    per_pass: {n: study.of_blocks(one.chain(gamma)) for n, one in cut.items()},
 }
 
 # %%

@@ -31,7 +31,7 @@ STOPPED = (
 option = click.option
 
 
-def say(text: object, err: bool = False) -> None:
+def echo(text: object, err: bool = False) -> None:
     """Print a text on one line: names come from manifests and folders of others, so control
     characters are shown and not obeyed.
     """
@@ -111,7 +111,7 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     else:
         run = runs.load_or_record(settings, kind, chosen)
     rows = run.manifest["rows"]
-    say(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
+    echo(f"{rows['trace']} positions, {rows['nodes']} nodes in {run.folder}")
 
 
 @verb("pack")
@@ -130,7 +130,7 @@ def _pack(run, out, kind, licence) -> None:
 
     folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    say(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
+    echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
 
 
 @verb("explore")
@@ -152,7 +152,7 @@ def _explore(folders, profile, changes, out) -> None:
     found = [load_run(folder) for folder in folders]
     found = found or page.runs_there(load_profile(profile, changes))
     is_new = page.write_page(found, out)
-    say(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
+    echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 
 @verb("export")
@@ -196,8 +196,8 @@ def _export(run, engine, c, profile_json) -> None:
     gamma, said = choose.best_gamma(
         found.trace, costs, rule, found.manifest["profile"]["max_new_tokens"]
     )
-    say(f"# {said}")
-    say(f"# costs: {priced}")
+    echo(f"# {said}")
+    echo(f"# costs: {priced}")
     lines = export.commands(found, engine, gamma)
     click.echo(lines or "# start the server without a draft model")
     if profile_json:
@@ -280,7 +280,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     files.refuse_inputs(out, [*read, policy] if policy else read)
     asked = files.settings_of(settings, wanted, rule, drafted, check)
     if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
-        say(f"{len(wanted)} texts in {out}: all of an earlier call")
+        echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
         parse_shape(policies.setting_for(plan, prompt) if plan else drafted)
@@ -291,7 +291,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     exact = pair.is_exact and not pair.target.quantised
     check = rule == "greedy" and (check or not exact)
     files.decode_file(pair, wanted, settings, rule, shapes, out, asked, check, force)
-    say(f"{len(wanted)} texts in {out}")
+    echo(f"{len(wanted)} texts in {out}")
 
 
 # ---- the notebooks -------------------------------------------------------------------------------
@@ -355,9 +355,9 @@ def _pair(profile, changes) -> None:
 
     made = pair.make(load_profile(profile, changes))
     for path in made:
-        say(path)
+        echo(path)
     if not made:
-        say(f"{profile}: nothing to fetch or convert")
+        echo(f"{profile}: nothing to fetch or convert")
 
 
 @verb("doctor")
@@ -372,7 +372,7 @@ def _doctor(profile, changes) -> int:
 
     text, todo = report(load_profile(profile, changes))
     for line in text.splitlines():
-        say(line)
+        echo(line)
     return 1 if todo else 0
 
 
@@ -390,7 +390,7 @@ def _fetch(what, out, base) -> None:
         from speclab.analysis.specdecode_bench import fetch
 
     for path in fetch(out, base):
-        say(path)
+        echo(path)
 
 
 # ---- Kaggle and Colab ----------------------------------------------------------------------------
@@ -421,7 +421,7 @@ def _restore(folder) -> None:
     """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
     from speclab.ops import hosted
 
-    say(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
+    echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
 @_hosted.command("keep")
@@ -431,7 +431,7 @@ def _keep(folder) -> None:
     from speclab.ops import hosted
 
     hosted.keep(folder)
-    say(f"data/runs is now {folder}")
+    echo(f"data/runs is now {folder}")
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -468,7 +468,7 @@ def main(arguments: list[str] | None = None) -> int:
 def failed(reason: object) -> int:
     """Say in one line what is wrong."""
     line = " ".join(str(reason).split()) or type(reason).__name__
-    say(f"speclab: {line}", err=True)
+    echo(f"speclab: {line}", err=True)
     return 2
 
 

@@ -134,7 +134,7 @@ def brief(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
-def tell(text: Any) -> None:
+def notice(text: Any) -> None:
     """Say a line on standard error, as `shown`."""
     print(shown(text), file=sys.stderr)
 

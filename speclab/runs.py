@@ -42,7 +42,7 @@ from speclab.models.folder import (
     read_by_target,
     weights_digest,
 )
-from speclab.plain import checked, digest_of, read_json, sha256_of, shown, tell
+from speclab.plain import checked, digest_of, notice, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import (
     EncodedPrompt,
@@ -137,7 +137,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        tell(f"{folder.name} is in use: waiting for it")
+        notice(f"{folder.name} is in use: waiting for it")
         lock.acquire()
     try:
         yield
@@ -227,7 +227,7 @@ def part_facts(folder: Path, index: int) -> dict | None:
             raise Damaged(f"{marker} is of another run; recording it again")
         return facts
     except Damaged as error:
-        tell(f"part {index} in {folder}: {error}")
+        notice(f"part {index} in {folder}: {error}")
         return None
 
 
@@ -365,7 +365,7 @@ def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     return identity_of(profile, prompts or profile_prompts(profile))["key"]
 
 
-def differences(
+def what_differs(
     run: dict[str, Any], profile: Profile, prompts: list[Prompt]
 ) -> list[str]:
     """What decides a run and is otherwise in a manifest than a profile asks, by name; none for a
@@ -447,13 +447,13 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
         try:
             run = load_run(path.parent)
         except Damaged as error:
-            tell(f"{error}: doing that now")
+            notice(f"{error}: doing that now")
             return None
-        if not differences(run.manifest, asked, prompts):
+        if not what_differs(run.manifest, asked, prompts):
             return run
     _refuse_older(asked, kind)
     for trace in map(load_run, shipped(profile, kind)):
-        if not differences(trace.manifest, asked, prompts):
+        if not what_differs(trace.manifest, asked, prompts):
             return trace
     return None
 
@@ -497,7 +497,7 @@ def _say_misfit(asked: Profile, kind: str) -> None:
     prompts = profile_prompts(asked)
     for trace in map(load_run, shipped(asked, kind)):
         if trace.manifest["kind"] == kind:
-            differ = differences(trace.manifest, asked, prompts)
+            differ = what_differs(trace.manifest, asked, prompts)
             said = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
             say_once(f"{said}: recording")
 
@@ -554,7 +554,7 @@ def record_run(
         job = _job(profile, prompts, texts)
         if cut := sum(prompt.cut > 0 for block in job.blocks for prompt in block):
             longest = profile.max_prompt_tokens
-            tell(f"{cut} prompts are cut to {longest} tokens")
+            notice(f"{cut} prompts are cut to {longest} tokens")
         engine = engine or partial(in_process, pair=pair)
         parts = _record_parts(job, folder, engine)
         manifest = identity | {"kind": kind} | _facts(job, parts)

@@ -141,7 +141,7 @@ def test_somebody_types_and_presses(page, lab, tiny_pair):
     cell.locator("img").wait_for()
     asked = try_it.request(tiny_pair, load_profile("tiny"), PROMPT, **try_it.START)
     steps = list(asked.steps(tiny_pair))
-    text = try_it.tokens_of(steps)
+    text = try_it.tokens_in(steps)
     strings = strings_of(tiny_pair.tokenizer)
     boxes = cell.locator("span[title]").all_text_contents()
     assert boxes == [marked(strings[token]) for token in text]

@@ -227,7 +227,7 @@ def test_a_second_process_waits_and_takes_the_same_run_only(
     short_profile, short_run, tmp_path, monkeypatch, same
 ):
     folder, waits = tmp_path / "run", threading.Event()
-    monkeypatch.setattr(runs, "tell", lambda _: waits.set())
+    monkeypatch.setattr(runs, "notice", lambda _: waits.set())
     asked = short_profile if same else short_profile.replace(max_new_tokens=5)
     nothing = {"engine": lambda job, missing: pytest.fail("recorded twice")}
     folder.mkdir()

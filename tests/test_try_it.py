@@ -54,7 +54,7 @@ def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said
 @pytest.mark.parametrize("shape", ["tree:3,2,8", "plain"])
 def test_a_greedy_text_is_the_targets(tiny_pair, shape):
     asked = request(tiny_pair, shape=shape)
-    text = try_it.tokens_of(asked.steps(tiny_pair))
+    text = try_it.tokens_in(asked.steps(tiny_pair))
     alone = plain(tiny_pair, prompt_of(asked.ids), 12)
     assert text == alone == asked.plain(tiny_pair)
 
@@ -103,7 +103,7 @@ def test_every_blocks_draft_can_be_looked_at(tiny_pair, changes):
 def test_its_probabilities_are_those_that_the_recorder_finds(tiny_pair, greedy):
     """At temperature 0, along the text: the trace has p of the text's own tokens."""
     asked = request(tiny_pair)
-    prompt, text = prompt_of(asked.ids), try_it.tokens_of(greedy)
+    prompt, text = prompt_of(asked.ids), try_it.tokens_in(greedy)
     trace = record_prompt(tiny_pair, prompt, text, chain(1), Sampling()).trace
     at = 0
     for number, step in enumerate(greedy):

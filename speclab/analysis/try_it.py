@@ -67,10 +67,10 @@ class Request:
 
     def plain(self, pair: Pair) -> tuple[int, ...]:
         """The token ids of plain decoding, which drafts nothing."""
-        return tokens_of(replace(self, shape=PLAIN).steps(pair))
+        return tokens_in(replace(self, shape=PLAIN).steps(pair))
 
 
-def tokens_of(steps: Iterable[Step]) -> tuple[int, ...]:
+def tokens_in(steps: Iterable[Step]) -> tuple[int, ...]:
     """All token ids of a text, the stop token included."""
     return tuple(token for step in steps for token in step.tokens)
 
@@ -141,7 +141,7 @@ def drafted_block(
     and one over its draft. At temperature 0 they are those at temperature 1.
     """
     step = steps[number]
-    context = [*asked.ids, *tokens_of(steps[:number])]
+    context = [*asked.ids, *tokens_in(steps[:number])]
     tree, tokens = step.draft.tree, step.draft.tokens
 
     def after(model: LanguageModel) -> torch.Tensor:
@@ -221,7 +221,7 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
             shown.value = f'<b role="alert">{html.escape(str(error))}</b>'
             return
         plain = wanted.plain(pair)
-        display(Markdown(plain_in_words(wanted, tokens_of(steps), plain)))
+        display(Markdown(plain_in_words(wanted, tokens_in(steps), plain)))
         number = min(block, len(steps)) - 1 if block else telling_block(steps)
         drafted = drafted_block(pair, wanted, steps, number)
         display(Markdown(block_in_words(drafted, number, strings)))

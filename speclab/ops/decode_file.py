@@ -17,7 +17,7 @@ from tqdm import tqdm
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
 from speclab.models.pairs import Pair, device_of, fix_few_rows
-from speclab.plain import read_json, tell
+from speclab.plain import notice, read_json
 from speclab.profiles import MODELS, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 from speclab.record import generate
@@ -151,13 +151,13 @@ def decode_file(
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
-        tell(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
+        notice(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         lines = lines_there(out, settings, prompts, force)
         done = len(lines)
         if done:
-            tell(f"{done} of {len(encoded)} texts are in {out}: going on")
+            notice(f"{done} of {len(encoded)} texts are in {out}: going on")
         left = list(zip(encoded, shapes, strict=True))[done:]
         with out.open("ab") as result:
             result.truncate(sum(len(line) + 1 for line in lines))
@@ -176,7 +176,7 @@ def decode_file(
     if not check:
         return 0
     differ = sum(json.loads(line)["plain_difference"] is not None for line in lines)
-    tell(
+    notice(
         f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
         f"{len(lines) - differ} of {len(lines)} equal (plain_difference: where, at which margin)"
     )

@@ -38,7 +38,7 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
 # ---- texts of several kinds, prompts paired ------------------------------------------------------
 
 
-def per_pass(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
+def of_blocks(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
     """What `stats.jointly` needs for the block_efficiency of these blocks (`Text.chain`)."""
     sums = replay.prompt_sums(blocks)
     return sums, score.block_estimators()["block_efficiency"]
@@ -51,7 +51,7 @@ def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
     asked = {
         ONE_TOKEN: {name: (t.positions, t.acceptance) for name, t in texts.items()},
         f"tokens per pass, gamma {gamma}": {
-            name: per_pass(text.chain(gamma)) for name, text in texts.items()
+            name: of_blocks(text.chain(gamma)) for name, text in texts.items()
         },
     }
     tables = {name: stats.jointly(one).table(key=key) for name, one in asked.items()}
