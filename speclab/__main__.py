@@ -279,7 +279,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     read = [prompts, *prompts.glob("*.jsonl"), Path(profile)]
     files.refuse_inputs(out, [*read, policy] if policy else read)
     asked = files.settings_of(settings, wanted, rule, drafted, check)
-    if len(files.lines_there(out, asked, wanted, force)) == len(wanted):
+    if len(files.lines_there(out, asked, wanted, force, check)) == len(wanted):
         echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [

@@ -191,6 +191,18 @@ def test_a_damaged_result_is_not_gone_on_with(damage, words, decoded, tmp_path):
         decoded()
 
 
+def test_a_line_without_its_comparison_is_refused_where_all_are_compared(
+    decoded, random_profile, tmp_path
+):
+    """Half precision compares without being asked, so the settings do not say so."""
+    decoded()
+    profile = random_profile.replace(max_new_tokens=8)
+    asked = settings_of(profile, PROMPTS, "greedy", "chain:3", False)
+    assert len(files.lines_there(tmp_path / "out", asked, PROMPTS, False, False)) == 4
+    with pytest.raises(ValueError, match="a line is damaged"):
+        files.lines_there(tmp_path / "out", asked, PROMPTS, False, True)
+
+
 def test_a_line_says_which_blocks_were_copied(decoded):
     rows = decoded(shape="chain:3+lookup:1", check=True, max_new_tokens=40)
     for row in rows:

@@ -82,10 +82,11 @@ def refuse_inputs(out: Path, read: Sequence[Path]) -> None:
 
 
 def lines_there(
-    out: Path, settings: dict, prompts: Sequence[Prompt], force: bool
+    out: Path, settings: dict, prompts: Sequence[Prompt], force: bool, check: bool
 ) -> list[bytes]:
     """The whole lines that an earlier call with these settings left in a result, in the order of
-    the prompts; none without a result, or with `force`. Reads only.
+    the prompts; none without a result, or with `force`. check: each must hold its comparison with
+    plain text. Reads only.
 
     ValueError for a file that holds anything else.
     """
@@ -104,7 +105,7 @@ def lines_there(
             f"{beside.name}); {ANEW}"
         )
     lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
-    found = [_prompt_of(line, settings["check"]) for line in lines]
+    found = [_prompt_of(line, check) for line in lines]
     if found != [prompt.prompt_id for prompt in prompts][: len(found)]:
         raise ValueError(
             f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
@@ -154,7 +155,7 @@ def decode_file(
         notice(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
-        lines = lines_there(out, settings, prompts, force)
+        lines = lines_there(out, settings, prompts, force, check)
         done = len(lines)
         if done:
             notice(f"{done} of {len(encoded)} texts are in {out}: going on")
