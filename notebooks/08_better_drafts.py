@@ -69,7 +69,7 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost
+from speclab import cost, draft
 from speclab.analysis import significance
 from speclab.drafts import quantise
 from speclab.models import pairs, timing
@@ -333,12 +333,14 @@ new_tokens = min(decoded_tokens, settings.max_new_tokens)
 median = int(np.median([len(prompt.ids) for prompt in tried.prompts]))
 context = median + settings.max_new_tokens // 2
 sizes = tuple(range(1, max(max_gamma, 4) + 2))
-costs = timing.measured_costs(pair, few, new_tokens, sizes, context, pass_repeats)
+four = {"chain:4": draft.parse_shape("chain:4")}
+clock = timing.measured(pair, few, four, new_tokens, sizes, context, pass_repeats)
+costs = clock.costs
 drafts = worth.first_seeds(tried)
 price = worth.pass_costs(drafts, context, 3 * pass_repeats)
 
 # %%
-refused = cost.disturbed(costs.verify)
+refused = cost.disturbed(costs)
 ctx.say(
     f"On this machine a target pass takes {costs.target_ms:.2f} ms, v(5) = "
     f"{costs.v(5):.2f}, o = {costs.overhead:.2f}. {refused}"

@@ -69,20 +69,10 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import (
-    cost,
-    decode,
-    draft,
-    prompts,
-    replay,
-    runs,
-    score,
-    tree,
-)
+from speclab import cost, draft, prompts, replay, runs, score, tree
 from speclab.analysis import best_tree, choose, combined, loops, stopping
 from speclab.explore import page
 from speclab.models import pairs, timing
-from speclab.sampling import Sampling
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies import wall_clock as study
@@ -93,10 +83,14 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # decoded for real; the other prompts choose the best tree and the stopping rule
 prompts_per_domain_timed: int = 4  # 1 to 1000
+# of these others, decoded once to learn what the loop takes, and with which shapes
+probe_prompts: int = 2  # 1 to 1000; per domain
+probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
 repeats: int = 2  # 1 to 100
-pass_repeats: int = 9  # 3 to 1000; of each single pass
+pass_repeats: int = 9  # 3 to 1000; of each single pass in each of two rounds, and up to
+pass_tries: int = 3  # 1 to 100; further rounds while the clock is disturbed
 gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2
 budget: int = 8  # 1 to 64
@@ -140,6 +134,8 @@ trace = score.with_hits(greedy.trace)
 short = trace.query("prompt_id in @ids and position < @new_tokens")
 all_timed = len(timed) == len(encoded)
 others = trace if all_timed else trace.query("prompt_id not in @ids")
+untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in ids]
+probed = prompts.decoded_prompts(untimed, probe_prompts)
 
 # %%
 target = pair.facts["target"]
@@ -159,28 +155,24 @@ ctx.say(
 # * **v(n)**: a target pass over n tokens (the last one and the n - 1 drafted). The textbook takes
 #   v = 1: true while a pass waits for the weights to come from memory, not when it waits for
 #   arithmetic;
-# * **o**: what a block takes besides its passes (choosing, comparing, cutting the caches back), and
-#   what its first pass takes more, because the other model's weights have pushed its own out of the
-#   processor's cache.
+# * **o**: what a decoded block takes beyond these passes (choosing, comparing, cutting the caches
+#   back, the other model's weights having pushed its own out of the processor's cache), compared
+#   with a token of plain decoding, which has a loop of its own.
 #
-# Each repeat runs all cases in a new random order, for just that reason. Medians count; the bands
-# are the quartiles of the repeats.
+# The passes are timed in two rounds. Between them a few prompts that are not timed later are
+# decoded plainly and with the shapes `probes`: o is the median of what their blocks took beyond
+# their passes. (Notebook 09 measures its prices in the same way.) Each repeat of a round runs all
+# cases in a new random order. Medians count; the bands are the quartiles of the repeats.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
-times = timing.pass_times(pair, timing.SIZES, context, pass_repeats)
+tried = {name: draft.parse_shape(name) for name in probes}
+clock = timing.measured(
+    pair, probed, tried, new_tokens, timing.SIZES, context, pass_repeats, pass_tries
+)
 
-# %% [markdown]
-# The loop's own time o is what blocks of a chain of 4 take beyond their passes, the median over the
-# timed prompts:
-
-# %% tags=["timed"]
-four = draft.Shape(tree.chain(4))
-texts = [
-    decode.decode_prompt(pair, p, "greedy", four, Sampling(), new_tokens) for p in timed
-]
-costs = timing.with_median_loop(timing.costs_of(times), texts, four)
-
+# %%
+costs, times = clock.costs, clock.times
 # %%
 ctx.export(study.pass_table(times, costs), "pass-times")
 
@@ -188,10 +180,10 @@ ctx.export(study.pass_table(times, costs), "pass-times")
 ctx.say(
     f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
     f"ms; **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(64) = "
-    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}**. The largest spread of a case (quartile "
-    f"range over median) is {timing.spread(times):.0%}."
+    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}** for a chain and {costs.loop(False):.2f} for "
+    f"a tree. The price of a block is uncertain by {costs.drift:.0%}."
 )
-refused = cost.disturbed(costs.verify)
+refused = cost.disturbed(costs)
 if refused:
     ctx.say(refused)
 assert costs.v(1) == 1
@@ -201,7 +193,7 @@ ctx.plot(
     study.pass_curves(times, costs),
     "n",
     "pass-times",
-    f"Time of a pass over n tokens, medians and quartiles of {pass_repeats} repeats. Over 64 "
+    f"Time of a pass over n tokens, medians and quartiles of both rounds. Over 64 "
     f"tokens the target takes {costs.v(64):.1f} times what it takes over one.",
     hue="pass",
     columns="unit",
@@ -214,12 +206,13 @@ ctx.plot(
 
 # %% [markdown]
 # ## 2. What does decoding gain?
-# The same prompts are decoded by plain decoding and with drafts of several shapes, one text after
-# another, in swapped orders, the prefill left out. All texts are the target's own (checked below),
-# so that the ratio of times is the speed-up. Compared at up to `budget` nodes: chains; the paper's
-# tree of 2 + 4 + 2; the static tree that the measured costs and the acceptance of the draft's ranks
-# (on the prompts that are not timed) predict to be fastest; a **dynamic** tree, chosen anew in each
-# block by cumulated draft probability (EAGLE-2's rule);
+# The same prompts are decoded plainly and with drafts of several shapes, one text after another, in
+# swapped orders. Every text is timed from the same prefill (the prompt but its last token) to its
+# last token, so plain decoding makes one pass for each token. All texts are the target's own
+# (checked below), so the ratio of times is the speed-up. Compared at up to `budget` nodes: chains;
+# the paper's tree of 2 + 4 + 2; the static tree that the measured costs and the acceptance of the
+# draft's ranks (on the prompts that are not timed) predict to be fastest; a **dynamic** tree, which
+# each block chooses by cumulated draft probability (EAGLE-2's rule);
 
 # %%
 rank = [(others["draft_rank"] == k).mean() for k in range(8)]
@@ -322,7 +315,7 @@ ctx.say(
 assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 
 # %% [markdown]
-# ### Measured beside predicted
+# ### Does the clock agree with the prediction?
 # The price, and what it predicts, for the first chain by hand:
 
 # %%
@@ -338,15 +331,20 @@ predicted_by_hand = tokens_per_pass / price_of_block
 measured_by_hand = sums["plain_s"] / sums["time_s"]
 
 # %% [markdown]
-# All shapes, from their totals. Intervals **resample** the timed prompts (drawn again with
-# replacement, the number computed anew) of all domains together: those of one domain are too few.
-# (The prediction prices whole blocks; the last block of a text is often cut and costs less.)
+# All shapes, from their totals. Intervals resample the timed prompts of all domains together (those
+# of one domain are too few) and, for speeds, the repeats of all texts: so they hold what the clock
+# does otherwise from one repeat to the next. (The prediction prices whole blocks; the last block of
+# a text is often cut and costs less.)
 
 # %%
 tau = study.drawn(each, "method", "tokens", "blocks")
-speed = study.drawn(each, "method", "plain_s", "time_s")
+seconds = timing.drawn_seconds(speeds)[tau.columns]
+speed = 1 / seconds.div(seconds["plain"], axis=0)
 gain = study.intervals(speed, "method", len(timed))
+
+# %%
 price = study.block_price(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
+reached = study.intervals(speed * price / tau, "method", len(timed))
 
 # %%
 table = gain.frame.rename(columns={"estimate": "speedup"}).set_index("method")
@@ -360,8 +358,8 @@ assert np.isclose(predicted_by_hand, table["predicted"][first])
 assert np.isclose(measured_by_hand, table["speedup"][first])
 
 # %% [markdown]
-# The fastest as measured is that of these prompts. Its lead over each other shape has an interval,
-# prompts paired: where that reaches 0, the lead cannot be told from 0.
+# The fastest shape as measured is the fastest on these prompts. Its lead over each other shape has
+# an interval, of the same prompts and repeats. Where that includes 0, the lead is not significant.
 
 # %%
 drafted = table.drop(index="plain")
@@ -415,10 +413,80 @@ ctx.say(
 )
 
 # %%
-share = drafted["share_of_predicted"]
+drafting = reached.without(method="plain")
+share = drafting.frame["estimate"]
+above = drafting.sentence(
+    "faster than predicted with",
+    "slower than predicted with",
+    "no significant difference with",
+    "method",
+    than=1,
+)
 ctx.say(
-    f"Share of the predicted speed-up that is reached: {share.min():.2f} ({share.idxmin()}) to "
-    f"{share.max():.2f} ({share.idxmax()})."
+    f"Measured over predicted speed-up is {drafting.span()}, {share.mean():.2f} on average over "
+    f"{len(share)} shapes: {above}."
+)
+
+# %% [markdown]
+# ### And on other prompts?
+# The timed prompts have the form that the draft was trained on. The chains and the shape that was
+# fastest above also decode prompts of the **second set**, which have no such form. Nothing is
+# fitted to them.
+
+# %%
+written = runs.of_kind(settings, "second")
+elsewhere = prompts.load_prompts(
+    written.prompts, written.prompts_per_domain, written.domains
+)
+elsewhere = prompts.encode_prompts(
+    pair.tokenizer, elsewhere, written.max_prompt_tokens, written.template
+)
+others_timed = prompts.decoded_prompts(elsewhere, prompts_per_domain_timed, first=0)
+
+# %%
+again = [*dict.fromkeys([*(f"chain of {gamma}" for gamma in gammas), fastest])]
+on_second = {name: shapes[name] for name in again}
+
+# %% tags=["timed"]
+slower = timing.decoded_speed(pair, others_timed, on_second, new_tokens, repeats)
+
+# %%
+recorded = runs.load_or_record(settings, "second").trace
+own_text = (
+    recorded.query("position < @new_tokens").groupby("prompt_id")["token"].agg(tuple)
+)
+differ = (slower["text"] != slower["prompt_id"].map(own_text)).sum()
+ctx.say(f"{differ} of {len(slower)} texts differ from the target's own.")
+assert not pair.is_exact or differ == 0, "same text"
+
+# %%
+tau_there = study.drawn(timing.medians(slower), "method", "tokens", "blocks")
+seconds = timing.drawn_seconds(slower)[tau_there.columns]
+speed_there = 1 / seconds.div(seconds["plain"], axis=0)
+both_sets = {
+    ("profile's prompts", "speed-up"): gain.at(method=again),
+    ("second set", "speed-up"): study.intervals(
+        speed_there[again], "method", len(others_timed)
+    ),
+    ("profile's prompts", "tokens per pass"): study.intervals(
+        tau[again], "method", len(timed)
+    ),
+    ("second set", "tokens per pass"): study.intervals(
+        tau_there[again], "method", len(others_timed)
+    ),
+}
+both_sets = Estimates(
+    stack({key: one.frame for key, one in both_sets.items()}, ["set", "of"])
+)
+ctx.export(both_sets, "other-prompts")
+notebook.show_table(both_sets.wide(["of", "method"], "set"))
+
+# %%
+there = both_sets.at(set="second set", of="speed-up", method=fastest)
+ctx.say(
+    refused
+    or f"On {len(others_timed)} prompts of the second set {fastest} decodes {there} times as fast "
+    f"as plain decoding, on the {len(timed)} prompts above {gain.at(method=fastest)} times."
 )
 
 # %%
@@ -478,13 +546,13 @@ ctx.say(
 
 # %% [markdown]
 # ## 4. Should it copy where it can?
-# Of the two kinds of draft, one is dear and knows the language, one is free and knows only what was
-# said. Along a greedy text both can be replayed exactly at every position, so can a decoder that
-# copies where at least m tokens match and drafts elsewhere. On all prompts: the **draft alone** (a
-# chain of `copying_gamma`), **copies alone**, and **both**, m fitted on other prompts of the same
-# domain.
+# There are two kinds of draft: a model, which is expensive but general, and copying, which is free
+# but can only repeat. Along a greedy text both can be replayed exactly at every position, and so
+# can a decoder that copies where at least m tokens match and drafts elsewhere. On all prompts: the
+# **draft alone** (a chain of `copying_gamma`), **copies alone**, and **both**, m fitted on other
+# prompts of the same domain.
 # A greedy text that runs into a loop is copied for a reason that has nothing to do with language,
-# so tokens a pass stand here outside loops as well (of the blocks that begin there; the rules stay
+# so tokens per pass are shown outside loops as well (of the blocks that begin there; the rules stay
 # those of whole texts).
 
 # %%
@@ -572,10 +640,10 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 # %%
 ctx.answer(
     refused
-    or f"On `{ctx.profile.name}` here ({len(timed)} prompts, T = 0) {crown}. The shapes reach "
-    f"{share.min():.2f} to {share.max():.2f} of the speed-up that is predicted from their tokens "
-    f"per pass and the price of a block; of that price, {added.index[0]} would add most "
-    f"({added.iloc[0]:+.2f})."
+    or f"{fastest} was fastest here: {gain.at(method=fastest)} times plain decoding "
+    f"({len(timed)} prompts, T = 0); {lead}. On {len(others_timed)} prompts of the second set it "
+    f"decodes {there} times as fast. The clock gives {share.min():.2f} to {share.max():.2f} of the "
+    "predicted speed-ups."
 )
 
 # %% [markdown]
@@ -616,7 +684,7 @@ ctx.answer(
 #   all of which can be measured in seconds, and tokens per pass alone do not say which shape is
 #   fastest.
 # * What this does not show: other machines, other pairs (a larger target makes o small, and on a
-#   GPU v(n) stays near 1 for longer), batches of several texts, long contexts, or memory. The
-#   intervals cover the choice of prompts; of the clock's noise they cover only what medians of a
-#   few repeats leave in. Settings of section 3 are fitted anew in each resample.
+#   GPU v(n) stays near 1 for longer), batches of several texts, long contexts, or memory.
+#   Intervals cover the choice of prompts and the noise of the clock within minutes; another day may
+#   differ by more. Settings of section 3 are fitted again in each resample.
 # * Next: notebook 11 takes the paper's claims one by one.

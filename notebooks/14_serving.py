@@ -10,15 +10,16 @@
 # # 14. What does a server gain?
 #
 # A server serves many requests with one machine: some wait while others are decoded, and some may
-# be decoded together. So a faster block shortens the queue as well as the service, a large batch
-# leaves no room for drafts, and a setting that was chosen at another temperature serves everybody.
+# be decoded together. So a faster block shortens the queue as well as the service, and a large
+# batch leaves no room for drafts. A setting may also have been chosen at another temperature, or on
+# other prompts than those that come in.
 #
 # ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
 #
 # *Runs on* any machine; needs no model, its prices are of the machine where
 # [09](09_budgets_and_routing.ipynb) was run last · *minutes* one · *reads* the runs `greedy`,
-# `sampled` and two more seeds of the profile, recorded if they are not there, and notebook 09's
-# `policy.json` · *writes* `figures/<profile>/14/`.
+# `sampled` and two more seeds, `unwrapped` and `second` of the profile, recorded if they are not
+# there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -89,7 +90,7 @@ import numpy as np
 from speclab import runs
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, direction, stack
-from speclab.analysis import choose, policy
+from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import machines, policies, serving
 
@@ -151,9 +152,9 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 
 # %% [markdown]
 # ### Streams of the mix
-# Each value is the mean of `streams` streams; all policies serve the same ones. `p50_s` and `p95_s`
-# are latencies, waiting included; `tokens_per_s` is of work. Intervals resample prompts; settings
-# are held fixed in them.
+# Each value is the mean of `streams` streams; all policies serve the same streams. `p50_s` and
+# `p95_s` are latencies, waiting included; `tokens_per_s` counts the time of work only. Intervals
+# resample prompts; settings are held fixed in them.
 
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
@@ -271,6 +272,55 @@ ctx.say(
     f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}."
 )
 
+# %% [markdown]
+# ## 4. What if other prompts come in?
+# The settings were chosen on prompts in the form that the draft was trained on. Now the same
+# settings serve a stream of the same mix from other prompts: the same problems without the words
+# around them (**unwrapped**; code and chat are the same texts as before) and a **second set**.
+# Nothing is chosen again.
+
+# %%
+chosen = choose.setting_by_domain(prices)
+chosen |= {
+    choose.UNKNOWN: choose.setting_by_domain(serving.weighed(prices, mix))[
+        choose.UNKNOWN
+    ]
+}
+texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))
+
+# %%
+streams_of = {prompt_sets.OWN: served}
+for name, text in texts.items():
+    if name != prompt_sets.OWN:
+        replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
+        fixed = policies.elsewhere(chosen, choose.price(replayed, settings, costs))
+        streams_of[name] = serving.simulate(
+            fixed, mix, costs.target_ms, load, requests, streams
+        )
+
+# %%
+compared = {}
+for name, draws in streams_of.items():
+    pairs = {
+        "always / never": draws["always"] / draws["never"],
+        "per-domain / always": draws["per-domain"] / draws["always"],
+    }
+    table = draws.table(pairs, "policies").rename(columns={"domain": "metric"})
+    compared[name] = table
+
+# %%
+compared = Estimates(stack(compared, "set"))
+ctx.export(compared, "other-prompts")
+notebook.show_table(compared.wide(["set", "policies"], "metric"))
+
+# %%
+gained = compared.at(policies="always / never", metric="tokens_per_s")
+by_domain = compared.at(policies="per-domain / always", metric="tokens_per_s")
+ctx.say(
+    f"Drafting with one setting multiplies tokens per second by {gained.listed('set')}; a setting "
+    f"per domain then multiplies them by {by_domain.listed('set')}."
+)
+
 # %%
 unsure, in_batches = "", stops[ours]
 if not machines.is_trusted(costs):
@@ -280,9 +330,9 @@ best = relative.at(policy="per-domain", metric="tokens_per_s")
 # %%
 ctx.answer(
     f"On `{base.name}` at c = {costs.c():.2f}{unsure}, drafting with one setting multiplies tokens "
-    f"per second by {saved.at(metric='tokens_per_s')} and, at load {load:g}, the 95th-percentile "
-    f"latency by {saved.at(metric='p95_s')}. A setting for each prompt set multiplies the tokens "
-    f"per second of one setting for all by {best}. In full batches {in_batches}."
+    f"per second by {saved.at(metric='tokens_per_s')}, on the second prompt set by "
+    f"{gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, there "
+    f"by {by_domain.at(set=prompt_sets.SECOND)}. In full batches {in_batches}."
 )
 
 # %% [markdown]
@@ -298,6 +348,7 @@ ctx.answer(
 # ### What we saw, what this does not show, what is next
 # * The server is a model: no prefill, no memory limit, no scheduler but first come first served;
 #   batches are always full, and a packed pass over one text stands for one over several.
-# * Texts are of 64 tokens, of four prompt sets in the form that the draft was trained on.
+# * Texts are short. Intervals are of prompts at fixed prices: another hour has other prices
+#   (notebook 09 says how much two rounds of timed passes differ).
 # * Energy was not measured.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart.

@@ -6,7 +6,6 @@ pass over the drafted tokens / over one, overhead = the loop's own time / target
 broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -67,21 +66,7 @@ def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
 # ---- measured costs ------------------------------------------------------------------------------
 
 LEAST_V = 0.97  # of an honest clock: a pass over several tokens costs no less than one over one
-
-
-def disturbed(verify: Iterable[float]) -> str:
-    """Why measured v(n) carry no verdict on speed, in one sentence; '' where they may.
-
-    verify: target passes over several tokens in passes over one, as `Costs.verify`.
-    """
-    least = min(verify)
-    if least >= LEAST_V:
-        return ""
-    return (
-        f"**No verdict on speed**: a target pass over several tokens took {least:.2f} of one over "
-        f"a single token, and cannot take less (at least {LEAST_V:g} is asked for): other work "
-        "disturbed the clock. Run this notebook alone on a quiet machine."
-    )
+MOST_DRIFT = 0.15  # between two rounds of timed passes
 
 
 @dataclass(frozen=True)
@@ -91,8 +76,8 @@ class Costs:
 
     sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many
     tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
-    where that is another. Between sizes the ratios are
-    interpolated; beyond the last they are refused.
+    where that is another; drift: by how much the price of a block is uncertain, as a share. Between
+    sizes the ratios are interpolated; beyond the last they are refused.
     """
 
     target_ms: float
@@ -101,6 +86,7 @@ class Costs:
     verify: tuple[float, ...]
     overhead: float = 0.0
     tree_overhead: float | None = None
+    drift: float = 0.0
 
     def __post_init__(self):
         ascending = list(self.sizes) == sorted({1, *self.sizes})
@@ -151,9 +137,19 @@ class Costs:
         return drafting + self.v(tree.size + 1) + self.loop(tree.is_chain)
 
 
-def speedup_tree(block_efficiency: float, tree: Tree, costs: Costs) -> float:
-    """Predicted speed-up of a tree (a chain too) on a measured machine: block_efficiency / cost of
-    its block.
+def disturbed(costs: Costs) -> str:
+    """Why measured prices carry no verdict on speed, in one sentence; '' where they may.
+
+    An honest clock gives no v(n) below LEAST_V, and about the same price of a block in two rounds
+    (at most MOST_DRIFT apart).
     """
-    within("block_efficiency", block_efficiency, 1)
-    return float(block_efficiency / costs.of_block(tree))
+    least = min(costs.verify)
+    if least >= LEAST_V and costs.drift <= MOST_DRIFT:
+        return ""
+    what = f"the price of a block is uncertain by {costs.drift:.0%}"
+    if least < LEAST_V:
+        what = f"a target pass over several tokens took {least:.2f} of one over a single token"
+    return (
+        f"**No verdict on speed**: timing is unreliable here, since {what}. Another program "
+        "probably ran. Run this notebook again on an idle machine."
+    )

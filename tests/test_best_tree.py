@@ -11,7 +11,7 @@ from speclab.analysis.best_tree import (
     best_tree,
     best_tree_for_speed,
 )
-from speclab.cost import Costs, speedup_tree
+from speclab.cost import Costs
 from speclab.tree import Tree
 
 COSTS = Costs(
@@ -73,7 +73,7 @@ def test_speed_weighs_what_a_tree_costs():
     a = [0.8, 0.1]
 
     def speed(tree):
-        return speedup_tree(expected_block_efficiency(tree, a), tree, COSTS)
+        return expected_block_efficiency(tree, a) / COSTS.of_block(tree)
 
     every = [tree for size in range(1, 5) for tree in all_trees(size, size, len(a))]
     best = best_tree_for_speed(a, COSTS, range(1, 5))

@@ -16,6 +16,22 @@ from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN, chain, static_tree
 
 
+SETTINGS = {"plain": PLAIN, "chain:1": chain(1)}
+
+
+def of_five_prompts():
+    """Texts of 12 tokens, five in a domain: of code all are the draft's first token (but in a few
+    places, other ones in each text), of chat none.
+    """
+    rows = [
+        (f"{domain}-{i}", domain, t, rank if t % (5 + i) else 1)
+        for domain, rank in (("code", 0), ("chat", 1))
+        for i in range(5)
+        for t in range(12)
+    ]
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+
+
 def test_settings_are_different_trees_and_named_as_they_parse():
     settings = machines.settings_up_to(3, 4)
     assert list(settings)[:4] == ["plain", "chain:1", "chain:2", "chain:3"]
@@ -33,44 +49,50 @@ def test_settings_are_different_trees_and_named_as_they_parse():
 # ---- the clock -----------------------------------------------------------------------------------
 
 
-def passes(v=1.2, spread=0.0):
-    """Times of passes over one and two tokens: c = 0.25, v(2) = v, quartiles `spread` apart."""
-    medians = {
-        ("target", 1): 4.0,
-        ("target", 2): 4.0 * v,
-        ("draft", 1): 1.0,
-        ("draft", 2): 1.0,
+def test_a_clock_changes_the_resamples_and_not_the_estimate():
+    """At half the prices every resample is twice as fast; two clocks, drawn for all choices alike,
+    leave their difference at what the prompts make of it.
+    """
+    counted = choose.block_counts(of_five_prompts(), SETTINGS)
+    prices = choose.price(counted, SETTINGS, Costs.on_a_line(0.5))
+    made = {"chain:1": 0.0, "plain": 0.0}
+    choices = {name: choose.Choice(prices.judged(name)) for name in made}
+    speeds = choose.speeds(choices)
+    again = choose.Prices(prices.table.assign(cost=prices.table["cost"] / 2))
+    found = machines.with_clock(speeds, choices, [again])
+    for name in choices:
+        assert found[name].iloc[0].equals(speeds[name].iloc[0])
+        assert np.allclose(found[name].iloc[1:], 2 * speeds[name].iloc[1:], atol=1e-8)
+    mixed = machines.with_clock(speeds, choices, [prices, again])
+    share = mixed["chain:1"] / mixed["plain"]
+    assert np.allclose(share, speeds["chain:1"] / speeds["plain"], atol=1e-8)
+    width = mixed["chain:1"]["pooled"].std() / speeds["chain:1"]["pooled"].std()
+    assert width > 2, "the clock's spread is in the draws"
+
+
+# ---- on other prompts ----------------------------------------------------------------------------
+
+
+def test_a_policy_meets_other_prompts_as_it_is():
+    """Nothing is chosen again: chat's own best there would be plain, the policy drafts."""
+    counted = choose.block_counts(of_five_prompts(), SETTINGS)
+    prices = choose.price(counted, SETTINGS, Costs.on_a_line(0.5))
+    assert choose.setting_by_domain(prices)["chat"] == "plain"
+    fixed = {"code": "plain", "chat": "chain:1", choose.UNKNOWN: "chain:1"}
+    found = policies.elsewhere(fixed, prices)
+    each = found["per-domain"].judged
+    assert each.groupby("domain")["setting"].unique().str[0].to_dict() == {
+        "code": "plain",
+        "chat": "chain:1",
     }
-    rows = [
-        (*case, repeat, ms * (1 + spread * (repeat - 2)))
-        for case, ms in medians.items()
-        for repeat in range(5)
-    ]
-    return pd.DataFrame(rows, columns=["model", "n", "repeat", "ms"])
+    speeds = choose.speeds(found)
+    assert speeds["per-domain"]["code"].iloc[0] == 1
+    # chat: nothing is ever accepted, so each token costs 1.5
+    assert speeds["always"]["chat"].iloc[0] == pytest.approx(1 / 1.5)
+    assert (speeds["never"] == 1).all(axis=None)
 
 
-@pytest.mark.parametrize(
-    ("measured", "rounds", "kept"),
-    [
-        ([passes()], 1, 0),
-        ([passes(v=0.5), passes()], 2, 1),
-        (
-            [passes(spread=0.6), passes(v=0.5, spread=0.1), passes(v=0.5, spread=0.2)],
-            3,
-            1,
-        ),
-    ],
-)
-def test_passes_are_timed_again_while_the_clock_is_disturbed(
-    monkeypatch, measured, rounds, kept
-):
-    left = iter(measured)
-    monkeypatch.setattr(timing, "pass_times", lambda *arguments: next(left))
-    found = machines.timed_passes(None, 10, 5, tries=3)
-    assert found[0] is measured[kept] and found[1] == rounds
-
-
-# ---- a promise beside the clock ------------------------------------------------------------------
+# ---- a prediction and the clock ------------------------------------------------------------------
 
 
 def test_the_check_by_hand():
@@ -86,12 +108,26 @@ def test_the_check_by_hand():
     # the machine that promised: a block of the chain costs 0.5 + 1
     prices = choose.price(counted, settings, Costs.on_a_line(0.5))
     made = {"code": ("chain:1", 5), "chat": ("plain", 10)}
-    decoded = [(name, *made[domain], 10, 0.01) for name, domain in texts]
-    names = "prompt_id setting blocks tokens plain_s"
+    decoded = [
+        (made[domain][0], method, repeat, name, domain, blocks, 10, seconds)
+        for name, domain in texts
+        for repeat in (0, 1)
+        for method, blocks, seconds in (
+            ("plain", 10, 0.01),
+            ("policy", made[domain][1], 0.006),
+        )
+    ]
+    names = "setting method repeat prompt_id domain blocks tokens time_s"
     decoded = pd.DataFrame(decoded, columns=names.split())
     each = policies.with_promise(decoded, prices)
     assert not each["differs"].any()
-    assert each["promised_s"].tolist() == pytest.approx([0.0075] * 6 + [0.010] * 6)
+    assert each["promised"].tolist() == pytest.approx([0.75] * 6 + [1.0] * 6)
+    seconds = timing.drawn_seconds(policies.promised_seconds(decoded, each))
+    assert seconds.iloc[0].to_dict() == pytest.approx(
+        {"plain": 0.12, "policy": 0.072, "promised": 0.105}
+    )
+    found = policies.interval_of(seconds["plain"] / seconds["policy"], 12)
+    assert (found.estimate, found.low, found.high) == pytest.approx((5 / 3,) * 3)
     wrong = decoded.assign(blocks=decoded["blocks"] + 1)
     assert policies.with_promise(wrong, prices)["differs"].all()
 

@@ -71,6 +71,16 @@ def test_bad_input_is_named(call, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
-def test_a_clock_that_makes_several_tokens_cheaper_than_one_carries_no_verdict():
-    assert cost.disturbed((1.0, 0.97, 1.4)) == ""
-    assert "took 0.92 of one" in cost.disturbed([1.0, 0.96, 0.92])
+@pytest.mark.parametrize(
+    ("verify", "drift", "words"),
+    [
+        ((1.0, 0.97, 1.4), 0.15, ""),
+        ((1.0, 0.96, 0.92), 0.0, "took 0.92 of one"),
+        ((1.0, 1.2, 1.4), 0.16, "uncertain by 16%"),
+    ],
+)
+def test_a_disturbed_clock_carries_no_verdict(verify, drift, words):
+    """Too cheap a pass over several tokens, or two rounds that disagree, in whichever direction."""
+    costs = cost.Costs(1.0, (1, 2, 4), (0.1,) * 3, verify, drift=drift)
+    said = cost.disturbed(costs)
+    assert words in said and bool(said) == bool(words)

@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 from test_choose import priced, trace_of
 
-from speclab.analysis import policy
+from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
@@ -102,10 +102,11 @@ def test_recommendations_by_hand():
     cheap, dear = Costs.on_a_line(0.1), Costs.on_a_line(2.0)
     disturbed = replace(cheap, verify=(1.0, 0.9))
     places = {"cheap": cheap, "dear": dear, "disturbed": disturbed}
-    advice = {
-        name: machines.recommend(priced(trace, known, costs), costs)
-        for name, costs in places.items()
-    }
+    advice = {}
+    for name, costs in places.items():
+        prices = priced(trace, known, costs)
+        speeds = choose.speeds({"own": choose.fit(prices)})
+        advice[name] = machines.recommend(prices, costs, speeds)
     advice = Estimates.stacked(advice, "machine").frame
     found = advice.set_index(["machine", "domain"])
     said = found[["setting", "speculate"]]

@@ -337,7 +337,7 @@ def of_the_kit():
 def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns():
     call = reproduce.open_call("tiny", [], {}, {})
     measures = re.compile(
-        r"(timing\.(pass_times|decoded_speed|measured_costs)|machines\.measured|decode_prompt|"
+        r"(timing\.(pass_times|decoded_speed|measured)|decode_prompt|"
         r"policies\.decoded|worth\.pass_costs)\("
     )
     for one in call.notebooks:

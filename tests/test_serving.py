@@ -11,9 +11,10 @@ from speclab.analysis import choose
 from speclab.analysis.choose import Choice
 from speclab.cost import Costs
 from speclab.draft import Shape
+from speclab.models import timing
 from speclab.score import Estimator, quotient
 from speclab.stats import bootstrap
-from speclab.studies.budgets_and_routing import machines, serving
+from speclab.studies.budgets_and_routing import serving
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
 
@@ -174,7 +175,7 @@ def test_the_loops_own_time_by_hand():
     speeds = pd.DataFrame(rows, columns=names.split())
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}
-    found = machines.with_measured_loop(BARE, speeds, shapes)
+    found, least = timing.with_loop(BARE, timing.in_plain_tokens(speeds), shapes)
     passes = (
         0.2 + 0.2 + COSTS.v(5)
     )  # two draft passes (over one and two tokens) and five tokens
@@ -185,8 +186,10 @@ def test_the_loops_own_time_by_hand():
     assert found.of_block(trees["tree:2,2,4"]) == pytest.approx(2.6)
     plain = speeds["method"] == "plain"
     fast = speeds.assign(time_s=speeds["time_s"].where(plain, speeds["time_s"] / 10))
-    lean = machines.with_measured_loop(BARE, fast, shapes)
+    assert least == pytest.approx(found.overhead)
+    lean, least = timing.with_loop(BARE, timing.in_plain_tokens(fast), shapes)
     assert (lean.overhead, lean.tree_overhead) == (0, 0)
+    assert least == pytest.approx(0.26 - passes), "a block took less than its passes"
 
 
 # ---- batches -------------------------------------------------------------------------------------

@@ -2,20 +2,25 @@
 time is asserted.
 """
 
+import numpy as np
 import pandas as pd
 import pytest
 from test_record import resampling_of
 
-from speclab.decode import Decoded, Step
-from speclab.draft import Shape
+from speclab.cost import disturbed
+from speclab.draft import PLAIN, Shape
+from speclab.models import timing
 from speclab.models.timing import (
+    Measured,
     costs_of,
     decoded_speed,
-    measured_costs,
+    drawn_seconds,
+    measured,
     pass_times,
     quartiles,
-    with_median_loop,
 )
+from speclab.record import generate
+from speclab.sampling import Sampling
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(
@@ -36,24 +41,129 @@ def test_medians_become_ratios():
     assert found.loc[("target", 1)].tolist() == [11.0, 10.5, 11.5]
 
 
-def test_the_overhead_is_what_blocks_took_beyond_their_passes():
-    costs, step, shape = costs_of(TIMES), Step((1,), 0, 1, "recovered"), Shape(chain(1))
-    texts = [Decoded("p", (1,) * 10, (step,) * 10, 10, t, 0.1) for t in (1.0, 2.0, 9.0)]
-    passes = 2 / 11 + costs.v(2)
-    fast = Decoded("p", (1,), (step,), 1, 0.001, 0.0)
-    assert with_median_loop(costs, [fast], shape).overhead == 0
-    loop = with_median_loop(costs, texts, shape)  # 90, 190 and 890 ms a block
-    assert loop.overhead == pytest.approx(190 / 11 - passes)
-    assert loop.verify == costs.verify
+def rounds_of(first, second, block=3.0):
+    """Two rounds of passes whose price of a chain of 1 is `first` and `second`, and three texts
+    whose blocks took `block` plain tokens.
+    """
+    rounds = [
+        pd.DataFrame(
+            [
+                (model, n, repeat, ms)
+                for repeat in range(3)
+                for model, n, ms in (
+                    ("target", 1, 10.0),
+                    ("target", 2, 10.0),
+                    ("draft", 1, 10.0 * (price - 1)),
+                    ("draft", 2, 10.0 * (price - 1)),
+                )
+            ],
+            columns=list(TIMES),
+        )
+        for price in (first, second)
+    ]
+    blocks = pd.DataFrame(
+        {"method": "chain:1", "prompt_id": list("abc"), "block": block}
+    )
+    return Measured(tuple(rounds), blocks, {"chain:1": Shape(chain(1))})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "block", "drift"),
+    [
+        (1.5, 1.5, 3.0, 0.0),
+        (1.5, 1.8, 3.0, 0.2),  # the second round was dearer,
+        (1.5, 1.2, 3.0, 0.2),  # or cheaper
+        (1.5, 1.5, 1.25, 0.25),  # a decoded block took less than its passes alone
+    ],
+)
+def test_a_disturbed_clock_is_seen_in_both_directions(first, second, block, drift):
+    costs = rounds_of(first, second, block).costs
+    assert costs.drift == pytest.approx(drift)
+    assert bool(disturbed(costs)) == (drift > 0.15)
+    loop = max(block - (first + second) / 2, 0)
+    assert costs.overhead == pytest.approx(loop) and costs.tree_overhead == 0
+
+
+def test_resampled_prices_come_from_one_round_or_the_other():
+    drawn = rounds_of(1.5, 1.8).resampled(200)
+    prices = pd.Series([round(one.c(), 6) for one in drawn]).value_counts(
+        normalize=True
+    )
+    assert set(prices.index) == {0.5, 0.8} and prices.between(0.4, 0.6).all()
+    blocks = [one.of_block(chain(1)) for one in drawn]
+    assert blocks == pytest.approx([3.0] * 200), "the loop is what is left"
+
+
+@pytest.mark.parametrize(("bad", "taken"), [(0, 2), (1, 3), (3, 4)])
+def test_rounds_are_timed_again_while_the_clock_is_disturbed(monkeypatch, bad, taken):
+    """Each disturbed round differs from the one before; up to three more follow."""
+    prices = [1.5 * 1.3**k for k in range(bad)] + [9.0] * 9
+    left = iter([rounds_of(price, price).rounds[0] for price in prices])
+    counted = []
+    monkeypatch.setattr(
+        timing, "pass_times", lambda *a: counted.append(0) or next(left)
+    )
+    monkeypatch.setattr(timing, "decoded_speed", lambda *a, **k: None)
+    blocks = rounds_of(1, 1, block=20.0).blocks
+    monkeypatch.setattr(timing, "in_plain_tokens", lambda speeds: blocks)
+    shapes = {"chain:1": Shape(chain(1))}
+    found = timing.measured(None, [], shapes, 8, tries=3)
+    assert len(counted) == taken
+    assert found.costs.drift == pytest.approx(0.0 if bad < 3 else 9 / 2.535 - 1)
+
+
+def test_seconds_are_drawn_over_prompts_and_repeats():
+    """Equal prompts, a machine that is slower in the second repeat, but only for the chain: no
+    prompt shows that, the repeats do. Without it nothing is left.
+    """
+    rows = [
+        (method, repeat, f"p{i}", seconds * (1 + slow * repeat))
+        for repeat in (0, 1)
+        for i in range(6)
+        for method, seconds, slow in (("plain", 1.0, 0.0), ("chain:1", 0.5, 0.2))
+    ]
+    speeds = pd.DataFrame(rows, columns=["method", "repeat", "prompt_id", "time_s"])
+    drawn = drawn_seconds(speeds)
+    assert drawn.iloc[0].to_dict() == pytest.approx({"plain": 6, "chain:1": 3.3})
+    shares = drawn["chain:1"][1:].round(9).value_counts(normalize=True)
+    assert set(shares.index) == {3.0, 3.6} and shares.between(0.45, 0.55).all()
+    still = drawn_seconds(speeds.query("repeat == 0"))
+    assert np.allclose(still["chain:1"], 3)
+    unequal = speeds.assign(time_s=speeds["prompt_id"].str[1:].astype(float))
+    of_prompts = np.arange(6).std() * 6**0.5  # of a sum of six that are drawn
+    assert drawn_seconds(unequal)["plain"][1:].std() == pytest.approx(
+        of_prompts, rel=0.1
+    )
+
+
+def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
+    """From the same prefill to the same last token: no token comes from the prompt's own pass."""
+    prompts = resampling_of(range(2, 20), range(2, 21))
+    passes = []
+    forward = random_pair.target.forward
+    monkeypatch.setattr(
+        random_pair.target,
+        "forward",
+        lambda tokens, *rest: passes.append(tokens.shape[-1]) or forward(tokens, *rest),
+    )
+    caches = timing.prefill(random_pair, prompts[0].ids, 10)
+    passes.clear()
+    text, blocks, _ = timing._run_one(random_pair, prompts[0], PLAIN, 10, caches)
+    assert passes == [1] * 10 and blocks == len(text) == 10
+    asked = random_pair.target, [prompts[0]], 10, random_pair.stop_ids, Sampling(), 0
+    assert [text] == generate(*asked)
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
     prompts = resampling_of(range(2, 20), range(2, 21))
     times = pass_times(random_pair, (1, 3, 8), 16, 2)
     assert len(times) == 2 * 3 * 2 and (times.ms > 0).all()
-    costs = measured_costs(random_pair, prompts, 8, (1, 3, 8), 16, 2)
+    two = {"chain 2": Shape(chain(2))}
+    found = measured(random_pair, prompts, two, 8, (1, 3, 8), 16, 2)
+    costs = found.costs
     assert costs.v(1) == 1 and costs.overhead >= 0 and costs.c(3) > 0
-    speed = decoded_speed(random_pair, prompts, {"chain 2": Shape(chain(2))}, 10, 2)
+    assert len(found.times) == 2 * len(times) and len(found.resampled(3)) == 3
+    speed = decoded_speed(random_pair, prompts, two, 10, 2)
     assert len(speed) == 2 * 2 * 2 and (speed.blocks <= speed.tokens).all()
     assert speed.groupby("prompt_id")["text"].nunique().eq(1).all(), "the same texts"
     order = speed.groupby(["repeat", "prompt_id"])["method"].first().unstack()

@@ -12,7 +12,7 @@ from functools import cache
 import numpy as np
 
 from speclab.analysis.choose import fastest
-from speclab.cost import Costs, speedup_tree
+from speclab.cost import Costs
 from speclab.tree import Tree
 
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # that are tried for speed
@@ -63,6 +63,6 @@ def best_tree_for_speed(
 ) -> Tree:
     """The tree with the largest predicted speed-up under measured costs: maximise S, not F."""
     tried = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
-    speeds = [speedup_tree(expected, tree, costs) for tree, expected in tried]
+    speeds = [expected / costs.of_block(tree) for tree, expected in tried]
     tree, _ = tried[fastest(speeds)]
     return tree

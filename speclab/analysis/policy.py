@@ -80,7 +80,7 @@ def costs_for(
             f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
             f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
-            f"{costs.loop(False):.2f} for a tree. {disturbed(costs.verify)}"
+            f"{costs.loop(False):.2f} for a tree. {disturbed(costs)}"
         )
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]

@@ -67,7 +67,7 @@ def block_price(
         if shape.tree is None:
             draft = costs.c() + (shape.depth - 1) * costs.c(shape.branches)
             target = costs.v(shape.budget + 1)
-            prices[name] = draft + target + costs.overhead
+            prices[name] = draft + target + costs.loop(False)
         elif name in counted:
             sums = counted[name]
             prices[name] = sums["cost"].sum() / sums["blocks"].sum()

@@ -438,7 +438,8 @@ def decoding():
             f"float32, {torch.get_num_threads()} threads"
         )
         made = measure(pair, prompts, case.methods, case.new, case.repeats)
-        costs = timing.measured_costs(pair, prompts[:4], 32, (1, 2, 3, 4, 5, 8, 9))
+        four, sizes = {"chain:4": Shape(chain(4))}, (1, 2, 3, 4, 5, 8, 9)
+        costs = timing.measured(pair, prompts[:4], four, 32, sizes).costs
         shares = [token_share(pair, threads) for threads in THREADS]
         shares.append(recorder_share(pair, prompts, case.new))
         table = summary(costs, made).reset_index(names="method")
@@ -447,7 +448,7 @@ def decoding():
         found["overhead"][case.name] = costs.overhead
         passes = ", ".join(f"v({n}) = {costs.v(n):.2f}" for n in (3, 5, 9))
         print(f"c = {costs.c():.3f}, {passes}, o = {costs.overhead:.2f}", flush=True)
-        if refused := disturbed(costs.verify):
+        if refused := disturbed(costs):
             print(refused)
     return found
 

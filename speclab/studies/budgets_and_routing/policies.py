@@ -16,7 +16,7 @@ from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
 from speclab.show.estimates import stack
-from speclab.stats import Interval
+from speclab.stats import Interval, bounds_of
 from speclab.studies.budgets_and_routing import machines
 
 NEVER = "never"
@@ -48,6 +48,18 @@ def judged_policies(
     return found
 
 
+def elsewhere(chosen: Mapping[str, str], prices: Prices) -> dict[str, Choice]:
+    """What a policy costs prompts that it was not made from, by NEVER, ALWAYS (its default for
+    everybody) and PER_DOMAIN (its setting of each domain).
+
+    chosen: domain or UNKNOWN -> setting (`choose.setting_by_domain`); prices: of the other prompts.
+    """
+    domain = prices.prompts.set_index("prompt_id")["domain"]
+    of_each = domain.map(chosen).to_dict()
+    settings = {NEVER: PLAIN, ALWAYS: chosen[UNKNOWN], PER_DOMAIN: of_each}
+    return {name: Choice(prices.judged(one)) for name, one in settings.items()}
+
+
 def sampled_prices(
     sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int
 ) -> Prices:
@@ -76,8 +88,8 @@ def decoded(
     max_new_tokens: int,
     repeats: int,
 ) -> pd.DataFrame:
-    """The encoded prompts decoded plainly and by what `plan` gives them, in swapped orders, medians
-    of the repeats: prompt_id, domain, setting, tokens, blocks, policy_s, plain_s.
+    """The encoded prompts decoded plainly and by what `plan` gives them, in swapped orders: the
+    columns of `timing.decoded_speed` (methods "plain" and "policy"), and setting.
     """
     prompts = {prompt.prompt_id: prompt for prompt in known}
     ids = [one.prompt_id for one in encoded]
@@ -86,27 +98,43 @@ def decoded(
     for name in dict.fromkeys(setting.values()):
         own = [one for one in encoded if setting[one.prompt_id] == name]
         shape = {"policy": parse_shape(name)}
-        speeds = timing.decoded_speed(pair, own, shape, max_new_tokens, repeats)
-        parts[name] = timing.medians(speeds).query("method == 'policy'")
-    every = stack(parts, "setting").drop(columns="method")
-    every = every.rename(columns={"time_s": "policy_s"})
-    return every.set_index("prompt_id").loc[ids].reset_index()
+        parts[name] = timing.decoded_speed(pair, own, shape, max_new_tokens, repeats)
+    return stack(parts, "setting")
 
 
-def with_promise(each: pd.DataFrame, prices: Prices) -> pd.DataFrame:
-    """`decoded` with the seconds that the same blocks take at the prices the policy was made from
-    (promised_s, in units of the prompt's own plain tokens), and `differs`: the replay's blocks or
+def with_promise(speeds: pd.DataFrame, prices: Prices) -> pd.DataFrame:
+    """The prompts of `decoded`, medians of their repeats: prompt_id, domain, setting, tokens,
+    blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost at the prices
+    that the policy was made from, for each token of the text; and `differs`: the replay's blocks or
     tokens are not the decoder's.
     """
-    setting = dict(zip(each["prompt_id"], each["setting"], strict=True))
-    replayed = prices.judged(setting)
+    each = timing.medians(speeds).query("method == 'policy'")
+    each = each.drop(columns="method").rename(columns={"time_s": "policy_s"})
+    chosen = speeds.drop_duplicates("prompt_id").set_index("prompt_id")["setting"]
+    replayed = prices.judged(chosen.loc[each["prompt_id"]].to_dict())
     counts = replayed[["emitted", "target_passes"]].to_numpy()
     decoder = each[["tokens", "blocks"]].to_numpy()
-    token_s = each["plain_s"] / each["tokens"]
     return each.assign(
-        promised_s=token_s * replayed["cost"].to_numpy(),
+        setting=replayed["setting"].to_numpy(),
+        promised=replayed["cost"].to_numpy() / replayed["emitted"].to_numpy(),
         differs=(decoder != counts).any(axis=1),
     )
+
+
+def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
+    """`decoded` with a third method, "promised": the seconds of plain decoding in each repeat times
+    what `with_promise` found to be promised.
+    """
+    promised = each.set_index("prompt_id")["promised"]
+    plain = speeds[speeds["method"] == "plain"]
+    seconds = plain["time_s"] * plain["prompt_id"].map(promised)
+    return pd.concat([speeds, plain.assign(method="promised", time_s=seconds)])
+
+
+def interval_of(ratio: pd.Series, n_prompts: int) -> Interval:
+    """A ratio of columns of `timing.drawn_seconds`, of so many prompts, with its 95 % interval."""
+    low, high = bounds_of(ratio.to_numpy()[1:], n_prompts)
+    return Interval(ratio.iloc[0], low, high, n_prompts)
 
 
 def kept(ratio: Interval, margin: float, costs: Costs) -> str:
@@ -128,10 +156,8 @@ def draw_check(each: pd.DataFrame) -> figures.Figure:
     figure, axes = figures.subplots(height=3.0)
     for domain, rows in each.groupby("domain", sort=False):
         look = figures.style_of(domain) | {"linestyle": "none", "label": domain}
-        promised = rows["plain_s"] / rows["promised_s"]
-        measured = rows["plain_s"] / rows["policy_s"]
-        axes.plot(promised, measured, **look)
+        axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
     axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="promised speed-up (T = 0)", ylabel="measured speed-up")
+    axes.set(xlabel="predicted speed-up (T = 0)", ylabel="measured speed-up")
     figures.legend_above(figure, axes)
     return figure

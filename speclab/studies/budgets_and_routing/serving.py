@@ -49,15 +49,19 @@ def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
     """One setting for everybody, the fastest for a mix of domains, cross-fitted. (`choose.fit`
     takes the mix as it was recorded: here each domain's costs weigh as much as its share.)
     """
+    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
+    return choose.fit(weighed(prices, mix), for_all, paid=prices, n=1)
+
+
+def weighed(prices: Prices, mix: Mapping[str, float]) -> Prices:
+    """The prices with each domain's prompts weighing as much as the domain's share in a mix."""
     prompts = prices.prompts
     domains = domains_in(prompts)
     shares = pd.Series(check_mix(mix, domains), domains)
     weight = shares / prompts["domain"].value_counts()
     domain = prices.table.index.get_level_values("domain")
     of_row = domain.map(weight)
-    weighed = Prices(prices.table.mul(of_row, axis=0))
-    for_all = dict.fromkeys(prompts["prompt_id"], UNKNOWN)
-    return choose.fit(weighed, for_all, paid=prices, n=1)
+    return Prices(prices.table.mul(of_row, axis=0))
 
 
 # ---- the stream ----------------------------------------------------------------------------------
