@@ -77,10 +77,8 @@ budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 price_margin: float = 0.1  # 0 to 1
 # how the policy finds a domain: classifier, or none (the prompt says it)
 router: str = "classifier"  # one of classifier, none
-pass_repeats: int = (
-    15  # 3 to 1000; of each single pass in each of two rounds, and up to
-)
-pass_tries: int = 3  # 1 to 100; further rounds while the clock is disturbed
+pass_repeats: int = 15  # 3 to 1000; of each single pass, in each of two rounds
+pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
 # decoded to learn what the loop takes
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 probe_prompts: int = 2  # 1 to 1000; a domain

@@ -89,8 +89,8 @@ probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
 repeats: int = 2  # 1 to 100
-pass_repeats: int = 9  # 3 to 1000; of each single pass in each of two rounds, and up to
-pass_tries: int = 3  # 1 to 100; further rounds while the clock is disturbed
+pass_repeats: int = 9  # 3 to 1000; of each single pass, in each of two rounds
+pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
 gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
 # nodes of the trees that are compared with the paper's 2 + 4 + 2
 budget: int = 8  # 1 to 64

@@ -124,24 +124,19 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
 
     Resampled prompts hold the noise of single texts. What the machine does otherwise from one
     repeat of all texts to the next is in none of them, so repeats are drawn as a whole: of r
-    repeats r - 1 with replacement, whose medians count. That varies as much as a mean of r does (more where
-    the noise is of single texts only). One repeat shows nothing of the clock.
+    repeats r - 1 with replacement, whose medians count. That varies as much as a mean of r does
+    (more where the noise is of single texts only). One repeat shows nothing of the clock.
     """
     keys = ["prompt_id", "repeat", "method"]
     wide = speeds.set_index(keys)["time_s"].unstack("method")
     repeats = speeds["repeat"].nunique()
     seconds = wide.to_numpy().reshape(-1, repeats, wide.shape[1])
-    weights = resampling_of(
-        speeds[["prompt_id"]], n
-    ).weights  # in the order of their ids too
-    again = np.random.default_rng(5).integers(0, repeats, (n + 1, max(repeats - 1, 1)))
-    again = [list(range(repeats)), *again.tolist()]
-    kinds = {tuple(sorted(one)) for one in again}
-    medians = {one: np.median(seconds[:, list(one)], axis=1) for one in kinds}
-    total = [
-        weight @ medians[tuple(sorted(one))]
-        for weight, one in zip(weights, again, strict=False)
-    ]
+    prompts = resampling_of(speeds[["prompt_id"]], n)  # in the order of their ids too
+    rng = np.random.default_rng(5)
+    total = [np.median(seconds, axis=1).sum(axis=0)]
+    for weight in prompts.weights[1:]:
+        drawn = rng.integers(0, repeats, max(repeats - 1, 1))
+        total.append(weight @ np.median(seconds[:, drawn], axis=1))
     return pd.DataFrame(total, columns=wide.columns)
 
 
@@ -288,9 +283,3 @@ def quartiles(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
     found = times.groupby(["model", "n"])["ms"].quantile([0.5, 0.25, 0.75]).unstack()
     return found.set_axis(["ms", "low", "high"], axis=1).reset_index()
-
-
-def spread(times: pd.DataFrame) -> float:
-    """Largest quartile range of a case, relative to its median: how far to trust the ratios."""
-    found = quartiles(times)
-    return float(((found["high"] - found["low"]) / found["ms"]).max())
