@@ -74,7 +74,7 @@ from speclab.analysis import best_tree, choose, combined, loops, stopping
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, without_interval
+from speclab.show.estimates import Estimates, stack, starting, without_interval
 from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
@@ -640,10 +640,10 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 # %%
 ctx.answer(
     refused
-    or f"{fastest} was fastest here: {gain.at(method=fastest)} times plain decoding "
-    f"({len(timed)} prompts, T = 0); {lead}. On {len(others_timed)} prompts of the second set it "
-    f"decodes {there} times as fast. The clock gives {share.min():.2f} to {share.max():.2f} of the "
-    "predicted speed-ups."
+    or f"On `{ctx.profile.name}` here the fastest method, {fastest}, decodes "
+    f"{gain.at(method=fastest)} times as fast as plain decoding on {len(timed)} prompts, and "
+    f"{there} times on {len(others_timed)} prompts of the second set. {starting(lead)}. The clock "
+    f"gives {share.min():.2f} to {share.max():.2f} of the predicted speed-ups."
 )
 
 # %% [markdown]

@@ -15,7 +15,6 @@ from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN, chain, static_tree
 
-
 SETTINGS = {"plain": PLAIN, "chain:1": chain(1)}
 
 
