@@ -9,6 +9,7 @@ prompts than it is judged on.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from speclab import copying
@@ -52,14 +53,12 @@ def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
     both: of `with_copies`. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
-    most = pd.Series(gamma, both.index).mask(is_copied, copying.MOST)
-    accepted = both["accepted"].mask(is_copied, both["copied"]).clip(upper=most)
-    limit = max(gamma, copying.MOST)
-    tried = both.assign(accepted=accepted, limit=limit, most=most, is_copied=is_copied)
-    made = replay_starts(tried, limit)
-    drafted = made[["most", "remaining"]].min(axis=1)
-    passes = drafted.mask(made["is_copied"], 0)
-    return made.assign(drafted=drafted, passes=passes)
+    most = np.where(is_copied, copying.MOST, gamma)
+    limit = np.where(is_copied, copying.MOST, both["limit"])
+    accepted = np.where(is_copied, both["copied"], both["accepted"])
+    tried = both.assign(accepted=accepted, limit=limit, is_copied=is_copied)
+    made = replay_starts(tried, most)
+    return made.assign(passes=made["drafted"].mask(made["is_copied"], 0))
 
 
 def setting(gamma: int, least: int) -> str:

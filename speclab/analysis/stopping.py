@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from speclab import starts
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, Choice, Prices, fastest
 from speclab.cost import Costs
@@ -205,13 +206,11 @@ def visited(at: Chains, drafts: Drafts) -> np.ndarray:
     """True where a block starts when each emits its accepted tokens and one more, while the text
     lasts; [prompts, longest].
     """
+    inside = at.left > 0
     accepted = np.minimum(at.run, drafts.drafted)
     emitted = np.minimum(accepted + 1, at.left)
-    seen = np.zeros(emitted.shape, bool)
-    following = np.zeros(len(emitted), int)
-    for t in range(emitted.shape[1]):
-        seen[:, t] = (following == t) & (at.left[:, t] > 0)
-        following += np.where(seen[:, t], emitted[:, t], 0)
+    seen = np.zeros(inside.shape, bool)
+    seen[inside] = starts.visited(emitted[inside], at.left[inside])
     return seen
 
 
