@@ -39,30 +39,30 @@ def replay_starts(
     missing, no rows, several proposers, gamma beyond what was recorded, texts that are not whole.
     """
     among("which", which, STARTS)
-    longest = gamma if np.ndim(gamma) == 0 else max(gamma.max(), 1)
+    longest = gamma if np.isscalar(gamma) else max(gamma.max(), 1)
     check_limit("gamma", longest)
     _check(starts, gamma)
-    remaining = starts["remaining"].to_numpy()
-    drafted = np.minimum(remaining, gamma)
-    accepted = np.minimum(starts["accepted"].to_numpy(), drafted)
+    remaining = starts["remaining"]
+    drafted = remaining.clip(upper=gamma)
+    accepted = starts["accepted"].clip(upper=drafted)
     truncated = accepted == remaining
-    columns = {
-        "remaining": remaining,
-        "weight": np.ones(len(starts)),
-        "drafted": drafted,
-        "accepted": accepted,
-        "emitted": accepted + 1 - truncated,
-        "truncated": truncated,
-    }
-    rows = np.arange(len(starts))
-    if which == "visited":
-        rows = np.flatnonzero(visited(columns["emitted"], remaining))
-    columns = {name: values[rows] for name, values in columns.items()}
-    for depth in range(1, longest + 1):
-        columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
     known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
-    blocks = known.iloc[rows].reset_index(drop=True)
-    return blocks.rename(columns={"position": "start"}).assign(**columns)
+    blocks = known.rename(columns={"position": "start"}).assign(
+        remaining=remaining,
+        weight=1.0,
+        drafted=drafted,
+        accepted=accepted,
+        emitted=accepted + 1 - truncated,
+        truncated=truncated,
+    )
+    if which == "visited":
+        begins = visited(blocks["emitted"].to_numpy(), remaining.to_numpy())
+        blocks = blocks[begins]
+    survival = {
+        f"survival_{depth}": (blocks["accepted"] >= depth).astype(float)
+        for depth in range(1, longest + 1)
+    }
+    return blocks.assign(**survival).reset_index(drop=True)
 
 
 def sums_of_starts(

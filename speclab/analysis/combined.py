@@ -46,19 +46,21 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
+def blocks(
+    both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
+) -> pd.DataFrame:
     """The visited blocks where one is copied if `least` tokens or more match, else a chain of
-    `gamma`: the frame of `starts.replay_starts`, with is_copied and passes (of the draft).
+    `gamma`: the frame of `starts.replay_starts`, with is_copied and draft_passes.
 
-    both: of `with_copies`. Nothing is drafted past a text's end.
+    both: of `with_copies`; most: tokens of a copy, 1 to MOST. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
-    most = np.where(is_copied, copying.MOST, gamma)
+    drafted = np.where(is_copied, most, gamma)
     limit = np.where(is_copied, copying.MOST, both["limit"])
     accepted = np.where(is_copied, both["copied"], both["accepted"])
     tried = both.assign(accepted=accepted, limit=limit, is_copied=is_copied)
-    made = replay_starts(tried, most)
-    return made.assign(passes=made["drafted"].mask(made["is_copied"], 0))
+    made = replay_starts(tried, drafted)
+    return made.assign(draft_passes=made["drafted"].mask(made["is_copied"], 0))
 
 
 def setting(gamma: int, least: int) -> str:
@@ -76,11 +78,10 @@ def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     they emit different tokens by setting, so that nothing may be fitted on them.
     """
     parts = {}
-    highest = NEVER if gamma else copying.LONGEST
-    for least in range(1, highest + 1):
+    for least in range(1, NEVER + (gamma > 0)):
         made = blocks(both, gamma, least)
-        cost = stopping.block_cost(costs, made["drafted"], made["passes"])
-        made = made.assign(cost=cost, target_passes=1, draft_passes=made["passes"])
+        cost = stopping.block_cost(costs, made["drafted"], made["draft_passes"])
+        made = made.assign(cost=cost, target_passes=1)
         if "counted" in made:
             made = made[made["counted"]]
         sums = made.groupby(PROMPT, sort=False)[SUMS].sum()

@@ -39,14 +39,15 @@ TARGET = PassTime(5.88590713e-3, 2.10103129e-5, 3.92645679e-8)
 EAGLE_DRAFT = PassTime(2.13526175e-3, 8.41429603e-7, 2.37768493e-9)
 
 
-def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
+def block_s(
+    drafted: pd.Series, cached: pd.Series, batch: int = 1, price: str = "block"
+) -> pd.Series:
     """Seconds of blocks: `drafted` tokens each, `cached` tokens of one request before them.
 
-    price: one of PRICES, or one for each block. As in their code the draft's own tokens are those
-    of one request. ValueError for another price.
+    price: one of PRICES. As in their code the draft's own tokens are those of one request.
+    ValueError for another price.
     """
-    for one in np.unique(price).tolist():
-        among("price", one, PRICES)
+    among("price", price, PRICES)
     behind = batch * cached
     verify = TARGET(batch * (drafted + 1), behind)
     draft = {
@@ -54,9 +55,7 @@ def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
         "token": drafted * EAGLE_DRAFT(1, behind),
         "lookup": LOOKUP_SHARE * verify * (drafted > 0),
     }
-    chosen = [np.equal(price, name) for name in draft]
-    drafting = np.select(chosen, list(draft.values()))
-    return drafting + verify + LOOP_S
+    return draft[price] + verify + LOOP_S
 
 
 def plain_s(
@@ -80,12 +79,14 @@ def times(blocks: pd.DataFrame, batch: int = 1, price: str = "block") -> pd.Data
     blocks, plain_s, speculative_s, speedup.
 
     `blocks`: visited blocks from position 1 on, as `replay_starts` gives them, and prompt_tokens;
-    where a block has a price of its own, in a column `price`, that goes before the argument. What
-    `drafted` says is paid for. The mean of `speedup` over texts is the number that they publish.
+    where they have a column `is_copied`, such a block has the price "lookup". What `drafted` says
+    is paid for. The mean of `speedup` over texts is the number that they publish.
     """
     cached = blocks["prompt_tokens"] + blocks["start"]
-    prices = blocks.get("price", price)
-    step_s = block_s(blocks["drafted"], cached, batch, prices)
+    step_s = block_s(blocks["drafted"], cached, batch, price)
+    if "is_copied" in blocks:
+        copy_s = block_s(blocks["drafted"], cached, batch, "lookup")
+        step_s = step_s.mask(blocks["is_copied"], copy_s)
     priced = blocks.assign(step_s=step_s, blocks=1)
     texts = priced.groupby(["prompt_id", "domain"], sort=False)
     total = texts[["emitted", "blocks", "step_s"]].sum()
