@@ -213,8 +213,8 @@ ctx.plot(
 notebook.show_table(at_3.wide(["proposer", "weight"], "domain"))
 
 # %% [markdown]
-# By token a few runaway texts decide about instructcoder. By request, or without them, its interval
-# is narrow, and its value for EAGLE is another.
+# By token a few runaway texts widen instructcoder's interval and lower EAGLE's value there. By
+# request no single text counts for much.
 #
 # ## 3. Does the prompt set matter?
 # `hit[1]` is the share of positions where the target accepts the first drafted token.
@@ -237,8 +237,8 @@ notebook.show_table(hit.wide(["proposer", "weight"], "domain"))
 
 # %% [markdown]
 # Does a set differ from another one? We compare tokens per target pass at gamma 3. A permutation
-# test moves whole prompts between two sets. Holm's correction covers the six pairs of each row of
-# the table above, and *significant* means an adjusted p below 0.05. (The best set over the worst
+# test moves whole prompts between two sets. Holm's correction covers the six pairs of a proposer
+# under one weight, and *significant* means an adjusted p below 0.05. (The best set over the worst
 # would be no test: a maximum over a minimum is at least 1 even where all sets are alike.)
 
 # %%
@@ -321,7 +321,7 @@ ctx.plot(
     caption="Acceptance by depth, given that all shallower tokens were accepted. At depth "
     f"{deepest}: EAGLE {last.at(name=study.DEEPER).span()} by set, a new block at the same "
     f"positions {last.at(name=study.AFRESH).span()}. So the positions reached are easier, and "
-    "depth itself lowers acceptance.",
+    "depth itself lowers EAGLE's acceptance.",
 )
 
 # %% [markdown]
@@ -395,7 +395,7 @@ ctx.say(
 # %% [markdown]
 # ## 6. Which gamma, at which batch size?
 # Their price of EAGLE's draft does not depend on gamma: it was fitted to whole drafts of one
-# length. If a head runs **once a token**, gamma tokens cost gamma times as much. The published
+# length. If a head runs **once per token**, gamma tokens cost gamma times as much. The published
 # numbers do not settle this, so we show both extremes. (Speed-ups are by request.)
 
 # %%
@@ -418,7 +418,7 @@ ctx.plot(
     reference=1,
     slug="speed",
     caption="Predicted speed-up by gamma under their cost model, with EAGLE's draft paid once a "
-    f"block or once a token. Best gamma: {'; '.join(said)}.",
+    f"block or once per token. Best gamma: {'; '.join(said)}.",
 )
 
 # %% [markdown]
@@ -460,12 +460,12 @@ ctx.plot(
     reference=1,
     slug="together",
     caption=f"Tokens per target pass, EAGLE with gamma {gamma}, on the {len(alike)} prompts whose "
-    f"texts have one length. Both together: {mixed.listed()}. Bars: 95 % intervals.",
+    f"two texts have the same length. Both together: {mixed.listed()}. Bars: 95 % intervals.",
 )
 ctx.say(f"**Fitted** on either half: {rules}.")
 
 # %% [markdown]
-# Which prompts are these? Texts of one length are mostly the short ones:
+# Which prompts are these? Two greedy texts that never parted are mostly short ones:
 
 # %%
 sums = sums_of_starts(eagle, [gamma])
@@ -493,13 +493,14 @@ ctx.say(
 # A copy costs nothing to make, but checking it does: 17 tokens per request. So **by time** we fit
 # everything again, under their cost model, for each price of EAGLE's draft and each batch size:
 # gamma, m, and how many tokens are copied. EAGLE alone and copies alone are fitted in the same way,
-# so that each is as fast as it can be. (Not charged: EAGLE must read what was copied.)
+# so that each is as fast as it can be. Where nothing differs, one interval of 20 excludes 0 by
+# chance. (Not charged: EAGLE must read what was copied.)
 
 # %%
 gain = "both minus the better one alone"
 in_time, fitted = {}, {}
 for (price, batch), prices in study.time_prices(both, tried, batches).items():
-    key = f"once a {price}", f"batch {batch}"
+    key = f"once per {price}", f"batch {batch}"
     choices = study.ways_in_time(prices)
     speed = choose.speeds(choices)
     better = np.maximum(speed[combined.DRAFT], speed[combined.COPIES])
@@ -527,7 +528,7 @@ ctx.plot(
     height=2.2,
     slug="together-in-time",
     caption="Predicted speed-up by time, each bar with its own fitted settings, with 95 % "
-    "intervals. EAGLE's price: once a block (above), once a token (below).",
+    "intervals. EAGLE's price: once per block (above), once per token (below).",
 )
 notebook.show_table(gains.wide([price, "batch"], "domain"))
 
@@ -583,7 +584,11 @@ ctx.table(verdicts[["claim", "said", "measured", "verdict"]], "claims")
 
 # %%
 beaten = differ_from(best, study.BY_REQUEST)
-than = "each other prompt set" if len(beaten) == len(sets) - 1 else named(beaten)
+than = (
+    "each other prompt set"
+    if len(beaten) == len(sets) - 1
+    else named(beaten or ["none of the others"])
+)
 lookup = hit.at(proposer="lookup", weight=study.BY_REQUEST).frame
 ends = lookup.sort_values("estimate").iloc[[0, -1]]
 low, high = (f"{row.estimate:.2f} on {row.domain}" for row in ends.itertuples())
@@ -612,9 +617,9 @@ ctx.answer(
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
 # * What we saw: the average over tokens is an average over a few long texts, so weigh requests too.
-#   Code edits are easiest for EAGLE and by far for lookup. EAGLE's acceptance does not rise with
-#   depth: the positions reached are easier, and depth costs as much. Fitted by time, two proposers
-#   together are mostly faster than the better one alone.
+#   Code edits are easiest for EAGLE and by far for lookup. EAGLE's acceptance does not rise from
+#   depth 1 to depth 3: the positions reached are easier, and depth costs as much or more. Fitted by
+#   time, two proposers together are mostly faster than the better one alone.
 # * What this does not show: time was not measured here, it is their model's, on their machine; one
 #   pair, temperature 0; EAGLE's chain, not its tree; whether texts of equal length are equal.
 # * Next: notebook 10 decodes with a draft and copies together, for real.

@@ -79,7 +79,7 @@ def sums_of_starts(
 
 
 def visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
-    """Where a decoder's block begins, bool [rows]: at each text's first row, and behind every
+    """Where a decoder's block begins, bool [rows]: at each text's first row, and after every
     block.
 
     emitted, remaining: int [rows], of a block that begins at each row; the rows of a text stand
@@ -115,6 +115,6 @@ def _check(starts: pd.DataFrame, gamma: int | np.ndarray) -> None:
     if wrong.any():
         row = starts[wrong].iloc[0]
         raise ValueError(
-            f"starts: prompt {row['prompt_id']!r} does not go on as it should behind position "
+            f"starts: prompt {row['prompt_id']!r} does not go on as it should after position "
             f"{row['position']}; a text's rows stand together to its end: filter whole prompts"
         )

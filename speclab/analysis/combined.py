@@ -24,7 +24,7 @@ from speclab.tree import LIMITS
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.on_a_line(
     0.0
-)  # a block costs one target pass: speed-ups are tokens a pass
+)  # a block costs one target pass: speed-ups are tokens per pass
 DRAFT = "draft alone"
 COPIES = "copies alone"
 BOTH = "both"
@@ -73,7 +73,7 @@ def setting(gamma: int, least: int) -> str:
 def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
-    With `costs` a copy takes no draft pass, and what the draft reads in its first pass behind a
+    With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
     copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
     they emit different tokens by setting, so that nothing may be fitted on them.
     """
@@ -112,8 +112,8 @@ def ways(
 def settings_held(
     found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
 ) -> dict[str, Choice]:
-    """Tokens a pass of the settings that `ways` found, on other texts or other counted blocks of
-    the same prompts.
+    """Tokens per target pass of the settings that `ways` found, on other texts or other counted
+    blocks of the same prompts.
     """
     judged = {}
     for name, choice in found.items():

@@ -13,8 +13,8 @@ text: accepted + 1, up to 21. What their paper and code leave to the reader:
   list always fits the text. Hence a proposer's text ends where its own list ends, and two proposers
   may be compared position by position only in prompts with `same_length` (needed for one text, not
   proof of it: texts that were stopped at 8,192 tokens agree in length anyway).
-* Ten texts **ran away**: they were stopped at 8,192 tokens (TEXT_LIMIT), by EAGLE's list or in the
-  published text. Four of instructcoder's hold a quarter of that set's tokens, and loops.
+* Ten prompts **ran away**: their text or EAGLE's list was stopped at 8,192 tokens (TEXT_LIMIT). The
+  five of instructcoder hold 28 % of EAGLE's tokens there, and lower its mean over tokens.
 * An entry may count tokens beyond the text's end: `accepted` is cut there.
 """
 

@@ -1,13 +1,14 @@
 """The cost model of SpecDecode-Bench (arXiv:2601.11580), theirs and not ours: what a block takes
 with Llama-3.1-8B-Instruct on an H100, at a batch size, and the speed-up of a text.
 
-A target pass takes a constant, and so much a token and a cached token; EAGLE's draft likewise,
-**whatever the number of drafted tokens**: its constant was fitted to whole drafts of one length, so
-no one can tell from it what a token more costs. Both readings are here: PRICES "block" (theirs: the
-constant once a block) and "token" (a draft of that price for every drafted token), which bracket a
-head that runs once a drafted token; "lookup" is their n-gram lookup, a share of the target's pass.
-A batch is one request repeated; the first token comes with the prompt's own pass; every step has
-the loop's own time. Constants: `predictor.py` of the commit that `specdecode_bench` names.
+A target pass takes a constant, and some time per token and per cached token; EAGLE's draft
+likewise, **whatever the number of drafted tokens**: its constant was fitted to whole drafts of one
+length, so no one can tell from it what one more token costs. Both readings are here: PRICES "block"
+(theirs: the constant once per block) and "token" (a draft of that price for every drafted token),
+which bracket a head that runs once per drafted token; "lookup" is their n-gram lookup, a share of
+the target's pass. A batch is one request repeated; the first token comes with the prompt's own
+pass; every step has the loop's own time. Constants: `predictor.py` of the commit that
+`specdecode_bench` names.
 """
 
 from dataclasses import dataclass

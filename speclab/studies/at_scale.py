@@ -31,8 +31,8 @@ ENDED = "by token, without runaway texts"
 LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, of those that are tried by time
 MOSTS = (1, 2, 4, 8, 16)  # tokens that are copied
 READINGS = {  # whose starts, at which price
-    "EAGLE once a block": (traces.EAGLE, "block"),
-    "EAGLE once a token": (traces.EAGLE, "token"),
+    "EAGLE once per block": (traces.EAGLE, "block"),
+    "EAGLE once per token": (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
 
