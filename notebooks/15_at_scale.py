@@ -527,8 +527,9 @@ ctx.plot(
     reference=1,
     height=2.2,
     slug="together-in-time",
-    caption="Predicted speed-up by time, each bar with its own fitted settings, with 95 % "
-    "intervals. EAGLE's price: once per block (above), once per token (below).",
+    caption="Predicted speed-up by time, each point with its own fitted settings. EAGLE's price: "
+    "once per block (above), once per token (below). Bars: 95 % intervals; the table compares the "
+    "three on the same resamples.",
 )
 notebook.show_table(gains.wide([price, "batch"], "domain"))
 
