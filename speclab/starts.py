@@ -28,38 +28,41 @@ NEEDED += ["accepted", "remaining", "limit"]
 
 
 def replay_starts(
-    starts: pd.DataFrame, gamma: int, which: str = "visited"
+    starts: pd.DataFrame, gamma: int | np.ndarray, which: str = "visited"
 ) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
     with its columns and its meaning, so that what reads that reads this; prompt_tokens and
     further columns of the starts go along.
 
-    which: "visited" or "every", as `starts` of `replay`. ValueError: columns missing, no rows,
-    several proposers, gamma beyond what was recorded, texts that are not whole.
+    gamma: one number, or int [rows], of a block that begins at each row (0 in some: it drafts
+    nothing there). which: "visited" or "every", as `starts` of `replay`. ValueError: columns
+    missing, no rows, several proposers, gamma beyond what was recorded, texts that are not whole.
     """
     among("which", which, STARTS)
-    _check(starts, check_limit("gamma", gamma))
-    remaining = starts["remaining"].to_numpy()
-    drafted = np.minimum(remaining, gamma)
-    accepted = np.minimum(starts["accepted"].to_numpy(), drafted)
+    longest = gamma if np.isscalar(gamma) else max(gamma.max(), 1)
+    check_limit("gamma", longest)
+    _check(starts, gamma)
+    remaining = starts["remaining"]
+    drafted = remaining.clip(upper=gamma)
+    accepted = starts["accepted"].clip(upper=drafted)
     truncated = accepted == remaining
-    columns = {
-        "remaining": remaining,
-        "weight": np.ones(len(starts)),
-        "drafted": drafted,
-        "accepted": accepted,
-        "emitted": accepted + 1 - truncated,
-        "truncated": truncated,
-    }
-    rows = np.arange(len(starts))
-    if which == "visited":
-        rows = _visited(columns["emitted"], remaining)
-    columns = {name: values[rows] for name, values in columns.items()}
-    for depth in range(1, gamma + 1):
-        columns[f"survival_{depth}"] = (columns["accepted"] >= depth).astype(float)
     known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
-    blocks = known.iloc[rows].reset_index(drop=True)
-    return blocks.rename(columns={"position": "start"}).assign(**columns)
+    blocks = known.rename(columns={"position": "start"}).assign(
+        remaining=remaining,
+        weight=1.0,
+        drafted=drafted,
+        accepted=accepted,
+        emitted=accepted + 1 - truncated,
+        truncated=truncated,
+    )
+    if which == "visited":
+        begins = visited(blocks["emitted"].to_numpy(), remaining.to_numpy())
+        blocks = blocks[begins]
+    survival = {
+        f"survival_{depth}": (blocks["accepted"] >= depth).astype(float)
+        for depth in range(1, longest + 1)
+    }
+    return blocks.assign(**survival).reset_index(drop=True)
 
 
 def sums_of_starts(
@@ -75,18 +78,23 @@ def sums_of_starts(
     return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
-def _visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
-    """Rows where a decoder's block begins: each text's first, and the one behind every block."""
-    visited = np.zeros(len(remaining), bool)
+def visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
+    """Where a decoder's block begins, bool [rows]: at each text's first row, and after every
+    block.
+
+    emitted, remaining: int [rows], of a block that begins at each row; the rows of a text stand
+    together, in order, to its last (remaining 1).
+    """
+    begins = np.zeros(len(remaining), bool)
     at = np.flatnonzero(np.append(True, remaining[:-1] == 1))
     while at.size:
-        visited[at] = True
+        begins[at] = True
         goes_on = emitted[at] < remaining[at]
         at = (at + emitted[at])[goes_on]
-    return np.flatnonzero(visited)
+    return begins
 
 
-def _check(starts: pd.DataFrame, gamma: int) -> None:
+def _check(starts: pd.DataFrame, gamma: int | np.ndarray) -> None:
     """What would give a wrong number silently: see `replay_starts`."""
     score.require(starts, NEEDED, "starts")
     proposers = starts["proposer"].unique()
@@ -96,10 +104,10 @@ def _check(starts: pd.DataFrame, gamma: int) -> None:
             "proposer's; keep the rows of one"
         )
     limit = starts["limit"].min()
-    if gamma > limit:
+    if (gamma > starts["limit"]).any():
         raise ValueError(
-            f"gamma={gamma}: {limit} drafted tokens a block were recorded of {proposers[0]!r}; "
-            f"give a gamma up to {limit}"
+            f"gamma={np.max(gamma)}: {limit} drafted tokens per block were recorded of "
+            f"{proposers[0]!r}; give a gamma up to {limit}"
         )
     prompt, remaining = starts["prompt_id"], starts["remaining"]
     same_text = (prompt == prompt.shift(-1)) & (remaining - 1 == remaining.shift(-1))
@@ -107,6 +115,6 @@ def _check(starts: pd.DataFrame, gamma: int) -> None:
     if wrong.any():
         row = starts[wrong].iloc[0]
         raise ValueError(
-            f"starts: prompt {row['prompt_id']!r} does not go on as it should behind position "
+            f"starts: prompt {row['prompt_id']!r} does not go on as it should after position "
             f"{row['position']}; a text's rows stand together to its end: filter whole prompts"
         )

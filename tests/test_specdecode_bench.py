@@ -63,7 +63,17 @@ def test_a_line_becomes_starts_behind_the_first_token(published):
     assert bench.one_entry_late(eagle)["accepted"].tolist() == [0, 2, 0, 1, 1]
     (text,) = found.texts.to_dict("records")
     assert text["prompt_id"] == "gsm8k-7" and not text["same_length"]
+    assert not text["ran_away"]
     assert text["generated_token_ids"].tolist() == [1, 2, 3, 4]
+
+
+def test_a_text_ran_away_where_it_or_eagles_list_was_stopped(published):
+    most = bench.TEXT_LIMIT
+    short = changed(id="1", acc_eagle={"acc_len": [1] * (most - 1)})
+    listed = changed(id="2", acc_eagle={"acc_len": [1] * most})
+    text = {"generated_token_ids": [1] * most, "acc_ngram": {"acc_len": [1] * most}}
+    found = bench.read_traces(published(short, listed, changed(id="3", **text)))
+    assert found.texts["ran_away"].tolist() == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +158,7 @@ def test_other_prices_by_hand_and_a_block_s_own():
     )
     assert token - block == pytest.approx(2 * (2.13526175 + 2.37768493e-5) - 8.41e-4)
     assert lookup == pytest.approx(1.005875 * target_ms(4, 10) + 1.20683946)
-    own = cost.times(BLOCKS.assign(price=["block", "lookup"]))["speculative_s"][0]
+    own = cost.times(BLOCKS.assign(is_copied=[False, True]))["speculative_s"][0]
     alike = [cost.times(BLOCKS, price=name)["speculative_s"][0] for name in cost.PRICES]
     assert alike[2] < own < alike[0] < alike[1]
     with pytest.raises(ValueError, match="price = 'eagle' is unknown"):

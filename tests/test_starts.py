@@ -67,12 +67,12 @@ def test_a_draft_that_depends_on_where_the_block_began_by_hand():
 @pytest.mark.parametrize(
     ("starts", "gamma", "complaint"),
     [
-        (HEAD, 6, "5 drafted tokens a block were recorded of 'head'"),
+        (HEAD, 6, "5 drafted tokens per block were recorded of 'head'"),
         (HEAD, 65, "whole numbers from 1 to 64"),
         (HEAD.drop(columns="limit"), 2, "limit"),
         (HEAD.iloc[:0], 2, "empty"),
-        (HEAD.drop(index=3), 2, "prompt 'a' .* behind position 3"),
-        (HEAD.iloc[:-1], 2, "behind position 7"),
+        (HEAD.drop(index=3), 2, "prompt 'a' .* after position 3"),
+        (HEAD.iloc[:-1], 2, "after position 7"),
         (HEAD.sample(frac=1, random_state=0), 2, "filter whole prompts"),
         (pd.concat([HEAD, HEAD.assign(proposer="b")]), 2, "'head', 'b'"),
     ],

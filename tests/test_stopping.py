@@ -55,16 +55,17 @@ TEN = {"a": ("code", [*map(sure, [3, 2, 1, 0, 2, 1, 0, 4, 4, 4])])}
 
 def blocks(at, drafts):
     """The visited blocks, one row each."""
-    seen = stopping.visited(at, drafts)
+    accepted = np.minimum(at.run, drafts.drafted)
+    emitted = np.minimum(accepted + 1, at.left)
+    seen = stopping.visited(at, emitted)
     prompt, start = np.nonzero(seen)
-    accepted = np.minimum(at.run, drafts.drafted)[seen]
     columns = {
         "prompt_id": at.prompt_id[prompt],
         "start": start,
         "drafted": drafts.drafted[seen],
         "passes": drafts.passes[seen],
-        "accepted": accepted,
-        "emitted": np.minimum(accepted + 1, at.left[seen]),
+        "accepted": accepted[seen],
+        "emitted": emitted[seen],
     }
     return pd.DataFrame(columns)
 

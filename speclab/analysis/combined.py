@@ -9,6 +9,7 @@ prompts than it is judged on.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import pandas as pd
 
 from speclab import copying
@@ -23,7 +24,7 @@ from speclab.tree import LIMITS
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.on_a_line(
     0.0
-)  # a block costs one target pass: speed-ups are tokens a pass
+)  # a block costs one target pass: speed-ups are tokens per pass
 DRAFT = "draft alone"
 COPIES = "copies alone"
 BOTH = "both"
@@ -45,21 +46,21 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def blocks(both: pd.DataFrame, gamma: int, least: int) -> pd.DataFrame:
+def blocks(
+    both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
+) -> pd.DataFrame:
     """The visited blocks where one is copied if `least` tokens or more match, else a chain of
-    `gamma`: the frame of `starts.replay_starts`, with is_copied and passes (of the draft).
+    `gamma`: the frame of `starts.replay_starts`, with is_copied and draft_passes.
 
-    both: of `with_copies`. Nothing is drafted past a text's end.
+    both: of `with_copies`; most: tokens of a copy, 1 to MOST. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
-    most = pd.Series(gamma, both.index).mask(is_copied, copying.MOST)
-    accepted = both["accepted"].mask(is_copied, both["copied"]).clip(upper=most)
-    limit = max(gamma, copying.MOST)
-    tried = both.assign(accepted=accepted, limit=limit, most=most, is_copied=is_copied)
-    made = replay_starts(tried, limit)
-    drafted = made[["most", "remaining"]].min(axis=1)
-    passes = drafted.mask(made["is_copied"], 0)
-    return made.assign(drafted=drafted, passes=passes)
+    drafted = np.where(is_copied, most, gamma)
+    limit = np.where(is_copied, copying.MOST, both["limit"])
+    accepted = np.where(is_copied, both["copied"], both["accepted"])
+    tried = both.assign(accepted=accepted, limit=limit, is_copied=is_copied)
+    made = replay_starts(tried, drafted)
+    return made.assign(draft_passes=made["drafted"].mask(made["is_copied"], 0))
 
 
 def setting(gamma: int, least: int) -> str:
@@ -72,16 +73,15 @@ def setting(gamma: int, least: int) -> str:
 def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
-    With `costs` a copy takes no draft pass, and what the draft reads in its first pass behind a
+    With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
     copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
     they emit different tokens by setting, so that nothing may be fitted on them.
     """
     parts = {}
-    highest = NEVER if gamma else copying.LONGEST
-    for least in range(1, highest + 1):
+    for least in range(1, NEVER + (gamma > 0)):
         made = blocks(both, gamma, least)
-        cost = stopping.block_cost(costs, made["drafted"], made["passes"])
-        made = made.assign(cost=cost, target_passes=1, draft_passes=made["passes"])
+        cost = stopping.block_cost(costs, made["drafted"], made["draft_passes"])
+        made = made.assign(cost=cost, target_passes=1)
         if "counted" in made:
             made = made[made["counted"]]
         sums = made.groupby(PROMPT, sort=False)[SUMS].sum()
@@ -112,8 +112,8 @@ def ways(
 def settings_held(
     found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
 ) -> dict[str, Choice]:
-    """Tokens a pass of the settings that `ways` found, on other texts or other counted blocks of
-    the same prompts.
+    """Tokens per target pass of the settings that `ways` found, on other texts or other counted
+    blocks of the same prompts.
     """
     judged = {}
     for name, choice in found.items():

@@ -1,13 +1,14 @@
 """The cost model of SpecDecode-Bench (arXiv:2601.11580), theirs and not ours: what a block takes
 with Llama-3.1-8B-Instruct on an H100, at a batch size, and the speed-up of a text.
 
-A target pass takes a constant, and so much a token and a cached token; EAGLE's draft likewise,
-**whatever the number of drafted tokens**: its constant was fitted to whole drafts of one length, so
-no one can tell from it what a token more costs. Both readings are here: PRICES "block" (theirs: the
-constant once a block) and "token" (a draft of that price for every drafted token), which bracket a
-head that runs once a drafted token; "lookup" is their n-gram lookup, a share of the target's pass.
-A batch is one request repeated; the first token comes with the prompt's own pass; every step has
-the loop's own time. Constants: `predictor.py` of the commit that `specdecode_bench` names.
+A target pass takes a constant, and some time per token and per cached token; EAGLE's draft
+likewise, **whatever the number of drafted tokens**: its constant was fitted to whole drafts of one
+length, so no one can tell from it what one more token costs. Both readings are here: PRICES "block"
+(theirs: the constant once per block) and "token" (a draft of that price for every drafted token),
+which bracket a head that runs once per drafted token; "lookup" is their n-gram lookup, a share of
+the target's pass. A batch is one request repeated; the first token comes with the prompt's own
+pass; every step has the loop's own time. Constants: `predictor.py` of the commit that
+`specdecode_bench` names.
 """
 
 from dataclasses import dataclass
@@ -39,14 +40,15 @@ TARGET = PassTime(5.88590713e-3, 2.10103129e-5, 3.92645679e-8)
 EAGLE_DRAFT = PassTime(2.13526175e-3, 8.41429603e-7, 2.37768493e-9)
 
 
-def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
+def block_s(
+    drafted: pd.Series, cached: pd.Series, batch: int = 1, price: str = "block"
+) -> pd.Series:
     """Seconds of blocks: `drafted` tokens each, `cached` tokens of one request before them.
 
-    price: one of PRICES, or one for each block. As in their code the draft's own tokens are those
-    of one request. ValueError for another price.
+    price: one of PRICES. As in their code the draft's own tokens are those of one request.
+    ValueError for another price.
     """
-    for one in np.unique(price).tolist():
-        among("price", one, PRICES)
+    among("price", price, PRICES)
     behind = batch * cached
     verify = TARGET(batch * (drafted + 1), behind)
     draft = {
@@ -54,9 +56,7 @@ def block_s(drafted, cached, batch: int = 1, price="block") -> np.ndarray:
         "token": drafted * EAGLE_DRAFT(1, behind),
         "lookup": LOOKUP_SHARE * verify * (drafted > 0),
     }
-    chosen = [np.equal(price, name) for name in draft]
-    drafting = np.select(chosen, list(draft.values()))
-    return drafting + verify + LOOP_S
+    return draft[price] + verify + LOOP_S
 
 
 def plain_s(
@@ -80,12 +80,14 @@ def times(blocks: pd.DataFrame, batch: int = 1, price: str = "block") -> pd.Data
     blocks, plain_s, speculative_s, speedup.
 
     `blocks`: visited blocks from position 1 on, as `replay_starts` gives them, and prompt_tokens;
-    where a block has a price of its own, in a column `price`, that goes before the argument. What
-    `drafted` says is paid for. The mean of `speedup` over texts is the number that they publish.
+    where they have a column `is_copied`, such a block has the price "lookup". What `drafted` says
+    is paid for. The mean of `speedup` over texts is the number that they publish.
     """
     cached = blocks["prompt_tokens"] + blocks["start"]
-    prices = blocks.get("price", price)
-    step_s = block_s(blocks["drafted"], cached, batch, prices)
+    step_s = block_s(blocks["drafted"], cached, batch, price)
+    if "is_copied" in blocks:
+        copy_s = block_s(blocks["drafted"], cached, batch, "lookup")
+        step_s = step_s.mask(blocks["is_copied"], copy_s)
     priced = blocks.assign(step_s=step_s, blocks=1)
     texts = priced.groupby(["prompt_id", "domain"], sort=False)
     total = texts[["emitted", "blocks", "step_s"]].sum()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from speclab import starts
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, Choice, Prices, fastest
 from speclab.cost import Costs
@@ -201,17 +202,13 @@ def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndar
     return passes * costs.c() + verify[drafted] + costs.overhead
 
 
-def visited(at: Chains, drafts: Drafts) -> np.ndarray:
-    """True where a block starts when each emits its accepted tokens and one more, while the text
-    lasts; [prompts, longest].
+def visited(at: Chains, emitted: np.ndarray) -> np.ndarray:
+    """True where a block starts when each emits so many tokens, while the text lasts; [prompts,
+    longest].
     """
-    accepted = np.minimum(at.run, drafts.drafted)
-    emitted = np.minimum(accepted + 1, at.left)
-    seen = np.zeros(emitted.shape, bool)
-    following = np.zeros(len(emitted), int)
-    for t in range(emitted.shape[1]):
-        seen[:, t] = (following == t) & (at.left[:, t] > 0)
-        following += np.where(seen[:, t], emitted[:, t], 0)
+    inside = at.left > 0
+    seen = np.zeros(inside.shape, bool)
+    seen[inside] = starts.visited(emitted[inside], at.left[inside])
     return seen
 
 
@@ -220,14 +217,15 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
     drafted, passes, accepted, emitted, and cost in target passes (plain decoding costs as many as
     the text has tokens).
     """
-    seen = visited(at, drafts)
     accepted = np.minimum(at.run, drafts.drafted)
+    emitted = np.minimum(accepted + 1, at.left)
+    seen = visited(at, emitted)
     of_block = {
         "blocks": seen,
         "drafted": drafts.drafted,
         "passes": drafts.passes,
         "accepted": accepted,
-        "emitted": np.minimum(accepted + 1, at.left),
+        "emitted": emitted,
         "cost": block_cost(costs, drafts.drafted, drafts.passes),
     }
     sums = {name: (seen * each).sum(axis=1) for name, each in of_block.items()}

@@ -2,7 +2,8 @@
 their cost model, a draft and copies together.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -13,23 +14,27 @@ from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
 from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
 from speclab.copying import MOST
+from speclab.replay import prompt_sums
 from speclab.runs import FilesMissing
+from speclab.score import Estimator
 from speclab.show.estimates import Estimates, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
 
 PAIR = "Llama-3.1-8B-Instruct"
-PER_PASS = score.block_estimators()["block_efficiency"]
 FIRST_HIT = score.mean_of("hit", "hit[1]")
-EVERYWHERE, AFRESH, DEEPER = "every place", "there, a new block", "there, deeper"
-PLACES = ["1-8", "9-32", "33-128", "129-512", "513 on"]  # of a text, from 1
-EDGES = [1, 9, 33, 129, 513, np.inf]
+EVERYWHERE = "a new block, every position"
+AFRESH = "a new block, positions reached"
+DEEPER = "this depth, positions reached"
+BY_REQUEST, BY_TOKEN = "by request", "by token"
+ENDED = "by token, without runaway texts"
+LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, of those that are tried by time
+MOSTS = (1, 2, 4, 8, 16)  # tokens that are copied
 READINGS = {  # whose starts, at which price
-    "EAGLE once a block": (traces.EAGLE, "block"),
-    "EAGLE once a token": (traces.EAGLE, "token"),
+    "EAGLE once per block": (traces.EAGLE, "block"),
+    "EAGLE once per token": (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
-Proposers = Mapping[str, pd.DataFrame]  # starts by proposer
 
 
 def traces_here() -> traces.SpecDecodeBench:
@@ -40,53 +45,59 @@ def traces_here() -> traces.SpecDecodeBench:
     return found
 
 
-def per_pass(proposers: Proposers, gammas: Sequence[int]) -> Estimates:
-    """Tokens a target pass of chains, by proposer, gamma and domain."""
+def weighted(
+    sums: pd.DataFrame, over: str, ran_away: Collection[str]
+) -> dict[str, tuple[pd.DataFrame, Estimator]]:
+    """A column of per-prompt sums (`sums_of_starts`) per block, by weight, as (rows, estimator):
+    BY_REQUEST, the mean of the texts' own ratios; BY_TOKEN, the ratio of the sums; ENDED, this
+    ratio without the prompts that `ran_away`.
+    """
+    of_text = sums[over] / sums["blocks"]
+    ended = sums[~sums["prompt_id"].isin(ran_away)]
+    whole = score.ratio_of(over, "blocks")
+    return {
+        BY_REQUEST: (sums.assign(of_text=of_text), score.mean_of("of_text")),
+        BY_TOKEN: (sums, whole),
+        ENDED: (ended, whole),
+    }
+
+
+def per_pass(
+    proposers: Mapping[str, pd.DataFrame],
+    ran_away: Collection[str],
+    gammas: Sequence[int],
+) -> Estimates:
+    """Tokens per target pass of chains, by proposer, weight, gamma and domain; the starts of each
+    proposer are given.
+    """
     found = {}
     for name, starts in proposers.items():
         sums = sums_of_starts(starts, gammas)
-        asked = {gamma: (own, PER_PASS) for gamma, own in sums.groupby("gamma")}
-        found[name] = stats.jointly(asked).table(key="gamma")
-    return Estimates.stacked(found, "proposer")
-
-
-def down_to(proposers: Proposers, deepest: int) -> Estimates:
-    """`next_accepted` by proposer, depth, name and domain."""
-    found = {
-        (name, depth): draws.table()
-        for name, starts in proposers.items()
-        for depth, draws in next_accepted(starts, deepest).items()
-    }
-    return Estimates(stack(found, ["proposer", "depth"]))
+        for weight, (rows, per_block) in weighted(sums, "emitted", ran_away).items():
+            asked = {gamma: (own, per_block) for gamma, own in rows.groupby("gamma")}
+            found[name, weight] = stats.jointly(asked).table(key="gamma")
+    return Estimates(stack(found, ["proposer", "weight"]))
 
 
 def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
     """By depth d, of the starts whose first d - 1 tokens are accepted: is the next one, too
     (DEEPER), would a block that begins there get it (AFRESH), and what does a block get at every
-    place (EVERYWHERE)? starts: with `hit`, their first token is accepted.
+    position (EVERYWHERE)? starts: with `hit`, their first token is accepted.
     """
     found = {}
     for above in range(deepest):
-        both = starts.assign(
+        known = (starts["accepted"] >= above) & (starts["remaining"] > above)
+        reached = starts.assign(
             deeper=starts["accepted"] > above,
             afresh=starts["hit"].shift(-above, fill_value=False),
-        )
-        known = (starts["accepted"] >= above) & (starts["remaining"] > above)
+        )[known]
         asked = {
             EVERYWHERE: (starts, FIRST_HIT),
-            AFRESH: (both[known], score.mean_of("afresh")),
-            DEEPER: (both[known], score.mean_of("deeper")),
+            AFRESH: (reached, score.mean_of("afresh")),
+            DEEPER: (reached, score.mean_of("deeper")),
         }
         found[above + 1] = stats.jointly(asked, same=False)
     return found
-
-
-def tokens_of(texts: pd.DataFrame) -> pd.DataFrame:
-    """prompt_id, domain, position, token of every text, as `loops.repeats` wants them."""
-    rows = texts.rename(columns={"generated_token_ids": "token"})
-    rows = rows[[*PROMPT, "token"]].explode("token", ignore_index=True)
-    place = rows.groupby("prompt_id", sort=False).cumcount()
-    return rows.assign(position=place, token=rows["token"].astype(int))
 
 
 def speeds_by_gamma(
@@ -121,40 +132,48 @@ def beside_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
-    """Tokens a pass of who knows at each place whether the draft or the copy gets further."""
+    """Tokens per target pass of who knows at each position whether the draft or the copy gets
+    further.
+    """
     drafted = np.minimum(both["accepted"], gamma)
     better = both.assign(accepted=np.maximum(drafted, both["copied"]), limit=MOST)
-    made = replay_starts(better, MOST).assign(cost=1)
-    sums = made.groupby(PROMPT, sort=False)[["emitted", "cost"]].sum()
-    return Choice(sums.reset_index())
+    sums = prompt_sums(replay_starts(better, MOST))
+    return Choice(sums.rename(columns={"blocks": "cost"}))
 
 
 def time_prices(
-    both: pd.DataFrame, gamma: int, batch: int, price: str = "lookup"
-) -> Prices:
-    """`combined.prices` under their cost model: `cost` is what a text takes in seconds, and in the
-    place of its tokens (`emitted`) stands what plain decoding takes, so that speed-ups are ratios
-    of time. price: of a drafted block; a copy has that of their lookup.
+    both: pd.DataFrame, gammas: Sequence[int], batches: Sequence[int]
+) -> dict[tuple[str, int], Prices]:
+    """What every shape takes of each text under their cost model, by EAGLE's price and batch size:
+    chains of `gammas`, copies (LEASTS, MOSTS), and both. `cost` is seconds, and in the place of a
+    text's tokens (`emitted`) stand the seconds of plain decoding, so that speed-ups are ratios of
+    time. A copy has the price of their lookup.
     """
-    prompt_tokens = both.groupby("prompt_id")["prompt_tokens"].first()
+    shapes = {f"chain:{gamma}": (gamma, combined.NEVER) for gamma in gammas}
+    for gamma, least, most in product([0, *gammas], LEASTS, MOSTS):
+        name = combined.setting(gamma, least)
+        shapes[f"{name}, {most} copied"] = gamma, least, most
     names = {"plain_s": "emitted", "speculative_s": "cost", "blocks": "target_passes"}
-    parts = {}
-    for least in range(1, combined.NEVER + (gamma > 0)):
-        made = combined.blocks(both, gamma, least)
-        made["prompt_tokens"] = made["prompt_id"].map(prompt_tokens)
-        made["price"] = np.where(made["is_copied"], "lookup", price)
-        texts = cost.times(made, batch).rename(columns=names).set_index(PROMPT)
-        parts[combined.setting(gamma, least)] = texts.reindex(columns=SUMS)
-    return Prices(pd.concat(parts, names=["setting"]))
-
-
-def ways_in_time(
-    both: pd.DataFrame, gamma: int, batch: int, price: str
-) -> Mapping[str, Choice]:
-    """`combined.ways` by time: each half of the prompts has the setting of the other half."""
-    mixed = time_prices(both, gamma, batch, price)
+    parts = {cell: {} for cell in product(("block", "token"), batches)}
+    for shape, arguments in shapes.items():
+        made = combined.blocks(both, *arguments)
+        for price, batch in parts:
+            texts = cost.times(made, batch, price).rename(columns=names)
+            sums = texts.set_index(PROMPT).reindex(columns=SUMS)
+            parts[price, batch][shape] = sums
     return {
-        combined.DRAFT: Choice(mixed.judged(combined.setting(gamma, combined.NEVER))),
-        combined.COPIES: fit(time_prices(both, 0, batch), folds=2),
-        combined.BOTH: fit(mixed, folds=2),
+        cell: Prices(pd.concat(tables, names=["setting"]))
+        for cell, tables in parts.items()
     }
+
+
+def ways_in_time(prices: Prices) -> dict[str, Choice]:
+    """The fastest chain, the fastest copies and the fastest of all shapes of `time_prices`: each
+    half of the prompts has that of the other half, chosen again in every resample.
+    """
+    without = {combined.DRAFT: "lookup", combined.COPIES: "chain", combined.BOTH: "?"}
+    found = {}
+    for name, word in without.items():
+        kept = [setting for setting in prices.settings if word not in setting]
+        found[name] = fit(Prices(prices.table.loc[kept]), folds=2)
+    return found

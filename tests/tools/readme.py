@@ -147,6 +147,7 @@ def values():
         "estimates": estimates(greedy, sampled),
         "paper": published(),
         "scale": at_scale(),
+        "ran_away": numbers("15_at_scale")["ran_away"],
         "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names()],
         "engines": read_yaml(
@@ -210,11 +211,11 @@ def estimates(greedy, sampled):
 
 
 def at_scale():
-    """What notebook 15 found of another pair: proposer, name (as in `estimates`), domain, estimate,
-    low, high.
+    """What notebook 15 found of another pair: proposer, weight (by request, by token), name (as in
+    `estimates`), domain, estimate, low, high.
     """
     folder = drawn_in(ROOT / "figures" / "smollm", "15")
-    chains = pd.read_csv(folder / "tokens-a-pass.csv").query("gamma == 3")
+    chains = pd.read_csv(folder / "tokens-per-pass.csv").query("gamma == 3")
     named = {HIT: pd.read_csv(folder / "hit.csv"), CHAIN: chains}
     return pd.concat(named, names=["name"]).reset_index("name")
 
