@@ -27,6 +27,7 @@ WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around th
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 IT = "it"  # the one number that is asked
 LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts`
+CHANGE = ["change", "change_low", "change_high"]
 
 # rows, and what is asked of them
 Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
@@ -110,7 +111,7 @@ def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
         shift = 0 if name in (OWN, UNWRAPPED) else 1
         change = values - np.r_[before[:1], np.roll(before[1:], shift, axis=0)]
         ends = own.table(dict(change), "contrast")[[*NUMBERS]]
-        found[["change", "change_low", "change_high"]] = ends
+        found[CHANGE] = ends
         found["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
         found["highest"] = means[name].iloc[0].idxmax()
         found.insert(0, "role", [LEAD, SPREAD, LAST])
@@ -141,13 +142,13 @@ def pairs_of_domains(
     sets: Mapping[str, Text], question: Question, level: float
 ) -> pd.DataFrame:
     """Every pair of domains on each set where one of the two has new texts: set, the columns of
-    `significance.differences`, sign (1 or -1 where Holm's p is below `level`, in the family of the
-    set, else 0), sign_own (of the first set), power (`power_of` the first set's difference).
+    `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
+    (`power_of` the first set's difference).
     """
     rows = {}
     for name, text in sets.items():
         found = significance.differences(*question(text))
-        found["sign"] = np.sign(found["difference"]) * (found["p_holm"] < level)
+        found = significance.with_signs(found, level)
         rows[name] = found
         own = rows[OWN]
         first, second = (
