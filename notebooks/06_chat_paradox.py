@@ -283,7 +283,7 @@ if np.isclose(before, at_0.value):  # every domain has all bins
 # explains the contrast in part if holding it fixed moves it towards 0.
 
 # %%
-ctx.table(study.verdicts(found), "explanations", rows=20)
+ctx.table(found.wide(["estimator", "held_fixed"], "stage"), "explanations", rows=20)
 change = found.at(stage="change")
 for row in change.rows():
     if row.note:

@@ -183,23 +183,11 @@ def carried(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """What the words around a problem change, its own form minus unwrapped, paired by prompt:
+    """What the words around a problem change, its own form minus without, paired by prompt:
     domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
     """
-    own, of = question(sets[OWN])
-    alone, _ = question(sets[UNWRAPPED])
-    own = own[own["domain"].isin(WITH_WORDS)]
-    alone = alone[alone["domain"].isin(WITH_WORDS)]
+    asked_of = [question(sets[name]) for name in (OWN, UNWRAPPED)]
+    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows, _ in asked_of)
+    _, of = asked_of[0]
     found = significance.paired_by_domain(own, alone, of)
     return Estimates(found, digits=3).without(domain=POOLED)
-
-
-def by_category(second: Text, question: Question) -> Estimates:
-    """The number in each category of the second set: category, estimate, low, high, n_prompts."""
-    rows, of = question(second)
-    rows = rows.assign(domain=category_of(rows))
-    found = stats.by_domain(rows, of).drop(columns="estimator")
-    found = found[~found["domain"].isin([ALL, POOLED])]
-    found = found.rename(columns={"domain": "category"})
-    found = found.sort_values("estimate", ascending=False, ignore_index=True)
-    return Estimates(found, digits=3)

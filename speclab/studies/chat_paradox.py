@@ -263,22 +263,6 @@ def staged(
     return draws, dict(zip(STAGES, (before, after, after - before), strict=True))
 
 
-def verdicts(found: Estimates) -> pd.DataFrame:
-    """What each change says, from `explanations`: estimator, held_fixed, before, after, change,
-    verdict.
-    """
-    keys = ["estimator", "held_fixed"]
-    size = found.frame.pivot(index=keys, columns="stage", values="estimate").abs()
-    change = found.at(stage="change").frame.set_index(keys)
-    cases = {
-        "cannot be tested": change["estimate"].isna(),
-        "no significant effect": (change["low"] <= 0) & (change["high"] >= 0),
-        "towards 0": (size["after"] < size["before"])[change.index],
-    }
-    verdict = np.select(list(cases.values()), list(cases), "away from 0")
-    return found.wide(keys, "stage").assign(verdict=verdict)
-
-
 def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
     """What moves the contrast most of all that was held fixed (a column each: the change in every
     draw), and whether its lead is significant, as sentences.

@@ -2,8 +2,6 @@
 of them, and what other prompts say of that.
 """
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
@@ -81,16 +79,11 @@ def ladder(asked: Asked) -> Estimates:
 
 def conflict(signs: pd.DataFrame) -> str:
     """Whether a pair of domains differs one way under one rung and the other way under another, as
-    a sentence.
+    a sentence. signs: of `wide_signs`.
     """
-    found = []
-    for pair, sign in signs.items():
-        above = sign.index[sign > 0]
-        below = sign.index[sign < 0]
-        if len(above) and len(below):
-            found.append(f"{pair} (`{above[0]}` above 0, `{below[0]}` below)")
-    if found:
-        return f"Some definitions contradict each other: {named(found)}."
+    both = (signs > 0).any() & (signs < 0).any()
+    if both.any():
+        return f"Some definitions contradict each other on {named(list(signs.columns[both]))}."
     if not signs.any(axis=None):
         return "No definition finds a significant difference."
     return "No two definitions contradict each other."
@@ -115,34 +108,20 @@ def shared_places(found: pd.DataFrame) -> pd.DataFrame:
     return 1 + above.pivot_table("above", "name", "domain", aggfunc="sum", sort=False)
 
 
-def order(values: Mapping[str, float], signs: Mapping[str, float]) -> str:
-    """Domains from the highest value down: `>` between neighbours that differ significantly, else
-    `≈`; of neighbours that do not, the project's order.
-
-    values: by domain, in that order. signs: a row of `wide_signs`, by pair.
-    """
-    tied: list[list[str]] = []
-    for name in sorted(values, key=values.get, reverse=True):
-        before = tied[-1][-1] if tied else name
-        pairs = f"{before} − {name}", f"{name} − {before}"
-        if not tied or any(signs.get(pair, 0) for pair in pairs):
-            tied.append([])
-        tied[-1].append(name)
-    known = list(values)
-    groups = [sorted(group, key=known.index) for group in tied]
-    return " > ".join(" ≈ ".join(group) for group in groups)
-
-
 def orders(rungs: Estimates, signs: pd.DataFrame) -> pd.Series:
-    """`order` of each rung, by name."""
+    """Domains from the highest value down under each rung, by name: `>` between neighbours that
+    differ significantly, else `≈`. signs: of `wide_signs`.
+    """
+    said = {}
     own = rungs.without(domain=[score.ALL, score.POOLED]).frame
-    values = own.pivot(index="name", columns="domain", values="estimate")
-    domains = list(pd.unique(own["domain"]))
-    values = values[domains]
-    said = {
-        name: order(dict(values.loc[name]), dict(signs.loc[name]))
-        for name in signs.index
-    }
+    for name, rows in own.groupby("name", sort=False):
+        before, *lower = rows.sort_values("estimate", ascending=False)["domain"]
+        said[name] = before
+        for domain in lower:
+            pairs = f"{before} − {domain}", f"{domain} − {before}"
+            differs = any(signs.loc[name].get(pair, 0) for pair in pairs)
+            said[name] += f" {'>' if differs else '≈'} {domain}"
+            before = domain
     return pd.Series(said)
 
 
