@@ -396,7 +396,7 @@ def accepted(text):
 sets = {f"{own.acceptance.name}, {own.name}": at_each[own.name] for own in (at_0, at_1)}
 draws = {name: prompt_sets.asked(own, accepted) for name, own in sets.items()}
 of_second = next(iter(draws.values()))[prompt_sets.SECOND]
-notebook.few_prompts(of_second.prompts.fewest, prompt_sets.SECOND)
+notebook.few_prompts(of_second.prompts.fewest, f", {prompt_sets.SECOND}")
 
 # %%
 by_set = {name: prompt_sets.by_set(own) for name, own in draws.items()}

@@ -386,7 +386,7 @@ for quantity, (sets, number) in questions.items():
 # %%
 elsewhere = Estimates(stack(elsewhere, ["set", "quantity"]), digits=3)
 ctx.export(elsewhere, "other-prompts")
-notebook.few_prompts(few, prompt_sets.SECOND)
+notebook.few_prompts(few, f", {prompt_sets.SECOND}")
 
 # %%
 for name, text in cold.items():

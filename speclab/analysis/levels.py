@@ -65,7 +65,7 @@ def _shares(parts: Sequence[np.ndarray], prompts: Resampling) -> list[Interval]:
     whole = sum(parts)
     found = []
     for part in parts:
-        draws = np.where(whole > 0, part / np.where(whole > 0, whole, 1), part > 0)
+        draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
         draws = np.clip(
             draws, -1, 2
         )  # far outside 0 to 1 one draw would move all of them

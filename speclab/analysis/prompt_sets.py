@@ -110,8 +110,7 @@ def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
         # the same problems, or other prompts with resamples of their own
         shift = 0 if name in (OWN, UNWRAPPED) else 1
         change = values - np.r_[before[:1], np.roll(before[1:], shift, axis=0)]
-        ends = own.table(dict(change), "contrast")[[*NUMBERS]]
-        found[CHANGE] = ends
+        found[CHANGE] = own.table(dict(change))[[*NUMBERS]]
         found["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
         found["highest"] = means[name].iloc[0].idxmax()
         found.insert(0, "role", [LEAD, SPREAD, LAST])

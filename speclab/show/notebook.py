@@ -234,12 +234,14 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
 
 
 def few_prompts(count: int, where: str = "") -> None:
-    """Says what intervals are worth where there are few prompts per domain; where: of which set."""
+    """Says what intervals are worth where there are few prompts per domain; where: of which set, as
+    ', second set'.
+    """
     from speclab import stats
 
     if count < stats.FEW_PROMPTS:
         say(
-            f"**Prompts per domain{where and f', {where}'}: only {count}.** Intervals of 95 % then "
+            f"**Prompts per domain{where}: only {count}.** Intervals of 95 % then "
             f"cover the true value less often than that (notebook 13). {stats.FEW_PROMPTS} are "
             f"enough; below {stats.MIN_PROMPTS} there is no interval."
         )

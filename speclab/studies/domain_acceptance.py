@@ -91,8 +91,7 @@ def conflict(signs: pd.DataFrame) -> str:
 
 def wide_signs(found: pd.DataFrame) -> pd.DataFrame:
     """`significance.with_signs` by name: a row a rung, a column a pair."""
-    wide = found.pivot(index="name", columns="pair", values="sign")
-    return wide.loc[pd.unique(found["name"]), pd.unique(found["pair"])]
+    return found.pivot_table("sign", "name", "pair", sort=False)
 
 
 def shared_places(found: pd.DataFrame) -> pd.DataFrame:

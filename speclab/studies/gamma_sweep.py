@@ -37,11 +37,10 @@ def middle_text(blocks: pd.DataFrame) -> str:
     """The prompt whose text is the one to show: of the longest texts the one with the middle number
     of tokens per pass.
     """
-    sums = replay.prompt_sums(blocks).set_index("prompt_id")
-    longest = sums[sums["emitted"] == sums["emitted"].max()]
-    ordered = longest.sort_values("blocks", ascending=False, kind="stable")
-    middle = (len(ordered) - 1) // 2
-    return ordered.index[middle]
+    sums = replay.prompt_sums(blocks)
+    sums = sums.sort_values("blocks", ascending=False, kind="stable")
+    longest = sums.loc[sums["emitted"] == sums["emitted"].max(), "prompt_id"]
+    return longest.iloc[(len(longest) - 1) // 2]
 
 
 def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
