@@ -416,9 +416,9 @@ ctx.plot(
 
 # %% [markdown]
 # ### The order, in three differences
-# On our own prompts at T = 0 the domains have an order. What it says is three differences: the
-# highest domain minus the mean of the others (`lead`), the highest minus the lowest (`spread`), and
-# the mean of those between minus the lowest (`last`). The domains are named once, on our own
+# On our own prompts the domains have an order. It says three differences: the highest domain minus
+# the mean of the others (`lead`), the highest minus the lowest (`spread`), and the mean of those
+# between minus the lowest (`last`). At each temperature the domains are named once, on our own
 # prompts, and then asked of every set. (A maximum minus a minimum would be chosen again in every
 # resample, and could never be 0.) `change` is the difference minus our own prompts' difference.
 # `power` is the probability that a test on a set's prompts, with their spread, finds a difference

@@ -439,6 +439,21 @@ changes = {
 per_domain = positions.groupby("domain")["prompt_id"].nunique().min()
 most = study.moves_most(pd.DataFrame(changes), per_domain)
 
+# %% [markdown]
+# Is what changes `hit[1]` most significantly ahead of the others? We take the difference between
+# two changes in every resample of the prompts:
+
+# %%
+if len(changes) > 1:
+    sizes = pd.DataFrame(changes)
+    sizes = sizes * np.sign(sizes.iloc[0])
+    ahead, *others = sizes.iloc[0].sort_values(ascending=False).index
+    lead = sizes[others].rsub(sizes[ahead], axis=0).to_numpy()
+    ends = stats.bounds_of(lead[1:], per_domain)
+    rows = dict(zip(["estimate", "low", "high"], [lead[0], *ends], strict=True))
+    lead = Estimates(pd.DataFrame({"held_fixed": others, **rows}), 3)
+    ctx.say(f"The change by {ahead} minus the change by {lead.listed('held_fixed')}.")
+
 # %%
 verdict = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}
 verdict = verdict[study.told(highest)]
