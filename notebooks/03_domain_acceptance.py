@@ -10,10 +10,10 @@
 # # 3. Does acceptance depend on the domain?
 #
 # A draft is good for speed if the target accepts what it proposes. The paper reports one number for
-# that, alpha, by domain, and its domains hardly differ. But its alpha is the acceptance of no
-# lossless algorithm; beside it stand estimators that are, and they can differ from it in level and
-# in what they say of the domains. A domain here is a set of prompts: what is found holds for *these
-# prompt sets*.
+# that, alpha, by domain, and its domains hardly differ. But no lossless algorithm accepts tokens at
+# that rate. We compare it with estimators that are exact for a decoder; both the level and the
+# ranking of the domains can differ. A domain here is a set of prompts, so section 5 asks which of
+# the findings hold on other prompts.
 #
 # ![Four domains under each estimator, and their places](../figures/smollm/03/ladder.png)
 #
@@ -71,11 +71,18 @@ if root == kit:
 import numpy as np
 import pandas as pd
 
-from speclab import score
+from speclab import score, stats
 from speclab.analysis import levels, prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
+from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, counted, stack
+from speclab.show.estimates import (
+    Estimates,
+    counted,
+    named,
+    stack,
+    without_interval,
+)
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]
@@ -92,7 +99,7 @@ at_1 = Text.recorded(ctx.profile, *SEEDS)
 nodes, domains = at_0.hung, list(score.domains_in(at_0.trace))
 
 # %%
-# the ladder of estimators, by domain: told in section 2, asked again in the others
+# the ladder of estimators, by domain: explained in section 2, used in the others
 asked_shares = study.shares_of_tokens(at_0, at_1)
 asked_lengths = study.numbers_of_tokens(at_0, at_1, ctx.profile.tree)
 shares, lengths = study.ladder(asked_shares), study.ladder(asked_lengths)
@@ -168,8 +175,8 @@ notebook.show_table(published.in_cells(tables["II"]))
 # The *greedy rule* (T = 0) accepts a token that is the target's most likely one, the *point-mass
 # rule* (T = 1) a given token with the target's probability p of it. Each rule is shown on the text
 # that it would meet: the T = 0 rows on the greedy texts, the T = 1 rows on three sampled texts a
-# prompt (nodes were recorded along the first of them only, so `published_alpha` at T = 1 is of one
-# seed). The three that are taught here, by hand:
+# prompt (nodes were recorded along the first of them only, so `published_alpha` at T = 1 comes from
+# one seed). The three that are taught here, by hand:
 
 # %%
 trace = at_0.trace
@@ -206,12 +213,11 @@ asked = asked_shares | asked_lengths
 tested = {name: significance.differences(*one) for name, one in asked.items()}
 
 # %%
-found = study.with_verdicts(stack(tested, "name"), level)
+found = significance.with_signs(stack(tested, "name"), level)
 ctx.export(found, "differences")
 
 # %%
-signs, place = study.sure_signs(found), study.shared_places(found)
-told = signs.abs().sum(axis=1).astype(int)
+signs, place = study.wide_signs(found), study.shared_places(found)
 orders = study.orders(rungs, signs)
 
 # %%
@@ -237,10 +243,12 @@ ctx.say(f"**Order** (`≈`: no significant difference): {'; '.join(listed)}. {co
 # %%
 main = found[found["name"].isin(study.MAIN)]
 main = main.rename(columns={"difference": "estimate"})
+main["verdict"] = np.where(main["sign"] != 0, "significant", "not significant")
 
 # %%
 verdicts = Estimates(main[["name", "pair", "verdict", "estimate", "low", "high"]], 3)
-pairs, told_by_main = found["pair"].nunique(), told[[*study.MAIN]]
+significant = main["sign"].abs().groupby(main["name"], sort=False).sum().astype(int)
+counts = sorted(set(significant))
 
 # %%
 ctx.plot(
@@ -255,7 +263,8 @@ ctx.plot(
     y="difference",
     slug="differences",
     caption="Difference of each pair of domains under four estimators (shares of tokens; tokens "
-    f"per pass on the right) with 95 % intervals: {study.told_in_words(told_by_main, pairs)}.",
+    "per target pass on the right) with 95 % intervals. Significant pairs per estimator: "
+    f"{named([str(count) for count in counts])} of {len(main) // len(significant)}.",
 )
 
 # %% [markdown]
@@ -263,92 +272,118 @@ ctx.plot(
 # the nodes of one text share its difficulty, so the unit of an interval has to be the prompt:
 
 # %%
-ctx.say(study.wider_in_words(nodes, published_alpha))
+ends = published_alpha.frame.set_index("domain")
+over_prompts = (ends["high"] - ends["low"]) / 2
+by_node = ratio.groupby(nodes["domain"])
+over_nodes = 1.96 * by_node.std() / by_node.size() ** 0.5
+wider = (over_prompts / over_nodes).max()
+ctx.say(
+    f"Resampling prompts gives an interval up to {wider:.1f} times as wide as the interval for "
+    "independent nodes."
+)
 
 # %% [markdown]
 # ## 4. How much do prompts of one domain differ?
-# A mean of a domain says little of a prompt in it. One dot is one prompt: at T = 0 the share of its
-# text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts together.
+# A domain's mean says little about one of its prompts. One dot is one prompt: at T = 0 the share of
+# its text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts.
 
 # %%
-strips = {}
+keys, strips = ["domain", "prompt_id"], {}
 for text in (at_0, at_1):
-    of_set = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
-    strips[text.label] = study.prompt_means(text), of_set.frame
+    dots = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
+    of_domains = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
+    strips[text.label] = dots.reset_index(), of_domains.frame
+    strips[text.label][0]["value"] = dots.to_numpy(float)
 
 # %%
 ctx.save(
     figures.strips(strips, "value", "acceptance of one drafted token"),
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
-    "right; dark: the set's own number with its 95 % interval).",
+    "right). Dark: the domain's own number with its 95 % interval.",
 )
 
 # %% [markdown]
-# What part of the differences between prompts does the domain explain? The dots of T = 1 still hold
-# chance: another text of the same prompt would lie elsewhere. Three texts a prompt say how far, and
-# what is left after that chance is taken away is the prompts' own. Of this variance, a part lies
-# within the domains and a part between their levels. Every domain counts equally, however many
-# prompts it has. The levels differ a little by chance too (`noise`), since each is a mean of a few
-# prompts; without that a domain that explains nothing would seem to explain something.
+# Why do texts differ? For three reasons, whose variances add up:
+#
+# * **domain**: the domains have different levels;
+# * **prompt**: prompts differ from the level of their domain;
+# * **draw**: at T = 1, another text of the same prompt is accepted more or less often.
+#
+# Three texts per prompt show the draw. A prompt's mean still holds a third of it, so this is
+# subtracted from the variance between prompts. A domain's level is a mean of a few prompts, so the
+# levels differ a little by chance (`noise`), and this is subtracted from the variance between
+# domains. Every domain counts equally, however many prompts it has.
 
 # %%
 overlap = at_1.positions["overlap"].astype(float)
 names = [at_1.positions[name] for name in ("domain", "prompt_id", "seed")]
-texts = overlap.groupby(names).mean().unstack()
-prompts = texts.mean(axis=1).groupby("domain")
-chance = (texts.var(axis=1) / texts.shape[1]).groupby("domain").mean()
+texts = overlap.groupby(names).mean().unstack()  # a row per prompt, a column per text
+draw = texts.var(axis=1).groupby("domain").mean()
 
 # %%
-within = (prompts.var() - chance).mean()
-noise = (prompts.var() / prompts.size()).mean()
-between = prompts.mean().var() - noise
+prompts = texts.mean(axis=1).groupby("domain")
+within = prompts.var() - draw / texts.shape[1]
+noise = prompts.var() / prompts.size()
+between = prompts.mean().var() - noise.mean()
 between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domains
 
 # %%
-share = levels.domain_share(at_1.positions, "overlap")
-by_hand = np.clip(between / (within + between), 0, 1)
-if (
-    within + between > 0
-):  # else nothing but chance differs, and there is nothing to share
-    assert np.isclose(by_hand, share.estimate)
+by_hand = {"domain": between, "prompt": within.mean(), "draw": draw.mean()}
+all_three = sum(by_hand.values())
+of_texts = levels.components(at_1.positions, "overlap")
+for name, variance in by_hand.items():
+    if all_three > 0 and name in of_texts:
+        assert np.isclose(np.clip(variance / all_three, 0, 1), of_texts[name].estimate)
+
+# %% [markdown]
+# On each set of prompts (section 5 says what these are): a text at T = 0 is always the same, so
+# nothing is drawn. At T = 1 only our own prompts have three texts each. The other sets have one, so
+# there the draw counts as the prompt's. Beside them stand our own prompts with the one text of the
+# same seed.
 
 # %%
-first = at_1.positions[at_1.positions["seed"] == ctx.profile.seed]
+at_each = {text.name: prompt_sets.texts(ctx.profile, text) for text in (at_0, at_1)}
 parts = {
-    "alpha, T = 1, three texts a prompt": share,
-    "alpha, T = 1, one text a prompt": levels.domain_share(first, "overlap"),
-    "hit[1], T = 0": levels.domain_share(at_0.positions, "hit"),
-    "published_alpha, T = 0": levels.domain_share(nodes, "ratio"),
+    (name, which): levels.components(text.positions, text.value)
+    for name, sets in at_each.items()
+    for which, text in sets.items()
 }
+parts["T = 1", f"{prompt_sets.OWN}, three texts"] = of_texts
 
 # %%
-rows = pd.DataFrame(map(vars, parts.values()), index=pd.Index(parts, name="estimator"))
-ctx.export(rows.reset_index(), "domain-share")
+rows = [
+    (*of, part, share.estimate, share.low, share.high)
+    for of, shares_of in parts.items()
+    for part, share in shares_of.items()
+]
+columns = ["temperature", "set", "part", "estimate", "low", "high"]
+reasons = Estimates(pd.DataFrame(rows, columns=columns))
+ctx.export(reasons, "why-texts-differ")
+notebook.show_table(reasons.wide(["temperature", "set"], "part"))
 
 # %%
-explained = (100 * rows[["estimate", "low", "high"]]).reset_index()
-explained = [str(one) for _, one in Estimates(explained, 0).groups("estimator")]
-of_three, of_one, of_hit, of_published = explained
-
-# %%
+three_texts = f"{prompt_sets.OWN}, three texts"
+of_three = reasons.at(temperature="T = 1", set=three_texts).listed("part")
+of_greedy = reasons.at(temperature="T = 0", part="domain").listed("set")
+in_dots = draw.mean() / texts.shape[1]  # of the mean of three texts
+by_chance = in_dots / (in_dots + max(within.mean(), 0)) if in_dots else 0
 ctx.say(
-    f"**At T = 1 the prompt set explains {of_three} %** of the variance between prompts, after the "
-    "chance of the draw is taken out. With one text per prompt this chance would count as variance "
-    f"between prompts, and the share would be {of_one} %. At T = 0 a prompt has one text, always "
-    f"the same, and the share is {of_hit} % for `hit[1]` and {of_published} % for "
-    "`published_alpha`."
+    f"**What differs between texts at T = 1** (shares of the variance): {of_three}. In a dot, the "
+    f"mean of three texts, the draw still makes {by_chance:.0%} of what differs within a domain. "
+    f"The domain's share at T = 0: {of_greedy}."
 )
 
 # %% [markdown]
-# ## 5. Do other prompts say the same?
+# ## 5. Does this hold on other prompts?
 # The project's prompts have a form: around each problem of math and reasoning stand the same words,
 # and the draft of `smollm` was trained on prompts of this form. If what was found is of the
-# *domain*, it should be found again on the same problems without these words (**unwrapped**; the
-# prompts of code and chat have none and stay the same), and on a **second set**: 120 prompts in
-# eight categories, written as people write, none in a form of the training (`data/second_prompts`).
-# Its chat is five of the categories, one of them in other languages; it is asked without that one
-# too.
+# *domain*, it should be found again on the same problems **without wrapper** (without these words;
+# the prompts of code and chat have none, so their texts are our own again and are not shown twice),
+# and on a **second prompt set**: 120 prompts in eight categories, written as people write, none in
+# a form of the training (`data/second_prompts`). Its chat is five of the categories, one of them in
+# other languages; it is asked without that one too. At T = 1 every set, our own too, has one text
+# per prompt, all of one seed, so that like is compared with like.
 
 
 # %%
@@ -358,11 +393,10 @@ def accepted(text):
 
 
 # %%
-sets = {
-    f"{own.acceptance.name}, {own.name}": prompt_sets.texts(ctx.profile, own)
-    for own in (at_0, at_1)
-}
+sets = {f"{own.acceptance.name}, {own.name}": at_each[own.name] for own in (at_0, at_1)}
 draws = {name: prompt_sets.asked(own, accepted) for name, own in sets.items()}
+of_second = next(iter(draws.values()))[prompt_sets.SECOND]
+notebook.few_prompts(of_second.prompts.fewest, f", {prompt_sets.SECOND}")
 
 # %%
 by_set = {name: prompt_sets.by_set(own) for name, own in draws.items()}
@@ -376,37 +410,69 @@ ctx.plot(
     x_label="",
     y="accepted (share of tokens)",
     slug="other-prompts",
-    caption="Acceptance by domain on each set of prompts, with 95 % intervals. By "
-    f"{'; by '.join(f'{name} from {own.span()}' for name, own in by_set.groups('name'))}.",
+    caption="Acceptance by domain on each set of prompts, where its texts are new, with 95 % "
+    f"intervals. {'; '.join(f'{name}: {own.span()}' for name, own in by_set.groups('name'))}.",
 )
 
-# %%
-tests, transfer = {}, {}
-for name, own in sets.items():
-    on_set = {
-        which: significance.differences(*accepted(text)) for which, text in own.items()
-    }
-    tests[name] = study.with_verdicts(stack(on_set, "name"), level)
-    kept = prompt_sets.carried(study.sure_signs(tests[name]))
-    transfer[name] = prompt_sets.domain_orders(draws[name]).merge(kept)
+# %% [markdown]
+# ### The order, in three differences
+# On our own prompts the domains have an order. It says three differences: the highest domain minus
+# the mean of the others (`lead`), the highest minus the lowest (`spread`), and the mean of those
+# between minus the lowest (`last`). At each temperature the domains are named once, on our own
+# prompts, and then asked of every set. (A maximum minus a minimum would be chosen again in every
+# resample, and could never be 0.) `change` is the difference minus our own prompts' difference.
+# `power` is the probability that a test on a set's prompts, with their spread, finds a difference
+# as large as on our own prompts.
 
 # %%
-ctx.export(stack(tests, "acceptance"), "other-differences")
-transfer = stack(transfer, "name")
-ctx.table(transfer, "other-orders", 2)
+asked_of = {name: prompt_sets.contrasts(own, accepted) for name, own in sets.items()}
+contrasts = Estimates.stacked(asked_of, "name", digits=3)
+ctx.export(contrasts, "contrasts")
+
+# %%
+at_t0, *_ = sets
+for which, text in sets[at_t0].items():
+    hits = text.positions.groupby("domain")["hit"].mean()
+    rows = contrasts.at(name=at_t0, set=which).frame.set_index("role")
+    if which == prompt_sets.OWN:
+        first, *between, last = hits.sort_values(ascending=False).index
+    others = hits[[*between, last]].mean()
+    by_hand = (
+        hits[first] - others,
+        hits[first] - hits[last],
+        hits[between].mean() - hits[last],
+    )
+    assert np.allclose(by_hand, rows.loc[["lead", "spread", "last"], "estimate"])
+
+# %%
+keys = ["name", "contrast"]
+change = Estimates.of(contrasts.frame, "change", [*keys, "set"], digits=3)
+power = without_interval(contrasts.frame, contrasts.frame["power"])
+numbers = {"difference": contrasts, "change": change, "power": Estimates(power)}
+numbers = {name: table.wide(keys, "set") for name, table in numbers.items()}
+ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
 
 # %% [markdown]
-# `share`: of the resamples of a set's prompts, how many give the first set's order at that
-# temperature. The permutation test of section 3 on each set: `told` is the number of differences
-# that are significant in the first set, `hold` the number of these that are significant in the same
-# direction in another set, `turned` in the opposite direction. (The other sets at T = 1 have one
-# seed.)
-#
-# What the words around a problem do can be had alone: with them minus without, on the same
+# Each pair of domains, by the permutation test of section 3 on each set. Of the pairs that differ
+# significantly on our own prompts, `compared` have new texts in the set, `same` are significant
+# there in the same direction and `reversed` in the opposite one. `expected` is how many the set's
+# tests find on average if its differences are as large as on our own prompts.
+
+# %%
+pairs = {
+    name: prompt_sets.pairs_of_domains(own, accepted, level)
+    for name, own in sets.items()
+}
+carried = {name: prompt_sets.carried(own) for name, own in pairs.items()}
+ctx.export(stack(pairs, "acceptance"), "other-differences")
+ctx.table(stack(carried, "name"), "other-orders", 1)
+
+# %% [markdown]
+# We can measure what the words around a problem do: acceptance with them minus without, on the same
 # problems.
 
 # %%
-greedy, *_ = sets.values()
+greedy = sets[at_t0]
 if prompt_sets.UNWRAPPED in greedy:
     words = prompt_sets.effect_of_words(greedy, accepted)
     means = {
@@ -423,38 +489,22 @@ if prompt_sets.UNWRAPPED in greedy:
     )
 
 # %%
-categories = prompt_sets.by_category(greedy[prompt_sets.SECOND], accepted)
+second = greedy[prompt_sets.SECOND]
+rows = second.positions.assign(domain=prompt_sets.category_of(second.positions))
+categories = Estimates(stats.by_domain(rows, second.acceptance), 3)
+categories = categories.without(domain=[ALL, POOLED])
 ctx.export(categories, "categories")
-ctx.say(f"In the second set's categories `hit[1]` is {categories.listed('category')}.")
+ctx.say(f"`hit[1]` in the categories of the second prompt set: {categories.listed()}.")
 
 # %%
-at_t0, *_ = sets
-hit = by_domain.at(name=at_t0)
-least, *_, best = hit.frame.sort_values("estimate")["domain"]
-holding = [
-    f"by {name}, {prompt_sets.carried_in_words(rows)}"
-    for name, rows in transfer.groupby("name", sort=False)
-]
-there = [
-    f"{row.order} ({row.set})" for row in transfer.query("name == @at_t0").itertuples()
-]
-
-# %%
-verdict = prompt_sets.order_verdict(transfer)
-ctx.record(order_on_other_prompts=verdict)
-ctx.answer(
-    f"On `{ctx.profile.name}` by {at_t0} the order of the domains is {', '.join(there)}. On other "
-    f"prompts the first order {verdict}. Of the pairs of domains, "
-    f"{'; '.join(holding)}. "
-    f"In the first set {study.told_in_words(told, pairs)} under the {len(orders)} estimators. "
-    f"{conflict} The paper's `published_alpha` runs from "
-    f"{published_alpha.at(domain=least)} ({least}) to {published_alpha.at(domain=best)} ({best}). "
-    f"The prompt set explains {of_three} % of the variance between prompts at T = 1."
-)
+headline = study.on_other_prompts(contrasts.frame)
+ctx.record(on_other_prompts=headline)
+differs = next(iter(pairs.values())).query("set == @prompt_sets.OWN")["sign"].any()
+ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
 # 1. By hand: the draft's two best tokens have q = 0.5 and 0.4, the target gives them p = 0.6 and
 #    0.3. What is `published_alpha` of these two nodes, what is accepted at T = 0, and what at T = 1
@@ -474,21 +524,22 @@ ctx.answer(
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
 # 3. In section 4, leave out the last text of each prompt: `rows = at_1.positions`, then
-#    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the share?
+#    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the three shares?
 #
 # <details><summary>What happens</summary>
-# The chance of the texts is taken away whatever their number, so both aim at the same share. But
-# two texts say less about that chance than three: the share moves, within what its interval
-# allows.</details>
+# `levels.components` subtracts the draw whatever the number of texts, so both estimate the same
+# three shares. Two texts say less about the draw than three, so the shares move, within what their
+# intervals allow.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
 # * What we saw: the sentences above. The level of 'acceptance' belongs to an estimator, and so does
-#   what can be said of the domains; intervals belong to prompts, not to nodes.
-# * What this does not show: other pairs or prompt formats, and nothing of 'code' or 'chat' at
-#   large (two other sets of prompts were asked, one of them written by one author); longer texts;
-#   speed, which needs measured costs (notebook 10). The T = 0 and T = 1 rows come from different
-#   texts, so what lies between them is not the effect of a rule alone.
+#   what can be said of the domains; intervals belong to prompts, not to nodes. A set's order of
+#   the domains need not hold on other prompts: the differences of section 5 say what does.
+# * What this does not show: other pairs, and nothing of 'code' or 'chat' at large (the second
+#   prompt set has one author, and 15 prompts in most domains); longer texts; speed, which needs
+#   measured costs (notebook 10). The T = 0 and T = 1 rows come from different texts, so what lies
+#   between them is not the effect of a rule alone.
 # * Next: notebook 04 asks whether acceptance rises with depth, notebook 06 takes up the domain
 #   chat, the highest in the paper, and notebook 13 asks how sure all this is: power, coverage,
 #   loops, seeds, lengths.

@@ -69,13 +69,20 @@ if root == kit:
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
+import pandas as pd
 
 from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates, stack, without_interval
+from speclab.show.estimates import (
+    Estimates,
+    direction,
+    named,
+    stack,
+    without_interval,
+)
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -124,21 +131,26 @@ assert np.isclose(by_hand, at_0.value)
 
 # %% [markdown]
 # Its 95 % interval, as every interval here, **resamples prompts**: as many prompts of each domain
-# as there are get drawn anew, some twice and some never, 2,000 times. The paradox is said to be
-# there if the domain is highest in both, entropy and acceptance, in more than 97.5 % of these
-# resamples, and not to be there if it is so in one of them in fewer than 2.5 %.
+# as there are get drawn again, some twice and some never, 2,000 times. There is a paradox if the
+# domain is highest in both, entropy and acceptance, in more than 97.5 % of these resamples. There
+# is none if it is highest in one of them in fewer than 2.5 %. Otherwise the result is inconclusive.
 #
 # Acceptance is asked in three ways: by the paper's procedure over all nodes of the draft trees
 # (`published_alpha`, no decoder's acceptance), and exactly, of one draft token: `hit[1]` on the
 # target's greedy text (T = 0), `alpha` on sampled text (T = 1).
 
 # %%
-for view, two in leads.groups("view"):
-    parts = [
-        f"`{name}` {row}, highest in {row.frame['share_highest'].item():.0%} of resamples"
-        for name, row in two.groups("quantity")
-    ]
-    ctx.say(f"* By {view}: **{study.state(two)}**. {'; '.join(parts)}.")
+rows = leads.frame.assign(
+    kind=np.where(leads.frame["quantity"] == "entropy", "entropy", "acceptance")
+)
+paradox = rows.pivot(index="view", columns="kind", values="share_highest")
+paradox = paradox.loc[pd.unique(rows["view"]), ["entropy", "acceptance"]]
+cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide(
+    "view", "kind"
+)
+cells["highest in entropy"], cells["in acceptance"] = paradox.to_numpy().T
+cells["paradox"] = paradox.min(axis=1).map(study.told).to_numpy()
+ctx.table(cells, "paradox", 2)
 
 # %%
 shown = ["alpha_mean", "target_entropy_mean"]
@@ -271,7 +283,7 @@ if np.isclose(before, at_0.value):  # every domain has all bins
 # explains the contrast in part if holding it fixed moves it towards 0.
 
 # %%
-ctx.table(study.verdicts(found), "explanations", rows=20)
+ctx.table(found.wide(["estimator", "held_fixed"], "stage"), "explanations", rows=20)
 change = found.at(stage="change")
 for row in change.rows():
     if row.note:
@@ -297,9 +309,8 @@ if change.frame["estimate"].notna().any():
 # %% [markdown]
 # ## 4. The same prompts in the other format
 # The paper gave a chat-tuned target its prompts as plain text. The same prompts in the target's
-# chat template make another text, and a draft that was trained on one form meets the other as a
-# stranger. The difference is template minus plain, paired by prompt; its interval resamples the
-# pairs.
+# chat template make another text, and the draft was trained on only one of the two formats. The
+# difference is template minus plain, paired by prompt; its interval resamples the pairs.
 
 # %%
 plain, template = (greedy, other) if own_format == "none" else (other, greedy)
@@ -340,16 +351,22 @@ ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('name')}.")
 
 # %% [markdown]
 # ## 5. Other prompts
-# The same contrasts on the project's problems **unwrapped**, without the words around each
-# problem of math and reasoning (the draft of `smollm` was trained on that form), and on a **second
-# set**, written as people write (`data/second_prompts`; its chat is writing, roleplay, extraction,
-# humanities and other languages; once more without the last). `hit[1]` and entropy are of T = 0,
-# `alpha` of T = 1 (one seed of the other sets). By hand as in section 1.
+# The same contrasts on the project's problems **without wrapper**, without the words around each
+# problem of math and reasoning (the draft of `smollm` was trained with them), and on a **second
+# prompt set**, written as people write (`data/second_prompts`; its chat is writing, roleplay,
+# extraction, humanities and other languages; once more without the last). `hit[1]` and entropy are
+# measured at T = 0, `alpha` at T = 1, there with one text per prompt on every set, all of one seed.
+# One domain may lead the others by far, so `hit[1]` is compared once more without the domain that
+# is the highest of them on our own prompts. By hand as in section 1.
 
 # %%
 cold, warm = (prompt_sets.texts(ctx.profile, own) for own in (greedy, sampled))
+easiest = means.drop(domain).idxmax()
+rest = [name for name in domains if name not in (domain, easiest)]
+beside = f"hit[1], without {easiest}"
 questions = {
     "hit[1]": (cold, greedy.acceptance),
+    beside: (cold, greedy.acceptance),
     "alpha": (warm, sampled.acceptance),
     "entropy (nats)": (cold, score.mean_of("target_entropy")),
 }
@@ -359,24 +376,29 @@ elsewhere = {}
 for quantity, (sets, number) in questions.items():
     for name, text in sets.items():
         own = stats.jointly({quantity: (text.positions, number)})
-        row = own.table({quantity: study.contrast(own[quantity], domain)}, "quantity")
+        values = own[quantity].drop(columns=[easiest] if quantity == beside else [])
+        row = own.table({quantity: study.contrast(values, domain)}, "quantity")
         row["highest"] = study.share_highest(own[quantity], domain)
         row["domain"] = domain
         elsewhere[name, quantity] = row.drop(columns="quantity")
+    few = own.prompts.fewest
 
 # %%
 elsewhere = Estimates(stack(elsewhere, ["set", "quantity"]), digits=3)
 ctx.export(elsewhere, "other-prompts")
+notebook.few_prompts(few, f", {prompt_sets.SECOND}")
 
 # %%
-for name, own in cold.items():
-    mean = own.positions.groupby("domain")["hit"].mean()
+for name, text in cold.items():
+    mean = text.positions.groupby("domain")["hit"].mean()
     kit = elsewhere.at(set=name, quantity="hit[1]").value
     assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
+    kit = elsewhere.at(set=name, quantity=beside).value
+    assert not rest or np.isclose(mean[domain] - mean[rest].mean(), kit)
 
 # %%
 ctx.plot(
-    elsewhere,
+    elsewhere.defined(),
     x="set",
     columns="quantity",
     kind="bars",
@@ -391,37 +413,64 @@ ctx.plot(
 )
 
 # %%
-on_set = elsewhere.at(quantity="hit[1]")
-for row in on_set.rows():
-    entropy_there = elsewhere.at(set=row.set, quantity="entropy (nats)")
-    least = min(row.highest, entropy_there.frame["highest"].item())
-    ctx.say(
-        f"* {row.set}: {domain} is the highest in `hit[1]` in {row.highest:.0%} of the resamples. "
-        f"Its entropy minus that of the others is {entropy_there} nats. Paradox: "
-        f"{study.told(least)}."
+both = elsewhere.at(quantity=["hit[1]", "entropy (nats)"]).frame
+least = both.groupby("set", sort=False)["highest"].min().map(study.told)
+said = {
+    "yes": "There is a paradox",
+    "no": "There is no paradox",
+    "inconclusive": "Whether there is a paradox is inconclusive",
+}
+parts = [
+    f"{said[name]} on {named(list(own.index))}" for name, own in least.groupby(least)
+]
+ctx.say(f"{'. '.join(parts)}.")
+
+# %%
+highest = leads.at(quantity="hit[1]").frame["share_highest"].item()
+points = at_0.frame[["estimate", "low", "high"]].mul(100).assign(of=domain)
+english = elsewhere.at(set=prompt_sets.ENGLISH, quantity=beside)
+words = "easier than", "harder than", "not significantly different from"
+
+# %%
+fixed = change.at(estimator="hit[1]").defined().frame["held_fixed"]
+changes = {
+    what: study.staged(tests["hit[1]", what], domain)[1]["change"] for what in fixed
+}
+per_domain = positions.groupby("domain")["prompt_id"].nunique().min()
+most = study.moves_most(pd.DataFrame(changes), per_domain)
+
+# %% [markdown]
+# Is what changes `hit[1]` most significantly ahead of the others? We take the difference between
+# two changes in every resample of the prompts:
+
+# %%
+if len(changes) > 1:
+    sizes = pd.DataFrame(changes)
+    sizes = sizes * np.sign(sizes.iloc[0])
+    ahead, *others = sizes.iloc[0].sort_values(ascending=False).index
+    lead = sizes[others].rsub(sizes[ahead], axis=0).to_numpy()
+    ends = stats.bounds_of(lead[1:], per_domain)
+    rows = dict(zip(["estimate", "low", "high"], [lead[0], *ends], strict=True))
+    lead = Estimates(pd.DataFrame({"held_fixed": others, **rows}), 3)
+    ctx.say(f"The change by {ahead} minus the change by {lead.listed('held_fixed')}.")
+
+# %%
+verdict = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}
+verdict = verdict[study.told(highest)]
+in_english = ""
+if rest:
+    in_english = (
+        f"On the second set's English prompts {domain} is "
+        f"{direction(next(english.rows()), *words)} {named(rest)}. "
     )
-
-# %%
-highest = leads.without(quantity="entropy").frame.set_index("quantity")["share_highest"]
-answers = highest.map(study.told)
-entropy = leads.at(quantity="entropy")
-
-# %%
-there, there_at_1 = (
-    elsewhere.at(quantity=name).without(set=prompt_sets.OWN).listed("set")
-    for name in ("hit[1]", "alpha")
-)
 ctx.answer(
-    f"Is {domain} the easiest prompt set on `{ctx.profile.name}`? At T = 0: {answers['hit[1]']}, "
-    f"its `hit[1]` minus the mean of the others is {at_0} ({there}). At T = 1: {answers['alpha']}, "
-    f"the difference of `alpha` is {at_1} ({there_at_1}). Its target "
-    f"entropy is {entropy.frame['estimate'][1]:+.2f} nats compared with the others. "
-    f"{study.moves_most(change.at(estimator='hit[1]'))}"
+    f"{verdict}: {domain}'s acceptance minus the others' mean is {Estimates(points, 0)} points "
+    f"(T = 0). {in_english}{most}"
 )
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
 # 1. By hand: domain A has 3 sure positions with overlap 0.9 and 1 unsure one with 0.5; domain B has
 #    1 sure one with 0.8 and 3 unsure ones with 0.4. Which domain is easier, by how much, and what

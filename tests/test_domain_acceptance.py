@@ -1,13 +1,23 @@
-"""Domains: the ladder, ties in an order, and the width of an interval."""
+"""Domains: the ladder, ties in an order, and what other prompts say in words."""
 
 import re
+from itertools import product
 
-import numpy as np
 import pandas as pd
 import pytest
 from test_score import make_run
 
 from speclab import replay, score
+from speclab.analysis import significance
+from speclab.analysis.prompt_sets import (
+    CHANGE,
+    ENGLISH,
+    LAST,
+    LEAD,
+    OWN,
+    SECOND,
+    SPREAD,
+)
 from speclab.analysis.texts import Text, kind_of
 from speclab.show.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
@@ -51,7 +61,7 @@ def test_tokens_per_pass_are_of_the_blocks_that_a_decoder_visits():
 # ---- ties ----------------------------------------------------------------------------------------
 
 
-def verdicts(**rungs):
+def differences(**rungs):
     """rung = {(first, second): (difference, Holm's p)}, at a level of 0.05."""
     rows = [
         (name, first, second, difference, p)
@@ -59,7 +69,7 @@ def verdicts(**rungs):
         for (first, second), (difference, p) in pairs.items()
     ]
     columns = ["name", "first", "second", "difference", "p_holm"]
-    return study.with_verdicts(pd.DataFrame(rows, columns=columns), 0.05)
+    return significance.with_signs(pd.DataFrame(rows, columns=columns), 0.05)
 
 
 SURE = {("a", "b"): (0.2, 0.001), ("a", "c"): (0.3, 0.001), ("b", "c"): (0.1, 0.01)}
@@ -67,45 +77,69 @@ TIE = SURE | {("a", "b"): (-0.01, 0.9)}  # b above a by a hair
 AGAINST = SURE | {("a", "b"): (-0.2, 0.001)}
 
 
-def test_places_are_shared_where_nothing_is_told_apart():
-    place = study.shared_places(verdicts(sure=SURE, tie=TIE))
-    assert place.loc["sure"].tolist() == [1, 2, 3]
-    assert place.loc["tie"].tolist() == [1.5, 1.5, 3]
+def test_places_are_shared_where_nothing_is_significant():
+    place = study.shared_places(differences(sure=SURE, tie=TIE, against=AGAINST))
+    assert place.loc["sure", ["a", "b", "c"]].tolist() == [1, 2, 3]
+    assert place.loc["tie", ["a", "b", "c"]].tolist() == [1.5, 1.5, 3]
+    assert place.loc["against", ["a", "b", "c"]].tolist() == [2, 1, 3]
 
 
-def test_a_tie_is_no_other_order():
-    found = verdicts(sure=SURE, tie=TIE)
-    signs = study.sure_signs(found)
-    assert "contradict" in study.conflict(signs) and "above" not in study.conflict(
-        signs
-    )
-    assert study.order({"a": 3, "b": 2, "c": 1}, dict(signs.loc["sure"])) == "a > b > c"
-    assert study.order({"a": 2, "b": 3, "c": 1}, dict(signs.loc["tie"])) == "a ≈ b > c"
-    against = study.sure_signs(verdicts(sure=SURE, against=AGAINST))
-    assert "a − b (`sure` above 0, `against` below)" in study.conflict(against)
+def test_a_tie_is_no_contradiction():
+    signs = study.wide_signs(differences(sure=SURE, tie=TIE))
+    assert "No two" in study.conflict(signs)
+    values = [("sure", "abc", (3, 2, 1)), ("tie", "abc", (2, 3, 1))]
+    rows = [
+        (name, domain, x, x, x)
+        for name, names, numbers in values
+        for domain, x in zip(names, numbers, strict=True)
+    ]
+    rungs = Estimates(pd.DataFrame(rows, columns=["name", "domain", *NUMBERS]))
+    assert study.orders(rungs, signs).tolist() == ["a > b > c", "b ≈ a > c"]
+    against = study.wide_signs(differences(sure=SURE, against=AGAINST))
+    assert study.conflict(against).endswith("each other on a − b.")
 
 
-# ---- how sure, prompts ---------------------------------------------------------------------------
+# ---- other prompts -------------------------------------------------------------------------------
+
+
+def asked_of_sets(lead, spread, last, highest="math"):
+    """Contrasts of two temperatures: (estimate, low, high) on our own prompts and on the second
+    set; the change is that of the estimates, give or take 0.05.
+    """
+    rows = []
+    for name, (role, pair) in product(
+        ("T = 0", "T = 1"), {LEAD: lead, SPREAD: spread, LAST: last}.items()
+    ):
+        for which, numbers in zip(
+            (OWN, SECOND, ENGLISH), (*pair, pair[1]), strict=True
+        ):
+            change = numbers[0] - pair[0][0]
+            ends = change, change - 0.05, change + 0.05
+            top = "math" if which == OWN else highest
+            rows.append((name, which, role, "math − chat", *numbers, *ends, top))
+    columns = ["name", "set", "role", "contrast", *NUMBERS, *CHANGE, "highest"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+YES, OPEN, NO = (0.2, 0.1, 0.3), (0.02, -0.1, 0.1), (-0.2, -0.3, -0.1)
 
 
 @pytest.mark.parametrize(
-    ("ratios", "said"),
+    ("contrasts", "said"),
     [
-        ({"code": (0, 1) * 50, "chat": (0, 2) * 50}, "up to 2.0 times .* code"),
-        ({"code": (1,) * 100, "chat": (1,) * 100}, "nothing varies"),
+        ([(YES, YES)] * 3, "is the easiest in both .* moves, not .* hardest in both"),
+        ([(YES, OPEN)] * 3, "not significantly the easiest in the .* shrinks to 2 in"),
+        ([(OPEN, YES)] * 3, "not significantly the easiest on our own .* grows to 20"),
+        ([(OPEN, OPEN)] * 3, "not significantly the easiest in any"),
+        ([(YES, YES)] * 2 + [(YES, NO)], "chat is not the hardest in the second set"),
     ],
 )
-def test_the_widest_interval_over_prompts_is_named(ratios, said):
-    """100 nodes of sd 0.5 give 1.96 x 0.05, half of the interval over prompts; of sd 1, all."""
-    nodes = pd.DataFrame(ratios).melt(var_name="domain", value_name="ratio")
-    half = 1.96 * 0.1 * np.sqrt(100 / 99) if "up to" in said else 0
-    rows = [(domain, 1.0, 1 - half, 1 + half) for domain in ratios]
-    rows = Estimates(pd.DataFrame(rows, columns=["domain", *NUMBERS]))
-    assert re.search(said, study.wider_in_words(nodes, rows))
+def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, said):
+    found = study.on_other_prompts(asked_of_sets(*contrasts))
+    assert re.search(said, found, re.IGNORECASE) and len(found.split()) <= 45
+    assert not re.search(r"nan|\.\.|  |;", found)
 
 
-def test_a_prompt_is_the_mean_of_all_its_texts():
-    text = text_of(1.0, seeds=(0, 1))
-    text = text.with_columns(overlap=text.trace["seed"].astype(float))
-    found = study.prompt_means(text)
-    assert len(found) == 24 and (found["value"] == 0.5).all()
+def test_a_domain_that_another_one_leads_is_not_the_easiest():
+    found = study.on_other_prompts(asked_of_sets(*[(YES, YES)] * 3, highest="code"))
+    assert found.startswith("Math is not significantly the easiest in the second set")

@@ -29,21 +29,32 @@ def test_the_share_by_hand():
     ), "one text a prompt: of the means"
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
     assert found.estimate == pytest.approx(1 - within / whole)
+    parts = levels.components(frame, "y", n=50)
+    wanted = {"domain": whole - within, "prompt": within, "draw": 2}
+    shares = {name: of / (whole + 2) for name, of in wanted.items()}
+    assert {name: one.estimate for name, one in parts.items()} == pytest.approx(shares)
+    one_text = levels.components(frame.drop(columns="seed"), "y", n=50)
+    assert list(one_text) == ["domain", "prompt"], "the draw cannot be parted"
 
 
 def variances(frame, domains):
-    """Of statsmodels' mixed model: the prompts', about the domains' levels or about one."""
+    """Of statsmodels' mixed model: the prompts', about the domains' levels or about one, and the
+    texts' about their prompt.
+    """
     formula = "y ~ 0 + domain" if domains else "y ~ 1"
     fit = smf.mixedlm(formula, frame, groups=frame["prompt_id"]).fit(method="powell")
     assert fit.converged
-    return fit.cov_re.iloc[0, 0]
+    return fit.cov_re.iloc[0, 0], fit.scale
 
 
 def test_the_share_is_that_of_statsmodels():
     frame = texts(0.8, 1.0, 1.0, seeds=6, prompts=8, rows=1, seed=3)
     found = levels.domain_share(frame, "y", n=50)
-    own = 1 - variances(frame, True) / variances(frame, False)
-    assert found.estimate == pytest.approx(own, abs=1e-4)
+    (within, draw), (prompts, _) = variances(frame, True), variances(frame, False)
+    assert found.estimate == pytest.approx(1 - within / prompts, abs=1e-4)
+    parts = levels.components(frame, "y", n=50).values()
+    theirs = np.array([prompts - within, within, draw]) / (prompts + draw)
+    assert [one.estimate for one in parts] == pytest.approx(theirs, abs=1e-4)
 
 
 def texts(domain, prompt, text, seeds=3, prompts=30, rows=16, seed=0):
@@ -83,6 +94,22 @@ def test_the_draw_of_a_text_is_not_the_prompts():
     assert np.mean(one) == pytest.approx(with_text, abs=0.05)
 
 
+@pytest.mark.parametrize("sizes", [30, (60, 10, 20, 30)])
+def test_the_three_components_of_texts_and_their_intervals(sizes):
+    """Planted variances: domains 0.25, prompts 0.16 and in a negative control none, texts 0.36."""
+    for prompt in (0.4, 0.0):
+        variance = np.array([0.25, prompt**2, 0.36 + 1 / 4])
+        truth = variance / variance.sum()
+        rows = []
+        for seed in range(40):
+            frame = texts(0.5, prompt, 0.6, 3, sizes, rows=4, seed=seed)
+            parts = levels.components(frame, "y", n=200).values()
+            rows.append([(one.estimate, one.low, one.high) for one in parts])
+        found, low, high = np.moveaxis(rows, -1, 0)
+        assert np.mean(found, axis=0) == pytest.approx(truth, abs=0.03)
+        assert (np.mean((low <= truth) & (truth <= high), axis=0) >= 0.85).all()
+
+
 @pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
 def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
     found = [
@@ -109,10 +136,14 @@ def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
         columns = [y**0, y, y**2, prompts["about"], k - 1, 1 / k]
         sums = pd.concat(columns, axis=1).groupby("domain").sum().to_numpy()
         found.append(levels.variances(sums))
-    within, between = np.mean(found, axis=0)
+    planted = (
+        domain**2,
+        (spread**2).mean(),
+        0.5**2 + 1,
+    )  # a row's own counts as the draw
     error = np.std(found, axis=0) / len(found) ** 0.5
-    off = [within - (spread**2).mean(), between - domain**2]
-    assert (np.abs(off) < 3 * error + 0.01 * domain**2).all()
+    off = np.abs(np.mean(found, axis=0) - planted)
+    assert (off < 3 * error + 0.01 * domain**2).all()
 
 
 def test_the_interval_holds_the_planted_share():

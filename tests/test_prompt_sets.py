@@ -2,13 +2,21 @@
 found.
 """
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
+from frames import text_of
+from scipy.stats import t as student
+from test_score import make_run
 
 from speclab import score
 from speclab.analysis import prompt_sets
-from speclab.analysis.prompt_sets import OWN, UNWRAPPED
+from speclab.analysis.prompt_sets import ENGLISH, OWN, SECOND, UNWRAPPED
+from speclab.analysis.texts import Text
+from speclab.profiles import load_profile
 
 MEAN = score.mean_of("x")
 
@@ -26,40 +34,115 @@ def rows_of(means, prompts=20, spread=0.02, seed=0):
     )
 
 
-def test_orders_and_how_often_they_are_the_first_sets():
-    far = rows_of({"code": 0.5, "math": 0.9, "chat": 0.1})
-    near = rows_of({"code": 0.5, "math": 0.5, "chat": 0.1}, seed=3)
-    turned = rows_of({"code": 0.9, "math": 0.5, "chat": 0.1}, seed=4)
-    sets = {OWN: far, "far": far, "near": near, "turned": turned}
-    found = prompt_sets.domain_orders(
-        prompt_sets.asked(sets, lambda rows: (rows, MEAN))
-    )
-    found = found.set_index("set")
-    assert found["order"]["far"] == "math > code > chat"
-    assert found["order"]["turned"] == "code > math > chat"
-    assert found["share"]["far"] == 1 and found["share"]["turned"] == 0
-    assert 0.025 < found["share"]["near"] < 0.975
-    said = {
-        name: prompt_sets.order_verdict(found.loc[[OWN, name]].reset_index())
-        for name in ("far", "near", "turned")
-    }
-    assert list(said.values()) == ["holds", "is inconclusive", "does not hold"]
-    assert prompt_sets.order_verdict(found.reset_index()) == "does not hold"
+def asked(rows):
+    return rows, MEAN
 
 
-def test_differences_of_the_first_set_that_hold_and_that_are_turned():
-    signs = pd.DataFrame(
-        {"a − b": [1, 1, -1], "a − c": [-1, 0, 1], "b − c": [0, 1, 1]},
-        index=[OWN, "one holds", "both turned"],
+FOUR = {"code": 0.5, "math": 0.9, "reasoning": 0.6, "chat": 0.1}
+TURNED = FOUR | {"math": 0.2, "chat": 0.8}
+
+
+def test_the_first_sets_order_is_asked_of_every_set():
+    """By hand: 0.9 - (0.5 + 0.6 + 0.1) / 3 = 0.5, 0.9 - 0.1 = 0.8, (0.5 + 0.6) / 2 - 0.1 = 0.45;
+    where math and chat are turned, by the same names: 0.2 - 1.9 / 3, -0.6, -0.25.
+    """
+    sets = {OWN: rows_of(FOUR, spread=0), SECOND: rows_of(TURNED, 6, spread=0)}
+    found = prompt_sets.contrasts(sets, asked).frame
+    assert found["contrast"].tolist()[:3] == [
+        "math − the others",
+        "math − chat",
+        "reasoning and code − chat",
+    ]
+    own, there = np.split(found["estimate"].to_numpy(), 2)
+    assert own == pytest.approx([0.5, 0.8, 0.45])
+    assert there == pytest.approx([0.2 - 1.9 / 3, -0.6, -0.25])
+    assert found["change"].to_numpy() == pytest.approx([*np.zeros(3), *(there - own)])
+    assert found["highest"].tolist() == ["math"] * 3 + ["chat"] * 3
+
+
+def test_a_change_is_paired_on_the_same_problems_only():
+    """All prompts lose 0.1 of math: no spread where prompts are paired, that of two samples where
+    they are not.
+    """
+    own = rows_of(FOUR, spread=0.2)
+    less = own.assign(x=own["x"] - 0.1 * (own["domain"] == "math"))
+    sets = {OWN: own, UNWRAPPED: less, SECOND: less}
+    found = prompt_sets.contrasts(sets, asked).at(role="lead").frame
+    width = (found["change_high"] - found["change_low"]).to_numpy()
+    assert found["change"].tolist() == pytest.approx([0, -0.1, -0.1])
+    assert width[:2] == pytest.approx([0, 0])
+    own_width, *_ = found["high"] - found["low"]
+    assert width[2] == pytest.approx(2**0.5 * own_width, rel=0.1)
+
+
+def test_power_is_how_often_a_test_finds_such_a_difference():
+    """Sides of 8 and 30 prompts: the share of made studies whose t statistic is beyond the limit of
+    the smaller side.
+    """
+    spread, difference = 0.5, 0.55
+    rng = np.random.default_rng(1)
+    few, many = rng.standard_normal((4000, 8)), rng.standard_normal((4000, 30))
+    error = (
+        np.sqrt(few.var(axis=1, ddof=1) / 8 + many.var(axis=1, ddof=1) / 30) * spread
     )
-    assert prompt_sets.carried(signs).to_dict("list") == {
-        "set": [OWN, "one holds", "both turned"],
-        "told": [2, 2, 2],
-        "hold": [2, 1, 0],
-        "turned": [0, 0, 2],
-    }
-    nothing = prompt_sets.carried(signs * 0)
-    assert (nothing[["told", "hold", "turned"]] == 0).all(axis=None)
+    statistic = (difference + spread * (few.mean(axis=1) - many.mean(axis=1))) / error
+    drawn = (np.abs(statistic) > student.isf(0.025, 14)).mean()
+    sides = [rows_of({name: 0.0}, n, spread) for name, n in (("code", 8), ("chat", 30))]
+    for side in sides:  # exactly this spread
+        mean = side["x"].mean()
+        deviation = side.groupby("prompt_id")["x"].first().std()
+        side["x"] = spread * (side["x"] - mean) / deviation
+    weights = pd.DataFrame({"it": {"code": 1, "chat": -1}})
+    powers = [
+        prompt_sets.power_of(np.array([of]), weights, pd.concat(sides), MEAN)
+        for of in (difference, 0)
+    ]
+    assert np.ravel(powers) == pytest.approx([drawn, 0.05], abs=0.03)
+
+
+def test_texts_that_are_the_same_on_two_sets_never_agree():
+    """All pairs differ on each set; unwrapped code and chat are the first set's texts, so of six
+    pairs five count there, and of the English set those with its chat.
+    """
+    far = rows_of(FOUR)
+    sets = {OWN: far, UNWRAPPED: far, SECOND: rows_of(TURNED, seed=3), ENGLISH: far}
+    pairs = prompt_sets.pairs_of_domains(sets, asked, 0.05)
+    assert not ((pairs["set"] == UNWRAPPED) & (pairs["pair"] == "code − chat")).any()
+    found = prompt_sets.carried(pairs)
+    counts = found.set_index("set")[["compared", "same", "reversed"]]
+    assert counts.loc[[OWN, UNWRAPPED, ENGLISH]].to_numpy().tolist() == [
+        [6, 6, 0],
+        [5, 5, 0],
+        [3, 3, 0],
+    ]
+    assert counts.loc[SECOND].tolist() == [6, 1, 5], "code and reasoning stay"
+    assert found["expected"].tolist() == pytest.approx(found["compared"].tolist())
+    nothing = prompt_sets.carried(pairs.assign(sign_own=0))
+    assert not nothing.drop(columns="set").to_numpy().any()
+    draws = prompt_sets.asked(sets, asked)
+    shown = prompt_sets.by_set(draws).frame.groupby("set")["domain"].agg(list)
+    assert shown[UNWRAPPED] == ["math", "reasoning"] and shown[ENGLISH] == ["chat"]
+
+
+def test_near_ties_are_neither_the_same_nor_reversed():
+    near = rows_of(dict.fromkeys(FOUR, 0.5), spread=0.2, seed=5)
+    pairs = prompt_sets.pairs_of_domains(
+        {OWN: rows_of(FOUR), SECOND: near}, asked, 0.05
+    )
+    (_, own), (_, second) = prompt_sets.carried(pairs).iterrows()
+    assert own["same"] == 6 and second[["same", "reversed"]].tolist() == [0, 0]
+
+
+def test_at_t1_every_set_has_one_seed(monkeypatch):
+    profile = load_profile("smollm")
+    run = make_run(prompts=5)
+    traces = [run.trace.assign(seed=seed) for seed in (42, 43, 44)]
+    text = text_of(SimpleNamespace(trace=run.trace, nodes=run.nodes), 1.0)
+    own = replace(text, trace=pd.concat(traces, ignore_index=True))
+    monkeypatch.setattr(Text, "recorded", lambda *_: text)
+    sets = prompt_sets.texts(profile, own)
+    assert sets[OWN].trace["seed"].unique().tolist() == [42]
+    assert len(sets[OWN].trace) == len(run.trace)
 
 
 def test_the_words_effect_is_paired_by_prompt():
@@ -71,10 +154,3 @@ def test_the_words_effect_is_paired_by_prompt():
     assert list(numbers.index) == ["math", "reasoning"]
     assert np.allclose(numbers.loc["math"], 0.2), "prompts differ by 0.3, pairs by 0"
     assert np.allclose(numbers.loc["reasoning"], 0)
-
-
-def test_categories_are_the_middle_words_of_the_ids_highest_first():
-    rows = rows_of({"writing": 0.2, "maths": 0.7}, spread=0).assign(domain="chat")
-    found = prompt_sets.by_category(rows, lambda rows: (rows, MEAN)).frame
-    assert found["category"].tolist() == ["maths", "writing"]
-    assert found["estimate"].tolist() == pytest.approx([0.7, 0.2])

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis import choose, claims, prompt_sets
+from speclab.analysis import choose, claims
 from speclab.show.estimates import NUMBERS, Estimates, counted, starting, whole
 from speclab.studies import chat_paradox, depth_profile, domain_acceptance, how_sure
 from speclab.studies import entropy_correlation as entropy
@@ -34,13 +34,10 @@ def table(*numbers, key="domain", **more):
     return Estimates(pd.concat([pd.DataFrame({key: names} | more), rows], axis=1))
 
 
-def carried(signs):
-    signs = pd.DataFrame([signs, signs], [prompt_sets.OWN, prompt_sets.SECOND])
-    return prompt_sets.carried_in_words(prompt_sets.carried(signs))
-
-
-def told(*counts):
-    return domain_acceptance.told_in_words(pd.Series(counts), 6 if max(counts) else 1)
+def held_fixed(**changes):
+    draws = np.linspace(0.9, 1.1, 30)[:, None] * list(changes.values())
+    changes = pd.DataFrame(draws.reshape(30, -1), columns=[*changes])
+    return chat_paradox.moves_most(changes, 5)
 
 
 def found(*p_values):
@@ -79,12 +76,10 @@ CASES = [
     *(lambda rows=rows: f"From {table(*rows).span()}." for rows in ROWS),
     *(lambda rows=rows: f"They are {table(*rows)}." for rows in ROWS),
     *(lambda rows=rows: f"It {entropy.trend(table(*rows))}." for rows in ROWS),
-    *(lambda s=s: carried(s) for s in ({"a": 0}, {"a": 1, "b": 0}, {"a": 1, "b": -1})),
     *(
         lambda s=s: domain_acceptance.conflict(SIGNS * s)
         for s in (0, 1, np.array([[1, 0], [-1, 0]]))
     ),
-    *(lambda c=c: told(*c) for c in ((0, 0), (1, 1), (0, 1), (2, 6))),
     *(lambda p=p: found(*p) for p in ((), (0.5,), (0.01,), (0.01, 0.02, 0.9))),
     lambda: plans([np.nan], [pd.NA]),
     lambda: plans([0.05, 0.05, np.nan], [51, pd.NA, pd.NA]),
@@ -96,7 +91,10 @@ CASES = [
         lambda v=v: claims.tally(pd.Series(v))
         for v in ([], [claims.HOLDS], [claims.FAILS] * 2)
     ),
-    *(lambda r=r: chat_paradox.moves_most(table(*r, key="held_fixed")) for r in ROWS),
+    *(
+        lambda c=c: held_fixed(**c)
+        for c in ({}, {"entropy": 0.2}, {"entropy": 0.2, "kind": -0.19})
+    ),
     *(
         lambda n=n: f"{counted(n, 'prompt')} of {whole('domain', n)}"
         for n in (1, 2, 4, 30)

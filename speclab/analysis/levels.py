@@ -1,15 +1,15 @@
-"""What the domain explains of the differences between prompts.
+"""What the domain explains of the differences between texts, and between prompts.
 
-A prompt is measured by the mean of its texts. At T = 0 it has one text, always the same. At T = 1
-another text would have another mean: what the texts of a prompt have in common is the prompt's,
-what differs between them is chance. Two variances remain after the chance is taken out: that of
-the prompts about the level of their domain (within), and that of the domains' levels (between).
-The share is between / (between + within). With one sampled text per prompt the draw of the text
-would count as the prompt's, and the share would be too low.
+A text is measured by its mean over positions. Texts differ for three reasons, whose variances add
+up (`variances`): the levels of their domains ("domain"), the prompts about the level of their
+domain ("prompt"), and, at T = 1, the draw of a text of the same prompt ("draw"). At T = 0 a prompt
+has one text, always the same, and no draw. With one sampled text per prompt the draw cannot be
+parted from the prompt, and counts as the prompt's. `components` gives the shares of the three;
+`domain_share` is the domain's share of what differs between prompts, domain / (domain + prompt).
 
 Domains of unequal size: each domain counts equally, as in the mean of domains (`all`). The variance
-within is the mean of the domains' own variances. The variance between is that of the domains'
-levels, less what these levels owe to the few prompts behind each of them. Both are unbiased
+of the prompts is the mean of the domains' own variances. The variance of the domains is that of
+their levels, less what these levels owe to the few prompts in each of them. All are unbiased
 whatever the sizes are, and also where prompts of one domain differ more than those of another; so
 a domain that explains nothing has a share of 0 on average before it is cut at 0. The usual sums of
 squares lack this: they weight a domain by its prompts, so the same domains would explain another
@@ -20,12 +20,29 @@ reference of the tests, and takes seconds where this takes sums of prompts, whic
 NumPy and pandas.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from speclab import stats
 from speclab.score import column_of
-from speclab.stats import RESAMPLES, Interval, resampling_of
+from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
+
+
+def components(
+    positions: pd.DataFrame, value: str, n: int = RESAMPLES
+) -> dict[str, Interval]:
+    """Shares of the variance between texts (of the column `value`), from 0 to 1, each with its
+    interval over resampled prompts: "domain", "prompt" (within its domain) and "draw" (of the text,
+    given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
+    texts "draw" is absent. The shares add up to 1 unless one of them is cut at 0.
+
+    ValueError: as `domain_share`.
+    """
+    parts, prompts = _resampled(positions, value, n)
+    shares = _shares(parts, prompts)
+    return dict(zip(("domain", "prompt", "draw"), shares, strict=False))
 
 
 def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Interval:
@@ -33,9 +50,37 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
     0 to 1, with its interval over resampled prompts; a prompt has a text for each `seed` of the
     rows. 0 also where the prompts do not differ, or by no more than chance.
 
-    Resampled prompts double the chance part of a share (that of the sample, and that of the
-    resample): the draws are moved back by their mean excess over the estimate, and cut at 0 and 1.
     ValueError: one domain only, or fewer than 5 prompts in one.
+    """
+    parts, prompts = _resampled(positions, value, n)
+    return _shares(parts[:2], prompts)[0]
+
+
+def _shares(parts: Sequence[np.ndarray], prompts: Resampling) -> list[Interval]:
+    """Share of each variance (1 + n,) in their sum, cut at 0 and 1.
+
+    Resampled prompts double the chance part of a share (that of the sample, and that of the
+    resample): the draws are moved back by their mean excess over the estimate.
+    """
+    whole = sum(parts)
+    found = []
+    for part in parts:
+        draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
+        draws = np.clip(
+            draws, -1, 2
+        )  # far outside 0 to 1 one draw would move all of them
+        excess = draws[1:].mean() - draws[0]
+        bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
+        numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
+        found.append(Interval(*numbers, len(prompts.domain)))
+    return found
+
+
+def _resampled(
+    positions: pd.DataFrame, value: str, n: int
+) -> tuple[tuple[np.ndarray, ...], Resampling]:
+    """`variances` (1 + n,) of the sample and its resamples, without the draw's where no prompt has
+    two texts; and the prompts.
     """
     of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
     measured = column_of(positions, value)
@@ -60,24 +105,18 @@ def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Int
         count - 1,
         1 / count,
     ]
-    sums = prompts.resampled(np.stack(of_prompt, axis=1))
-    within, between = variances(sums)
-    whole = within + between
-    draws = np.where(whole > 0, between / np.where(whole > 0, whole, 1), between > 0)
-    draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one draw would move all of them
-    excess = draws[1:].mean() - draws[0]
-    bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
-    numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
-    return Interval(*numbers, len(prompts.domain))
+    found = variances(prompts.resampled(np.stack(of_prompt, axis=1)))
+    return found if count.max() > 1 else found[:2], prompts
 
 
-def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Variance (...) of the prompts about the level of their domain, mean of the domains, and
-    variance (...) of the domains' levels, both without chance; either may be negative by chance.
+def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Variances (...) of the domains' levels, of the prompts about the level of their domain, and
+    of the texts about their prompt, the last two as means of the domains. Each is without the
+    chance of those below it; the first two may be negative by chance.
 
     sums (..., domains, 6): over a domain's prompts, of 1, y, y^2, S, k - 1 and 1 / k, where y is a
     prompt's mean of k texts and S their sum of squares about y. Where each prompt has one text, its
-    draw counts as the prompt's.
+    draw counts as the prompt's, and the third variance is 0.
     """
     size, total, square, about, more_texts, per_text = np.moveaxis(sums, -1, 0)
     level = total / size
@@ -89,4 +128,4 @@ def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     of_levels = level.var(axis=-1, ddof=1) - noise
     # the variance of these domains, as N - 1 prompts show it
     between = of_levels * (domains - 1) / domains * prompts / (prompts - 1)
-    return within, between
+    return between, within, draw.mean(axis=-1)

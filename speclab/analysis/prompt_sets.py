@@ -11,19 +11,23 @@ import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis import significance
+from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import Estimates, counted, named
+from speclab.show.estimates import NUMBERS, Estimates, named, stack
 
-OWN = "own form"
-UNWRAPPED = "unwrapped"
-SECOND = "second set"
+OWN = "own prompts"
+UNWRAPPED = "without wrapper"
+SECOND = "second prompt set"
 # without its prompts in other languages, which are chat
-ENGLISH = "second set in English"
+ENGLISH = "second set, English"
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
+# domains whose texts are not those of a set above: all of them where a set is not named
+NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 IT = "it"  # the one number that is asked
+LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts`
+CHANGE = ["change", "change_low", "change_high"]
 
 # rows, and what is asked of them
 Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
@@ -31,10 +35,12 @@ Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
     """Texts of each set at the temperature of `own`, which are the profile's own, T = 0 or 1: then
-    the others (of one seed), recorded if they are not there; `unwrapped` only where the profile's
-    prompts have words that can be left out.
+    the others, recorded if they are not there; `unwrapped` only where the profile's prompts have
+    words that can be left out. Every set has one text a prompt, of the profile's seed, so that like
+    is compared with like: of several seeds `own` gives its first.
     """
-    found = {OWN: own}
+    of_seed = own.trace["seed"] == own.trace["seed"].iloc[0]
+    found = {OWN: replace(own, trace=own.trace[of_seed].reset_index(drop=True))}
     kind = "" if own.rule == "greedy" else "-sampled"
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
         found[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
@@ -56,92 +62,131 @@ def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws
     return {name: stats.jointly({IT: question(text)}) for name, text in sets.items()}
 
 
+def is_new(name: str, *domains: str) -> bool:
+    """Whether a set has texts of its own in one of the domains: what it says of others is the same
+    number again, and agrees with nothing.
+    """
+    return any(domain in NEW.get(name, domains) for domain in domains)
+
+
 def by_set(
     draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3
 ) -> Estimates:
-    """A number of the draws on each set: set, domain, estimate, low, high, n_prompts."""
+    """A number of the draws on each set, where its texts are new: set, domain, estimate, low, high,
+    n_prompts.
+    """
     rows = {}
     for name, own in draws.items():
-        table = own.table({what: own[what]})
-        rows[name] = table.drop(columns="name")
+        table = own.table({what: own[what]}).drop(columns="name")
+        rows[name] = table[[is_new(name, domain) for domain in table["domain"]]]
     return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
 
 
-def domain_orders(draws: Mapping[str, stats.Draws], what: Any = IT) -> pd.DataFrame:
-    """By set: its order of the domains, highest first, and the `share` of its resamples that have
-    the first set's order, without a tie.
+def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
+    """The first set's order of the domains asked of every set, as three differences. LEAD: its
+    highest domain minus the mean of the others; SPREAD: its highest minus its lowest; LAST: the
+    mean of those between minus its lowest.
+
+    role, contrast, set, estimate, low, high, n_prompts, note; power: `power_of` the first set's
+    difference; change, change_low, change_high: less the first set's, prompts paired where they are
+    the same problems; highest: the highest domain of that set. It takes three domains or more.
     """
-    rows = []
-    first = None
-    for name, own in draws.items():
-        values = own[what].drop(columns=[ALL, POOLED])
-        order = np.argsort(-values.iloc[0], kind="stable")
-        first = order if first is None else first
-        falls = np.diff(values.to_numpy()[1:, first], axis=1) < 0
-        same = falls.all(axis=1)
-        said = " > ".join(values.columns[order])
-        rows.append((name, said, same.mean()))
-    return pd.DataFrame(rows, columns=["set", "order", "share"])
-
-
-def order_verdict(found: pd.DataFrame) -> str:
-    """What `domain_orders` (of one temperature or several) says of the first set's order: on other
-    prompts it 'holds' where more than 97.5 % of each other set's resamples have it, 'does not hold'
-    where fewer than 2.5 % of one's, else 'is inconclusive'.
-    """
-    least = found.loc[found["set"] != OWN, "share"].min()
-    if least < 0.025:
-        return "does not hold"
-    return "holds" if least > 0.975 else "is inconclusive"
-
-
-def carried(signs: pd.DataFrame) -> pd.DataFrame:
-    """What became, on each set, of the differences that the first set tells apart: set, told (how
-    many there are), hold (told apart there in the same direction), turned (in the other one).
-
-    signs: a row a set, a column a difference: 1 or -1 where it is told apart, else 0.
-    """
-    first = signs.loc[OWN]
-    agree = (signs * first).loc[:, first != 0]
-    found = {
-        "told": len(agree.columns),
-        "hold": (agree == 1).sum(axis=1),
-        "turned": (agree == -1).sum(axis=1),
+    draws = asked(sets, question)
+    means = {name: own[IT].drop(columns=[ALL, POOLED]) for name, own in draws.items()}
+    order = list(means[OWN].iloc[0].sort_values(ascending=False, kind="stable").index)
+    first, *middle, last = order
+    others, between = len(order) - 1, len(middle)
+    weights = {
+        f"{first} − the others": [1, *[-1 / others] * others],
+        f"{first} − {last}": [1, *[0] * between, -1],
+        f"{named(middle)} − {last}": [0, *[1 / between] * between, -1],
     }
-    return pd.DataFrame(found, dtype=int).rename_axis("set").reset_index()
+    weights = pd.DataFrame(weights, order)
+    before = means[OWN][order] @ weights
+    rows = {}
+    for name, own in draws.items():
+        values = means[name][order] @ weights
+        found = own.table(dict(values), "contrast")
+        # the same problems, or other prompts with resamples of their own
+        shift = 0 if name in (OWN, UNWRAPPED) else 1
+        change = values - np.r_[before[:1], np.roll(before[1:], shift, axis=0)]
+        found[CHANGE] = own.table(dict(change))[[*NUMBERS]]
+        found["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
+        found["highest"] = means[name].iloc[0].idxmax()
+        found.insert(0, "role", [LEAD, SPREAD, LAST])
+        rows[name] = found
+    return Estimates(stack(rows, "set"), digits=3)
 
 
-def carried_in_words(kept: pd.DataFrame) -> str:
-    """What `carried` says of the other sets, as a clause: 'of 5 significant differences 3
-    (unwrapped) and 2 (second set) are significant again'. ENGLISH, a part of SECOND, is left out.
+def power_of(
+    differences: pd.Series,
+    weights: pd.DataFrame,
+    rows: pd.DataFrame,
+    estimator: Estimator,
+    comparisons: int = 1,
+) -> np.ndarray:
+    """Probabilities that tests on the prompts of `rows`, in a family of `comparisons`, find true
+    `differences` between domains; weights: of the domains (rows) in each of them (columns).
     """
-    told = kept["told"].iloc[0]
-    others = kept[~kept["set"].isin([OWN, ENGLISH])]
-    again = [f"{row.hold} ({row.set})" for row in others.itertuples()]
-    if not told:
-        return "no difference is significant"
-    differences = counted(told, "significant difference")
-    return f"of {differences} {named(again)} {'is' if told == 1 else 'are'} significant again"
+    sides = power.influence(rows, estimator)
+    sizes = {name: len(own) for name, own in sides.items()}
+    of_means = [sides[name].var(ddof=1) / sizes[name] for name in weights.index]
+    variance = (weights**2).T @ of_means
+    fewest = min(sizes.values())
+    design = power.Design(np.sqrt(variance * fewest))
+    return design.power(differences, fewest, comparisons=comparisons)
+
+
+def pairs_of_domains(
+    sets: Mapping[str, Text], question: Question, level: float
+) -> pd.DataFrame:
+    """Every pair of domains on each set where one of the two has new texts: set, the columns of
+    `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
+    (`power_of` the first set's difference).
+    """
+    rows = {}
+    for name, text in sets.items():
+        found = significance.differences(*question(text))
+        found = significance.with_signs(found, level)
+        rows[name] = found
+        own = rows[OWN]
+        first, second = (
+            pd.get_dummies(own[side], dtype=float) for side in ("first", "second")
+        )
+        weights = first.sub(second, fill_value=0).T
+        found["sign_own"] = own["sign"]
+        found["power"] = power_of(
+            own["difference"], weights, *question(text), comparisons=len(own)
+        )
+    table = stack(rows, "set")
+    new = [is_new(row.set, row.first, row.second) for row in table.itertuples()]
+    return table[new].reset_index(drop=True)
+
+
+def carried(pairs: pd.DataFrame) -> pd.DataFrame:
+    """What became, on each set, of the pairs that differ significantly on the first: set, compared
+    (how many have new texts there), same and reversed (significant there in the same direction,
+    and in the opposite one), expected (sum of the powers: how many of them the set's tests find if
+    its differences are those of the first set).
+    """
+    told = pairs["sign_own"] != 0
+    agrees = pairs["sign"] * pairs["sign_own"]
+    counts = {
+        "compared": told,
+        "same": agrees > 0,
+        "reversed": agrees < 0,
+        "expected": pairs["power"] * told,
+    }
+    by_set = pd.DataFrame(counts).groupby(pairs["set"], sort=False)
+    return by_set.sum().reset_index()
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """What the words around a problem change, its own form minus unwrapped, paired by prompt:
+    """What the words around a problem change, its own form minus without, paired by prompt:
     domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
     """
-    own, of = question(sets[OWN])
-    alone, _ = question(sets[UNWRAPPED])
-    own = own[own["domain"].isin(WITH_WORDS)]
-    alone = alone[alone["domain"].isin(WITH_WORDS)]
+    asked_of = [question(sets[name]) for name in (OWN, UNWRAPPED)]
+    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows, _ in asked_of)
+    _, of = asked_of[0]
     found = significance.paired_by_domain(own, alone, of)
     return Estimates(found, digits=3).without(domain=POOLED)
-
-
-def by_category(second: Text, question: Question) -> Estimates:
-    """The number in each category of the second set: category, estimate, low, high, n_prompts."""
-    rows, of = question(second)
-    rows = rows.assign(domain=category_of(rows))
-    found = stats.by_domain(rows, of).drop(columns="estimator")
-    found = found[~found["domain"].isin([ALL, POOLED])]
-    found = found.rename(columns={"domain": "category"})
-    found = found.sort_values("estimate", ascending=False, ignore_index=True)
-    return Estimates(found, digits=3)

@@ -59,6 +59,14 @@ def differences(
     return result.assign(p_holm=holm(result["p_value"]))
 
 
+def with_signs(found: pd.DataFrame, level: float) -> pd.DataFrame:
+    """`differences` with pair ('code − math') and sign: 1 or -1 where Holm's p is below `level`,
+    else 0.
+    """
+    sign = np.sign(found["difference"]) * (found["p_holm"] < level)
+    return found.assign(pair=found["first"] + " − " + found["second"], sign=sign)
+
+
 def holm(p_values: Sequence[float]) -> np.ndarray:
     """Holm's adjusted p-values of a family."""
     if len(p_values) == 1:  # statsmodels collects garbage at every call: 0.1 s

@@ -175,7 +175,7 @@ def start(
     count = check_enough(notebook, settings, judged)
     display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
     if notebook[:2] not in OWN_PAIR:
-        _few_prompts(count)
+        few_prompts(count)
     _hosted(settings)
     figures.use_style()
     return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
@@ -233,15 +233,17 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     return count
 
 
-def _few_prompts(count: int) -> None:
-    """Says what intervals are worth where there are few prompts a domain."""
+def few_prompts(count: int, where: str = "") -> None:
+    """Says what intervals are worth where there are few prompts per domain; where: of which set, as
+    ', second set'.
+    """
     from speclab import stats
 
     if count < stats.FEW_PROMPTS:
         say(
-            f"**Prompts per domain: only {count}.** Intervals of 95 % then cover the true value "
-            f"less often than that (notebook 13). Record at least {stats.FEW_PROMPTS}; below "
-            f"{stats.MIN_PROMPTS} there is no interval."
+            f"**Prompts per domain{where}: only {count}.** Intervals of 95 % then "
+            f"cover the true value less often than that (notebook 13). {stats.FEW_PROMPTS} are "
+            f"enough; below {stats.MIN_PROMPTS} there is no interval."
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import bins
+from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
@@ -81,17 +81,6 @@ def told(share: float) -> str:
     if share > 0.975:
         return "yes"
     return "no" if share < 0.025 else "inconclusive"
-
-
-def state(leads: Estimates) -> str:
-    """What the resamples say: a paradox needs the domain to be highest in entropy and in
-    acceptance.
-    """
-    return {
-        "yes": "there is a paradox",
-        "no": "there is no paradox",
-        "inconclusive": "whether there is a paradox is inconclusive",
-    }[told(leads.frame["share_highest"].min())]
 
 
 def entropy_and_acceptance(
@@ -256,42 +245,35 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
     parts = {}
     for name, pair in tests.items():
         try:
-            draws = stats.jointly(dict(zip(STAGES[:2], pair(), strict=True)))
+            draws, stages = staged(pair, domain)
         except ValueError as error:
             missing = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
             parts[name] = pd.DataFrame([{"stage": stage} | missing for stage in STAGES])
             continue
-        before, after = (contrast(values, domain) for values in draws.values.values())
-        stages = {"before": before, "after": after, "change": after - before}
         parts[name] = draws.table(stages, "stage")
     return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
 
 
-def verdicts(found: Estimates) -> pd.DataFrame:
-    """What each change says, from `explanations`: estimator, held_fixed, before, after, change,
-    verdict.
-    """
-    keys = ["estimator", "held_fixed"]
-    size = found.frame.pivot(index=keys, columns="stage", values="estimate").abs()
-    change = found.at(stage="change").frame.set_index(keys)
-    cases = {
-        "cannot be tested": change["estimate"].isna(),
-        "no significant effect": (change["low"] <= 0) & (change["high"] >= 0),
-        "towards 0": (size["after"] < size["before"])[change.index],
-    }
-    verdict = np.select(list(cases.values()), list(cases), "away from 0")
-    return found.wide(keys, "stage").assign(verdict=verdict)
+def staged(
+    pair: Callable[[], Pair], domain: str
+) -> tuple[stats.Draws, dict[str, pd.Series]]:
+    """The contrast in every draw: before, after and change."""
+    draws = stats.jointly(dict(zip(STAGES[:2], pair(), strict=True)))
+    before, after = (contrast(values, domain) for values in draws.values.values())
+    return draws, dict(zip(STAGES, (before, after, after - before), strict=True))
 
 
-def moves_most(change: Estimates) -> str:
-    """What moves the contrast most of all that was held fixed, as a sentence; change: of one
-    acceptance.
+def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
+    """What moves the contrast most of all that was held fixed (a column each: the change in every
+    draw), and whether its lead is significant, as sentences.
     """
-    known = change.frame.dropna(subset="estimate")
-    if known.empty:
+    if changes.empty:
         return (
             "Nothing could be held fixed: the domains share too few kinds of position."
         )
-    most = known.loc[known["estimate"].abs().idxmax(), "held_fixed"]
-    moved = change.at(held_fixed=most)
-    return f"Of what was held fixed, {most} changes the contrast at T = 0 most, by {moved}."
+    sizes = changes * np.sign(changes.iloc[0])
+    most, lead = choose.leader(sizes, n_prompts)
+    said = (
+        f"Holding {most} fixed changes it by {100 * changes[most].iloc[0]:+z.0f} points"
+    )
+    return f"{said}; {lead}." if len(sizes.columns) > 1 else f"{said}."

@@ -1,17 +1,24 @@
 """What 'acceptance' can mean on one pair: the ladder of estimators, which domains differ under each
-of them, how sure so many nodes can be, and how much prompts of one domain differ.
+of them, and what other prompts say of that.
 """
-
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
+from speclab.analysis.prompt_sets import (
+    CHANGE,
+    LAST,
+    LEAD,
+    OWN,
+    SECOND,
+    SPREAD,
+    UNWRAPPED,
+)
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
-from speclab.show.estimates import Estimates, counted, named, stack
+from speclab.show.estimates import NUMBERS, Estimates, named, stack, starting, whole
 from speclab.tree import Tree
 
 Asked = dict[str, tuple[pd.DataFrame, Estimator]]
@@ -23,8 +30,6 @@ MAIN = (
     "alpha, T = 1",
     "block_efficiency, T = 0",
 )
-APART = "significant"
-NOT_APART = "not significant"
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -72,96 +77,50 @@ def ladder(asked: Asked) -> Estimates:
     return Estimates(rows, digits=3)
 
 
-def with_verdicts(found: pd.DataFrame, level: float) -> pd.DataFrame:
-    """`significance.differences` by name, with pair ('code − math') and verdict: APART where
-    Holm's p is below `level`, else NOT_APART.
-    """
-    apart = found["p_holm"] < level
-    return found.assign(
-        pair=found["first"] + " − " + found["second"],
-        verdict=np.where(apart, APART, NOT_APART),
-    )
-
-
-def sure_signs(found: pd.DataFrame) -> pd.DataFrame:
-    """A row a rung, a column a pair: 1 or -1 where the pair differs significantly, else 0."""
-    apart = found["verdict"] == APART
-    signed = found.assign(sign=np.sign(found["difference"]) * apart)
-    wide = signed.pivot(index="name", columns="pair", values="sign")
-    return wide.loc[pd.unique(found["name"]), pd.unique(found["pair"])]
-
-
 def conflict(signs: pd.DataFrame) -> str:
     """Whether a pair of domains differs one way under one rung and the other way under another, as
-    a sentence.
+    a sentence. signs: of `wide_signs`.
     """
-    found = []
-    for pair, sign in signs.items():
-        above = sign.index[sign > 0]
-        below = sign.index[sign < 0]
-        if len(above) and len(below):
-            found.append(f"{pair} (`{above[0]}` above 0, `{below[0]}` below)")
-    if found:
-        return f"Some definitions contradict each other: {named(found)}."
+    both = (signs > 0).any() & (signs < 0).any()
+    if both.any():
+        return f"Some definitions contradict each other on {named(list(signs.columns[both]))}."
     if not signs.any(axis=None):
         return "No definition finds a significant difference."
     return "No two definitions contradict each other."
 
 
-def told_in_words(told: pd.Series, pairs: int) -> str:
-    """Of how many pairs the rungs find a significant difference: '5 to 6 of 6 pairs differ
-    significantly'. told: this number by rung.
-    """
-    ends = dict.fromkeys([told.min(), told.max()])
-    verb = "differs" if list(ends) == [1] else "differ"
-    return f"{' to '.join(map(str, ends))} of {counted(pairs, 'pair')} {verb} significantly"
+def wide_signs(found: pd.DataFrame) -> pd.DataFrame:
+    """`significance.with_signs` by name: a row a rung, a column a pair."""
+    return found.pivot_table("sign", "name", "pair", sort=False)
 
 
 def shared_places(found: pd.DataFrame) -> pd.DataFrame:
-    """Place of each domain under each rung, 1 = highest: one more than the domains that are
-    significantly above, and half of one for each that does not differ significantly.
+    """Place of each domain (a column) under each rung (a row), 1 = highest: one more than the
+    domains that are significantly above, and half of one for each that does not differ
+    significantly. found: of `significance.with_signs`, by name.
     """
-    named = found[["first", "second"]].to_numpy()
-    domains = list(pd.unique(named.ravel()))
-    rungs = pd.unique(found["name"])
-    place = pd.DataFrame(1.0, index=rungs, columns=domains)
-    for row in found.itertuples():
-        lower = row.second if row.difference > 0 else row.first
-        if row.verdict == APART:
-            place.loc[row.name, lower] += 1
-        else:
-            place.loc[row.name, [row.first, row.second]] += 0.5
-    return place
-
-
-def order(values: Mapping[str, float], signs: Mapping[str, float]) -> str:
-    """Domains from the highest value down: `>` between neighbours that differ significantly, else
-    `≈`; of neighbours that do not, the project's order.
-
-    values: by domain, in that order. signs: a row of `sure_signs`, by pair.
-    """
-    tied: list[list[str]] = []
-    for name in sorted(values, key=values.get, reverse=True):
-        before = tied[-1][-1] if tied else name
-        pairs = f"{before} − {name}", f"{name} − {before}"
-        if not tied or any(signs.get(pair, 0) for pair in pairs):
-            tied.append([])
-        tied[-1].append(name)
-    known = list(values)
-    groups = [sorted(group, key=known.index) for group in tied]
-    return " > ".join(" ≈ ".join(group) for group in groups)
+    sides = {"first": (1 - found["sign"]) / 2, "second": (1 + found["sign"]) / 2}
+    above = pd.concat(
+        found[["name"]].assign(domain=found[side], above=count)
+        for side, count in sides.items()
+    )
+    return 1 + above.pivot_table("above", "name", "domain", aggfunc="sum", sort=False)
 
 
 def orders(rungs: Estimates, signs: pd.DataFrame) -> pd.Series:
-    """`order` of each rung, by name."""
+    """Domains from the highest value down under each rung, by name: `>` between neighbours that
+    differ significantly, else `≈`. signs: of `wide_signs`.
+    """
+    said = {}
     own = rungs.without(domain=[score.ALL, score.POOLED]).frame
-    values = own.pivot(index="name", columns="domain", values="estimate")
-    domains = list(pd.unique(own["domain"]))
-    values = values[domains]
-    said = {
-        name: order(dict(values.loc[name]), dict(signs.loc[name]))
-        for name in signs.index
-    }
+    for name, rows in own.groupby("name", sort=False):
+        before, *lower = rows.sort_values("estimate", ascending=False)["domain"]
+        said[name] = before
+        for domain in lower:
+            pairs = f"{before} − {domain}", f"{domain} − {before}"
+            differs = any(signs.loc[name].get(pair, 0) for pair in pairs)
+            said[name] += f" {'>' if differs else '≈'} {domain}"
+            before = domain
     return pd.Series(said)
 
 
@@ -199,34 +158,48 @@ def ladder_picture(
     return figure
 
 
-# ---- how sure ------------------------------------------------------------------------------------
+# ---- other prompts -------------------------------------------------------------------------------
+IN_WORDS = {
+    OWN: "on our own prompts",
+    UNWRAPPED: "without wrapper",
+    SECOND: "in the second set",
+}
 
 
-def wider_in_words(nodes: pd.DataFrame, published: Estimates) -> str:
-    """How much wider the interval of published_alpha is with prompts as its unit than with nodes
-    (1.96 sd / sqrt(n)), as a sentence. nodes: domain, ratio; published: by domain.
+def on_other_prompts(found: pd.DataFrame) -> str:
+    """What of the first set's order holds on the others and how its spread changes, as sentences.
+
+    found: `prompt_sets.contrasts` of shares, by name (temperature). What holds is significant under
+    each name; numbers, in points, are those of the first.
     """
-    rows = published.frame.set_index("domain")
-    over_prompts = (rows["high"] - rows["low"]) / 2
-    ratios = nodes.groupby("domain", observed=True)["ratio"]
-    over_nodes = 1.96 * ratios.std() / ratios.size() ** 0.5
-    wider = (over_prompts / over_nodes).dropna()
-    if wider.empty:
-        return "Here nothing varies between nodes."
-    return (
-        f"The interval that resamples prompts is up to {wider.max():.1f} times as wide as the "
-        f"interval for independent nodes (in {wider.idxmax()})."
+    rows = found.assign(where=found["set"].map(IN_WORDS)).dropna(subset="where")
+    rows[[*NUMBERS, *CHANGE]] *= 100
+    rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
+    first, last = rows.query("role == @SPREAD")["contrast"].iloc[0].split(" − ")
+    rows.loc[(rows["role"] == LEAD) & (rows["highest"] != first), "low"] = 0
+    at_first = rows[rows["name"] == rows["name"].iloc[0]].set_index("role")
+    leads = Estimates(at_first.loc[LEAD], digits=0).span()
+    own, *_ = at_first.loc[SPREAD, "estimate"]
+    changes = Estimates.of(at_first.loc[SPREAD].iloc[1:], "change", ["to"])
+    verbs = "grows to", "shrinks to", "moves, not significantly, to"
+    easiest = _holds("the easiest", rows[rows["role"] == LEAD])
+    hardest = _holds("the hardest", rows[rows["role"] == LAST])
+    said = (
+        f"{first} {easiest} ({leads} points ahead)",
+        f"its lead over {last}, {own:.0f} points, {changes.sentence(*verbs, 'to')}",
+        f"{last} {hardest}",
     )
+    return " ".join(f"{starting(one)}." for one in said)
 
 
-# ---- prompts -------------------------------------------------------------------------------------
-
-
-def prompt_means(text: Text) -> pd.DataFrame:
-    """Acceptance of one drafted token in each prompt, all its texts together: domain, prompt_id,
-    value.
-    """
-    keys = ["domain", "prompt_id"]
-    prompts = text.positions.groupby(keys, observed=True, sort=False)
-    means = prompts[text.value].mean().astype(float)
-    return means.rename("value").reset_index()
+def _holds(what: str, rows: pd.DataFrame) -> str:
+    """'is the easiest in all three prompt sets', or in which it is not (significantly)."""
+    ends = rows.groupby("where", sort=False)
+    ends = ends.agg({"estimate": "first", "low": "min", "high": "max"})
+    fails = ends[~(ends["low"] > 0)].reset_index()
+    if fails.empty:
+        return f"is {what} in {whole('prompt set', len(ends))}"
+    if len(fails) == len(ends):
+        return f"is not significantly {what} in any prompt set"
+    words = "", f"is not {what}", f"is not significantly {what}"
+    return Estimates(fails).sentence(*words, "where")

@@ -37,11 +37,10 @@ def middle_text(blocks: pd.DataFrame) -> str:
     """The prompt whose text is the one to show: of the longest texts the one with the middle number
     of tokens per pass.
     """
-    sums = replay.prompt_sums(blocks).set_index("prompt_id")
-    longest = sums[sums["emitted"] == sums["emitted"].max()]
-    ordered = longest.sort_values("blocks", ascending=False, kind="stable")
-    middle = (len(ordered) - 1) // 2
-    return ordered.index[middle]
+    sums = replay.prompt_sums(blocks)
+    sums = sums.sort_values("blocks", ascending=False, kind="stable")
+    longest = sums.loc[sums["emitted"] == sums["emitted"].max(), "prompt_id"]
+    return longest.iloc[(len(longest) - 1) // 2]
 
 
 def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
@@ -104,14 +103,6 @@ def curves(
         for text, own in draws.items()
     }
     return Estimates.stacked(parts, "temperature").without(domain=[ALL, POOLED])
-
-
-def means_of_prompts(counts: pd.DataFrame) -> pd.DataFrame:
-    """Tokens per target pass of each prompt (its seeds together): prompt_id, domain, tau."""
-    prompts = counts.groupby(["domain", "prompt_id"], sort=False)
-    sums = prompts[["emitted", "blocks"]].sum()
-    sums = sums.reset_index()
-    return sums.assign(tau=sums["emitted"] / sums["blocks"])
 
 
 # ---- decoded, not only replayed ------------------------------------------------------------------
@@ -213,31 +204,6 @@ def lag1(drawn: stats.Draws) -> pd.DataFrame:
     return covariance / spread
 
 
-def block_efficiency_markov(alpha, lag1, gamma):
-    """Tokens per target pass of an endless text in which acceptance is a two-state Markov chain:
-    mean `alpha`, lag-1 correlation `lag1`; visited blocks.
-
-    A block starts behind a rejection, or behind a bonus token. At lag1 = 0 it is
-    `cost.block_efficiency_iid`. Arguments broadcast. A chain that never changes (lag1 = 1) has no
-    such average: NaN.
-    """
-    alpha, lag1, gamma = (
-        np.asarray(value, np.float64) for value in (alpha, lag1, gamma)
-    )
-    # P(accepted) behind an acceptance, and behind a rejection
-    after_hit = np.clip(alpha + lag1 * (1 - alpha), 0, 1)
-    after_miss = np.clip(alpha * (1 - lag1), 0, 1)
-    # tokens accepted in a row, given that the first is
-    longer = cost.block_efficiency_iid(after_hit, np.maximum(gamma - 1, 1))
-    run = np.where(gamma > 1, longer, 1.0)
-    # given that the first is: P(all gamma accepted, and the bonus token would have been)
-    whole = after_hit**gamma
-    # share of blocks that start behind such a bonus token, in the long run
-    easy = score.divide(after_miss * whole, 1 - (after_hit - after_miss) * whole)
-    first = easy * after_hit + (1 - easy) * after_miss
-    return (1 + first * run)[()]
-
-
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
@@ -260,9 +226,8 @@ def best_shares(tau: stats.Draws, speed: ByGamma) -> pd.DataFrame:
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:
     """Each domain's choice from `best_shares`: domain, best, best_low, best_high (95 % of the
-    resamples' choices, `stats.levels_of`), share, speedup, as_good_low, as_good_high: the
-    least and the largest gamma that cannot be told apart from the best (the interval of `behind`
-    reaches 0).
+    resamples' choices, `stats.levels_of`), as_good_low, as_good_high: the least and the largest
+    gamma that is not significantly slower than the best.
     """
     rows = []
     for domain, table in best.groupby("domain", sort=False):
@@ -270,20 +235,11 @@ def choices(best: pd.DataFrame) -> pd.DataFrame:
         top = choose.fastest(table["speedup"])
         reached = table["share_best"].cumsum() + 1e-12
         levels = stats.levels_of(table["n_prompts"].iloc[0])
-        low, high = gammas[np.searchsorted(reached, levels)]
+        ends = gammas[np.searchsorted(reached, levels)]
         as_good = gammas[table["behind_low"] <= 0]
-        found = {
-            "domain": domain,
-            "best": gammas[top],
-            "best_low": low,
-            "best_high": high,
-            "share": table["share_best"].iloc[top],
-            "speedup": table["speedup"].iloc[top],
-            "as_good_low": as_good.min(),
-            "as_good_high": as_good.max(),
-        }
-        rows.append(found)
-    return pd.DataFrame(rows)
+        rows.append((domain, gammas[top], *ends, as_good.min(), as_good.max()))
+    names = ("best", "best_low", "best_high", "as_good_low", "as_good_high")
+    return pd.DataFrame(rows, columns=["domain", *names])
 
 
 def best_by_cost(
@@ -296,14 +252,3 @@ def best_by_cost(
         best = best_shares(draws, speed)
         parts[text, c] = choices(best)
     return stack(parts, ["temperature", "c"])
-
-
-def draw_shares(share: pd.DataFrame) -> figures.Figure:
-    """How often each gamma is the fastest, a line for each temperature and domain."""
-    keys = ["temperature", "domain"]
-    grid = share.pivot(index=keys, columns="gamma", values="share_best")
-    lines = share.set_index(keys).index.unique()
-    grid = grid.loc[lines]
-    names = grid.index.map(", ".join)
-    shown = grid.where(grid >= 0.005).set_axis(names)
-    return figures.heatmap(shown, "share of resamples", "gamma (0: plain decoding)")
