@@ -70,7 +70,7 @@ if root == kit:
 import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
-from speclab.analysis import best_tree, choose, combined, loops, stopping
+from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.show import notebook
@@ -464,14 +464,14 @@ tau_there = study.drawn(timing.medians(slower), "method", "tokens", "blocks")
 seconds = timing.drawn_seconds(slower)[tau_there.columns]
 speed_there = 1 / seconds.div(seconds["plain"], axis=0)
 both_sets = {
-    ("profile's prompts", "speed-up"): gain.at(method=again),
-    ("second set", "speed-up"): study.intervals(
+    (prompt_sets.OWN, "speed-up"): gain.at(method=again),
+    (prompt_sets.SECOND, "speed-up"): study.intervals(
         speed_there[again], "method", len(others_timed)
     ),
-    ("profile's prompts", "tokens per pass"): study.intervals(
+    (prompt_sets.OWN, "tokens per pass"): study.intervals(
         tau[again], "method", len(timed)
     ),
-    ("second set", "tokens per pass"): study.intervals(
+    (prompt_sets.SECOND, "tokens per pass"): study.intervals(
         tau_there[again], "method", len(others_timed)
     ),
 }
@@ -482,7 +482,7 @@ ctx.export(both_sets, "other-prompts")
 notebook.show_table(both_sets.wide(["of", "method"], "set"))
 
 # %%
-there = both_sets.at(set="second set", of="speed-up", method=fastest)
+there = both_sets.at(set=prompt_sets.SECOND, of="speed-up", method=fastest)
 ctx.say(
     refused
     or f"On {len(others_timed)} prompts of the second set {fastest} decodes {there} times as fast "
