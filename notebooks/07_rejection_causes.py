@@ -202,7 +202,7 @@ at_random = [per_pass(rank.mask(these, 0)) - per_pass(rank) for these in picked]
 # %%
 ranks = study.never_wrong(frame, members)
 draws = study.costs(frame, gamma, ranks, members)
-costs = Estimates(study.in_one_table(draws))
+costs = Estimates(study.in_one_table(draws).drop(columns="note"))
 
 # %%
 word_start = costs.at(cause="kind: word start", domain=POOLED)
@@ -399,7 +399,8 @@ ranks = {  # what counts is whether the proposal is right (0) or wrong
 }
 
 # %%
-mixed = study.costs(frame, gamma, ranks)["gain"].table(key="cause")
+none = pd.DataFrame(False, frame.index, [*ranks])  # nothing to compare with at random
+mixed = study.costs(frame, gamma, ranks, none)["gain"].table(key="cause")
 mixed = Estimates(mixed.drop(columns="note")).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 

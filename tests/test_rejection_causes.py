@@ -227,7 +227,8 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
         "worse": np.ones(len(frame), int),
         "as it is": frame["draft_rank"].to_numpy(),
     }
-    found = causes.in_one_table(causes.costs(frame, 4, ranks))
+    none = pd.DataFrame(False, frame.index, [*ranks])
+    found = causes.in_one_table(causes.costs(frame, 4, ranks, none))
     assert (pooled(found, "random") == 0).all(), "without members nothing is mended"
     gain = pooled(found)
     assert gain.tolist() == pytest.approx([1 - 10 / 3, 0])

@@ -227,20 +227,18 @@ def costs(
     frame: pd.DataFrame,
     gamma: int,
     ranks: Mapping[str, np.ndarray],
-    members: pd.DataFrame | None = None,
+    members: pd.DataFrame,
 ) -> dict[str, stats.Draws]:
     """What other draft ranks (rows,) change in the tokens per target pass of a chain of gamma, by
     quantity, with draws by the names of `ranks`, all on the same resampled prompts.
 
     `gain`: emitted tokens over visited blocks with these ranks, minus with the ranks as they are.
     `random`: the gain of mending at random as many positions of the domain (`pooled`: of all
-    prompts) as the column of `members` has; 0 without members. `excess`: gain - random.
+    prompts) as the column of `members` has. `excess`: gain - random.
     """
     texts = frame.groupby("prompt_id", sort=False)["domain"]
     domain = texts.first()
-    held = np.zeros((len(domain), len(ranks)))
-    if members is not None:
-        held = members.groupby(frame["prompt_id"], sort=False).sum()
+    held = members.groupby(frame["prompt_id"], sort=False).sum()
     chance = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
     blocks = blocks_by_prompt(frame, gamma, [*ranks.values()])
     table = np.column_stack([blocks, *chance, held, texts.size()])
@@ -261,22 +259,20 @@ def costs(
     sums = prompts.resampled(prompts.totals(table))
     gain, random = np.split(across(value, sums), 2, axis=-1)
     names = [*prompts.domains, ALL, POOLED]
-    found = {}
-    for quantity, draws in {
-        "gain": gain,
-        "random": random,
-        "excess": gain - random,
-    }.items():
-        of_cause = zip(ranks, np.moveaxis(draws, -1, 0), strict=True)
-        frames = {cause: pd.DataFrame(one, columns=names) for cause, one in of_cause}
-        found[quantity] = stats.Draws(frames, prompts, {})
-    return found
+
+    def of_causes(values: np.ndarray) -> stats.Draws:
+        by_cause = zip(ranks, np.moveaxis(values, -1, 0), strict=True)
+        frames = {cause: pd.DataFrame(own, columns=names) for cause, own in by_cause}
+        return stats.Draws(frames, prompts, {})
+
+    found = {"gain": gain, "random": random, "excess": gain - random}
+    return {quantity: of_causes(values) for quantity, values in found.items()}
 
 
 def in_one_table(draws: Mapping[str, stats.Draws]) -> pd.DataFrame:
-    """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts."""
+    """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts, note."""
     parts = {name: one.table(key="cause") for name, one in draws.items()}
-    return stack(parts, "quantity").drop(columns="note")
+    return stack(parts, "quantity")
 
 
 # ---- which causes --------------------------------------------------------------------------------
