@@ -194,8 +194,8 @@ ctx.plot(
     slug="change",
     caption="Change of acceptance from depth 1 to the deepest level, by definition, with 95 % "
     f"intervals. Mean of the domains: {as_published} as published, {path_0} at T = 0 and {path_1} "
-    "at T = 1 along the best path. The rise along the best path is the choice of positions, not an "
-    "effect of depth (section 4).",
+    "at T = 1 along the best path. The change along the best path is the choice of positions, not "
+    "an effect of depth (section 4).",
 )
 
 # %%
@@ -332,10 +332,10 @@ ctx.plot(
 
 # %%
 ctx.say(
-    f"**The rise is selection alone.** All {same:,} drafted tokens below depth 1 whose path is the "
-    "text are the tokens that a new block would draft first at the same positions, and are "
-    f"accepted alike. At depth {deepest} these positions are easier than the average position by "
-    f"{rise[-1]:.2f} (T = 0, mean of the domains)."
+    f"**The change is selection alone.** All {same:,} drafted tokens below depth 1 whose path is "
+    "the text are the tokens that a new block would draft first at the same positions, and are "
+    f"accepted alike. At depth {deepest} acceptance at the positions that are reached is "
+    f"{rise[-1]:+.2f} relative to all positions (T = 0, mean of the domains)."
     if rise
     else "The tree has one level, so there is nothing to compare."
 )

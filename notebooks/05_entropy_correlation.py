@@ -415,8 +415,8 @@ falls = [
 ]
 ctx.answer(
     f"As the target's entropy rises on `{ctx.profile.name}`, acceptance at T = 0 (`hit[1]`) "
-    f"{study.trend(at_0)}. At T = 1 (`alpha`) it {study.trend(at_1)}, and on other prompts it "
-    f"falls significantly {' and '.join(falls)}. The draft's own confidence has an AUC of "
+    f"{study.trend(at_0)}. At T = 1 (`alpha`) it {study.trend(at_1)}, and of the other prompt "
+    f"sets it falls significantly {' and '.join(falls)}. The draft's own confidence has an AUC of "
     f"{confidence.span()} within texts ({auc_of_sets.at(set=elsewhere).span()} on other prompts)."
 )
 
