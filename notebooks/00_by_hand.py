@@ -145,7 +145,7 @@ assert np.allclose(pages.sum(axis=1), 1)
 
 # %% [markdown]
 # ## 2. One word drafted, one word verified
-# The context ends in "the". Drawing the next word from p would do, but p is what is dear to
+# The context ends in "the". We could sample the next word from p directly, but p is expensive to
 # compute. So:
 #
 # 1. draw a word x from q;
@@ -157,8 +157,8 @@ assert np.allclose(pages.sum(axis=1), 1)
 #
 # Why does it work? Word x comes out of step 2 with probability q(x) min(1, p(x)/q(x)) = min(p(x),
 # q(x)). Summed over all words this is the **overlap** of the two models, the probability that the
-# draft's word stays. What min(p, q) lacks of p is max(p - q, 0), and this is what step 3 adds, as
-# often as step 2 fails. A procedure that emits text distributed as the target's own is called
+# draft's word stays. p - min(p, q) = max(p - q, 0), and step 3 adds exactly this part whenever step
+# 2 rejects. A procedure that emits text distributed as the target's own is called
 # **lossless**.
 
 # %%
@@ -227,37 +227,46 @@ assert np.isclose(overlap, 1 - np.abs(p - q).sum() / 2)
 # the target can score many words at once. So the draft proposes **gamma** words in a row (a chain),
 # the target scores all of them in one pass, and we go through them from the left: each is kept by
 # the rule above, p and q being the rows after the word before it. The first rejection ends it: its
-# place gets a recovered token, and what was drafted behind it is thrown away. If all are kept, the
-# target has already computed p behind the last one, and a word drawn from it comes for free: the
+# place gets a recovered token, and what was drafted after it is thrown away. If all are kept, the
+# target has already computed p after the last one, and a word drawn from it comes for free: the
 # **bonus** token. One draft, one target pass and what comes of them is a **block**.
 #
 # Below are two blocks of gamma = 3 whose drafted words and coins (numbers between 0 and 1, drawn
 # uniformly) are written out, so that each decision can be checked: a word is kept when its coin is
-# below min(1, p/q). The last coin of a block picks the recovered or bonus token.
+# below min(1, p/q). The **next unused coin** picks the recovered or bonus token: the first word up
+# to which the probabilities sum to more than the coin. After a rejection the other coins stay
+# unused.
 
 # %%
 written = [  # the last word, the drafted words, the coins
-    (stop, [the, dog, sat], [0.30, 0.80, 0.50, 0.0]),
+    (stop, [the, dog, sat], [0.30, 0.80, 0.50, 0.90]),
     (cat, [sat, stop, the], [0.90, 0.60, 0.40, 0.70]),
 ]
 
 # %%
-rows = []
+rows, ends = [], []
 for block, (last, drafted, coins) in enumerate(written, 1):
-    for word, coin in zip(drafted, coins, strict=False):
-        p_word, q_word = p_table[last, word], q_table[last, word]
+    unused = iter(coins)
+    for word in drafted:
+        p_word, q_word, coin = p_table[last, word], q_table[last, word], next(unused)
         ratio = min(1, p_word / q_word)
         place = block, words[last], words[word]
         rows.append([*place, p_word, q_word, ratio, coin, coin < ratio])
         if coin >= ratio:
-            break  # what was drafted behind it is thrown away
+            lacking = np.maximum(p_table[last] - q_table[last], 0)
+            drawn_from = lacking / lacking.sum()
+            break  # what was drafted after it is thrown away
         last = word
+    else:
+        drawn_from = p_table[last]
+    ends.append((drawn_from.cumsum(), next(unused), coins[-1]))
 columns = ["block", "after", "word", "p", "q", "min(1, p/q)", "coin", "accepted"]
 table = pd.DataFrame(rows, columns=columns)
 ctx.table(table, "chain", 2)
 
 # %% [markdown]
-# `verify` decides as the coins do, and draws the last word of the block:
+# `verify` decides as the coins do, and draws the last word of the block with the next unused coin.
+# (In block 1 the coin that was written last would have picked another word.)
 
 # %%
 steps = [study.block(p_table, q_table, *one) for one in written]
@@ -272,10 +281,17 @@ for step in steps:
 by_coins = table.groupby("block")["accepted"].sum()
 assert by_coins.tolist() == [step.accepted for step in steps]
 
+# %%
+by_next = [int((below > coin).argmax()) for below, coin, _ in ends]
+by_last = [int((below > coin).argmax()) for below, _, coin in ends]
+assert [step.tokens[-1] for step in steps] == by_next
+some_unused = any(step.accepted + 1 < step.drafted for step in steps)
+assert not some_unused or by_last != by_next, "it is not the last coin"
+
 # %% [markdown]
 # ## 4. Is nothing lost?
-# Let us not believe the algebra but watch it: draft one word after "the", verify it, note what
-# comes out, many times. The shares must tend to p. Beside the rule above (**`rejection`**) three
+# Let us check this by simulation: draft one word after "the", verify it, record the result, and
+# repeat. The shares must tend to p. Besides the rule above (**`rejection`**) there are three
 # others, all with the draft's single best word instead of a drawn one:
 #
 # * **`point-mass`** keeps x with probability p(x), and after a rejection draws from p without x.
@@ -493,10 +509,10 @@ assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is un
 
 # %% [markdown]
 # Words per pass are not yet speed. That takes three measured costs: **c**, the time of a draft pass
-# over that of a target pass; **v(n)**, the time of a target pass over n tokens over that of one
-# over 1; **o**, the loop's own time per block, in target passes. The speed-up is `block_efficiency`
-# / (gamma c + v(gamma + 1) + o). (On an accelerator v stays near 1 up to some number of tokens, its
-# **knee**.)
+# divided by that of a target pass; **v(n)**, the time of a target pass over n tokens divided by the
+# time of a pass over one token; **o**, the loop's own time per block, in target passes. The
+# speed-up is `block_efficiency` / (gamma c + v(gamma + 1) + o). (On an accelerator v stays near 1
+# up to some number of tokens, its **knee**.)
 
 # %%
 ctx.answer(
@@ -509,16 +525,16 @@ ctx.answer(
 
 # %% [markdown]
 # ## Try it
-# Say first what will happen, then change the cell and run it.
+# Predict the result first, then change the cell and run it.
 #
 # 1. Section 3: change the second coin of block 1 from 0.80 to 0.60. What does the block give?
 #
 # <details><summary>What happens</summary>
 # min(1, p/q) of <i>dog</i> after <i>the</i> is 0.35/0.55 = 0.64. The coin 0.60 is below it:
 # <i>dog</i> is accepted. Next comes <i>sat</i> after <i>dog</i>, 0.45/0.60 = 0.75, with the coin
-# 0.50: accepted. All three are kept, and the coin 0.0 picks the bonus token from p after
-# <i>sat</i>: its first word, <i>the</i>. Four words from one pass, as the sentence
-# below the table then says.
+# 0.50: accepted. All three are kept, and the coin 0.90 picks the bonus token from p after
+# <i>sat</i>: its last word, the full stop, since the words before it sum to 0.40 only. Four words
+# from one pass, as the sentence below the table then says.
 # </details>
 #
 # 2. In a new cell make the draft a copy of the target: `1 + by_hand.survival(np.minimum(p_table,

@@ -12,15 +12,16 @@
 # If a deep token is as likely to be accepted as a shallow one, or likelier, long drafts pay. The
 # paper's mean over a tree's nodes rises a little with depth. But the tree is cut to a budget, so
 # each depth averages another mixture of nodes. Here the kind of node is held fixed, the cut's own
-# effect is measured, and the question is put as a decoder meets it: given that all above was
-# accepted, is the next token? Then the same along the text: are early tokens easier?
+# effect is measured, and we ask the question that matters to a decoder: if all earlier drafted
+# tokens were accepted, is the next one? That share rises with depth, and section 4 shows why: not
+# because of depth, but because only blocks at easy positions get deep.
 #
 # ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04/change.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (the paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the
-# cut) and `sampled` (T = 1, three seeds), recorded if they are not there · *writes*
-# `figures/<profile>/04/`.
+# cut), `sampled` (T = 1, three seeds), `unwrapped` and `second` (other prompts, T = 0), recorded if
+# they are not there · *writes* `figures/<profile>/04/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -71,7 +72,7 @@ if root == kit:
 import numpy as np
 
 from speclab import score, stats
-from speclab.analysis import published
+from speclab.analysis import prompt_sets, published, rungs
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
 from speclab.show.estimates import Estimates
@@ -81,8 +82,6 @@ from speclab.studies import depth_profile as study
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# a position effect is called found when Holm's p-value is below this
-level: float = 0.05  # 0.0001 to 0.5
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)
@@ -145,7 +144,7 @@ if late.min() >= stats.MIN_PROMPTS:
 # 1). What changes with depth is the branch above them: in the paper's tree half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut the share of
 # unlikely branches grows with depth instead. Like is compared with like only along the best path
-# (rank 0 at every depth). What a decoder asks of it is `accept_by_depth`: given that a node was
+# (rank 0 at every depth). A decoder's share is `accept_by_depth`: given that all nodes above were
 # accepted, is the next? At T = 0 a token is accepted if it is the target's most likely one (greedy
 # rule, greedy text), at T = 1 with the target's probability p of it (point-mass rule, sampled text;
 # the trees of the first seed: the others were recorded without). The last two rows of the picture
@@ -166,9 +165,9 @@ ctx.plot(
     columns="panel",
     y="mean of min(1, p/q),\nor share accepted",
     slug="depth-profile",
-    caption="Profile by depth in the paper, in the same tree here, in the complete tree (means of "
-    "min(1, p/q)), and what is accepted along the best path given all above: at T = 0 "
-    f"{cold}, at T = 1 {hot}.",
+    caption="Acceptance by depth. First three panels: mean of min(1, p/q) in the paper, in the "
+    "same tree here, and in the complete tree. Last two: share accepted along the draft's best "
+    f"path, given that all tokens above were accepted ({cold} at T = 0, {hot} at T = 1).",
 )
 
 # %% [markdown]
@@ -193,9 +192,10 @@ ctx.plot(
     x_label="",
     y=f"change from depth 1 to depth {deepest} (the paper: 3)",
     slug="change",
-    caption="Change from depth 1 to the deepest level by kind of node, with 95 % intervals: mean "
-    f"of the domains as published {as_published}, accepted along the best path "
-    f"{path_0} at T = 0 and {path_1} at T = 1.",
+    caption="Change of acceptance from depth 1 to the deepest level, by definition, with 95 % "
+    f"intervals. Mean of the domains: {as_published} as published, {path_0} at T = 0 and {path_1} "
+    "at T = 1 along the best path. The change along the best path is the choice of positions, not "
+    "an effect of depth (section 4).",
 )
 
 # %%
@@ -238,12 +238,12 @@ ctx.plot(
     y="mean of min(1, p/q)",
     slug="mixture",
     caption=f"Mean of the domains by depth, in the paper's tree ({cut_shape}) and without the cut "
-    f"({full_shape}): the mean over all nodes lies on one line or between the two, as the share "
-    "of other branches says.",
+    f"({full_shape}). The mean over all nodes is a weighted average of two groups: nodes under the "
+    "best path and nodes under other branches. The tree's shape sets the weights.",
 )
 
 # %% [markdown]
-# A published profile can so bend without acceptance changing at all. How far the cut moved the
+# So the published profile can change even if acceptance does not. How far the cut moved the
 # number at the deepest level is a difference on the same texts (draws of `stats.jointly`: the
 # prompts are resampled once for both):
 
@@ -265,68 +265,113 @@ ctx.say(
 )
 
 # %% [markdown]
-# ## 4. Given that the parent was accepted
-# A decoder reaches depth 2 only where depth 1 was accepted, and such places may be easier than the
-# average. So three questions are asked of the best path, a chain: how often its token is accepted
-# at a depth whatever happened above (`unconditional`, as in all means so far); how often where all
-# above was accepted (`accept_by_depth`); and how often a block, the tokens that one target pass
-# checks, gets that far at all (`survival_by_depth`), the only one that counts tokens. At T = 0 by
-# hand:
+# ## 4. Is it depth, or the choice of positions?
+# A block reaches depth 3 only where depths 1 and 2 were accepted. What it has drafted so far is
+# then the target's own text, and an ordinary draft knows nothing else. So its token at depth 3 is
+# **the very token that it would draft first in a new block that begins there**, and is accepted or
+# rejected alike. Depth itself changes nothing; if acceptance rises with depth, blocks that get deep
+# stand at easier positions. At T = 0 by hand: which tokens are reached and accepted, and what a new
+# block at the same positions gets.
 
 # %%
 chain = cut.nodes[cut.nodes["best_path"]]
 index = ["domain", "prompt_id", "position"]
 hits = chain.assign(hit=chain["target_rank"] == 0)
+hits = hits.pivot(index=index, columns="depth", values="hit")
 
 # %%
-survived = hits.pivot(index=index, columns="depth", values="hit").cumprod(axis=1)
+survived = hits.cumprod(axis=1)
 reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
+
+# %%
+rise = []
+for depth in range(2, deepest + 1):
+    # what a block gets first that begins depth - 1 tokens later
+    new_block = hits[1].groupby(["domain", "prompt_id"]).shift(1 - depth)
+    there = (reached[depth] == 1) & new_block.notna()  # the text does not end before
+    assert (hits[depth][there] == new_block[there]).all(), "the same token"
+    easier = new_block[there].astype(float).groupby("domain").mean()
+    rise.append((easier - hits[1].groupby("domain").mean()).mean())
+
+# %% [markdown]
+# The kit's functions find the same. At T = 1 a text follows the draft's path only by chance, so the
+# new blocks begin where it does; the tokens and their probabilities are the same there too.
 
 # %%
 steps = study.along_best_path([cut, warm])
 kit = steps.at(text="T = 0", name="accept_by_depth").frame
 kit = kit.pivot(index="domain", columns="depth", values="estimate").loc[by_hand.index]
-
-# %%
 known = kit.notna()  # missing where too few blocks get so far for an interval
 assert np.allclose(by_hand.where(known), kit, equal_nan=True)
 
 # %%
-survival = steps.at(name="survival_by_depth", depth=deepest)
+same = 0
+for text in (cut, warm):
+    path = study.best_path(text)
+    path = path[(path["depth"] > 1) & (path["followed"] == 1)]
+    assert np.allclose(path["own"].astype(float), path["new"], atol=1e-3)
+    same += len(path)
 
 # %%
+survival = steps.at(name="survival_by_depth", depth=deepest)
 ctx.plot(
-    steps.without(name=study.GAIN),
+    steps,
     x="depth",
     rows="text",
     columns="name",
-    y="share",
+    y="share accepted",
     x_label="depth, best path",
     limits=(0, 1),
     height=1.9,
     slug="conditional",
-    caption="Acceptance along the best path at any place, where the parent was accepted, and of "
-    f"the whole path (at depth {deepest}: {survival.span()}).",
+    caption="Along the draft's best path: acceptance given that all tokens above were accepted "
+    "(left), acceptance of the first token of a new block at the same positions (middle), and the "
+    f"share of blocks that reach this depth (right, {survival.span()} at depth {deepest}).",
 )
-
-# %%
-gain = steps.at(name=study.GAIN).without(depth=1).frame
-where = gain["text"] + ", depth " + gain["depth"].astype(str)
-gain = Estimates(gain.assign(where=where))
 
 # %%
 ctx.say(
-    "**Acceptance where the parent was accepted, compared with acceptance everywhere.** "
-    f"{gain.sentence(within='where')}. Where it is higher, the positions that are reached are "
-    "easier than average, and a rise with depth owes that much to their choice."
+    f"**The change is selection alone.** All {same:,} drafted tokens below depth 1 whose path is "
+    "the text are the tokens that a new block would draft first at the same positions, and are "
+    f"accepted alike. At depth {deepest} acceptance at the positions that are reached is "
+    f"{rise[-1]:+.2f} relative to all positions (T = 0, mean of the domains)."
+    if rise
+    else "The tree has one level, so there is nothing to compare."
 )
 
 # %% [markdown]
+# An identity is no finding about depth. For a user it means: acceptance comes in runs, and a block
+# that has got far stands in one. A longer draft gains where the text is easy and nothing where it
+# is not, and a draft is no better at depth 3 than at depth 1. A head that drafts from its own
+# predictions (EAGLE's, notebook 15) does lose with depth: for it the identity does not hold.
+#
+# What the choice of positions brings on other prompts: without the words around a problem
+# (**unwrapped**, which only math and reasoning have) and on a **second set** of prompts:
+
+
+# %%
+def change_with_depth(text):
+    """`accept_by_depth` of the best path at the deepest level minus at depth 1."""
+    return text.nodes, rungs.change(score.best_path_accept_by_depth(text.rule))
+
+
+# %%
+sets = prompt_sets.texts(ctx.profile, cut)
+by_set = prompt_sets.by_set(prompt_sets.asked(sets, change_with_depth))
+same_prompts = by_set.frame["set"].eq(prompt_sets.UNWRAPPED)
+same_prompts &= ~by_set.frame["domain"].isin(prompt_sets.WITH_WORDS)
+by_set = Estimates(by_set.frame[~same_prompts], 3)
+ctx.export(by_set, "other-prompts")
+notebook.show_table(by_set.wide("set", "domain").fillna(""))
+
+# %% [markdown]
 # ## 5. Along the text
-# The exact acceptance of one token by its place, within each domain: `hit[1]` (T = 0: the draft's
-# best token is the target's) on greedy text and `alpha` (T = 1: the acceptance of one token drawn
-# from the draft) on sampled text. The first 8 tokens stand apart, the other bins double.
+# The exact acceptance of one token by its position, within each domain: `hit[1]` (T = 0: the
+# draft's best token is the target's) on greedy text and `alpha` (T = 1: the acceptance of one token
+# drawn from the draft) on sampled text. The first 8 tokens have a bin of their own, the other bins
+# double. Late positions exist in long texts only, so a curve over all texts could move because its
+# prompts change. Only texts with at least half of the longest text's tokens are used.
 
 # %%
 along = study.along_text([cut, warm])
@@ -346,36 +391,20 @@ ctx.plot(
     f"{first.listed(within='name')}.",
 )
 
-# %% [markdown]
-# Late positions hold only the prompts with long texts, so a curve may move because its prompts
-# change. The test takes the texts that get beyond token 32 and compares their first 8 tokens, and
-# those from 33 on, with tokens 9-32 of the same prompts: of every prompt the two may be swapped if
-# position does not matter, and the p-value is the share of 10,000 random swaps whose difference is
-# as large. Holm's correction raises the p-values so that all tests together give a false alarm with
-# a probability of no more than `level`.
-
 # %%
-effects = study.position_effects([cut, warm])
-if len(effects):
-    ctx.export(effects, "position-effect")
-    shown = Estimates(effects, digits=3).wide(["what", "domain"], "estimator")
-    notebook.show_table(shown)
-
-# %%
-found = study.significant(effects, level)
-ctx.say(f"Same prompts, Holm's p below {level:g}: {found}")
-
-# %%
+others = by_set.at(set=[prompt_sets.UNWRAPPED, prompt_sets.SECOND])
+words = "rises in", "falls in", "does not change significantly in"
+said = [f"{rows.sentence(*words)} ({name})" for name, rows in others.groups("set")]
 ctx.answer(
-    f"On `{ctx.profile.name}` the change of acceptance from depth 1 to depth {deepest}, given that "
-    f"all tokens above were accepted, is {path_0} at T = 0 and {path_1} at T = 1 (the draft's best "
-    f"path, mean of the prompt sets). The change of the published mean is {as_published}. The "
-    f"full tree alone changes its last value by {gap}."
+    f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest} (T = "
+    "0, given that all tokens above were accepted), which is selection alone. A new block begun at "
+    "the same positions drafts the same tokens, so depth itself changes nothing. On other prompts "
+    f"acceptance {', '.join(said)}."
 )
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
 # 1. By hand: nodes under the best path are worth 0.6 at every depth and nodes under other branches
 #    0.4. What is `published_alpha` at depths 1, 2, 3 of the tree 2 + 4 + 2? And of 2 + 4 + 8?
@@ -395,9 +424,11 @@ ctx.answer(
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: a mean over a tree's nodes follows the tree's shape; depth by itself is asked with
-#   rank and branch held fixed, and what a decoder has from depth is survival, which can only fall.
-# * What this does not show: other trees than these two; sampled children; texts beyond
-#   the recorded length; that the paper's own rise is none: its tables do not hold the two ranks
-#   apart. T = 1 by depth rests on one seed's trees.
+# * What we saw: a mean over a tree's nodes follows the tree's shape. With rank and branch held
+#   fixed acceptance rises with depth, but only because deep blocks stand at easy positions.
+#   Survival, which counts tokens, can only fall.
+# * What this does not show: other trees than these two; sampled children; drafts that do not
+#   read the whole context at each depth; texts beyond the recorded length; that the paper's own
+#   rise is none: its tables do not separate the two ranks. T = 1 by depth rests on one seed's
+#   trees.
 # * Next: notebook 05 asks what entropy has to do with acceptance.

@@ -13,13 +13,15 @@
 # weak link between the target's entropy and acceptance. Here the link is measured for the published
 # number, for its two ranks apart, and for the acceptance of a decoder at either temperature. And
 # since the target's entropy is known only after its pass, the second half asks what a decoder could
-# use: does the draft's own confidence foretell acceptance, and can it be taken at its word?
+# use: does the draft's own confidence predict acceptance, and is it calibrated? The last section
+# asks everything of other prompts.
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
 # *Runs on* any machine · *minutes* one on 2 cores, once the runs are there · *reads* the runs
-# `greedy` (temperature T = 0) and `sampled` (T = 1, three seeds) of the profile, recorded if they
-# are not there · *writes* `figures/<profile>/05/`.
+# `greedy` (temperature T = 0) and `sampled` (T = 1, three seeds) of the profile, and `unwrapped`
+# and `second` (other prompts, one seed), recorded if they are not there · *writes*
+# `figures/<profile>/05/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -69,10 +71,9 @@ if root == kit:
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
-from sklearn.metrics import roc_auc_score
 
 from speclab import score, stats
-from speclab.analysis import association, bins
+from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
 from speclab.show.estimates import Estimates, without_interval
@@ -99,9 +100,9 @@ domains = list(score.domains_in(greedy.trace))
 # when n tokens share it evenly. Its unit, with natural logarithms, is the **nat**: two equally
 # likely tokens make 0.69. A correlation says, from -1 to 1, how far two numbers rise together;
 # **Spearman**'s is the ordinary correlation of their ranks. Its interval **resamples prompts**: as
-# many as there are get drawn anew, some twice and some never, and 95 % of the correlations that
-# come out lie between `low` and `high`. Prompts are drawn and not tokens, since the tokens of one
-# text are no independent witnesses. All of it by hand, in one domain, at T = 1 (`overlap`: the
+# many as there are get drawn with replacement, some twice and some never, and 95 % of the resulting
+# correlations lie between `low` and `high`. Prompts are drawn and not tokens, since the tokens of
+# one text are not independent. All of it by hand, in one domain, at T = 1 (`overlap`: the
 # acceptance of one token drawn from the draft):
 
 # %%
@@ -216,68 +217,69 @@ ctx.plot(
 
 # %% [markdown]
 # ## 3. Can the draft know beforehand?
-# A decoder that could foresee a rejection would stop drafting there. Three signals are tried as
+# A decoder that could predict a rejection would stop drafting there. Three signals are tried as
 # predictors of `hit` (T = 0): the draft's **confidence**, its probability q of its own best token;
-# the draft's entropy, reversed; and the target's entropy, reversed, which no decoder has in time
-# and which only shows what knowing it would be worth. The **AUC** (area under the ROC curve) is the
-# probability that an accepted position has the larger signal than a rejected one, ties one half:
-# 0.5 tells nothing, 1 everything.
+# the draft's entropy (negated, so that larger means surer); and the target's entropy (negated),
+# which no decoder knows in time; it serves as a reference. The **AUC** (area under the ROC curve)
+# is the probability that an accepted position has the larger signal than a rejected one, ties one
+# half: 0.5 tells nothing, 1 everything. Only pairs of positions of the **same text** are compared.
+# Over all texts together, a signal would also be credited for knowing which prompt set is easy. By
+# hand, in one domain:
 
 # %%
 trace = bins.signals(greedy.positions)
-is_hit = trace["hit"] == 1
-accepted, rejected = (
-    trace["confidence"][is_hit],
-    trace["confidence"][~is_hit].sort_values(),
-)
+pairs, above = 0, 0.0
+for _, text in trace[trace["domain"] == domains[0]].groupby("prompt_id"):
+    is_hit = text["hit"] == 1
+    accepted, rejected = (text.loc[rows, "confidence"] for rows in (is_hit, ~is_hit))
+    lead = accepted.to_numpy()[:, None] - rejected.to_numpy()
+    pairs += lead.size
+    above += (lead > 0).sum() + (lead == 0).sum() / 2
 
 # %%
-below = rejected.searchsorted(accepted, "left")  # rejected ones with less confidence
-not_above = rejected.searchsorted(accepted, "right")
-by_hand = (below + not_above).mean() / 2 / len(rejected)
+draws = study.within_texts(trace)
+areas = Estimates(draws.table(key="signal"), 3)
+confidence = areas.at(signal="draft confidence", domain=domains)
+if pairs:  # else all positions fared alike
+    kit = confidence.at(domain=domains[0])
+    assert kit.defined().frame.empty or np.isclose(above / pairs, kit.value)
 
 # %%
-areas = study.areas(trace)
-everywhere = areas.at(signal="draft confidence", domain=score.POOLED)
-has_both = 0 < is_hit.mean() < 1  # else there is no pair to compare
-if has_both:
-    assert np.isclose(by_hand, everywhere.value)
-    assert np.isclose(by_hand, roc_auc_score(trace["hit"], trace["confidence"]))
-
-# %%
-if has_both:
+of_domains = areas.at(domain=domains)
+mean_area = areas.at(signal="draft confidence", domain=score.ALL)
+if len(of_domains.defined().frame):
     ctx.plot(
-        areas.defined(),
+        of_domains.defined(),
         x="domain",
         hue="signal",
         kind="points",
         reference=0.5,
         limits=(None, 1),
-        y="AUC (line: no information)",
+        y="AUC within texts\n(line: no information)",
         x_label="",
         slug="auc",
-        caption="How well three signals separate accepted from rejected positions at T = 0 (AUC "
-        f"with 95 % intervals). Over all prompts draft confidence has an AUC of {everywhere}.",
+        caption="How well three signals separate accepted from rejected positions of a text at "
+        "T = 0, with 95 % intervals. The draft's confidence has an AUC of "
+        f"{confidence.span()} by domain (mean {mean_area}).",
     )
 
 # %%
-confidence = areas.at(signal="draft confidence", domain=domains)
-lead = study.lead_of_confidence(trace)
+first, *others = study.SIGNALS.values()
+lead = {other: draws[first] - draws[other] for other in others}
+lead = Estimates(draws.table(lead, key="signal"), 3).at(domain=domains)
 ctx.say(
-    f"The AUC of draft confidence is {confidence.sentence(*study.PREDICTS, than=0.5)}. Over all "
-    f"prompts it is {lead.sentence(*study.BETTER, names='signal')}. Differences: "
-    f"{lead.listed('signal')}."
-    if has_both
-    else "At T = 0 all positions are accepted, or all are rejected, so no signal can separate them."
+    f"The AUC of draft confidence is {confidence.sentence(*study.PREDICTS, than=0.5)}. Compared "
+    f"with another signal's AUC on the same texts it is as follows. "
+    f"{lead.sentence(within='signal')}. The differences are {lead.listed(within='signal')}."
 )
 
 # %% [markdown]
-# ## 4. Can the draft be taken at its word?
+# ## 4. Is the draft calibrated?
 # A forecaster is **calibrated** if what they call 70 % happens in 70 % of the cases. The
-# reliability diagrams put the draft's confidence against what came of it: at T = 0 the share of
+# reliability diagrams compare the draft's confidence with the outcome: at T = 0 the share of
 # positions where its best token is the target's; at T = 1 the target's mean probability p of that
 # token, the chance that it is accepted if it is proposed for certain. Above the diagonal the draft
-# is too modest, below it too sure. At T = 0 nothing obliges the two to agree, since the target's
+# is underconfident, below it overconfident. At T = 0 the two need not agree, since the target's
 # best token counts in full however small its lead; at T = 1 they would for a draft equal to its
 # target.
 
@@ -306,12 +308,12 @@ ctx.plot(
     x="confidence",
     columns="view",
     looks={"calibrated": {"color": "#8A8A8A", "marker": "", "linestyle": "-"}},
-    y="what came of it",
+    y="outcome",
     x_label="draft confidence q",
     limits=(0, 1),
     slug="reliability",
-    caption="What came of the draft's confidence, by domain: on the diagonal it would be "
-    f"calibrated. Calibration error: {errors.span()}.",
+    caption="Outcome by the draft's confidence, on the profile's own prompts. On the diagonal the "
+    f"draft would be calibrated. Calibration error: {errors.span()}.",
 )
 
 # %% [markdown]
@@ -326,21 +328,101 @@ assert (distance.dropna() > -1e-9).all(), "distances cannot cancel, signs can"
 
 # %%
 too_sure = gaps.at(domain=domains).sentence(*study.TOO_SURE, within="view")
-ctx.say(f"What the draft is on average. {too_sure}.")
+ctx.say(f"The draft on average, on these prompts. {too_sure}.")
+
+# %% [markdown]
+# ## 5. Do other prompts say the same?
+# The same three questions on the problems without the words around them (**unwrapped**; only math
+# and reasoning have such words, the other prompts are the same) and on a **second set** of prompts
+# in no format that the draft was trained on. (At T = 1 the other sets have one seed.)
+
 
 # %%
-signal = (
-    f"The draft's own confidence, known in advance, has an AUC of {everywhere} at T = 0"
+def on_others(by_set):
+    """Without what is the same prompts as before."""
+    rows = by_set.frame
+    same = rows["set"].eq(prompt_sets.UNWRAPPED)
+    same &= ~rows["domain"].isin(prompt_sets.WITH_WORDS)
+    return Estimates(rows[~same & rows["domain"].isin(domains)], by_set.digits)
+
+
+# %%
+sets = {text.name: prompt_sets.texts(ctx.profile, text) for text in (greedy, sampled)}
+trends = {}
+for name, texts in sets.items():
+    asked = {of: (text.positions, text.value) for of, text in texts.items()}
+    found = study.entropy_correlations(asked).frame.rename(
+        columns={"acceptance": "set"}
+    )
+    trends[name] = on_others(Estimates(found))
+trends = Estimates.stacked(trends, "text")
+
+# %%
+ctx.export(trends, "other-correlations")
+notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
+
+# %% [markdown]
+# Spearman's correlation of acceptance with the target's entropy. The AUC of the draft's confidence
+# within texts (T = 0):
+
+
+# %%
+def predicts(text):
+    """Pairs of positions of each text, and the AUC of the draft's confidence over them."""
+    pairs = study.pairs_within_texts(bins.signals(text.positions))
+    return pairs, score.ratio_of("confidence", "pairs")
+
+
+# %%
+greedy_sets, sampled_sets = sets.values()
+auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
+auc_of_sets = on_others(auc_of_sets)
+ctx.export(auc_of_sets, "other-auc")
+notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
+
+# %% [markdown]
+# And the calibration gap, outcome minus confidence. A stop rule that was tuned on one set of
+# prompts meets another gap on the next:
+
+# %%
+gap_of_sets = {}
+for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
+    asked = {of: bins.signals(text.positions) for of, text in texts.items()}
+    found = {
+        of: stats.jointly({"gap": study.gap(rows, outcome)})
+        for of, rows in asked.items()
+    }
+    gap_of_sets[name] = on_others(prompt_sets.by_set(found, "gap"))
+gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
+
+# %%
+ctx.export(gap_of_sets, "other-gaps")
+notebook.show_table(gap_of_sets.wide(["text", "set"], "domain").fillna(""))
+
+# %%
+at_both = gap_of_sets.at(text=greedy.name)
+ctx.say(
+    f"Calibration belongs to the prompts as much as to the draft. At T = 0 the gap is "
+    f"{at_both.at(set=prompt_sets.OWN).span()} on the profile's own prompts and "
+    f"{at_both.at(set=prompt_sets.SECOND).span()} on the second set."
 )
+
+# %%
+elsewhere = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
+falls = [
+    f"in {(rows.frame['high'] < 0).sum()} of {len(rows.frame)} at {name}"
+    for name, rows in trends.at(set=elsewhere).groups("text")
+]
 ctx.answer(
     f"As the target's entropy rises on `{ctx.profile.name}`, acceptance at T = 0 (`hit[1]`) "
-    f"{study.trend(at_0)}, and at T = 1 (`alpha`) it {study.trend(at_1)}. "
-    f"{signal if has_both else 'At T = 0 all positions fared alike'}."
+    f"{study.trend(at_0)}. At T = 1 (`alpha`) it {study.trend(at_1)}, and of the other prompt "
+    f"sets it falls significantly {' and '.join(falls)}. The draft's own confidence has an AUC of "
+    f"{confidence.span()} within texts ({auc_of_sets.at(set=elsewhere).span()} on other prompts)."
 )
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
 # 1. The draft's best token has q = 0.9 and the target gives it p = 0.45; no other token has more
 #    than 0.3 under p. What does this position add to the reliability diagram at T = 0, and what at
@@ -348,16 +430,16 @@ ctx.answer(
 #
 # <details><summary>What happens</summary>
 # At T = 0 it is a hit (the token is the target's best): 1 at confidence 0.9, above the diagonal. At
-# T = 1 it is 0.45 at confidence 0.9, far below. The same draft is too modest for one decoder and
-# too sure for the other.</details>
+# T = 1 it is 0.45 at confidence 0.9, far below. The same draft is underconfident for one decoder
+# and overconfident for the other.</details>
 #
 # 2. Replace the signal `confidence` by its square in section 3: `trace["confidence"] ** 2`. Does
 #    the AUC change? Does the calibration error of section 4 change?
 #
 # <details><summary>What happens</summary>
 # The AUC does not: it depends on the order of the positions only, and squaring keeps the order of
-# numbers between 0 and 1. The calibration error does: it asks whether the numbers can be taken at
-# their word. A signal can be a fine predictor and badly calibrated.</details>
+# numbers between 0 and 1. The calibration error does: it compares the numbers themselves with the
+# outcomes. A signal can be a fine predictor and badly calibrated.</details>
 #
 # 3. Give every prompt's rows one common id: `one.assign(prompt_id="all")`. What does
 #    `association.correlation` say?
@@ -372,7 +454,7 @@ ctx.answer(
 #   rank; what is known before the target pass is the draft's own confidence.
 # * What this does not show: a cause. Entropy, prompt set, position and kind of token go together;
 #   notebook 06 holds some of them fixed. The entropy here is that of temperature 1 also where the
-#   text is greedy. Four prompt sets in the form the draft was trained on are not four domains.
+#   text is greedy. Calibration and AUC differ from one set of prompts to the next (section 5).
 #   Intervals are 95 % each, not all at once.
 # * Next: notebook 06 asks whether entropy explains the order of the domains; notebook 09 stops
 #   drafting where confidence is low.

@@ -143,6 +143,10 @@ def test_verify_decides_as_the_coins_do():
         (3, 3, "bonus", 4),
         (1, 3, "recovered", 2),
     ]
+    # rejected by the second coin: the third picks from 1 (0.8) and 4 (0.2), the last does not
+    for third, last, word in ((0.5, 0.9, 1), (0.9, 0.5, 4)):
+        step = study.block(P_TABLE, Q_TABLE, 1, [1, 2, 3], [0.9, 0.65, third, last])
+        assert step.tokens == (1, word)
 
 
 @pytest.mark.parametrize("name", study.NAMES)

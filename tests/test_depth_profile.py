@@ -1,4 +1,6 @@
-"""Depth: the chain's shares against the ladder's own, mixtures by hand, the place in the text."""
+"""Depth: the chain's shares against the ladder's own, the identity of a deeper node and a new
+block's first, mixtures by hand, the place in the text.
+"""
 
 from types import SimpleNamespace
 
@@ -10,6 +12,8 @@ from test_score import make_run, tree_nodes
 
 from speclab import score
 from speclab.studies import depth_profile as study
+from speclab.studies.by_hand import node_columns
+from speclab.tree import chain
 
 
 def warm_and_cold(positions=6):
@@ -20,16 +24,59 @@ def test_the_best_path_has_the_conditional_shares_of_the_ladder():
     texts = warm_and_cold()
     steps = study.along_best_path(texts)
     for text in texts:
-        chain = text.nodes[text.nodes["best_path"] & (text.nodes["domain"] == "chat")]
-        ladder = score.tree_estimators(text.rule)["accept_by_depth"](chain)
+        path = text.nodes[text.nodes["best_path"] & (text.nodes["domain"] == "chat")]
+        ladder = score.tree_estimators(text.rule)["accept_by_depth"](path)
         own = steps.at(text=text.name, domain="chat")
         found = own.frame.pivot(index="depth", columns="name", values="estimate")
         assert found["accept_by_depth"].tolist() == pytest.approx(ladder.tolist())
-        gain = found["accept_by_depth"] - found["unconditional"]
-        np.testing.assert_allclose(found[study.GAIN], gain)
-        assert found.loc[1, study.GAIN] == 0, "nothing is above depth 1"
     survival = steps.at(name="survival_by_depth").defined()
     assert (survival.steps("depth") <= 1e-12).all()
+
+
+def words_of_two_tables(temperature, deeper):
+    """Texts of five words, each decided by the word before, and chains of three hung on each;
+    `deeper`: what the target thinks of the drafted words below depth 1, times this.
+    """
+    rng = np.random.default_rng(6)
+    p, noise = rng.dirichlet(np.ones(5), (2, 5))
+    q = (p + noise) / 2
+    order = np.argsort(-q, axis=1)
+    nodes, rows = [], []
+    for last in range(5):
+        prompt = f"p{last}"
+        for position in range(30):
+            hung = pd.DataFrame(node_columns(chain(3), p, q, last))
+            hung.loc[1:, "target_prob"] *= deeper
+            hung.loc[1:, "target_rank"] += deeper < 1
+            at = {"prompt_id": prompt, "domain": "code", "position": position}
+            nodes.append(hung.assign(target_entropy=1.0, **at))
+            word = rng.choice(5, p=p[last]) if temperature else p[last].argmax()
+            rank = int(np.flatnonzero(order[last] == word)[0])
+            rows.append(at | {"draft_rank": rank, "overlap": 0.5})
+            last = word
+    run = SimpleNamespace(nodes=pd.concat(nodes), trace=pd.DataFrame(rows))
+    return text_of(run, temperature)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_deeper_node_is_the_first_of_a_new_block(temperature):
+    found = study.best_path(words_of_two_tables(temperature, 1.0))
+    first = found[found["depth"] == 1].set_index(["prompt_id", "position"])
+    for row in found.itertuples():
+        ends = range(row.position, row.position + row.depth)
+        above = [first["hit"].get((row.prompt_id, at)) for at in ends]
+        followed = None not in above and all(above[:-1])
+        assert row.followed == followed
+        new = first["own"].get((row.prompt_id, ends[-1]))
+        assert row.new == (new if followed else 0)
+    same = found[found["followed"] == 1]
+    assert (same["depth"] > 1).sum() > 10
+    np.testing.assert_allclose(same["own"].astype(float), same["new"])
+    worse = study.best_path(words_of_two_tables(temperature, 0.5))
+    worse = worse[(worse["followed"] == 1) & (worse["depth"] > 1)]
+    assert worse["own"].astype(float).mean() < worse["new"].mean(), (
+        "a draft that depth itself makes worse is seen"
+    )
 
 
 def test_a_mixture_bends_though_nothing_depends_on_depth():
@@ -47,7 +94,7 @@ def test_a_mixture_bends_though_nothing_depends_on_depth():
 
 
 def long_texts(last):
-    """Six prompts a domain, of 40 tokens; of chat, four. Accepted: the first 8, and from 33 on."""
+    """Six prompts a domain, of `last` tokens; of chat, four. Accepted: the first 8, and from 33."""
     rows = [
         (f"{domain}{i}", domain, t, t < 8 or t >= 32)
         for domain, long in (("code", 6), ("chat", 4))
@@ -59,16 +106,9 @@ def long_texts(last):
     return SimpleNamespace(nodes=make_run().nodes, trace=trace)
 
 
-def test_position_effects_compare_the_same_prompts():
-    effects = study.position_effects([text_of(long_texts(40))])
-    assert set(effects["domain"]) == {"code"}, "chat has four long texts only"
-    assert effects["what"].str[:8].tolist() == ["tokens 1", "tokens f"]
-    assert effects["estimate"].tolist() == [1.0, 1.0]
-    assert study.position_effects([text_of(long_texts(9))]).empty
-
-
 def test_acceptance_along_the_text_has_the_first_tokens_apart():
     along = study.along_text([text_of(long_texts(40))])
     code = along.at(domain="code").frame
     assert code["tokens"].tolist() == ["1-8", "9-16", "17-32", "33-64"]
     assert code["estimate"].tolist() == [1, 0, 0, 1]
+    assert set(along.frame["domain"]) == {"code"}, "chat has four long texts only"

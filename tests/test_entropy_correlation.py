@@ -1,5 +1,5 @@
-"""Notebook 05's study: areas under ROC curves against hand counts and scikit-learn, each acceptance
-on the text of its own temperature, calibration by hand.
+"""Notebook 05's study: areas under ROC curves within texts against hand counts and scikit-learn,
+each acceptance on the text of its own temperature, calibration by hand.
 """
 
 import numpy as np
@@ -9,44 +9,52 @@ from frames import noisy, text_of
 from sklearn.metrics import roc_auc_score
 from test_score import make_run
 
-from speclab import stats
 from speclab.studies import entropy_correlation as study
+
+
+def signals_of(frame):
+    """The frame with a column for each signal, of one seed."""
+    others = {"draft_certainty": frame["other"], "target_certainty": -frame["signal"]}
+    return frame.assign(confidence=frame["signal"], seed=0, **others)
 
 
 def test_auc_by_hand():
     """Pairs (accepted, rejected): 0.35 > 0.1, 0.35 < 0.4, 0.8 > both: 3 of 4."""
-    one = pd.DataFrame({"signal": [0.1, 0.4, 0.35, 0.8], "hit": [0.0, 0, 1, 1]})
-    texts = {f"p{i}": one for i in range(5)}
+    one = pd.DataFrame(
+        {"signal": [0.1, 0.4, 0.35, 0.8], "hit": [False, False, True, True]}
+    )
+    texts = {
+        f"p{i}": one.assign(signal=one["signal"] + i, other=[0, 0, 0, 1])
+        for i in range(5)
+    }
     frame = pd.concat(texts, names=["prompt_id"]).reset_index("prompt_id")
-    assert study.auc(frame, "signal") == stats.Interval(0.75, 0.75, 0.75, 5)
-    assert study.auc(frame.assign(signal=-frame["signal"]), "signal").estimate == 0.25
-    ties = frame.assign(signal=[0, 0, 0, 1] * 5)
-    assert study.auc(ties, "signal").estimate == 0.75, "ties one half"
+    found = study.within_texts(signals_of(frame.assign(domain="code"))).table()
+    found = found[found["domain"] == "code"].set_index("name")["estimate"]
+    assert found.tolist() == [0.75, 0.75, 0.25], (
+        "ties one half; the level of a text is nothing"
+    )
 
 
-def test_auc_of_every_resample_equals_sklearn():
+def test_auc_within_texts_equals_sklearn_and_knows_no_level_of_a_text():
     frame = noisy()
-    prompts = stats.resampling_of(frame, 20)
-    slow = [
-        roc_auc_score(frame["hit"], frame["signal"], sample_weight=weight[prompts.rows])
-        for weight in prompts.weights
-    ]
-    np.testing.assert_allclose(study.auc_draws(frame, "signal", prompts), slow)
+    frame["signal"] += frame["prompt_id"].rank(method="dense")
+    frame["hit"] = (frame["hit"] > 0) | (frame["prompt_id"] == "p03")  # no pairs there
+    known = study.within_texts(signals_of(frame))["draft confidence"]
+    areas, pairs = [], []
+    for _, text in frame.groupby("prompt_id"):
+        accepted = text["hit"].sum()
+        if 0 < accepted < len(text):
+            pairs.append(accepted * (len(text) - accepted))
+            areas.append(roc_auc_score(text["hit"], text["signal"]))
+    assert known["pooled"][0] == pytest.approx(np.average(areas, weights=pairs))
+    level = frame.assign(signal=frame["prompt_id"].rank(method="dense"))
+    of_level = study.within_texts(signals_of(level))["draft confidence"]["pooled"][0]
+    assert of_level == 0.5, "to know the text alone is worth nothing"
 
 
-def test_auc_difference_is_of_the_same_resamples():
-    frame = noisy()
-    difference = study.auc(frame, "signal", minus="other")
-    assert study.auc(frame, "signal", minus="signal") == stats.Interval(0, 0, 0, 16)
-    assert difference.low > 0, "the other signal is noise"
-
-
-@pytest.mark.parametrize("change", [{"hit": 1.0}, {"signal": 3.0}])
-def test_auc_of_what_does_not_vary_is_refused(change):
-    with pytest.raises(
-        ValueError, match="not both 0 and 1 here, or signal .* constant"
-    ):
-        study.auc(noisy().assign(**change), "signal")
+def test_without_pairs_there_is_no_auc():
+    found = study.within_texts(signals_of(noisy().assign(hit=True))).table()
+    assert found["estimate"].isna().all()
 
 
 def test_each_acceptance_is_asked_of_the_text_of_its_temperature():

@@ -2,13 +2,13 @@
 replays against blocks counted by hand.
 """
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from speclab import replay, score
+from speclab import replay, score, stats
 from speclab.analysis.texts import Text, kind_of
 from speclab.studies import rejection_causes as causes
 
@@ -169,8 +169,8 @@ def test_shares_by_hand():
     by_hand = {
         "share": [2 / 3, 0],
         "positions": [1 / 2, 0],
-        "excess": [1 / 6, 0],
         "rate": [2 / 5, np.nan],
+        "ratio": [4 / 3, np.nan],
     }
     for quantity, numbers in by_hand.items():
         np.testing.assert_allclose(pooled(found, quantity), numbers)
@@ -198,17 +198,22 @@ def test_without_rejections_there_are_no_shares_and_no_gains():
     found = causes.shares(frame, members)
     assert pooled(found, "share").isna().all()
     assert set(pooled(found, "rate").dropna()) == {0}
-    assert (causes.gains(frame, members, 4)["estimate"] == 0).all()
+    assert (costs(frame, members)["estimate"] == 0).all()
 
 
 # ---- what it costs -------------------------------------------------------------------------------
+
+
+def costs(frame, members, gamma=4):
+    ranks = causes.never_wrong(frame, members)
+    return causes.in_one_table(causes.costs(frame, gamma, ranks, members))
 
 
 def test_gains_by_hand():
     frame = labelled(trace_of([RANKS]))
     at = {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
     at["1 and 4"] = frame["position"].isin([1, 4])
-    gain = pooled(causes.gains(frame, pd.DataFrame(at), 4))
+    gain = pooled(costs(frame, pd.DataFrame(at)))
     # Right at 1: [0-3, bonus 4], [5-8, bonus 9]. Right at 4 alone: [0, 1*], [2-5, bonus 6], [7, 8,
     # 9*]: as many as before.
     assert gain.tolist() == pytest.approx([0, 10 / 2 - 10 / 3, 0, 0, 10 / 2 - 10 / 3])
@@ -220,24 +225,56 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
         "worse": np.ones(len(frame), int),
         "as it is": frame["draft_rank"].to_numpy(),
     }
-    gain = pooled(causes.tokens_gained(frame, 4, ranks))
+    none = pd.DataFrame(False, frame.index, [*ranks])
+    found = causes.in_one_table(causes.costs(frame, 4, ranks, none))
+    assert (pooled(found, "random") == 0).all(), "without members nothing is mended"
+    gain = pooled(found)
     assert gain.tolist() == pytest.approx([1 - 10 / 3, 0])
 
 
-positions = st.tuples(st.integers(0, 2), st.booleans(), st.booleans())
-
-
-@settings(max_examples=50)
-@given(st.lists(positions, min_size=1, max_size=40), st.integers(1, 6))
-def test_repairing_more_never_costs_a_chain_a_block(rows, gamma):
-    ranks, first, second = (np.array(column) for column in zip(*rows, strict=True))
+def test_random_mending_is_the_mean_over_every_way_to_mend():
+    ranks = np.array([0, 1, 1, 0, 2, 0, 3, 0])
     trace = trace_of([ranks], copies=1)
+    share, expected = 0.3, 0.0
+    for mended in itertools.product([False, True], repeat=len(ranks)):
+        chance = np.prod(np.where(mended, share, 1 - share))
+        rows = trace.assign(draft_rank=np.where(mended, 0, ranks))
+        expected += chance * len(replay.replay(rows, 3))
+    found = causes.mended_at_random(trace, 3, share)
+    assert found.tolist() == pytest.approx([expected])
 
-    def blocks(where):
-        mended = np.where(where, 0, trace["draft_rank"])
-        return len(replay.replay(trace.assign(draft_rank=mended), gamma))
 
-    none = blocks(first & False)
-    assert none >= blocks(first) >= blocks(first | second)
-    one = np.arange(len(ranks)) == np.argmax(ranks > 0)
-    assert none - blocks(one) in (0, 1), "one rejection costs a pass at most"
+def test_a_class_of_random_positions_has_no_excess_and_a_planted_one_has():
+    frame = labelled(random_trace(3, prompts=40), WORDS, prompt=(1, 2, 3))
+    rng = np.random.default_rng(0)
+    members = pd.DataFrame({n: rng.random(len(frame)) < 0.4 for n in range(40)})
+    often = np.where(frame["rejected"] > 0, 0.6, 0.2)
+    members["planted"] = rng.random(len(frame)) < often
+    members["every"] = True
+    found = costs(frame, members)
+    excess = found[(found["quantity"] == "excess") & (found["domain"] == "pooled")]
+    excess = excess.set_index("cause")
+    assert excess["low"]["planted"] > 0 and abs(excess["estimate"]["every"]) < 1e-12
+    random = excess.drop(index=["planted", "every"])
+    assert (pooled(found, "gain")[random.index] > 0.2).all(), "size alone gains"
+    assert abs(random["estimate"].mean()) < 0.01
+    covered = (random["low"] < 0) & (random["high"] > 0)
+    assert covered.mean() >= 0.85
+
+
+@pytest.mark.parametrize(("ahead", "least", "most"), [(0, 0, 0.08), (1.5, 0.9, 1)])
+def test_the_largest_of_several_is_first_only_where_its_lead_is_real(
+    ahead, least, most
+):
+    rng = np.random.default_rng(1)
+    candidates = pd.DataFrame({"cause": ["state: a", "state: b", "state: c"]})
+    candidates = candidates.assign(domain="pooled", family="state")
+    first = []
+    for _ in range(150):
+        rows = pd.DataFrame(rng.normal(0, 1, (25, 3)), columns=candidates["cause"])
+        rows = rows.assign(prompt_id=range(25))
+        rows["state: b"] += ahead
+        asked = {name: (rows, score.mean_of(name)) for name in candidates["cause"]}
+        found = causes.first_causes(stats.jointly(asked, n=400), candidates)
+        first.append(found.frame["lead"][0].endswith("is significant"))
+    assert least <= np.mean(first) <= most

@@ -10,7 +10,7 @@ import pytest
 
 from speclab.analysis import choose, claims
 from speclab.show.estimates import NUMBERS, Estimates, counted, starting, whole
-from speclab.studies import chat_paradox, depth_profile, domain_acceptance, how_sure
+from speclab.studies import chat_paradox, domain_acceptance, how_sure
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
@@ -40,21 +40,14 @@ def held_fixed(**changes):
     return chat_paradox.moves_most(changes, 5)
 
 
-def found(*p_values):
-    rows = table(RISES, RISES, RISES).frame.head(len(p_values))
-    rows = rows.assign(p_holm=p_values, estimator="hit[1]", what="early − late")
-    return f"Of all: {depth_profile.significant(rows, 0.05)}"
-
-
 def plans(detectable, needed):
     rows = {"detectable": detectable, "needed": pd.array(needed, "Int64")}
     return how_sure.power_in_words(pd.DataFrame(rows), 0.8)
 
 
-def dearest(*names):
-    numbers = table(RISES, RISES, RISES, key="cause")
-    numbers.frame["cause"] = ["code", "math", "every"]
-    return f"Here {causes.dearest(numbers, numbers, names)}"
+def first(*leads):
+    rows = table(*[RISES] * len(leads), cause="kind: name").frame
+    return f"Here {causes.first_in_words(Estimates(rows.assign(lead=leads)))}."
 
 
 def rates(*same):
@@ -80,11 +73,13 @@ CASES = [
         lambda s=s: domain_acceptance.conflict(SIGNS * s)
         for s in (0, 1, np.array([[1, 0], [-1, 0]]))
     ),
-    *(lambda p=p: found(*p) for p in ((), (0.5,), (0.01,), (0.01, 0.02, 0.9))),
     lambda: plans([np.nan], [pd.NA]),
     lambda: plans([0.05, 0.05, np.nan], [51, pd.NA, pd.NA]),
     lambda: plans([0.05, 0.07], [49, 50]),
-    *(lambda n=n: dearest(*n) for n in ((), ("code",), ("code", "math"))),
+    *(
+        lambda n=n: first(*n)
+        for n in (["it is significant"], ["not so"], ["it is significant", "not so"])
+    ),
     *(lambda s=s: rates(*s) for s in ((), ("code",), ("code", "math"))),
     *(lambda c=c: leader(*c) for c in (("one",), ("one", "two"), ("a", "b", "c"))),
     *(

@@ -1,6 +1,5 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -58,12 +57,7 @@ def correlation_draws(
         spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
         return divide(covariance[0, 1], spread)
 
-    return of_each(prompts, once)
-
-
-def of_each(prompts: Resampling, value: Callable[[np.ndarray], float]) -> np.ndarray:
-    """(1 + n,): `value` of the rows' weights (rows,), in the sample and in each resample."""
-    return np.array([value(drawn[prompts.rows]) for drawn in prompts.weights])
+    return np.array([once(drawn[prompts.rows]) for drawn in prompts.weights])
 
 
 def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Notebook 04: does acceptance rise with depth? Profiles by depth with the kind of node held fixed,
-what the cut of a tree does to a mean, acceptance where the parent was accepted, and the place in
-the text.
+what the cut of a tree does to a mean, acceptance where all above was accepted beside that of a new
+block at the same positions, and the place in the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,24 +10,18 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import bins, published, rungs, significance
-from speclab.analysis.texts import Text
-from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
-from speclab.show.estimates import (
-    NUMBERS,
-    Estimates,
-    counted,
-    stack,
-    starting,
-    without_interval,
-)
+from speclab.analysis import bins, published, rungs
+from speclab.analysis.texts import PLACE, Text
+from speclab.score import ALL, POOLED, Estimator
+from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import static_tree
 
-FIRST = "tokens 1-8"
-MIDDLE = "tokens 9-32"
-LATE = "tokens from 33 on"
 START = 8  # tokens at the start of a text that are looked at apart
-GAIN = "accept_by_depth - unconditional"
+PATH = {  # along the best path, at a depth
+    "accept_by_depth": score.ratio_of("accepted", "reached"),
+    "a new block there": score.ratio_of("new", "followed"),
+    "survival_by_depth": score.mean_of("accepted"),
+}
 BEST_PATH = {text: f"accept_by_depth, best path, {text}" for text in ("T = 0", "T = 1")}
 
 Question = tuple[pd.DataFrame, Estimator]
@@ -146,32 +140,36 @@ def mixtures(texts: Sequence[Text]) -> Estimates:
 
 def best_path(text: Text) -> pd.DataFrame:
     """The best path's nodes with `own` (accepted as if its parent were), `accepted` (with all
-    above it) and `reached` (all above it).
+    above it) and `reached` (all above it), and of a new block that begins at the node's place in
+    the text: `followed` (1 where the text up to there is the path above the node, so that both have
+    the same context) and `new` (`own` of the first node of that block; 0 where not followed).
     """
-    chain = text.nodes[text.nodes["best_path"]].copy()
+    chain = text.nodes[text.nodes["best_path"]].sort_values([*PLACE, "depth"])
     greedy = text.rule == "greedy"
     chain["own"] = chain["target_rank"] == 0 if greedy else chain["target_prob"]
     chain["accepted"] = score.reach(chain, text.rule)
-    above = chain.groupby(["prompt_id", "position"])["accepted"]
-    return chain.assign(reached=above.shift(fill_value=1.0))
+    here = chain[[*PLACE, "depth"]].eval("position = position + depth - 1")[PLACE]
+    here = pd.MultiIndex.from_frame(here)
+    first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(here)
+    hit = text.trace.set_index(PLACE)["hit"].reindex(here, fill_value=False)
+    chain["hit"] = hit.to_numpy(float)
+    of_block = chain.groupby(PLACE, sort=False)
+    chain["reached"] = of_block["accepted"].shift(fill_value=1.0)
+    above = (
+        of_block["hit"].cumprod().groupby([chain[name] for name in PLACE], sort=False)
+    )
+    in_text = first.notna().to_numpy()
+    chain["followed"] = above.shift(fill_value=1.0) * in_text
+    return chain.assign(new=chain["followed"] * first.fillna(0).to_numpy(float))
 
 
 def along_best_path(texts: Sequence[Text]) -> Estimates:
-    """Acceptance of the best path by text, depth, name and domain; GAIN: the difference of the
-    first two.
-    """
-    asked = {
-        "unconditional": score.mean_of("own"),
-        "accept_by_depth": score.ratio_of("accepted", "reached"),
-        "survival_by_depth": score.mean_of("accepted"),
-    }
+    """Acceptance along the best path by text, depth, name (of PATH) and domain."""
     parts = {}
     for text in texts:
-        path = best_path(text)
-        for depth, rows in path.groupby("depth"):
-            draws = stats.jointly({name: (rows, of) for name, of in asked.items()})
-            gain = {GAIN: draws["accept_by_depth"] - draws["unconditional"]}
-            parts[text.name, depth] = draws.table(draws.values | gain)
+        for depth, rows in best_path(text).groupby("depth"):
+            draws = stats.jointly({name: (rows, of) for name, of in PATH.items()})
+            parts[text.name, depth] = draws.table()
     frame = stack(parts, ["text", "depth"])
     found = Estimates(frame[["text", "depth", "name", "domain", *NUMBERS]])
     return found.without(domain=[ALL, POOLED])
@@ -180,66 +178,24 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
 # ---- the place in the text -----------------------------------------------------------------------
 
 
-def place_in_text(frame: pd.DataFrame) -> pd.Series:
-    """FIRST, MIDDLE or LATE: the bin of tokens that each row's position is in."""
-    edges = [-1, START - 1, POSITION_BIN - 1, np.inf]
-    return pd.cut(frame["position"], edges, labels=[FIRST, MIDDLE, LATE])
-
-
 def along_text(texts: Sequence[Text]) -> Estimates:
     """The exact acceptance of one token by name, domain and tokens of the text: the first START,
-    then bins that double ('9-16', '17-32', …).
+    then bins that double ('9-16', '17-32', …). Only texts that have half of the longest's tokens,
+    so that the bins up to there hold the same texts, in domains with enough such prompts.
     """
     edges = [0, *START * 2 ** np.arange(20)]
     labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:
         rows = text.positions
+        ends = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
+        long = rows[ends >= ends.max() / 2]
+        prompts = long.groupby("domain")["prompt_id"].transform("nunique")
+        enough = long[prompts >= stats.MIN_PROMPTS]
+        rows = rows if enough.empty else enough
         bin_of = pd.cut(rows["position"], edges, labels=labels, right=False)
         rows = rows.assign(tokens=bin_of)
         name = f"{text.acceptance.name} ({text.name})"
         parts[name] = bins.group_means(rows, text.value, "tokens")
     found = Estimates.stacked(parts, "name", digits=3)
     return found.without(domain=POOLED)
-
-
-def position_effects(texts: Sequence[Text]) -> pd.DataFrame:
-    """The first tokens, and the late ones, less the tokens between of the same texts, those that
-    get to the late ones: estimator, what, domain, fields of `significance.Difference`, p_holm over
-    all. No columns where no domain has enough such prompts.
-    """
-    rows = []
-    for text in texts:
-        ends = text.positions.groupby(["prompt_id", "seed"])["position"]
-        long = text.positions[ends.transform("max") >= POSITION_BIN]
-        for domain in score.domains_in(text.positions):
-            own = long[long["domain"] == domain]
-            if own["prompt_id"].nunique() < stats.MIN_PROMPTS:
-                continue
-            places = own.groupby(place_in_text(own), observed=True)
-            parts = dict(list(places))
-            for place in (FIRST, LATE):
-                pair = parts[place], parts[MIDDLE]
-                found = significance.paired_difference(*pair, text.acceptance)
-                key = {
-                    "estimator": f"{text.acceptance.name} ({text.name})",
-                    "what": f"{place} - {MIDDLE}",
-                    "domain": domain,
-                }
-                rows.append(key | vars(found))
-    effects = pd.DataFrame(rows)
-    if rows:
-        effects["p_holm"] = significance.holm(effects["p_value"])
-    return effects
-
-
-def significant(effects: pd.DataFrame, level: float) -> str:
-    """Which of the `position_effects` have Holm's p below `level`, as the end of a sentence."""
-    if effects.empty:
-        return "there is nothing to test, since no text is long enough."
-    found = effects[effects["p_holm"] < level]
-    if found.empty:
-        return f"none of {counted(len(effects), 'test')}."
-    found = found.assign(where=found["estimator"] + ", " + found["what"])
-    listed = Estimates(found, digits=3).listed(within="where")
-    return f"{len(found)} of {counted(len(effects), 'test')}. {starting(listed)}."

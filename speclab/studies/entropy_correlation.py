@@ -5,21 +5,19 @@ over it, what is known before verification, and calibration.
 from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
 import pandas as pd
 
 from speclab import stats
 from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
-from speclab.score import POOLED, column_of, divide, mean_of
-from speclab.show.estimates import Estimates, per_domain
-from speclab.stats import Interval, Resampling, resampling_of
+from speclab.score import Estimator, column_of, mean_of, ratio_of
+from speclab.show.estimates import Estimates
 
-# what may foretell acceptance; the last is known only after the target pass
+# what may predict acceptance; the last is known only after the target pass
 SIGNALS = {
     "confidence": "draft confidence",
-    "draft_certainty": "draft entropy, reversed",
-    "target_certainty": "target entropy, reversed",
+    "draft_certainty": "draft entropy, negated",
+    "target_certainty": "target entropy, negated",
 }
 OVERLAP, HIT = "overlap (T = 1)", "hit (T = 0)"
 RISE_OR_FALL = ("rises in", "falls in", "no significant trend in")
@@ -91,58 +89,31 @@ def acceptance_in_bins(views: Views, count: int) -> Estimates:
 # ---- what is known beforehand --------------------------------------------------------------------
 
 
-def auc(frame: pd.DataFrame, signal: str, minus: str | None = None) -> Interval:
-    """Area under the ROC curve: P(the signal is larger where `hit` is 1 than where it is 0), ties
-    one half; 0.5 = no information. With `minus`, the difference to that signal's area on the same
-    resamples. ValueError unless both outcomes occur and the signal varies; for fewer than 5
-    prompts.
+def pairs_within_texts(trace: pd.DataFrame) -> pd.DataFrame:
+    """Of each text: domain, prompt_id, seed, `pairs` of an accepted and a rejected position, and a
+    column for each of SIGNALS: the pairs in which the signal is larger at the accepted position,
+    ties one half (Mann and Whitney's U).
     """
-    prompts = resampling_of(frame)
-    draws = auc_draws(frame, signal, prompts)
-    if minus:
-        draws = draws - auc_draws(frame, minus, prompts)
-    return Interval.of(draws, prompts, f"the area under the curve of {signal}")
+    text = [trace["domain"], trace["prompt_id"], trace["seed"]]
+    sizes = trace["hit"].groupby(text).agg(["sum", "size"])
+    accepted = sizes["sum"]
+    ranks = trace.groupby(text)[[*SIGNALS]].rank()
+    above = ranks.mul(trace["hit"], axis=0).groupby(text).sum()
+    found = above.sub(accepted * (accepted + 1) / 2, axis=0)
+    pairs = accepted * (sizes["size"] - accepted)
+    return found.assign(pairs=pairs).reset_index()
 
 
-def auc_draws(frame: pd.DataFrame, signal: str, prompts: Resampling) -> np.ndarray:
-    """(1 + n,) areas, of the sample and of each resample (Mann and Whitney's U over all pairs)."""
-    values, hit = column_of(frame, signal), column_of(frame, "hit")
-    if set(hit) != {0.0, 1.0} or np.ptp(values) == 0:
-        raise ValueError(
-            f"`hit` is not both 0 and 1 here, or signal {signal!r} is constant: rows of both kinds "
-            "are needed, and a signal that varies"
-        )
-    level = np.unique(values, return_inverse=True)[1]
+def within_texts(trace: pd.DataFrame) -> stats.Draws:
+    """The area under the ROC curve (AUC) over all pairs of positions of the same text: draws by the
+    names of SIGNALS, undefined where no text has both an accepted and a rejected position.
 
-    def area(weight: np.ndarray) -> float:
-        accepted = weight * hit
-        pairs_of_accepted = accepted.sum() ** 2 / 2
-        above = accepted @ association.midranks(level, weight) - pairs_of_accepted
-        return divide(above, accepted.sum() * (weight - accepted).sum())
-
-    return association.of_each(prompts, area)
-
-
-def areas(trace: pd.DataFrame) -> Estimates:
-    """`auc` of every signal for `hit`: signal, domain and pooled, estimate, low, high, note."""
-    parts = {}
-    for signal, name in SIGNALS.items():
-        parts[name] = per_domain(trace, partial(auc, signal=signal), pooled=True)
-    return Estimates.stacked(parts, "signal", digits=3)
-
-
-def lead_of_confidence(trace: pd.DataFrame) -> Estimates:
-    """AUC of the draft's confidence minus that of each other signal, all prompts: signal, domain
-    (POOLED), estimate, low, high, note.
+    Within texts, since over several sets or texts a signal is also credited for knowing which of
+    them is easy.
     """
-    first, *others = SIGNALS
-    parts = {
-        SIGNALS[other]: per_domain(
-            trace.assign(domain=POOLED), partial(auc, signal=first, minus=other)
-        )
-        for other in others
-    }
-    return Estimates.stacked(parts, "signal", digits=3)
+    pairs = pairs_within_texts(trace)
+    areas = {of: (pairs, ratio_of(name, "pairs")) for name, of in SIGNALS.items()}
+    return stats.jointly(areas)
 
 
 # ---- calibration ---------------------------------------------------------------------------------
@@ -166,8 +137,12 @@ def calibration(views: Views, count: int) -> Estimates:
     error = partial(bins.calibration_error, "confidence", bins=count)
     parts = {}
     for view, (rows, outcome) in views.items():
-        gap = column_of(rows, outcome) - column_of(rows, "confidence")
-        rows = rows.assign(gap=gap)
-        asked = (error(outcome), mean_of("gap", "calibration_gap"))
-        parts[view] = pd.concat([stats.by_domain(rows, one) for one in asked])
+        asked = [(rows, error(outcome)), gap(rows, outcome)]
+        parts[view] = pd.concat([stats.by_domain(*one) for one in asked])
     return Estimates.stacked(parts, "view", digits=3)
+
+
+def gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:
+    """The mean of outcome minus the draft's confidence, as a question."""
+    difference = column_of(rows, outcome) - column_of(rows, "confidence")
+    return rows.assign(gap=difference), mean_of("gap", "calibration_gap")

@@ -1,26 +1,29 @@
 """Notebook 07: what causes rejections: every position of a text labelled with possible causes
-(`label`), how often each is met (`shares`), and what it costs (`gains`).
+(`label`), how often each is met (`shares`), and what it costs (`costs`).
 
 A position is *rejected* if the draft's best token is not the target's (draft_rank > 0): a chain
 that drafts there is cut there. At T = 0 the text does not depend on what is accepted, so the
 question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to 0
-there and replay the blocks. A class of positions is no proof of a cause, and classes of different
-families overlap: their gains do not add. Every interval resamples prompts (`speclab.stats`).
+there and replay the blocks. A large class gains much for its size alone, so a class is judged by
+its excess: its gain minus the gain of mending as many positions at random. A class of positions is
+no proof of a cause, and classes of different families overlap: their gains do not add. Every
+interval resamples prompts (`speclab.stats`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis import bins
+from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.replay import blocks_by_prompt
-from speclab.score import Estimator, divide
-from speclab.show.estimates import NUMBERS, Estimates, stack
+from speclab.replay import blocks_by_prompt, replay_sampled
+from speclab.score import ALL, POOLED, Estimator, across, divide
+from speclab.show.estimates import NUMBERS, Estimates, named, stack
 
 NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -57,6 +60,8 @@ NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
+# shares of positions that are mended at random; between two of them the blocks are interpolated
+MENDED_SHARES = np.linspace(0, 1, 41)
 # ---- labels --------------------------------------------------------------------------------------
 
 
@@ -157,7 +162,7 @@ def flags(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.get_dummies(frame[list(FAMILIES)], prefix_sep=": ", dtype=bool)
 
 
-# ---- how often, and what it costs ----------------------------------------------------------------
+# ---- how often -----------------------------------------------------------------------------------
 
 
 def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
@@ -165,14 +170,15 @@ def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
     n_prompts.
 
     quantity: `share` of the rejections that are of the class; `positions`, its share of all
-    positions; `rate`, the share of its positions that are rejected (1 - hit[1] there); `excess` =
-    share - positions (above 0: the class is rejected more often than the rest). Undefined (NaN)
-    where there is no rejection, or no such position.
+    positions (the base rate); `rate`, the share of its positions that are rejected (1 - hit[1]
+    there); `ratio`, this rate over that of all positions. Undefined (NaN) where there is no
+    rejection, or no such position.
     """
     member = members.to_numpy(float)
     rejected = frame["rejected"].to_numpy()[:, None]
     table = np.hstack([member * rejected, member, rejected, np.ones_like(rejected)])
-    size = members.shape[1]
+    causes = list(members)
+    size = len(causes)
 
     def share(totals: np.ndarray) -> np.ndarray:
         return divide(totals[..., :size], totals[..., -2:-1])
@@ -184,113 +190,145 @@ def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
         "share": share,
         "positions": positions,
         "rate": lambda totals: divide(totals[..., :size], totals[..., size:-2]),
-        "excess": lambda totals: share(totals) - positions(totals),
+        "ratio": lambda totals: divide(share(totals), positions(totals)),
     }
-    return _by_cause(frame, table, values, list(members))
-
-
-def _by_cause(
-    frame: pd.DataFrame,
-    table: np.ndarray,
-    values: Mapping[str, Callable[[np.ndarray], np.ndarray]],
-    causes: list,
-) -> pd.DataFrame:
-    """`stats.by_domain` of each quantity of `values`, which makes of the sums of `table` (rows, k)
-    a number for each cause.
-    """
     parts = {}
     for quantity, value in values.items():
         family = Estimator(quantity, lambda _: table, value, scalar=False)
         found = stats.by_domain(frame, family)[["domain", *NUMBERS, "n_prompts"]]
-        found.insert(0, "cause", causes * (len(found) // len(causes)))
+        found.insert(0, "cause", causes * (len(found) // size))
         parts[quantity] = found
     return stack(parts, "quantity")
 
 
-def tokens_gained(
-    frame: pd.DataFrame, gamma: int, ranks: Mapping[str, np.ndarray]
-) -> pd.DataFrame:
-    """Tokens per target pass of a chain of gamma if the draft ranks were others, less those of the
-    ranks that they are: columns as of `shares`, `cause` the name of the ranks (rows,), quantity
-    `gain`. Both are emitted tokens over visited blocks, on the same resampled prompts.
-    """
-    asked = [*ranks.values(), frame["draft_rank"].to_numpy()]
-    prompts = frame.groupby("prompt_id", sort=False, as_index=False)
-    texts = prompts.agg(domain=("domain", "first"), size=("domain", "size"))
-    blocks = blocks_by_prompt(frame, gamma, asked)
-    table = np.column_stack([blocks, texts["size"]])
-
-    def gain(totals: np.ndarray) -> np.ndarray:
-        # a text has as many tokens however it is cut into blocks
-        efficiency = divide(totals[..., -1:], totals[..., :-1])
-        return efficiency[..., :-1] - efficiency[..., -1:]
-
-    return _by_cause(texts, table, {"gain": gain}, list(ranks))
+# ---- what it costs -------------------------------------------------------------------------------
 
 
-def gains(frame: pd.DataFrame, members: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """What each class costs: `tokens_gained` if its positions were never rejected (draft_rank 0),
-    all else unchanged. Never below 0.
-    """
+def never_wrong(frame: pd.DataFrame, members: pd.DataFrame) -> dict[str, np.ndarray]:
+    """The draft ranks (rows,) by class, were the draft never wrong at its positions."""
     rank = frame["draft_rank"]
-    ranks = {name: np.where(members[name], 0, rank) for name in members}
-    return tokens_gained(frame, gamma, ranks)
+    return {name: np.where(members[name], 0, rank) for name in members}
+
+
+def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
+    """Expected visited blocks of a chain of gamma, by prompt_id, were each position, rejected or
+    not, mended with the probability `share`, independently.
+
+    Exact, without a draw: a decoder looks at a position once, so these are the blocks of
+    `replay_sampled` with this chance of acceptance where the draft is wrong, else 1.
+    """
+    rows = frame[["prompt_id", "domain", "position"]]
+    chance = np.where(frame["draft_rank"] > 0, share, 1.0)
+    walked = replay_sampled(rows.assign(p_token=1.0, q_token=chance), gamma)
+    return walked.groupby("prompt_id", sort=False)["weight"].sum()
+
+
+def costs(
+    frame: pd.DataFrame,
+    gamma: int,
+    ranks: Mapping[str, np.ndarray],
+    members: pd.DataFrame,
+) -> dict[str, stats.Draws]:
+    """What other draft ranks (rows,) change in the tokens per target pass of a chain of gamma, by
+    quantity, with draws by the names of `ranks`, all on the same resampled prompts.
+
+    `gain`: emitted tokens over visited blocks with these ranks, minus with the ranks as they are.
+    `random`: the gain of mending at random as many positions of the domain (`pooled`: of all
+    prompts) as the column of `members` has. `excess`: gain - random.
+    """
+    texts = frame.groupby("prompt_id", sort=False)["domain"]
+    domain = texts.first()
+    held = members.groupby(frame["prompt_id"], sort=False).sum()
+    chance = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
+    blocks = blocks_by_prompt(frame, gamma, [*ranks.values()])
+    table = np.column_stack([blocks, *chance, held, texts.size()])
+    ends = np.cumsum([len(ranks), len(chance), len(ranks)])
+    steps = len(chance) - 1
+
+    def value(totals: np.ndarray) -> np.ndarray:
+        mended, at_random, positions, tokens = np.split(totals, ends, axis=-1)
+        place = steps * positions / tokens
+        step = np.minimum(place.astype(int), steps - 1)
+        fewer, more = (np.take_along_axis(at_random, step + k, -1) for k in (0, 1))
+        expected = fewer + (place - step) * (more - fewer)
+        # a text has as many tokens however it is cut into blocks
+        passes = np.concatenate([mended, expected], axis=-1)
+        return tokens / passes - tokens / at_random[..., :1]
+
+    prompts = stats.resampling_of(domain.reset_index())
+    sums = prompts.resampled(prompts.totals(table))
+    gain, random = np.split(across(value, sums), 2, axis=-1)
+    names = [*prompts.domains, ALL, POOLED]
+
+    def of_causes(values: np.ndarray) -> stats.Draws:
+        by_cause = zip(ranks, np.moveaxis(values, -1, 0), strict=True)
+        frames = {cause: pd.DataFrame(own, columns=names) for cause, own in by_cause}
+        return stats.Draws(frames, prompts, {})
+
+    found = {"gain": gain, "random": random, "excess": gain - random}
+    return {quantity: of_causes(values) for quantity, values in found.items()}
+
+
+def in_one_table(draws: Mapping[str, stats.Draws]) -> pd.DataFrame:
+    """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts, note."""
+    parts = {name: one.table(key="cause") for name, one in draws.items()}
+    return stack(parts, "quantity")
 
 
 # ---- which causes --------------------------------------------------------------------------------
 
 
-def ranking(causes: Estimates, smallest: float) -> pd.DataFrame:
-    """The classes that may be causes (NEVER of `found`), of all prompts, by family and gain: index
-    cause, family, a column for each quantity, `drawn` (holds `smallest` of the rejections, or the
-    most of its family) and `is_cause` (rejected more often than other positions, with its whole
-    interval).
-    """
-    pooled = causes.frame
-    table = pooled.pivot(index="cause", columns="quantity", values="estimate")
-    table = table.loc[pd.unique(pooled["cause"])].drop(index=NO_CAUSE)
-    table.insert(0, "family", table.index.str.split(":").str[0])
-    may_be = (table["family"] != "found") | (table.index == NEVER)
-    table = table[may_be]
-    table = table[table["positions"] > 0]
-    excess = pooled[pooled["quantity"] == "excess"]
-    low = excess.set_index("cause")["low"]
-    top = table.groupby("family")["share"].transform("max")
-    large = table["share"].fillna(1) >= smallest
-    table["drawn"] = large | (table["share"] == top)
-    table["is_cause"] = low[table.index] > 0
-    table["family"] = pd.Categorical(table["family"], list(FAMILIES))
-    return table.sort_values(["family", "gain"], ascending=[True, False])
-
-
 def of_family(estimates: Estimates, family: str) -> Estimates:
     """The classes of one family, with the class alone as `name`."""
     frame = estimates.frame
-    prefix = f"{family}: "
-    frame = frame[frame["cause"].str.startswith(prefix)]
-    names = frame["cause"].str.removeprefix(prefix)
-    frame = frame.drop(columns="cause")
-    frame.insert(0, "name", names)
-    return Estimates(frame)
+    frame = frame[frame["cause"].str.startswith(f"{family}: ")]
+    frame = frame.assign(cause=frame["cause"].map(alone))
+    return Estimates(frame.rename(columns={"cause": "name"}))
 
 
-def largest(estimates: Estimates, count: int = 2) -> str:
-    """The classes with the largest numbers, as a list; 'none' where no number is defined."""
-    top = estimates.frame.nlargest(count, "estimate").dropna(subset="estimate")
-    return "none" if top.empty else Estimates(top).listed("name")
+def alone(cause: str) -> str:
+    """The class without its family."""
+    return cause.partition(": ")[2]
 
 
-def dearest(share: Estimates, gain: Estimates, causes: Sequence[str]) -> str:
-    """Which classes of position cost most, as sentences. share, gain: by cause, over all prompts;
-    causes: those that are rejected more often than other positions, the most costly first.
+def may_be_causes(positions: Estimates, smallest: float) -> pd.DataFrame:
+    """The classes of each domain that may be causes (NEVER of `found`, and not NO_CAUSE) and have
+    at least the share `smallest` of its positions: domain, family, cause, in the order of FAMILIES.
     """
-    if not len(causes):
-        return "no class is rejected significantly more often than other positions."
-    first, *others = causes[:2]
-    said = (
-        f"`{first}` costs most: it has {share.at(cause=first)} of the rejections, and a draft that "
-        f"is never wrong there would gain {gain.at(cause=first)} tokens per target pass."
+    frame = positions.frame
+    frame = frame.assign(family=frame["cause"].str.split(":").str[0])
+    may_be = (frame["family"] != "found") | (frame["cause"] == NEVER)
+    may_be &= ~frame["cause"].isin(NO_CAUSE) & (frame["estimate"] >= smallest)
+    return frame.loc[may_be, ["domain", "family", "cause"]]
+
+
+def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
+    """The class of the largest excess in each domain and family of `causes`: domain, family,
+    cause, estimate, low, high, n_prompts, lead (the words of `choose.leader`: being the largest of
+    several by chance, it is first only where its lead over every other is significant).
+    """
+    rows = []
+    for (domain, family), members in causes.groupby(["domain", "family"], sort=False):
+        draws = {cause: excess[cause][domain] for cause in members["cause"]}
+        best, lead = choose.leader(pd.DataFrame(draws), excess.prompts.fewest)
+        row = excess.table({best: excess[best][[domain]]}, "cause")
+        rows.append(row.assign(domain=domain, family=family, lead=lead))
+    found = pd.concat(rows, ignore_index=True)
+    return Estimates(
+        found[["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]]
     )
-    if others:
-        said += f" The next class is {gain.at(cause=others).listed('cause')}."
-    return f"{said} A perfect draft would gain {gain.at(cause='every')}."
+
+
+def first_in_words(first: Estimates, key: str = "domain") -> str:
+    """Which classes are first, significantly, in which domains (or sets: the `key`), as clauses:
+    '`identifier` is first in code, none is significantly first in math and chat'.
+    """
+    said: dict[str, list[str]] = {}
+    for row in sorted(first.rows(), key=_is_first, reverse=True):
+        who = f"`{alone(row.cause)}` is" if _is_first(row) else "none is significantly"
+        said.setdefault(who, []).append(getattr(row, key))
+    return ", ".join(f"{who} first in {named(where)}" for who, where in said.items())
+
+
+def _is_first(row: Any) -> bool:
+    return row.low > 0 and row.lead.endswith("is significant")
