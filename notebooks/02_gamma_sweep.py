@@ -196,9 +196,8 @@ ctx.plot(
     columns="temperature",
     y="block_efficiency",
 )
-assert passes.steps("gamma").min() > -1e-9, (
-    "a longer draft never costs a decoder a token"
-)
+by_gamma = passes.frame.groupby(["temperature", "domain"])["estimate"]
+assert by_gamma.diff().min() > -1e-9, "a longer draft never costs a decoder a token"
 
 # %% [markdown]
 # ### The prompts of a set differ

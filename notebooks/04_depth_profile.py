@@ -359,9 +359,6 @@ def change_with_depth(text):
 # %%
 sets = prompt_sets.texts(ctx.profile, cut)
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, change_with_depth))
-same_prompts = by_set.frame["set"].eq(prompt_sets.UNWRAPPED)
-same_prompts &= ~by_set.frame["domain"].isin(prompt_sets.WITH_WORDS)
-by_set = Estimates(by_set.frame[~same_prompts], 3)
 ctx.export(by_set, "other-prompts")
 notebook.show_table(by_set.wide("set", "domain").fillna(""))
 
@@ -393,13 +390,12 @@ ctx.plot(
 
 # %%
 others = by_set.at(set=[prompt_sets.UNWRAPPED, prompt_sets.SECOND])
-words = "rises in", "falls in", "does not change significantly in"
-said = [f"{rows.sentence(*words)} ({name})" for name, rows in others.groups("set")]
+rises = int((others.frame["low"] > 0).sum())
 ctx.answer(
     f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest} (T = "
-    "0, given that all tokens above were accepted), which is selection alone. A new block begun at "
-    "the same positions drafts the same tokens, so depth itself changes nothing. On other prompts "
-    f"acceptance {', '.join(said)}."
+    "0, all tokens above accepted). This is selection alone: a new block begun at the same "
+    f"positions drafts the same tokens. On other prompts it rises significantly in {rises} of "
+    f"{len(others.frame)} prompt sets."
 )
 
 # %% [markdown]

@@ -338,23 +338,16 @@ ctx.say(f"The draft on average, on these prompts. {too_sure}.")
 
 
 # %%
-def on_others(by_set):
-    """Without what is the same prompts as before."""
-    rows = by_set.frame
-    same = rows["set"].eq(prompt_sets.UNWRAPPED)
-    same &= ~rows["domain"].isin(prompt_sets.WITH_WORDS)
-    return Estimates(rows[~same & rows["domain"].isin(domains)], by_set.digits)
-
+sets = {text.name: prompt_sets.texts(ctx.profile, text) for text in (greedy, sampled)}
 
 # %%
-sets = {text.name: prompt_sets.texts(ctx.profile, text) for text in (greedy, sampled)}
 trends = {}
 for name, texts in sets.items():
     asked = {of: (text.positions, text.value) for of, text in texts.items()}
-    found = study.entropy_correlations(asked).frame.rename(
-        columns={"acceptance": "set"}
-    )
-    trends[name] = on_others(Estimates(found))
+    found = study.entropy_correlations(asked).frame
+    found = found[found["domain"].isin(domains)].rename(columns={"acceptance": "set"})
+    asked_of = zip(found["set"], found["domain"], strict=True)
+    trends[name] = found[[prompt_sets.is_new(*one) for one in asked_of]]
 trends = Estimates.stacked(trends, "text")
 
 # %%
@@ -376,7 +369,6 @@ def predicts(text):
 # %%
 greedy_sets, sampled_sets = sets.values()
 auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
-auc_of_sets = on_others(auc_of_sets)
 ctx.export(auc_of_sets, "other-auc")
 notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
 
@@ -392,7 +384,7 @@ for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
         of: stats.jointly({"gap": study.gap(rows, outcome)})
         for of, rows in asked.items()
     }
-    gap_of_sets[name] = on_others(prompt_sets.by_set(found, "gap"))
+    gap_of_sets[name] = prompt_sets.by_set(found, "gap")
 gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
 
 # %%
@@ -415,9 +407,9 @@ falls = [
 ]
 ctx.answer(
     f"As the target's entropy rises on `{ctx.profile.name}`, acceptance at T = 0 (`hit[1]`) "
-    f"{study.trend(at_0)}. At T = 1 (`alpha`) it {study.trend(at_1)}, and of the other prompt "
-    f"sets it falls significantly {' and '.join(falls)}. The draft's own confidence has an AUC of "
-    f"{confidence.span()} within texts ({auc_of_sets.at(set=elsewhere).span()} on other prompts)."
+    f"{study.trend(at_0)}. On other prompts it falls significantly {' and '.join(falls)} (prompt "
+    "sets). The draft's own confidence tells accepted from rejected positions of a text with an "
+    f"AUC of {confidence.span()}, on other prompts {auc_of_sets.at(set=elsewhere).span()}."
 )
 
 # %% [markdown]

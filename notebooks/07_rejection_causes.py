@@ -332,9 +332,7 @@ del others[prompt_sets.OWN]
 found = {prompt_sets.OWN: first}
 for name, text in others.items():
     rows = labelled(text, kind_of[name])
-    if (
-        name == prompt_sets.UNWRAPPED
-    ):  # the other domains have the same prompts as before
+    if name == prompt_sets.UNWRAPPED:  # the others have the same prompts as before
         rows = rows[rows["domain"].isin(prompt_sets.WITH_WORDS)]
     classes = study.flags(rows)
     met = Estimates(study.shares(rows, classes)).at(quantity="positions")
@@ -459,8 +457,8 @@ best = states.at(domain=ALL)
 (state,) = best.frame["cause"]
 ctx.answer(
     f"On `{p.name}`, being right where `{study.alone(state)}` gains {best} more tokens per target "
-    "pass than at as many random positions. Of the classes of certainty on other prompts, "
-    f"{elsewhere}. Of the kinds of token, {study.first_in_words(kinds.at(domain=domains))}."
+    f"pass than at as many random positions. On other prompts, {elsewhere} (of the classes of "
+    "certainty)."
 )
 
 # %% [markdown]

@@ -144,11 +144,12 @@ def disturbed(costs: Costs) -> str:
     (at most MOST_DRIFT apart).
     """
     least = min(costs.verify)
-    if least >= LEAST_V and costs.drift <= MOST_DRIFT:
-        return ""
-    what = f"the price of a block is uncertain by {costs.drift:.0%}"
     if least < LEAST_V:
         what = f"a target pass over several tokens took {least:.2f} of one over a single token"
+    elif costs.drift > MOST_DRIFT:
+        what = f"the price of a block is uncertain by {costs.drift:.0%}"
+    else:
+        return ""
     return (
         f"**No verdict on speed**: timing is unreliable here, since {what}. Another program "
         "probably ran. Run this notebook again on an idle machine."

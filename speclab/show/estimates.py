@@ -209,16 +209,6 @@ class Estimates:
 
     # ---- compare ---------------------------------------------------------------------------------
 
-    def steps(self, along: str) -> pd.Series:
-        """Differences between neighbours in the order of `along`, within every group of the other
-        keys.
-        """
-        ordered = self.frame.sort_values(along, kind="stable")
-        others = [key for key in self.keys if key != along]
-        if others:
-            ordered = ordered.groupby(others, sort=False, observed=True)
-        return ordered["estimate"].diff().dropna()
-
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
         return bool(
