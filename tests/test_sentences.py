@@ -49,9 +49,8 @@ def found(*p_values):
     return f"Of all: {depth_profile.significant(rows, 0.05)}"
 
 
-def plans(detectable, needed):
-    rows = {"detectable": detectable, "needed": pd.array(needed, "Int64")}
-    return how_sure.power_in_words(pd.DataFrame(rows), 0.8)
+def plans(*power):
+    return how_sure.power_in_words(pd.DataFrame({"power": power}))
 
 
 def dearest(*names):
@@ -86,15 +85,13 @@ CASES = [
     ),
     *(lambda c=c: told(*c) for c in ((0, 0), (1, 1), (0, 1), (2, 6))),
     *(lambda p=p: found(*p) for p in ((), (0.5,), (0.01,), (0.01, 0.02, 0.9))),
-    lambda: plans([np.nan], [pd.NA]),
-    lambda: plans([0.05, 0.05, np.nan], [51, pd.NA, pd.NA]),
-    lambda: plans([0.05, 0.07], [49, 50]),
+    *(lambda p=p: plans(*p) for p in ((np.nan,), (0.05, np.nan), (0.05, 0.7))),
     *(lambda n=n: dearest(*n) for n in ((), ("code",), ("code", "math"))),
     *(lambda s=s: rates(*s) for s in ((), ("code",), ("code", "math"))),
     *(lambda c=c: leader(*c) for c in (("one",), ("one", "two"), ("a", "b", "c"))),
     *(
         lambda v=v: claims.tally(pd.Series(v))
-        for v in ([], [claims.HOLDS], [claims.FAILS] * 2)
+        for v in ([], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM])
     ),
     *(lambda r=r: chat_paradox.moves_most(table(*r, key="held_fixed")) for r in ROWS),
     *(
