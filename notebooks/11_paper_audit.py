@@ -360,14 +360,16 @@ if authors.FINAL not in records:
 mine = own_form[own_form["pair"] == ctx.profile.name].set_index(["asked", "claim"])
 for asked in (claims.PUBLISHED, claims.AT_0, claims.AT_1):
     said = claims.tally(mine.loc[asked, "verdict"])
-    ctx.say(f"* Of the facts that `{ctx.profile.name}` can decide ({asked}), {said}.")
+    ctx.say(f"* **Facts on `{ctx.profile.name}`, {asked}:** {said}.")
 
 # %%
 tally = mine.loc[claims.AT_0, "verdict"].map(claims.SIGNS).value_counts()
 fell = tally.get("✗", 0)
 of_form = tally.get("(✓)", 0)
 decided = tally.reindex(["✓", "(✓)", "✗"]).sum()
-said = f"At T = 0, {fell} of the {decided:.0f} facts that `{ctx.profile.name}` can decide fail. "
+facts = counted(int(decided), "fact")
+fail = "fails" if fell == 1 else "fail"
+said = f"At T = 0, {fell} of the {facts} that `{ctx.profile.name}` can decide {fail}. "
 if not decided:
     said = f"With so few prompts, `{ctx.profile.name}` decides nothing at T = 0. "
 if of_form:

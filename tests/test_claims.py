@@ -2,6 +2,8 @@
 hold, must fail and cannot be told, for each kind of region.
 """
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -168,7 +170,9 @@ def test_of_too_few_prompts_nothing_is_said():
     of, few = claim(), stats.FEW_PROMPTS
     rows = measured(of, (1, 2))
     assert claims.verdict(of, rows, prompts=few) == HOLDS
-    assert claims.verdict(of, rows, prompts=few - 1) == TOO_FEW
+    for name in ("interval", "necessity"):
+        less = claim(decides=name, region=BELOW)
+        assert claims.verdict(less, rows, prompts=few - 1) == TOO_FEW
     free = claim(about=SOURCES)
     assert claims.verdict(free, rows, prompts=1) == "holds", "it asks no prompt"
     missing = pd.DataFrame([claims.not_measured("no such draft")])
@@ -247,6 +251,7 @@ def test_the_tally_and_what_chance_may_have_made_by_hand():
     some = pd.Series([HOLDS, FORM, FAILS, NO_CONDITION, UNKNOWN, TURNS] * 10)
     assert claims.tally(some) == f"20 hold (10 in {OWN} only) and 20 do not"
     assert "at most 2 of the 40 decided" in claims.by_chance(some)
+    assert not re.search(r"\d", claims.by_chance(pd.Series([UNKNOWN])))
 
 
 @pytest.mark.parametrize("size", [1, 4])

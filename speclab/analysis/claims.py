@@ -13,6 +13,7 @@ state one fact are judged apart and counted once, by the claim that `fact` names
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -213,7 +214,7 @@ def judge(rows: pd.DataFrame) -> str:
     return UNKNOWN
 
 
-def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
+def verdict(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
     """The verdict on a claim from the rows (COLUMNS) of one pair and one way to ask.
 
     prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
@@ -225,6 +226,8 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NOT_TESTED
     if claim.decides == "defect":
         return DEFECT
+    if prompts < stats.FEW_PROMPTS and claim.about != SOURCES:
+        return TOO_FEW
     if claim.decides == "cost":
         found = set(by_cost(known)["verdict"])
         found = found.pop() if len(found) == 1 else TURNS
@@ -234,8 +237,6 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NO_CONDITION
     if claim.about == SOURCES:
         return found.removesuffix(" here")
-    if prompts is not None and prompts < stats.FEW_PROMPTS:
-        return TOO_FEW
     return found
 
 
@@ -286,7 +287,7 @@ def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
 def verdict_table(
     listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
-    prompts: Mapping[str, int] | None = None,
+    prompts: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """One row for each claim, pair, way to ask and prompt set: KEYS, fact (the claim by which it is
     counted), source, where, said, estimator, region, measured, verdict, note; of a claim about
@@ -302,7 +303,7 @@ def verdict_table(
     for keys, rows in evidence.groupby(KEYS, sort=False):
         name, pair, *_ = keys
         claim = listed[name]
-        count = (prompts or {}).get(pair)
+        count = prompts.get(pair, np.inf)
         of_all = verdict(claim, rows, count)
         rows = of_other_texts(rows)
         if rows.empty:
@@ -377,6 +378,8 @@ def tally(verdicts: pd.Series) -> str:
 def by_chance(verdicts: pd.Series) -> str:
     """How many of these verdicts chance may have made, as a sentence."""
     decided = verdicts.isin([HOLDS, FORM, FAILS, NO_CONDITION]).sum()
+    if not decided:
+        return "No verdict is decided."
     return (
         f"Each verdict rests on 95 % intervals, so on average at most {LEVEL * decided:.0f} of the "
         f"{decided} decided ones are wrong by chance."

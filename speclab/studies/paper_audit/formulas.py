@@ -74,6 +74,6 @@ def rows_without_pair(claim: Claim) -> list[dict]:
         return [exact(name, f"c {c:g}", necessary_length(c) - 1) for c in COSTS]
     away = by_hand.total_variation(best_token_output(), P_TABLE[0])
     numbers = pseudo_code() | {"eq1": away, "commitment": commitment()}
-    is_defect = claim.decides == "defect"  # its number says what it is
-    name = claim.number if is_defect else "difference from what is claimed"
+    # what the number of a defect is, its entry says
+    name = claim.number if claim.decides == "defect" else "difference from the claim"
     return [exact(name, "three words", numbers[claim.id])]

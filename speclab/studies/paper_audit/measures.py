@@ -81,8 +81,7 @@ class PairTexts:
     def smallest_domain(self) -> int:
         """Prompts of it, in the pair's own prompt set."""
         of_domain = self.greedy[OWN].trace.groupby("domain")["prompt_id"]
-        prompts = of_domain.nunique()
-        return int(prompts.min())
+        return int(of_domain.nunique().min())
 
     def with_numbers(self, strings: Sequence[str]) -> "PairTexts":
         """The pair with `with_numbers` of every text."""
