@@ -165,9 +165,7 @@ for bits in [] if obstacle else bit_widths:
 
 # %%
 levels = worth.acceptance(tried, list(tried.candidates))
-count = len(tried.prompts) // len(domains)
-table = levels.wide(["estimator", "draft"], "domain").assign(n_prompts=count)
-ctx.export(table, "self-drafts")
+ctx.export(levels, "self-drafts")
 
 # %%
 ctx.plot(

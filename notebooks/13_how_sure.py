@@ -9,12 +9,12 @@
 # %% [markdown]
 # # 13. How sure can we be?
 #
-# Every number of this kit comes from some prompts, a seed, a temperature, texts of some length, and
-# prompts that the draft may or may not have met before. This notebook asks what each of these
-# decides: how far the intervals can be trusted, what so many prompts can show, and what would be
-# another number if the study had been done otherwise.
+# Every number of this kit depends on the prompts, the seed, the temperature, the length of the
+# texts, and on whether the draft was trained on such prompts. This notebook measures each of these:
+# how far the intervals can be trusted, what a number of prompts can show, and which numbers would
+# change in another study.
 #
-# ![Share of repeated positions by their place in the text](../figures/smollm/13/length.png)
+# ![Share of repeated positions by their position in the text](../figures/smollm/13/length.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (T = 0),
 # `sampled-0.3`, `sampled-0.7`, `sampled`, `sampled-seed-1` and `sampled-seed-2` of the profile,
@@ -71,7 +71,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import nct, t
 
-from speclab import runs, score, stats
+from speclab import prompts, runs, score, stats
 from speclab.analysis import association, bins, loops, power, published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.show import notebook
@@ -102,10 +102,11 @@ count = at_0.trace.groupby("domain")["prompt_id"].nunique().min()
 longest = ctx.profile.max_new_tokens
 
 # %% [markdown]
-# ## 1. Does a 95 % interval hold the truth in 95 of 100 studies?
-# Here the truth is known: let a recorded run's prompts be all that there are. A simulated study
-# draws a few of them a domain, with replacement, and makes its interval; how many hold the number
-# of all prompts is its *coverage*. Four ways to make an interval from the same resamples:
+# ## 1. Does a 95 % interval contain the true value in 95 of 100 studies?
+# Here the true value is known: we take a recorded run's prompts as the population. A simulated
+# study draws a few of them per domain, with replacement, and makes its interval. The share of
+# studies whose interval contains the number of all prompts is the *coverage*. Four ways to make an
+# interval from the same resamples:
 #
 # | method | bounds |
 # | --- | --- |
@@ -115,7 +116,7 @@ longest = ctx.profile.max_new_tokens
 # | bootstrap-t | the number and its standard error, with quantiles of t that are resampled, too |
 #
 # The kit's intervals are *expanded percentile* ones (Hesterberg 2015). (Simulated once, on `smollm`
-# and `tiny`: `data/coverage/prepare.py`; another pair is shown that of `smollm`.)
+# and `tiny`: `data/coverage/prepare.py`. For another pair we show the simulation of `smollm`.)
 
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
@@ -134,19 +135,23 @@ ctx.plot(
     kind="points",
     reference=95,
     limits=(min(lowest, 80) - 2, 101),
-    y="truth held, % of studies",
-    x_label="prompts a domain",
+    y="coverage, % of studies",
+    x_label="prompts per domain",
     slug="coverage",
-    caption="How many of the simulated studies' intervals hold the truth, by prompts a domain "
-    f"(bars: Monte-Carlo error, {covered['studies'].min()} studies or more; line: the promised "
-    f"95 %). The lowest is {lowest:.0f} %.",
+    caption="Share of simulated studies whose 95 % interval contains the true value, by prompts "
+    f"per domain and method. The lowest is {lowest:.0f} %; the line is the promised 95 %. Bars: "
+    f"Monte-Carlo error of {covered['studies'].min()} studies or more.",
 )
 
 # %%
 own = percent[percent["used"]].groupby("n_prompts")["estimate"].agg(["min", "max"])
 
 # %%
-held = [f"{size}: {low:.0f} to {high:.0f} %" for size, low, high in own.itertuples()]
+of_size = {
+    size: " to ".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}")))
+    for size, low, high in own.itertuples()
+}
+held = [f"{size}: {shares} %" for size, shares in of_size.items()]
 ctx.say(
     f"**Our intervals covered the true value** (pair {simulated}; prompts per domain: share of "
     f"simulated studies) in {'; '.join(held)}. Below {stats.FEW_PROMPTS} prompts per domain the "
@@ -154,14 +159,23 @@ ctx.say(
     "recorded prompts, so rare prompts are missing and true coverage may be lower."
 )
 
+# %%
+of_second = prompts.load_prompts("second", 75)
+second = pd.Series([one.domain for one in of_second]).value_counts()
+ctx.say(
+    f"**The second prompt set is small**: {second.min()} prompts per domain (chat: "
+    f"{second['chat']}). At that size intervals cover the true value in {of_size[second.min()]} % "
+    "of simulated studies, and they are wide: read its *inconclusive* as too few prompts."
+)
+
 # %% [markdown]
 # ## 2. How many prompts would be enough?
-# The **power** of a study is the probability that its test finds a true difference; a study is
-# planned so that it is 0.8 or so (the parameter `likely`). Two means of n prompts each have a
-# difference with standard error √((s₁² + s₂²)/n), s the standard deviation between prompts of one
-# domain; Student's test needs a difference beyond the quantile of its level, at the first and
-# strictest step of Holm's correction, and where one is, its statistic follows the noncentral t
-# distribution:
+# The **power** of a study is the probability that its test finds a true difference. A study is
+# planned for a power of 0.8 or so (the parameter `likely`). The difference of two means of n
+# prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
+# the prompts of one domain. Student's test needs a difference beyond the quantile of its level, at
+# the first and strictest step of Holm's correction. Where there is a true difference, its statistic
+# follows the noncentral t distribution:
 
 # %%
 first, second = domains[:2]
@@ -180,9 +194,11 @@ if error > 0:  # else the prompts do not differ, and there is nothing to plan wi
     assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
 
 # %% [markdown]
-# (By hand every prompt counts equally; the kit's function knows ratios of sums, too.) What would 50
-# prompts a domain, as the paper had, find of the paper's differences, if prompts differed as they
-# do here? The differences are those of Table I, and of Table II read as tokens per target pass:
+# (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) The paper
+# had 50 prompts per domain. With which probability would such a study find each of the paper's
+# differences, if prompts differed as much as they do here? The differences are those of Table I,
+# and of Table II read as tokens per target pass. `needed`: the prompts per domain for a power of
+# `likely`.
 
 # %%
 asked = {
@@ -207,10 +223,10 @@ ctx.table(plans, "power")
 
 # %%
 for name, rows in plans.groupby("estimator", sort=False):
-    ctx.say(f"* `{name}`: {study.power_in_words(rows, likely)}")
+    ctx.say(f"* `{name}`: {study.power_in_words(rows)}")
 
 # %% [markdown]
-# ## 3. Would another seed say something else?
+# ## 3. Would another seed change the numbers?
 # A sampled text is one draw. The same prompts were sampled with three seeds:
 
 # %%
@@ -218,36 +234,71 @@ asked = {
     f"seed {seed}": (rows, score.alpha)
     for seed, rows in at_1.positions.groupby("seed", sort=False)
 }
-
-# %%
 draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
-together = draws["three seeds"]
-away = {name: draws[name] - together for name in asked}
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
-moved = Estimates(draws.table(away, "texts"), digits=3).at(domain=score.ALL)
+
+# %% [markdown]
+# The uniforms that draw a text belong to its prompt and its seed. So each prompt's text is drawn
+# independently, and an interval over resampled prompts includes the draw of its seed. The seeds are
+# then interchangeable: if we shuffle the three texts within each prompt, the three numbers should
+# differ about as much as before. How often do they differ as much or more?
 
 # %%
+texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"]
+totals = texts.agg(["sum", "size"]).unstack("seed")
+number = totals.index.get_level_values("domain").factorize()[0]
+totals = totals.to_numpy().reshape(len(totals), 2, -1)  # prompts, (sum, tokens), seeds
+
+
+# %%
+def spread(totals: np.ndarray) -> float:
+    """Standard deviation of the seeds' alpha, means of the domains."""
+    sums = [totals[number == one].sum(axis=0) for one in np.unique(number)]
+    by_domain = [total / tokens for total, tokens in sums]
+    return np.mean(by_domain, axis=0).std()
+
+
+rng = np.random.default_rng(0)
+orders = np.tile(np.arange(totals.shape[2]), (len(totals), 1))
+shuffled = [
+    spread(np.take_along_axis(totals, rng.permuted(orders, axis=1)[:, None], axis=2))
+    for _ in range(5000)
+]
+p_seeds = (1 + np.sum(np.array(shuffled) >= spread(totals) - 1e-12)) / 5001
+
+# %%
+why = (
+    "The draw alone rarely makes such differences: they are chance, or something that we do not "
+    "know."
+    if p_seeds < level
+    else "The seeds do not differ significantly."
+)
 ctx.say(
-    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Minus the three "
-    f"together (prompts paired): {moved.listed('texts')}. An interval over the prompts of one seed "
-    "does not show these differences, so the numbers at T = 1 come from three seeds."
+    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Shuffling the "
+    f"seeds within each prompt gives p = {p_seeds:.3f}. {why} We pool three seeds at T = 1."
 )
 
 # %% [markdown]
 # ## 4. Between T = 0 and T = 1
-# A temperature T divides the logits of both models before the softmax, and p and q are those after
-# it: at T = 0.3 both are sharper than at T = 1. The prompts are the same, the texts are the
-# target's own at each temperature. At T = 0 acceptance of one drafted token is `hit[1]`, above it
-# `alpha` of a drawn one; chains are drafted by the same rule.
+# A temperature T divides the logits of both models before the softmax, which gives p and q: at T =
+# 0.3 both are sharper than at T = 1. The prompts are the same, the texts are the target's own at
+# each temperature. At T = 0 acceptance of one drafted token is `hit[1]`, above it `alpha` of a
+# drawn token; chains are drafted by the same rule.
 
 # %%
 between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")}
 warm = {"0": at_0, **between, "1": at_1}
-found = study.by_text(warm, gamma, "T")
+per_pass = f"tokens per target pass, gamma {gamma}"
+asked = {
+    "acceptance": {T: (one.positions, one.acceptance) for T, one in warm.items()},
+    per_pass: {T: study.of_blocks(one.chain(gamma)) for T, one in warm.items()},
+}
+tables = {name: stats.jointly(one).table(key="T") for name, one in asked.items()}
+found = Estimates.stacked(tables, "quantity")
 
 # %%
 found = Estimates(found.frame.astype({"T": float}), digits=3)
-of_one = found.at(domain=score.ALL, quantity=study.ONE_TOKEN)
+of_one = found.at(domain=score.ALL, quantity="acceptance")
 
 # %%
 ctx.plot(
@@ -258,18 +309,18 @@ ctx.plot(
     y="",
     x_label="T, temperature of the text (and of p and q)",
     slug="temperatures",
-    caption=f"Acceptance of one drafted token and tokens per pass of chains of {gamma}, by the "
-    "temperature of the text. Bands: 95 %, prompts resampled. Of one token, mean of the domains: "
-    f"{of_one.listed('T')}.",
+    caption=f"Acceptance of one drafted token and tokens per target pass of chains of {gamma}, by "
+    f"the temperature of the text. Acceptance, mean of the domains: {of_one.listed('T')}. Bands: "
+    "95 % intervals.",
 )
 
 # %% [markdown]
 # ## 5. What does the length of the texts decide?
-# A text is read from its beginning, and its beginning does not depend on where it is cut: so what a
-# study with shorter texts would have found is known exactly. Small models' greedy texts run into
-# loops, which a draft copies: a position *repeats* when its token ends a run of four tokens that
-# the same text has had before. Where longer texts of some of the prompts were recorded (the kind of
-# run `long`), they are read here.
+# The beginning of a text does not depend on where it is cut, so we know exactly what a study with
+# shorter texts would have found. Small models' greedy texts run into loops, which a draft copies: a
+# position *repeats* when its token ends a run of four tokens that occurred earlier in the same
+# text. Where longer texts of some of the prompts were recorded (the kind of run `long`), we use
+# them.
 
 # %%
 text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
@@ -292,7 +343,6 @@ most = int(lasting.trace["position"].max()) + 1
 shorter = [n for n in sorted(new_tokens) if n < most]
 sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
 cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
-per_pass = f"tokens per pass, gamma {gamma}"
 
 # %%
 hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
@@ -329,8 +379,8 @@ ctx.plot(
     limits=(0, None),
     y="share of positions that repeat",
     slug="length",
-    caption=f"Share of the positions that repeat, by their place in greedy texts of {most} tokens "
-    f"and sampled ones of {longest}: at the end of the greedy ones {at_the_end.listed()}.",
+    caption=f"Share of the positions that repeat, by position, in greedy texts of {most} tokens "
+    f"and sampled texts of {longest}. At the end of the greedy texts: {at_the_end.listed()}.",
 )
 
 # %%
@@ -361,10 +411,10 @@ if not recorded:
 
 # %% [markdown]
 # ## 6. Had the draft seen these prompts?
-# A draft that was trained on prompts like those it is judged on looks better than it is. `seen` is
-# the largest share of a prompt's runs of three words that one training prompt holds (the words that
-# stand around every problem of a domain left out). Only the composed training prompts can be made
-# again; what else the draft was trained on is not in the kit, so `seen` is a lower bound.
+# A draft that was trained on prompts like those of the test looks better than it is. `seen` is the
+# largest share of a prompt's three-word sequences that occur in one training prompt (without the
+# words around every problem of a domain). Only the composed training prompts can be made again. The
+# rest of the draft's training set is not in the kit, so `seen` is a lower bound.
 
 # %%
 trained_on = study.composed_prompts(ctx.profile)
@@ -392,21 +442,17 @@ if trained_on:
     )
 
 # %%
-few = own[own.index <= count].iloc[-1]
-right = " to ".join(dict.fromkeys(f"{share:.0f}" for share in few[["min", "max"]]))
-per_domain = study.power_in_words(parts[0], likely)
+nearest_size = max(size for size in of_size if size <= count)
+looped = in_loops.at(temperature="T = 0").value
 ctx.answer(
     f"With {count} prompts per domain our 95 % intervals cover the true value in "
-    f"{right} % of simulated studies. As to the paper's differences, "
-    f"{per_domain} On `{ctx.profile.name}` (texts of {longest} tokens) "
-    f"{in_loops.at(temperature='T = 0')} of the greedy positions are in loops. From {short} to "
-    f"{whole_text} the tokens per target pass of a chain of {gamma} change by "
-    f"{longer[per_pass].at(domain=score.ALL)}."
+    f"{of_size[nearest_size]} % of simulated studies. {study.power_in_words(parts[0])} "
+    f"{100 * looped:.1f} % of greedy positions are in loops."
 )
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
 # 1. By hand: a study of 50 prompts finds a difference with probability 0.8. How many prompts find
 #    half the difference as surely?
@@ -420,14 +466,14 @@ ctx.answer(
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>
-# Fewer: a run of eight that was said before ends in a run of four that was said before, but not the
-# other way round.</details>
+# Fewer: a repeated run of eight ends in a repeated run of four, but not the other way
+# round.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above. Prompts decide what can be told; what the seed and the length
-#   of the texts change stands in no interval of resampled prompts.
+# * What we saw: the sentences above. The number of prompts limits what a study can show. An
+#   interval over prompts includes the draw of the texts, but not their length.
 # * What this does not show: other prompts than these sets, longer texts, another draft's training
-#   set; what a router wins (notebook 09).
+#   set; what a router gains (notebook 09).
 # * Next: notebook 03 and the others read their intervals this way; notebook 11 asks which of the
 #   paper's claims hold.

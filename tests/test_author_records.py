@@ -163,14 +163,12 @@ def read(folder, *runs):
 def test_author_schema_becomes_a_nodes_frame(tmp_path):
     author_rows().iloc[::-1].to_csv(tmp_path / "a.csv.gz", index=False)
     records = author_records.read_file(tmp_path / "a.csv.gz")
-    assert records.nodes[["node", "parent", "depth", "rank", "token"]].to_numpy().tolist() == [
+    own = author_records.usable(records)
+    assert own[["node", "parent", "depth", "rank", "token"]].to_numpy().tolist() == [
         [1, 0, 1, 0, 5], [2, 0, 1, 1, 6], [3, 1, 2, 0, 7], [5, 4, 3, 0, 9],
     ]  # fmt: skip
-    assert records.nodes["best_path"].tolist() == [True, False, True, False]
-    assert records.nan_rows[["prompt_id", "position", "node"]].to_numpy().tolist() == [
-        ["he/0", 0, 4]
-    ]
-    own, every = records.nodes, records.with_nan_as_accepted
+    assert own["best_path"].tolist() == [True, False, True, False]
+    every = author_records.with_nan_as_accepted(records)
     assert score.published_alpha(own) == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
     expected = author_rows()["acceptance_prob"].mean()
     assert score.published_alpha(every) == pytest.approx(expected)
@@ -194,7 +192,9 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
     parts = [
-        claims.in_frame(listed, run, measures.as_published(one.text, listed))
+        claims.in_frame(
+            listed, run, measures.as_published(author_records.text_of(one), listed)
+        )
         for run, one in records.items()
     ]
     found = pd.concat(parts).set_index(["pair", "claim"])
@@ -220,7 +220,7 @@ def test_released_records_give_the_authors_averages_and_the_honest_ones(
 ):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
     one = author_records.read_file(RECORDS / f"{name}.csv.gz")
-    assert len(one.nodes) + len(one.nan_rows) == rows and len(one.nan_rows) == nan_rows
+    assert len(one) == rows == len(author_records.usable(one)) + nan_rows
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
     (row,) = author_records.facts({name: one}).to_dict("records")
     assert row["nan_as_accepted"] == pytest.approx(

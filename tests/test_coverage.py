@@ -123,7 +123,7 @@ def test_the_committed_table_shows_what_is_claimed_of_it():
     keys = ["pair", "estimator", "n_prompts"]
     plain = known[known["method"] == PERCENTILE]
     both = known[known["used"]].merge(plain, on=keys, suffixes=("", "_plain"))
-    assert len(both) == 2 * 3 * 4
+    assert len(both) == 2 * 3 * 5
     assert (both["coverage"] >= both["coverage_plain"]).all()
     assert both.loc[both["n_prompts"] >= 10, "coverage"].between(0.91, 0.98).all()
     assert both.loc[both["n_prompts"] == 5, "coverage"].min() < 0.9, "few stay few"
@@ -131,4 +131,4 @@ def test_the_committed_table_shows_what_is_claimed_of_it():
 
 def test_a_pair_without_a_simulation_is_shown_that_of_another():
     assert coverage_of("tiny")[0] == "tiny" and coverage_of("mine")[0] == "smollm"
-    assert len(coverage_of("tiny")[1]) == 3 * 4 * 4
+    assert len(coverage_of("tiny")[1]) == 3 * 5 * 4

@@ -30,7 +30,7 @@ def test_the_best_path_has_the_conditional_shares_of_the_ladder():
         found = own.frame.pivot(index="depth", columns="name", values="estimate")
         assert found["accept_by_depth"].tolist() == pytest.approx(ladder.tolist())
     survival = steps.at(name="survival_by_depth").defined()
-    by_domain = survival.frame.groupby("domain")["estimate"]
+    by_domain = survival.frame.groupby(["text", "domain"])["estimate"]
     assert (by_domain.diff().dropna() <= 1e-12).all()
 
 

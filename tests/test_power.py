@@ -66,16 +66,15 @@ def test_closed_form_by_hand_and_by_statsmodels():
     design = power.between(TWO, MEAN, "code", "chat")
     assert design.sd == pytest.approx(np.sqrt(7.5))
     errors = np.sqrt(7.5 / 2)  # of one side, as Cohen's d has it
-    reference = TTestIndPower().solve_power(None, 50, 0.05 / 6, 0.9) * errors
-    assert design.detectable(50, 0.9, comparisons=6) == pytest.approx(reference)
-    assert design.power(1.0, 30) == pytest.approx(
-        TTestIndPower().power(1 / errors, 30, 0.05)
-    )
+    for prompts, comparisons in ((30, 1), (50, 6)):
+        reference = TTestIndPower().power(1 / errors, prompts, 0.05 / comparisons)
+        found = design.power(1.0, prompts, comparisons=comparisons)
+        assert found == pytest.approx(reference)
     assert (
         design.prompts_needed(1.0) == 60
     )  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
     many = (1.959964 + 0.841621) * np.sqrt(7.5 / 10**6)
-    assert design.detectable(10**6) == pytest.approx(many, rel=1e-4), (
+    assert design.power(many, 10**6) == pytest.approx(0.8, abs=1e-4), (
         "of many prompts the normal approximation"
     )
     assert design.power(0.0, 30) == pytest.approx(0.05), (
@@ -100,8 +99,6 @@ def test_the_prompts_needed_are_enough_and_no_fewer_are(
             design.power(difference, needed - 1, comparisons=comparisons)
             < wanted + 1e-3
         )  # a wrong-sided finding counts too
-    least = design.detectable(needed, wanted, comparisons=comparisons)
-    assert least <= difference * (1 + 1e-9)
 
 
 def simulated_power(
@@ -171,15 +168,15 @@ def test_every_pair_is_listed_with_the_values_that_are_given():
     ]
     assert own["difference"].tolist() == pytest.approx([-1, 1, 2])
     design = power.between(frame, MEAN, "code", "chat")
-    assert own["detectable"][1] == pytest.approx(
-        design.detectable(50, comparisons=3)
-    ), "Holm's first step: level / 3"
+    assert own["power"][1] == pytest.approx(design.power(1.0, 50, 0.05 / 3)), (
+        "Holm's first step: level / 3"
+    )
     assert design.prompts_needed(1, comparisons=3) == own.loc[1, "needed"]
     same = power.every_pair(frame, MEAN, pd.Series({"code": 0.5, "chat": 0.5}))
     assert same["needed"].isna().tolist() == [True]
     flat = frame.assign(x=frame["x"].where(frame["domain"] == "math", 1.0))
     none = power.every_pair(flat, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
-    assert none[["detectable", "needed"]].isna().all(axis=1).tolist() == [0, 1, 0]
+    assert none[["power", "needed"]].isna().all(axis=1).tolist() == [0, 1, 0]
 
 
 def test_prompts_without_a_spread_plan_nothing():

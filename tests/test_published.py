@@ -3,7 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from made_pair import made_text
 from numpy.testing import assert_allclose
+from test_measures import visited
 from test_score import make_run
 
 from speclab import score, stats
@@ -126,6 +128,21 @@ def test_comparison_puts_the_named_estimators_side_by_side():
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
         score.tree_estimators()["accept_by_depth"](chain)[3]
     )
+
+
+def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
+    """The survival of the paper's tree adds up to its accepted tokens, walked by hand."""
+    text = made_text(prompts=5, length=40)
+    second, third = (
+        published.comparison(name, text).set_index("domain")["corrected"]
+        for name in ("II", "III")
+    )
+    for domain, rows in text.trace.groupby("domain"):
+        assert second[domain] == pytest.approx(visited(rows))
+        assert third[domain].sum() == pytest.approx(second[domain])
+    of_all = score.tree_estimators()["mean_accepted"]
+    chat = text.nodes.query("domain == 'chat'")
+    assert abs(second["chat"] - of_all(chat)) > 0.01, "not of every tree that was hung"
 
 
 def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):

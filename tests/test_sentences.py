@@ -40,9 +40,8 @@ def held_fixed(**changes):
     return chat_paradox.moves_most(changes, 5)
 
 
-def plans(detectable, needed):
-    rows = {"detectable": detectable, "needed": pd.array(needed, "Int64")}
-    return how_sure.power_in_words(pd.DataFrame(rows), 0.8)
+def plans(*power):
+    return how_sure.power_in_words(pd.DataFrame({"power": power}))
 
 
 def first(*leads):
@@ -73,9 +72,7 @@ CASES = [
         lambda s=s: domain_acceptance.conflict(SIGNS * s)
         for s in (0, 1, np.array([[1, 0], [-1, 0]]))
     ),
-    lambda: plans([np.nan], [pd.NA]),
-    lambda: plans([0.05, 0.05, np.nan], [51, pd.NA, pd.NA]),
-    lambda: plans([0.05, 0.07], [49, 50]),
+    *(lambda p=p: plans(*p) for p in ((np.nan,), (0.05, np.nan), (0.05, 0.7))),
     *(
         lambda n=n: first(*n)
         for n in (["it is significant"], ["not so"], ["it is significant", "not so"])
@@ -84,7 +81,7 @@ CASES = [
     *(lambda c=c: leader(*c) for c in (("one",), ("one", "two"), ("a", "b", "c"))),
     *(
         lambda v=v: claims.tally(pd.Series(v))
-        for v in ([], [claims.HOLDS], [claims.FAILS] * 2)
+        for v in ([], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM])
     ),
     *(
         lambda c=c: held_fixed(**c)

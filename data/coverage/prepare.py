@@ -22,7 +22,7 @@ from speclab.score import Estimator
 from speclab.studies.how_sure import TABLE
 
 PAIRS = ("tiny", "smollm")
-PROMPTS = (5, 10, 20, 50)  # a domain
+PROMPTS = (5, 10, 15, 20, 50)  # per domain; the second prompt set has 15
 LEVELS = (0.025, 0.975)
 PERCENTILE, BCA = "percentile", "BCa"
 EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"

@@ -4,14 +4,16 @@ A claim (data/paper/claims.yaml) is a number and a region: it holds if the numbe
 rule for a claim of several rows (domains, differences) is that of intersection and union: it holds
 if *every* row's 95 % interval lies in its region, which needs no correction (Berger 1982, Multi-
 parameter hypothesis testing and acceptance sampling); it does not hold if *one* row's interval,
-widened for so many rows (Bonferroni), lies outside. Else it cannot be told. A claim of equality
+widened for so many rows (Bonferroni), lies outside. Else it is inconclusive. A claim of equality
 ("weak", "near", "the same") has a region of two edges, the margin, which is named beforehand: an
-interval that merely reaches 0 shows no equality. Each verdict is of one pair, one temperature and
-one estimator.
+interval that includes 0 shows no equality. So a verdict is wrong by chance with a probability of at
+most 0.05. Each is for one pair, one prompt set, one temperature and one estimator. Claims that
+state one fact are judged apart and counted once, by the claim that `fact` names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -19,13 +21,16 @@ import yaml
 from scipy.special import ndtri
 
 from speclab import stats
+from speclab.analysis import prompt_sets
 from speclab.analysis.published import published
 from speclab.profiles import ROOT
+from speclab.prompts import DOMAINS
 
 CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
 HOLDS = "holds here"
 FAILS = "does not hold here"
-UNKNOWN = "cannot be told here"
+FORM = f"holds in {prompt_sets.OWN} only"
+UNKNOWN = "inconclusive here"
 TURNS = "depends on c"
 TOO_FEW = "too few prompts here"
 NOT_TESTED = "not tested here"
@@ -33,6 +38,7 @@ NO_CONDITION = "not a condition of anything"
 DEFECT = "defect"
 SIGNS = {  # of a table of many verdicts
     HOLDS: "✓",
+    FORM: "(✓)",
     FAILS: "✗",
     NO_CONDITION: "✗",
     UNKNOWN: "?",
@@ -45,7 +51,7 @@ PUBLISHED = "as published"
 AT_0 = "T = 0"
 AT_1 = "T = 1"
 SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example decides
-KEYS = ["claim", "pair", "asked"]
+KEYS = ["claim", "pair", "asked", "prompts"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
 COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
 LEVEL = 0.05  # of every interval and verdict
@@ -58,9 +64,11 @@ class Claim:
 
     about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
     is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
-    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. published,
-    exact: how runs are asked (`measures.evaluate`). fact: numbers read off a log, code or an
-    example. untested: why nothing here answers it.
+    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact: the
+    claim that states the same fact, by which it is counted ("": its own). published, exact: how
+    runs are asked (`measures.evaluate`). value: what, where and a number that is read off a log,
+    code, a table or an example. note: what a reader of the verdict should know. untested: why
+    nothing here answers it.
     """
 
     id: str
@@ -72,9 +80,11 @@ class Claim:
     about: str = "pair"
     decides: str = "interval"
     margin: str = ""
+    fact: str = ""
     published: Sequence[Mapping] = ()
     exact: Sequence[Mapping] = ()
-    fact: Mapping | None = None
+    value: Sequence = ()
+    note: str = ""
     untested: str = ""
 
     def bounds(self, row: str) -> tuple[float, float]:
@@ -142,9 +152,11 @@ def in_frame(
     listed: Mapping[str, Claim],
     pair: str,
     asked: Mapping[tuple[str, str], Callable[[], list[dict]]],
+    prompts: str = prompt_sets.OWN,
 ) -> pd.DataFrame:
-    """What the functions (by claim and way to ask) answer, as one frame: COLUMNS, in the order of
-    `listed`. One that raises ValueError cannot answer: its row is empty, and its note the reason.
+    """What the functions (by claim and way to ask) answer on a prompt set, as one frame: COLUMNS,
+    in the order of `listed`. One that raises ValueError cannot answer: its row is empty, and its
+    note the reason.
     """
     rows = []
     in_order = (key for name in listed for key in asked if key[0] == name)
@@ -155,7 +167,7 @@ def in_frame(
             found = [not_measured(str(error))]
         for row in found:
             least, most = listed[claim].bounds(row["row"])
-            head = {"claim": claim, "pair": pair, "asked": way}
+            head = dict(zip(KEYS, (claim, pair, way, prompts), strict=True))
             rows.append(head | row | {"least": least, "most": most})
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -202,7 +214,7 @@ def judge(rows: pd.DataFrame) -> str:
     return UNKNOWN
 
 
-def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str:
+def verdict(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
     """The verdict on a claim from the rows (COLUMNS) of one pair and one way to ask.
 
     prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
@@ -214,6 +226,8 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NOT_TESTED
     if claim.decides == "defect":
         return DEFECT
+    if prompts < stats.FEW_PROMPTS and claim.about != SOURCES:
+        return TOO_FEW
     if claim.decides == "cost":
         found = set(by_cost(known)["verdict"])
         found = found.pop() if len(found) == 1 else TURNS
@@ -223,8 +237,6 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: int | None = None) -> str
         return NO_CONDITION
     if claim.about == SOURCES:
         return found.removesuffix(" here")
-    if prompts is not None and prompts < stats.FEW_PROMPTS:
-        return TOO_FEW
     return found
 
 
@@ -255,80 +267,123 @@ def cell(rows: pd.DataFrame) -> str:
         return "; ".join(dict.fromkeys(rows["note"]))
     parts = []
     for name, part in known.groupby("estimator", sort=False):
-        ends = part["estimate"].agg(["min", "max"]).map(_number)
-        text = " to ".join(ends.unique())
+        least, most = part["estimate"].min(), part["estimate"].max()
+        text = " to ".join(dict.fromkeys((f"{least:.3g}", f"{most:.3g}")))
         if (part["low"] < part["high"]).any():
-            low = _number(part["low"].min())
-            high = _number(part["high"].max())
-            text += f" [{low}, {high}]"
+            text += f" [{part['low'].min():.3g}, {part['high'].max():.3g}]"
         parts.append(text if known["estimator"].nunique() == 1 else f"{name} {text}")
     return "; ".join(parts)
 
 
-def _number(value: float) -> str:
-    if value == round(value):
-        return f"{value:.0f}"
-    if abs(value) >= 10:
-        return f"{value:.1f}"
-    return f"{value:.3f}"
+def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a prompt set whose texts are not the pair's own: unwrapped, code and chat are
+    the same prompts.
+    """
+    same = {*DOMAINS} - {*prompt_sets.WITH_WORDS}
+    is_same = [{*row.split(" - ")} <= same for row in rows["row"]]
+    return rows[(rows["prompts"] != prompt_sets.UNWRAPPED) | ~np.array(is_same)]
 
 
 def verdict_table(
     listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
-    prompts: Mapping[str, int] | None = None,
+    prompts: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:
-    """One row for each claim, pair and way to ask: KEYS, source, where, said, estimator, region,
-    measured, verdict; where it turns: `room` and `excess`, of a claim about cost the c at which it
-    `holds_at` and `fails_at` for every slope.
+    """One row for each claim, pair, way to ask and prompt set: KEYS, fact (the claim by which it is
+    counted), source, where, said, estimator, region, measured, verdict, note; of a claim about
+    cost the c at which it `holds_at` and `fails_at` for every slope.
+
+    A row whose texts are the pair's own again decides nothing (`of_other_texts`), but a claim that
+    it keeps from holding is inconclusive. The verdict is FORM where a claim holds on the pair's own
+    prompts, on none of the others, and does not hold on one of them.
 
     evidence: COLUMNS. prompts: of each pair's smallest domain.
     """
     lines = []
     for keys, rows in evidence.groupby(KEYS, sort=False):
-        name, pair, _ = keys
+        name, pair, *_ = keys
         claim = listed[name]
+        count = prompts.get(pair, np.inf)
+        of_all = verdict(claim, rows, count)
+        rows = of_other_texts(rows)
+        if rows.empty:
+            continue
+        found = verdict(claim, rows, count)
+        if found == HOLDS != of_all:
+            found = UNKNOWN
         known = rows.dropna(subset="estimate")
         by_c = claim.decides == "cost" and not known.empty
         lines.append(
             dict(zip(KEYS, keys, strict=True))
             | {
+                "fact": claim.fact or name,
                 "source": claim.source,
                 "where": claim.where,
                 "said": claim.claim,
                 "estimator": ", ".join(dict.fromkeys(rows["estimator"])),
                 "region": claim.region_said(),
                 "measured": cell(rows),
-                "verdict": verdict(claim, rows, (prompts or {}).get(pair)),
-                "room": np.nan if by_c else room(rows),
-                "excess": np.nan if by_c else excess(rows),
+                "verdict": found,
+                "note": claim.note,
                 "holds_at": at_every_slope(known, HOLDS) if by_c else "",
                 "fails_at": at_every_slope(known, FAILS) if by_c else "",
             }
         )
-    return pd.DataFrame(lines)
+    table = pd.DataFrame(lines)
+    is_own = table["prompts"] == prompt_sets.OWN
+    elsewhere = table[~is_own].groupby(KEYS[:3])["verdict"].agg(set)
+    fallen = elsewhere[[FAILS in found and HOLDS not in found for found in elsewhere]]
+    of_form = is_own & pd.MultiIndex.from_frame(table[KEYS[:3]]).isin(fallen.index)
+    table.loc[of_form & (table["verdict"] == HOLDS), "verdict"] = FORM
+    return table
 
 
 def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts bound to a pair side by side, as SIGNS: claim, said, and a column for each pair
-    and way to ask; '' where nothing is asked.
+    """The verdicts on one pair side by side, as SIGNS: claim, said, a column for each way to ask
+    and prompt set ('' where nothing is asked), and a remark.
     """
-    bound = verdicts[verdicts["asked"].isin([PUBLISHED, AT_0, AT_1])]
-    column = bound["pair"] + ", " + bound["asked"]
-    sign = bound["verdict"].map(SIGNS)
-    bound = bound.assign(column=column, sign=sign)
-    cells = bound.set_index(["claim", "said", "column"])["sign"]
-    wide = cells.unstack(sort=False).rename_axis(columns=None)
-    return wide.fillna("").reset_index()
+    columns = verdicts["asked"] + ", " + verdicts["prompts"]
+    sign = verdicts["verdict"].map(SIGNS)
+    rows = verdicts.assign(column=columns, sign=sign)
+    wide = rows.pivot(index="claim", columns="column", values="sign")
+    by_claim = rows.groupby("claim", sort=False)
+    first = by_claim["said"].first()
+    wide = wide.loc[first.index, sorted(wide, key=list(columns).index)]
+    wide.insert(0, "said", first)
+    wide["remark"] = [_remark(own) for _, own in by_claim]
+    return wide.fillna("").rename_axis(columns=None).reset_index()
+
+
+def _remark(verdicts: pd.DataFrame) -> str:
+    """What is to be known of the verdicts on one claim."""
+    of_form = verdicts.loc[verdicts["verdict"] == FORM, "asked"]
+    claim, fact, note = verdicts.iloc[0][["claim", "fact", "note"]]
+    counted = "" if claim == fact else f"counted as {fact}"
+    parts = [*(f"{FORM} ({asked})" for asked in of_form), counted, note]
+    return "; ".join(filter(None, parts))
 
 
 def tally(verdicts: pd.Series) -> str:
-    """How many claims hold and how many do not, as a clause."""
-    held, fell = ((verdicts == verdict).sum() for verdict in (HOLDS, FAILS))
+    """How many facts hold and how many do not, as a clause."""
+    found = verdicts.replace(NO_CONDITION, FAILS).value_counts()
+    held, of_form, fell = (found.get(one, 0) for one in (HOLDS, FORM, FAILS))
+    held += of_form
     if not held + fell:
         return "none can be decided"
     verbs = "holds" if held == 1 else "hold", "does" if fell == 1 else "do"
-    return f"{held} {verbs[0]} and {fell} {verbs[1]} not"
+    only = f" ({of_form} in {prompt_sets.OWN} only)" if of_form else ""
+    return f"{held} {verbs[0]}{only} and {fell} {verbs[1]} not"
+
+
+def by_chance(verdicts: pd.Series) -> str:
+    """How many of these verdicts chance may have made, as a sentence."""
+    decided = verdicts.isin([HOLDS, FORM, FAILS, NO_CONDITION]).sum()
+    if not decided:
+        return "No verdict is decided."
+    return (
+        f"Each verdict rests on 95 % intervals, so on average at most {LEVEL * decided:.0f} of the "
+        f"{decided} decided ones are wrong by chance."
+    )
 
 
 def printed() -> pd.DataFrame:
@@ -339,20 +394,13 @@ def printed() -> pd.DataFrame:
     alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
     alpha = alpha.set_index("domain")["published"]
     depth = published("IV").pivot(index="domain", columns="depth", values="published")
-    late = published("V").pivot(index="depth", columns="bin", values="published")
-    late = late[1] - late[0]
     rho = published("VI").set_index("domain")["published"]
     found = {
         "level": alpha,
         "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
-        "order": -alpha.sort_values(ascending=False).diff().dropna(),
         "length": published("II").set_index("domain")["published"],
         "depth": depth[3] - depth[1],
-        "position": late.drop(2),
-        "depth-2": late[[2]],
         "entropy-sign": rho,
-        "entropy-weak": rho,
-        "paradox": alpha["chat"] - alpha.drop("chat"),
     }
     numbers = pd.concat(found, names=["claim", "row"])
     return numbers.rename("estimate").reset_index()

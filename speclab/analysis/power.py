@@ -1,7 +1,7 @@
 """Power of a study whose unit is the prompt: what so many prompts can show.
 
-The smallest difference between two domains that a number of prompts detects, and the prompts that
-a difference needs, from the spread between the prompts of a recorded run. The spread is that of the
+The probability that so many prompts find a difference between two domains, and the prompts that a
+difference needs, from the spread between the prompts of a recorded run. The spread is that of the
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
 Bootstrap and Other Resampling Plans); the rest is the power of Student's t test of two
 sides, by the noncentral t distribution: a permutation test of as many prompts has nearly that,
@@ -24,7 +24,7 @@ from speclab.stats import MIN_PROMPTS, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
-PLAN = ["estimator", "first", "second", "difference", "detectable", "needed"]
+PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,6 @@ class Design:
 
     sd: float
 
-    def detectable(
-        self,
-        prompts: int = 50,
-        power: float = 0.8,
-        level: float = 0.05,
-        comparisons: int = 1,
-    ) -> float:
-        """Smallest true difference that a two-sided test at `level` finds with probability `power`.
-
-        `comparisons`: tests in the family. The first of Holm's steps asks for level / comparisons
-        (Bonferroni), later ones for less, so that Holm finds this difference with at least this
-        probability.
-        """
-        _checked(power, level)
-        most = MOST_ERRORS * self.sd / np.sqrt(prompts)
-
-        def missing(difference: float) -> float:
-            return self.power(difference, prompts, level, comparisons) - power
-
-        return brentq(missing, 0, most)
-
     def prompts_needed(
         self,
         difference: float,
@@ -64,9 +43,12 @@ class Design:
         comparisons: int = 1,
     ) -> int:
         """Prompts a side that find a true `difference` (not 0) with probability `power`; never
-        below the 5 that an interval needs.
+        below the 5 that an interval needs. `comparisons` as in `power`.
         """
-        _checked(power, level)
+        if not 0 < level < power < 1:
+            raise ValueError(
+                f"level={level}, power={power}: needed are 0 < level < power < 1"
+            )
         most = (MOST_ERRORS * self.sd / difference) ** 2 + MIN_PROMPTS
 
         def missing(prompts: float) -> float:
@@ -81,19 +63,15 @@ class Design:
     ) -> np.ndarray:
         """Probability that the test finds a true `difference` with `prompts` prompts a side; both
         may be arrays. The square of its statistic follows a noncentral F distribution.
+
+        comparisons: tests in the family. The first of Holm's steps asks for level / comparisons
+        (Bonferroni), later ones for less, so that Holm finds it with at least this probability.
         """
         errors = np.abs(difference) * np.sqrt(prompts) / self.sd
         errors = np.maximum(errors, 1e-6)  # at 0 itself SciPy's distribution is wrong
         free = 2 * (np.asarray(prompts, float) - 1)
         limit = t.isf(level / comparisons / 2, free)
         return ncf.sf(limit**2, 1, free, errors**2)
-
-
-def _checked(power: float, level: float) -> None:
-    if not 0 < level < power < 1:
-        raise ValueError(
-            f"level={level}, power={power}: needed are 0 < level < power < 1"
-        )
 
 
 # ---- the spread between prompts ------------------------------------------------------------------
@@ -149,15 +127,16 @@ def every_pair(
     estimator: Estimator,
     values: Mapping[str, float],
     prompts: int = 50,
-    power: float = 0.8,
+    wanted: float = 0.8,
     level: float = 0.05,
 ) -> pd.DataFrame:
     """Every pair of the domains that `values` (such as published ones) names: the columns PLAN.
 
-    `difference`: of `values`. `detectable` is the smallest difference that `prompts` prompts a
-    domain find, in the family of all pairs; `needed` the prompts a domain that find `difference`,
-    missing where it is 0. Both are missing for a pair whose prompts do not differ, or where the
-    number is undefined. ValueError: a domain missing, fewer than 5 prompts in one.
+    `difference`: of `values`. `power`: the probability that `prompts` prompts per domain find a
+    true difference of that size, in the family of all pairs; `needed`: the prompts per domain that
+    find it with probability `wanted`, missing where it is 0. Both are missing for a pair whose
+    prompts do not differ, or where the number is undefined. ValueError: a domain missing, fewer
+    than 5 prompts in one.
     """
     resampling_of(frame, 1)  # refuses what no pair can answer
     domains = domains_in(frame, list(values.keys()))
@@ -172,8 +151,8 @@ def every_pair(
         except ValueError:
             design = None  # nothing to plan with
         if design:
-            found = design.detectable(prompts, power, level, family)
+            found = float(design.power(difference, prompts, level, family))
         if design and difference:
-            needed = design.prompts_needed(difference, power, level, family)
+            needed = design.prompts_needed(difference, wanted, level, family)
         rows.append((estimator.name, first, second, difference, found, needed))
     return pd.DataFrame(rows, columns=PLAN).astype({"needed": "Int64"})

@@ -3,19 +3,17 @@ the seed, the temperature, the length of the texts, and prompts that the draft h
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pandas as pd
 
-from speclab import replay, runs, score, stats
-from speclab.analysis.texts import Text
+from speclab import replay, runs, score
 from speclab.drafts.prompts import training_prompts, without_wrapper
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt
 from speclab.score import Estimator
-from speclab.show.estimates import Estimates
+from speclab.show.estimates import counted
 
-ONE_TOKEN = "acceptance"  # of one drafted token
 HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
@@ -35,27 +33,13 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
     return shown, rows.drop(columns="pair").reset_index(drop=True)
 
 
-# ---- texts of several kinds, prompts paired ------------------------------------------------------
+# ---- blocks --------------------------------------------------------------------------------------
 
 
 def of_blocks(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
     """What `stats.jointly` needs for the block_efficiency of these blocks (`Text.chain`)."""
     sums = replay.prompt_sums(blocks)
     return sums, score.block_estimators()["block_efficiency"]
-
-
-def by_text(texts: Mapping[str, Text], gamma: int, key: str) -> Estimates:
-    """Acceptance of one drafted token and tokens per pass at gamma of several texts of the same
-    prompts: quantity, `key`, domain.
-    """
-    asked = {
-        ONE_TOKEN: {name: (t.positions, t.acceptance) for name, t in texts.items()},
-        f"tokens per pass, gamma {gamma}": {
-            name: of_blocks(text.chain(gamma)) for name, text in texts.items()
-        },
-    }
-    tables = {name: stats.jointly(one).table(key=key) for name, one in asked.items()}
-    return Estimates.stacked(tables, "quantity", digits=3)
 
 
 # ---- prompts that the draft has seen -------------------------------------------------------------
@@ -96,15 +80,16 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])
 
 
-def power_in_words(plans: pd.DataFrame, likely: float) -> str:
-    """What 50 prompts per domain find, from the rows of `power.every_pair` for one estimator."""
-    found = plans["detectable"].dropna()
+def power_in_words(plans: pd.DataFrame) -> str:
+    """How likely it is that 50 prompts per domain find the paper's differences, as a sentence, from
+    the rows of `power.every_pair` for one estimator.
+    """
+    found = plans["power"].dropna()
     if found.empty:
-        return "the prompts do not differ here, so nothing can be planned."
-    ends = dict.fromkeys(f"{value:.3f}" for value in (found.min(), found.max()))
-    enough = (plans["needed"] <= 50).sum()
+        return "The prompts do not differ here, so nothing can be planned."
+    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (found.min(), found.max()))
+    what = counted(len(found), "difference")
     return (
-        f"50 prompts per domain find a difference of {' to '.join(ends)} with probability "
-        f"{likely:g}. That is enough for {enough or 'none'} of the paper's {len(plans)} "
-        "differences."
+        f"A study of 50 prompts per domain finds the paper's {what} with a probability of "
+        f"{' to '.join(ends)} %."
     )

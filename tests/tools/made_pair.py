@@ -3,6 +3,7 @@ target's and the draft's next-token tables after every token are random, and eve
 from them. Token 0 to 9; its string is a digit where it is even, else a letter.
 """
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
 from speclab import score
+from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
 from speclab.studies.paper_audit.measures import PairTexts
@@ -111,6 +113,11 @@ def made_text(*seeds, **made):
 
 
 def made_pair(**made):
-    """Texts at T = 0 and at T = 1 (three seeds), and one that stands for T = 0.3."""
-    greedy, sampled = made_text(**made), made_text(1, 2, 3, **made)
-    return PairTexts(load_profile("tiny"), greedy, sampled, (made_text(4, **made),))
+    """Texts at T = 0 and at T = 1 (three seeds), and those of a second set of prompts (one seed, no
+    trees at T = 1).
+    """
+    greedy = {OWN: made_text(**made), SECOND: made_text(tables=8, **made)}
+    second = made_text(4, tables=8, **made)
+    second = replace(second, nodes=second.nodes.query("node == 1"))
+    sampled = {OWN: made_text(1, 2, 3, **made), SECOND: second}
+    return PairTexts(load_profile("tiny"), greedy, sampled)

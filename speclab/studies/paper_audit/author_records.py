@@ -12,10 +12,8 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from speclab import score
@@ -78,66 +76,44 @@ COLUMNS = {  # theirs: ours
 }
 
 
-@dataclass(frozen=True)
-class AuthorRecords:
-    """A run as the authors published it: its usable nodes, and the rows left out because their
-    probability or entropy is NaN (where the probability is, the authors' code took their ratio as
-    1).
+def usable(records: pd.DataFrame) -> pd.DataFrame:
+    """The rows of `read_file` whose probability and entropy are numbers."""
+    known = records.dropna(subset=["target_prob", "target_entropy"])
+    return known.reset_index(drop=True)
+
+
+def with_nan_as_accepted(records: pd.DataFrame) -> pd.DataFrame:
+    """All rows, as the authors averaged them: a NaN probability as accepted (p = q, so the ratio is
+    1), a NaN entropy left NaN.
     """
-
-    nodes: pd.DataFrame
-    nan_rows: pd.DataFrame
-
-    @property
-    def text(self) -> Text:
-        """The usable nodes as a text that can be asked as published; it has no trace."""
-        nodes = self.nodes.assign(ratio=score.ratio(self.nodes), seed=0)
-        return Text(
-            "T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes
-        )
-
-    @property
-    def domains(self) -> int:
-        """How many it has."""
-        return self.nodes["domain"].nunique()
-
-    @property
-    def smallest_domain(self) -> int:
-        """Prompts of it."""
-        return int(self.nodes.groupby("domain")["prompt_id"].nunique().min())
-
-    @property
-    def with_nan_as_accepted(self) -> pd.DataFrame:
-        """All rows, as the authors averaged them: a NaN probability as accepted (p = q, so the
-        ratio is 1), a NaN entropy left NaN.
-        """
-        p, q = self.nan_rows["target_prob"], self.nan_rows["draft_prob"]
-        rows = pd.concat([self.nodes, self.nan_rows.assign(target_prob=p.fillna(q))])
-        return rows.sort_values([*TREE, "node"], kind="stable", ignore_index=True)
+    p = records["target_prob"].fillna(records["draft_prob"])
+    return records.assign(target_prob=p)
 
 
-def read_file(path: Path | str) -> AuthorRecords:
-    """A run's node records in the schema of the authors' public files (csv or csv.gz).
+def text_of(records: pd.DataFrame) -> Text:
+    """The usable nodes as a text that can be asked as published; it has no trace."""
+    nodes = usable(records)
+    nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
+    return Text(
+        "T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes
+    )
+
+
+def read_file(path: Path | str) -> pd.DataFrame:
+    """A run's node records in the schema of the authors' public files (csv or csv.gz), as nodes; a
+    probability or an entropy may be NaN (where the probability is, their code took the ratio as 1).
 
     Their node ids count from 0 and a root child's parent is -1; ours count from 1 and the root is
     0. `rank` and `best_path` follow from the order of siblings. `target_rank` and `draft_entropy`
     are not in their records and are left out. ValueError: columns missing, one node twice.
     """
     records = pd.read_csv(path, usecols=list(COLUMNS))[list(COLUMNS)]
-    records = _with_rank(records.rename(columns=COLUMNS))
-    usable = np.isfinite(records[["target_prob", "target_entropy"]]).all(axis=1)
-    return AuthorRecords(
-        records[usable].reset_index(drop=True), records[~usable].reset_index(drop=True)
-    )
-
-
-def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
+    records = records.rename(columns=COLUMNS)
     records[["node", "parent"]] += 1
     if records.duplicated([*TREE, "node"]).any():
         raise ValueError(
             "the same (sample_id, token_position, node_id) occurs twice: keep one run a file"
         )
-    score.domains_in(records)
     records = records.sort_values([*TREE, "node"], kind="stable", ignore_index=True)
     siblings = records.groupby([*TREE, "parent"], sort=False)["draft_prob"]
     records["rank"] = siblings.rank(method="first", ascending=False).astype("int32") - 1
@@ -151,7 +127,7 @@ def _with_rank(records: pd.DataFrame) -> pd.DataFrame:
 
 def read(
     folder: Path | str | None = None, source: Published = SOURCE
-) -> dict[str, AuthorRecords]:
+) -> dict[str, pd.DataFrame]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
 
@@ -175,23 +151,23 @@ def read(
     return records
 
 
-def facts(records: Mapping[str, AuthorRecords]) -> pd.DataFrame:
+def facts(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """One row a run: run, domains, prompts, rows, nan_share; the mean of min(1, p/q) with NaN rows
     as accepted (as the authors' code did) and without; E[L] as published.
     """
     rows = []
     for run, one in records.items():
-        every = one.with_nan_as_accepted
-        rows.append(
-            {
-                "run": run,
-                "domains": every["domain"].nunique(),
-                "prompts": every["prompt_id"].nunique(),
-                "rows": len(every),
-                "nan_share": len(one.nan_rows) / len(every),
-                "nan_as_accepted": score.published_alpha(every),
-                "without_nan": score.published_alpha(one.nodes),
-                "published_length": score.published_length(every),
-            }
-        )
+        every = with_nan_as_accepted(one)
+        nodes = usable(one)
+        facts = {
+            "run": run,
+            "domains": one["domain"].nunique(),
+            "prompts": one["prompt_id"].nunique(),
+            "rows": len(one),
+            "nan_share": (len(one) - len(nodes)) / len(one),
+            "nan_as_accepted": score.published_alpha(every),
+            "without_nan": score.published_alpha(nodes),
+            "published_length": score.published_length(every),
+        }
+        rows.append(facts)
     return pd.DataFrame(rows)

@@ -1,6 +1,6 @@
-"""The pictures of the audit: a few claims drawn large, and the verdicts on what depends on cost."""
+"""The picture of the audit: a few claims drawn large."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -8,18 +8,13 @@ import pandas as pd
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
-    FAILS,
-    HOLDS,
     PUBLISHED,
     SIGNS,
-    UNKNOWN,
     Claim,
-    by_cost,
 )
 from speclab.show import figures
 
 GREEN, EDGE = "#DDEBD9", "#5B8A52"
-SHADES = {HOLDS: "#4C9A6A", UNKNOWN: "#DDDDDD", FAILS: "#D98555"}
 
 
 def large(
@@ -65,41 +60,3 @@ def _region(axes, claim: Claim) -> None:
             *np.clip(claim.bounds(""), *limits), color=GREEN, zorder=0, label="it holds"
         )
     axes.set_xlim(limits)
-
-
-def by_c(
-    listed: Mapping[str, Claim], evidence: pd.DataFrame, slopes: Sequence[float]
-) -> figures.Figure:
-    """The verdicts on what depends on cost: a panel a slope of v, a row for each claim, pair and
-    temperature, a column a c.
-    """
-    of_cost = [claim.id for claim in listed.values() if claim.decides == "cost"]
-    rows = evidence.dropna(subset="estimate")
-    keys = ["claim", "pair", "asked"]
-    found = {
-        ", ".join(names): by_cost(part).set_index(["slope", "c"])["verdict"]
-        for name in of_cost
-        for names, part in rows[rows["claim"] == name].groupby(keys, sort=False)
-    }
-    shown = pd.DataFrame(found).T
-    figure, panels = figures.subplots(
-        1, len(slopes), height=0.15 * len(shown) + 1, sharey=True, squeeze=False
-    )
-    colours = {
-        verdict: [*bytes.fromhex(shade[1:])] for verdict, shade in SHADES.items()
-    }
-    for slope, axes in zip(slopes, panels[0], strict=True):
-        cells = shown[slope]
-        pixels = [[colours[verdict] for verdict in row] for row in cells.to_numpy()]
-        axes.imshow(np.array(pixels, np.uint8), aspect="auto")
-        axes.set_xticks(range(len(cells.T)), [f"{c:g}" for c in cells], rotation=90)
-        axes.set_yticks(range(len(cells)), cells.index, fontsize=6.5)
-        axes.set_title(f"v(n) = 1 + {slope:g} (n - 1)")
-        axes.grid(False)
-        for edge in np.arange(len(shown)) + 0.5:
-            axes.axhline(edge, color="white", linewidth=1.5)
-        for verdict, shade in SHADES.items():
-            axes.fill_between([], [], color=shade, label=verdict.removesuffix(" here"))
-    figure.supxlabel("c, a draft pass in target passes", fontsize=8)
-    figures.legend_above(figure, panels[0, 0])
-    return figure
