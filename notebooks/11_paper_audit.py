@@ -373,9 +373,8 @@ said = f"At T = 0, {fell} of the {facts} that `{ctx.profile.name}` can decide {f
 if not decided:
     said = f"With so few prompts, `{ctx.profile.name}` decides nothing at T = 0. "
 if of_form:
-    said += (
-        f"Of the others {of_form} {'holds' if of_form == 1 else 'hold'} in {OWN} only. "
-    )
+    hold = "holds" if of_form == 1 else "hold"
+    said += f"Of the others {of_form} {hold} on {OWN} only. "
 
 # %%
 ctx.answer(

@@ -49,8 +49,8 @@ def first(*leads):
     return f"Here {causes.first_in_words(Estimates(rows.assign(lead=leads)))}."
 
 
-def rates(*same):
-    return serving.rates_in_words(table(RISES, NOTHING, key="policy"), same)
+def rates(*numbers):
+    return serving.rates_in_words(table(*numbers, key="policy"))
 
 
 def leader(*columns):
@@ -77,7 +77,7 @@ CASES = [
         lambda n=n: first(*n)
         for n in (["it is significant"], ["not so"], ["it is significant", "not so"])
     ),
-    *(lambda s=s: rates(*s) for s in ((), ("code",), ("code", "math"))),
+    *(lambda n=n: rates(*n) for n in ((RISES,), (RISES, NOTHING))),
     *(lambda c=c: leader(*c) for c in (("one",), ("one", "two"), ("a", "b", "c"))),
     *(
         lambda v=v: claims.tally(pd.Series(v))

@@ -29,7 +29,7 @@ from speclab.prompts import DOMAINS
 CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
 HOLDS = "holds here"
 FAILS = "does not hold here"
-FORM = f"holds in {prompt_sets.OWN} only"
+FORM = f"holds on {prompt_sets.OWN} only"
 UNKNOWN = "inconclusive here"
 TURNS = "depends on c"
 TOO_FEW = "too few prompts here"
@@ -371,7 +371,7 @@ def tally(verdicts: pd.Series) -> str:
     if not held + fell:
         return "none can be decided"
     verbs = "holds" if held == 1 else "hold", "does" if fell == 1 else "do"
-    only = f" ({of_form} in {prompt_sets.OWN} only)" if of_form else ""
+    only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""
     return f"{held} {verbs[0]}{only} and {fell} {verbs[1]} not"
 
 

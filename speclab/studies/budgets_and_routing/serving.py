@@ -22,7 +22,7 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
 from speclab.cost import Costs
 from speclab.score import POOLED, domains_in
-from speclab.show.estimates import NUMBERS, Estimates, named, stack, starting
+from speclab.show.estimates import NUMBERS, Estimates, stack, starting
 from speclab.stats import RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
@@ -239,19 +239,11 @@ def by_batch(
 # ---- in words ------------------------------------------------------------------------------------
 
 
-def rates_in_words(rate: Estimates, same: Sequence[str]) -> str:
-    """Tokens per second of each policy relative to 'always', as sentences; same: policies that
-    draft the same as 'always'.
-    """
-    said = []
-    if set(rate.frame["policy"]) - set(same):
-        others = rate.without(policy=same)
-        words = "higher with", "lower with", "no significant difference with"
-        verdict = starting(others.sentence(*words, "policy", than=1))
-        said.append(f"{verdict}. Ratios: {others.listed('policy')}.")
-    if same:
-        said.append(f"The same drafts as 'always', so the same numbers: {named(same)}.")
-    return " ".join(said)
+def rates_in_words(rate: Estimates) -> str:
+    """Tokens per second of each policy relative to 'always', as sentences."""
+    words = "higher with", "lower with", "no significant difference with"
+    verdict = starting(rate.sentence(*words, "policy", than=1))
+    return f"{verdict}. Ratios: {rate.listed('policy')}."
 
 
 def batches_in_words(crowd: Estimates) -> str:
