@@ -402,14 +402,14 @@ ctx.say(
 # %%
 elsewhere = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
 falls = [
-    f"in {(rows.frame['high'] < 0).sum()} of {len(rows.frame)} at {name}"
+    f"in {(rows.frame['high'] < 0).sum()} of {len(rows.frame)} prompt sets at {name}"
     for name, rows in trends.at(set=elsewhere).groups("text")
 ]
 ctx.answer(
-    f"As the target's entropy rises on `{ctx.profile.name}`, acceptance at T = 0 (`hit[1]`) "
-    f"{study.trend(at_0)}. On other prompts it falls significantly {' and '.join(falls)} (prompt "
-    "sets). The draft's own confidence tells accepted from rejected positions of a text with an "
-    f"AUC of {confidence.span()}, on other prompts {auc_of_sets.at(set=elsewhere).span()}."
+    f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(at_0)} at T = "
+    f"0. On other prompts it falls significantly {' and '.join(falls)}. Within a text the draft's "
+    f"confidence has an AUC of {confidence.span()}, on other prompts "
+    f"{auc_of_sets.at(set=elsewhere).span()}."
 )
 
 # %% [markdown]

@@ -457,8 +457,7 @@ best = states.at(domain=ALL)
 (state,) = best.frame["cause"]
 ctx.answer(
     f"On `{p.name}`, being right where `{study.alone(state)}` gains {best} more tokens per target "
-    f"pass than at as many random positions. On other prompts, {elsewhere} (of the classes of "
-    "certainty)."
+    f"pass than at as many random positions. Of these classes on other prompts, {elsewhere}."
 )
 
 # %% [markdown]

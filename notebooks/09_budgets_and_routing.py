@@ -94,7 +94,7 @@ import numpy as np
 from speclab import draft, prompts, runs
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack
+from speclab.show.estimates import Estimates, stack, starting
 from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
@@ -412,30 +412,33 @@ ctx.plot(
 # %%
 mean = carried.at(policy="per-domain", domain="all")
 others = gains.without(set=prompt_sets.OWN)
-said = others.sentence("higher on", "lower on", "not significantly different on", "set")
+said = others.sentence("faster:", "slower:", "no significant difference:", "set")
 ctx.say(
-    f"**The speed-up of the policy**, mean of the domains: {mean.listed('set')}. Compared with one "
-    f"setting for all, the speed of a setting per domain is {said} (gain in percent: "
-    f"{gains.listed('set')})."
+    f"**The speed-up of the policy**, mean of the domains: {mean.listed('set')}.\n\nA setting per "
+    f"domain compared with one setting for all. {starting(said)}. Gain in percent: "
+    f"{gains.listed('set')}."
 )
 
 # %%
-drafts = ", ".join(f"{row.domain} {row.setting}" for row in advice.rows())
-here, second = (
-    str(mean.at(set=name)) for name in (prompt_sets.OWN, prompt_sets.SECOND)
+here, second = (mean.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND))
+own_gain, second_gain = (
+    gains.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND)
 )
+agrees = {
+    "kept": "The clock agrees with the prediction",
+    "not kept": "The clock disagrees with the prediction",
+}.get(promise, "Whether the clock agrees with the prediction is inconclusive")
 verdict = (
-    f"The policy is predicted to decode {here} times as fast as plain decoding on its own prompts "
-    f"and {second} times on the second set (the prediction: {promise})."
+    f"The policy is predicted to decode {here} times as fast as plain decoding on its own prompts, "
+    f"and {second} times on the second set. {agrees} (to within {price_margin:.0%})."
 )
 if not machines.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
 
 # %%
 ctx.answer(
-    f"{verdict} The best settings on `{base.name}` here are {drafts} (c = {costs.c():.2f}). A "
-    f"setting per domain gains {gains.at(set=prompt_sets.OWN)} % over one for all, on the second "
-    f"set {gains.at(set=prompt_sets.SECOND)} %."
+    f"{verdict} A setting per domain gains {own_gain} % over one for all, on the second set "
+    f"{second_gain} % (`{base.name}`, c = {costs.c():.2f})."
 )
 
 # %% [markdown]

@@ -84,7 +84,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 # decoded for real; the other prompts choose the best tree and the stopping rule
 prompts_per_domain_timed: int = 4  # 1 to 1000
 # of these others, decoded once to learn what the loop takes, and with which shapes
-probe_prompts: int = 2  # 1 to 1000; per domain
+probe_prompts: int = 1  # 1 to 1000; per domain
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts

@@ -21,7 +21,7 @@ OWN = "own prompts"
 UNWRAPPED = "without wrapper"
 SECOND = "second prompt set"
 # without its prompts in other languages, which are chat
-ENGLISH = "second set, English"
+ENGLISH = "second set in English"
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}

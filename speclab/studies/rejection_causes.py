@@ -320,14 +320,14 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
 
 
 def first_in_words(first: Estimates, key: str = "domain") -> str:
-    """Which classes are first, significantly, in which domains (or sets: the `key`), as clauses:
-    '`identifier` is first in code, none is significantly first in math and chat'.
+    """Which classes are first, significantly, in which domains (or on which prompts: the `key`), as
+    clauses: '`identifier` is first (code), none is significantly first (math and chat)'.
     """
     said: dict[str, list[str]] = {}
     for row in sorted(first.rows(), key=_is_first, reverse=True):
         who = f"`{alone(row.cause)}` is" if _is_first(row) else "none is significantly"
         said.setdefault(who, []).append(getattr(row, key))
-    return ", ".join(f"{who} first in {named(where)}" for who, where in said.items())
+    return ", ".join(f"{who} first ({named(where)})" for who, where in said.items())
 
 
 def _is_first(row: Any) -> bool:
