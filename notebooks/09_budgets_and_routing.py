@@ -387,16 +387,20 @@ for name, draws in there.items():
     gains[name] = draws.table({"gain": 100 * (more - 1)}, "of")
 
 # %%
-carried = Estimates(stack(carried, "set")).without(domain="pooled")
+carried = stack(carried, "set").query("domain != 'pooled'")
+places = zip(carried["set"], carried["domain"], strict=True)
+is_new = [where == "all" or prompt_sets.is_new(name, where) for name, where in places]
+carried = Estimates(carried[is_new])
 gains = Estimates(stack(gains, "set"), digits=1)
 ctx.export(carried, "other-prompts")
 ctx.export(gains, "other-gains")
-notebook.show_table(carried.at(policy="per-domain").wide("set", "domain"))
+by_set = carried.at(policy="per-domain").wide("set", "domain")
+notebook.show_table(by_set.fillna(""))
 notebook.show_table(gains.wide("set", "of"))
 
 # %%
 ctx.plot(
-    carried,
+    carried.without(set=prompt_sets.ENGLISH),
     x="domain",
     hue="set",
     columns="policy",
