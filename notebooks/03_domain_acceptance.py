@@ -497,7 +497,9 @@ ctx.export(categories, "categories")
 ctx.say(f"`hit[1]` in the categories of the second prompt set: {categories.listed()}.")
 
 # %%
+turned = int(stack(carried, "name")["reversed"].sum())
 headline = study.on_other_prompts(contrasts.frame)
+headline += f" {turned or 'No'} significant differences are reversed."
 ctx.record(on_other_prompts=headline)
 differs = next(iter(pairs.values())).query("set == @prompt_sets.OWN")["sign"].any()
 ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")

@@ -392,9 +392,9 @@ ctx.plot(
 others = by_set.at(set=[prompt_sets.UNWRAPPED, prompt_sets.SECOND])
 rises = int((others.frame["low"] > 0).sum())
 ctx.answer(
-    f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest} (T = "
-    "0, all tokens above accepted). This is selection alone: a new block begun at the same "
-    f"positions drafts the same tokens. On other prompts it rises significantly in {rises} of "
+    f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest}, by "
+    "selection alone (T = 0, all tokens above accepted). A new block begun at the same positions "
+    f"drafts the same tokens. On other prompts acceptance rises significantly in {rises} of "
     f"{len(others.frame)} prompt sets."
 )
 
