@@ -499,7 +499,11 @@ ctx.say(f"`hit[1]` in the categories of the second prompt set: {categories.liste
 # %%
 turned = int(stack(carried, "name")["reversed"].sum())
 headline = study.on_other_prompts(contrasts.frame)
-headline += f" {turned or 'No'} significant differences are reversed."
+reversal = "No significant difference is"
+if turned:
+    verb = "is" if turned == 1 else "are"
+    reversal = f"{counted(turned, 'significant difference')} {verb}"
+headline += f" {reversal} reversed."
 ctx.record(on_other_prompts=headline)
 differs = next(iter(pairs.values())).query("set == @prompt_sets.OWN")["sign"].any()
 ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
