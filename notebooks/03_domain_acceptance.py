@@ -313,7 +313,9 @@ ctx.save(
 # Three texts per prompt show the draw. A prompt's mean still holds a third of it, so this is
 # subtracted from the variance between prompts. A domain's level is a mean of a few prompts, so the
 # levels differ a little by chance (`noise`), and this is subtracted from the variance between
-# domains. Every domain counts equally, however many prompts it has.
+# domains. Every domain counts equally, however many prompts it has. The domains are just these, no
+# sample of others, so the variance of their levels is their mean squared distance from the mean
+# (over 4 domains, not over 3, which would give the domain a larger share).
 
 # %%
 overlap = at_1.positions["overlap"].astype(float)

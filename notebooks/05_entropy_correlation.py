@@ -401,10 +401,11 @@ ctx.say(
 
 # %%
 elsewhere = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
-falls = [
-    f"in {(rows.frame['high'] < 0).sum()} of {len(rows.frame)} prompt sets at {name}"
-    for name, rows in trends.at(set=elsewhere).groups("text")
-]
+falls = []
+for name, rows in trends.at(set=elsewhere).groups("text"):
+    fall, rise = (rows.frame["high"] < 0).sum(), (rows.frame["low"] > 0).sum()
+    rising = f" and rises in {rise}" if rise else ""
+    falls.append(f"in {fall} of {len(rows.frame)} prompt sets{rising} at {name}")
 ctx.answer(
     f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(at_0)} at T = "
     f"0. On other prompts it falls significantly {' and '.join(falls)}. Within a text the draft's "

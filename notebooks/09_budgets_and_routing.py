@@ -144,9 +144,9 @@ checked = prompts.decoded_prompts(others, check_prompts)
 # pass over n tokens, both in units of a target pass over one; **o** is what a decoded block took
 # beyond its passes, in units of a plainly decoded token. A tree makes one draft pass per level. We
 # time the passes in random order in two rounds, one before and one after some prompts are decoded.
-# If the rounds disagree, or a pass over several tokens takes less than one over a single token, the
-# clock is disturbed and we time another round. This looks at the clock only, never at what the
-# prices lead to.
+# If the price of a block differs by more than 15 % between the rounds, or if a pass over several
+# tokens takes less than 0.97 of one over a single token, the clock is disturbed and we time another
+# round. This looks at the clock only, never at what the prices lead to.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2

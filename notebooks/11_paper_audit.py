@@ -173,6 +173,7 @@ ctx.say(
 own_form = of_pairs.query("prompts == @OWN and claim == fact")
 for asked in (claims.AT_0, claims.AT_1):
     of_way = own_form[own_form["asked"] == asked]
+    of_way = of_way.replace({"verdict": {claims.NO_CONDITION: claims.FAILS}})
     wide = of_way.pivot(index="said", columns="pair", values="verdict")
     for verdict in (claims.HOLDS, claims.FAILS):
         alike = list(wide.index[(wide[list(pairs)] == verdict).all(axis=1)])

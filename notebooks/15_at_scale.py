@@ -471,6 +471,7 @@ ctx.say(f"**Fitted** on either half: {rules}.")
 sums = sums_of_starts(eagle, [gamma])
 is_used = sums["prompt_id"].isin(alike["prompt_id"])
 sums["prompts are"] = np.where(is_used, "used", "left out")
+sums.loc[sums["prompt_id"].isin(ran_away), "prompts are"] = "ran away"
 groups = sums.groupby(["domain", "prompts are"])
 stands_for = groups[["emitted", "blocks"]].sum()
 stands_for["prompts"] = groups.size()
@@ -485,8 +486,9 @@ here, elsewhere = of_best.loc["used"], of_best.loc["left out"]
 ctx.say(
     f"{best}'s {mixed.at(domain=best)} stands for {here['prompts']:.0f} of "
     f"{of_best['prompts'].sum():.0f} prompts, with {here['tokens per text']:.0f} tokens per text. "
-    f"The prompts left out have {elsewhere['tokens per text']:.0f}, and EAGLE alone emits "
-    f"{elsewhere['EAGLE alone']:.2f} tokens per target pass there."
+    f"The {elsewhere['prompts']:.0f} prompts left out (besides texts that ran away) have "
+    f"{elsewhere['tokens per text']:.0f}. EAGLE alone emits {elsewhere['EAGLE alone']:.2f} tokens "
+    f"per target pass there and {here['EAGLE alone']:.2f} on the prompts that are used."
 )
 
 # %% [markdown]
@@ -594,9 +596,9 @@ lookup = hit.at(proposer="lookup", weight=study.BY_REQUEST).frame
 ends = lookup.sort_values("estimate").iloc[[0, -1]]
 low, high = (f"{row.estimate:.2f} on {row.domain}" for row in ends.itertuples())
 ctx.answer(
-    f"On Llama-3.1-8B EAGLE emits {top.value:.2f} tokens per target pass on {best}, significantly "
-    f"more than on {than}. Lookup's `hit[1]` is {low} and {high}. By predicted time, both together "
-    f"beat the better one alone in {cases}."
+    f"On Llama-3.1-8B EAGLE emits {top.value:.2f} tokens per target pass on {best} (by request), "
+    f"significantly more than on {than}. Lookup's `hit[1]` is {low} and {high}. By predicted "
+    f"time, both together beat the better one alone in {cases}."
 )
 
 # %% [markdown]

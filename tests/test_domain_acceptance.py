@@ -142,4 +142,4 @@ def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, said):
 
 def test_a_domain_that_another_one_leads_is_not_the_easiest():
     found = study.on_other_prompts(asked_of_sets(*[(YES, YES)] * 3, highest="code"))
-    assert found.startswith("Math is not significantly the easiest in the second set")
+    assert "math is not significantly the easiest in the second set" in found

@@ -185,7 +185,7 @@ def on_other_prompts(found: pd.DataFrame) -> str:
     easiest = _holds("the easiest", rows[rows["role"] == LEAD])
     hardest = _holds("the hardest", rows[rows["role"] == LAST])
     said = (
-        f"{first} {easiest} ({leads} points above the others)",
+        f"at both temperatures {first} {easiest} ({leads} points above the others' mean)",
         f"its lead over {last}, {own:.0f} points, {changes.sentence(*verbs, 'to')}",
         f"{last} {hardest}",
     )

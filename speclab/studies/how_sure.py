@@ -90,6 +90,6 @@ def power_in_words(plans: pd.DataFrame) -> str:
     ends = dict.fromkeys(f"{100 * value:.0f}" for value in (found.min(), found.max()))
     what = counted(len(found), "difference")
     return (
-        f"A study of 50 prompts per domain finds the paper's {what} with a probability of "
+        f"A study of 50 prompts per domain finds each of the paper's {what} with a probability of "
         f"{' to '.join(ends)} %."
     )
