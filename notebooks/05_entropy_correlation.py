@@ -381,7 +381,7 @@ gap_of_sets = {}
 for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
     asked = {of: bins.signals(text.positions) for of, text in texts.items()}
     found = {
-        of: stats.jointly({"gap": study.gap(rows, outcome)})
+        of: stats.jointly({"gap": study.calibration_gap(rows, outcome)})
         for of, rows in asked.items()
     }
     gap_of_sets[name] = prompt_sets.by_set(found, "gap")
@@ -406,6 +406,8 @@ for name, rows in trends.at(set=elsewhere).groups("text"):
     fall, rise = (rows.frame["high"] < 0).sum(), (rows.frame["low"] > 0).sum()
     rising = f" and rises in {rise}" if rise else ""
     falls.append(f"in {fall} of {len(rows.frame)} prompt sets{rising} at {name}")
+
+# %%
 ctx.answer(
     f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(at_0)} at T = "
     f"0. On other prompts it falls significantly {' and '.join(falls)}. Within a text the draft's "

@@ -463,21 +463,18 @@ assert not pair.is_exact or differ == 0, "same text"
 tau_there = study.drawn(timing.medians(slower), "method", "tokens", "blocks")
 seconds = timing.drawn_seconds(slower)[tau_there.columns]
 speed_there = 1 / seconds.div(seconds["plain"], axis=0)
-both_sets = {
-    (prompt_sets.OWN, "speed-up"): gain.at(method=again),
-    (prompt_sets.SECOND, "speed-up"): study.intervals(
-        speed_there[again], "method", len(others_timed)
-    ),
-    (prompt_sets.OWN, "tokens per pass"): study.intervals(
-        tau[again], "method", len(timed)
-    ),
-    (prompt_sets.SECOND, "tokens per pass"): study.intervals(
-        tau_there[again], "method", len(others_timed)
-    ),
-}
-both_sets = Estimates(
-    stack({key: one.frame for key, one in both_sets.items()}, ["set", "of"])
-)
+numbers = {"speed-up": (speed, speed_there), "tokens per pass": (tau, tau_there)}
+
+# %%
+both_sets = {}
+for quantity, (here, there) in numbers.items():
+    own = study.intervals(here[again], "method", len(timed))
+    second = study.intervals(there[again], "method", len(others_timed))
+    both_sets[prompt_sets.OWN, quantity] = own.frame
+    both_sets[prompt_sets.SECOND, quantity] = second.frame
+
+# %%
+both_sets = Estimates(stack(both_sets, ["set", "of"]))
 ctx.export(both_sets, "other-prompts")
 notebook.show_table(both_sets.wide(["of", "method"], "set"))
 

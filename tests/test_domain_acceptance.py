@@ -131,7 +131,7 @@ YES, OPEN, NO = (0.2, 0.1, 0.3), (0.02, -0.1, 0.1), (-0.2, -0.3, -0.1)
         ([(YES, OPEN)] * 3, "not significantly the easiest in the .* shrinks to 2 in"),
         ([(OPEN, YES)] * 3, "not significantly the easiest on our own .* grows to 20"),
         ([(OPEN, OPEN)] * 3, "not significantly the easiest in any"),
-        ([(YES, YES)] * 2 + [(YES, NO)], "chat is not the hardest in the second set"),
+        ([(YES, YES)] * 2 + [(YES, NO)], "not significantly the hardest in the second"),
     ],
 )
 def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, said):
@@ -142,4 +142,13 @@ def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, said):
 
 def test_a_domain_that_another_one_leads_is_not_the_easiest():
     found = study.on_other_prompts(asked_of_sets(*[(YES, YES)] * 3, highest="code"))
-    assert "math is not significantly the easiest in the second set" in found
+    assert found.startswith("Math is not significantly the easiest in the second set")
+
+
+def test_what_holds_at_one_temperature_is_said_of_it():
+    """A difference that is significant at T = 0 alone neither holds nor fails."""
+    rows = asked_of_sets(*[(YES, YES)] * 3)
+    cold = rows.eval("name == 'T = 1' and role == @LAST and set != @OWN")
+    rows.loc[cold, "low"] = -0.1
+    found = study.on_other_prompts(rows)
+    assert "is significantly the hardest at T = 0 only in the second set" in found

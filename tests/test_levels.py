@@ -12,6 +12,13 @@ from speclab.analysis import levels
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1
 
 
+def of_prompts(frame):
+    """The domain's share of what differs between prompts, without the draw."""
+    parts = levels.components(frame, "y", n=20)
+    domain, prompt = (parts[name].estimate for name in ("domain", "prompt"))
+    return domain / (domain + prompt)
+
+
 def test_the_share_by_hand():
     """Prompt means 0-4 and 2-6, two texts each, one above and one below: the mean square of texts
     is 2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
@@ -23,12 +30,11 @@ def test_the_share_by_hand():
         for off in (-1, 1)
     ]
     frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "seed", "y"])
-    found = levels.domain_share(frame, "y", n=50)
-    assert levels.domain_share(frame.drop(columns="seed"), "y", n=50).estimate == (
+    assert of_prompts(frame.drop(columns="seed")) == (
         pytest.approx(1 - (5 / 2) / (60 / 9 / 2))
     ), "one text a prompt: of the means"
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
-    assert found.estimate == pytest.approx(1 - within / whole)
+    assert of_prompts(frame) == pytest.approx(1 - within / whole)
     parts = levels.components(frame, "y", n=50)
     wanted = {"domain": whole - within, "prompt": within, "draw": 2}
     shares = {name: of / (whole + 2) for name, of in wanted.items()}
@@ -49,9 +55,8 @@ def variances(frame, domains):
 
 def test_the_share_is_that_of_statsmodels():
     frame = texts(0.8, 1.0, 1.0, seeds=6, prompts=8, rows=1, seed=3)
-    found = levels.domain_share(frame, "y", n=50)
     (within, draw), (prompts, _) = variances(frame, True), variances(frame, False)
-    assert found.estimate == pytest.approx(1 - within / prompts, abs=1e-4)
+    assert of_prompts(frame) == pytest.approx(1 - within / prompts, abs=1e-4)
     parts = levels.components(frame, "y", n=50).values()
     theirs = np.array([prompts - within, within, draw]) / (prompts + draw)
     assert [one.estimate for one in parts] == pytest.approx(theirs, abs=1e-4)
@@ -88,8 +93,8 @@ def test_the_draw_of_a_text_is_not_the_prompts():
     many, one = [], []
     for seed in range(20):
         frame = texts(0.5, 0.25, 0.5, seed=seed)
-        many.append(levels.domain_share(frame, "y", n=20).estimate)
-        one.append(levels.domain_share(frame[frame["seed"] == 0], "y", n=20).estimate)
+        many.append(of_prompts(frame))
+        one.append(of_prompts(frame[frame["seed"] == 0]))
     assert np.mean(many) == pytest.approx(truth, abs=0.05)
     assert np.mean(one) == pytest.approx(with_text, abs=0.05)
 
@@ -113,7 +118,9 @@ def test_the_three_components_of_texts_and_their_intervals(sizes):
 @pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
 def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
     found = [
-        levels.domain_share(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", n=100)
+        levels.components(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)[
+            "domain"
+        ]
         for seed in range(60)
     ]
     assert np.median([one.estimate for one in found]) < 0.03
@@ -149,7 +156,7 @@ def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
 def test_the_interval_holds_the_planted_share():
     truth = 1 / 3
     found = [
-        levels.domain_share(texts(0.5**0.5, 1, 0, 1, 50, seed=seed), "y", n=200)
+        levels.components(texts(0.5**0.5, 1, 0, 1, 50, seed=seed), "y", 200)["domain"]
         for seed in range(60)
     ]
     assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.88
@@ -160,6 +167,6 @@ def test_what_cannot_be_parted_is_refused():
     frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
     with pytest.raises(ValueError, match="a share between domains needs two"):
-        levels.domain_share(one, "y")
-    flat = levels.domain_share(frame.assign(y=0.1), "y", n=20)
+        levels.components(one, "y")
+    flat = levels.components(frame.assign(y=0.1), "y", n=20)["domain"]
     assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

@@ -57,7 +57,7 @@ def blocks(at, drafts):
     """The visited blocks, one row each."""
     accepted = np.minimum(at.run, drafts.drafted)
     emitted = np.minimum(accepted + 1, at.left)
-    seen = stopping.visited(at, emitted)
+    seen = stopping.block_starts(at, emitted)
     prompt, start = np.nonzero(seen)
     columns = {
         "prompt_id": at.prompt_id[prompt],

@@ -4,8 +4,7 @@ A text is measured by its mean over positions. Texts differ for three reasons, w
 up (`variances`): the levels of their domains ("domain"), the prompts about the level of their
 domain ("prompt"), and, at T = 1, the draw of a text of the same prompt ("draw"). At T = 0 a prompt
 has one text, always the same, and no draw. With one sampled text per prompt the draw cannot be
-parted from the prompt, and counts as the prompt's. `components` gives the shares of the three;
-`domain_share` is the domain's share of what differs between prompts, domain / (domain + prompt).
+parted from the prompt, and counts as the prompt's. `components` gives the shares of the three.
 
 Domains of unequal size: each domain counts equally, as in the mean of domains (`all`). The variance
 of the prompts is the mean of the domains' own variances. The variance of the domains is that of
@@ -19,8 +18,6 @@ variances, Searle, Casella and McCulloch 1992, Variance Components): statsmodels
 reference of the tests, and takes seconds where this takes sums of prompts, which can be resampled.
 NumPy and pandas.
 """
-
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -38,41 +35,21 @@ def components(
     given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
     texts "draw" is absent. The shares add up to 1 unless one of them is cut at 0.
 
-    ValueError: as `domain_share`.
-    """
-    parts, prompts = _resampled(positions, value, n)
-    shares = _shares(parts, prompts)
-    return dict(zip(("domain", "prompt", "draw"), shares, strict=False))
-
-
-def domain_share(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> Interval:
-    """Share of the variance between prompts (of the column `value`) that the domain explains, from
-    0 to 1, with its interval over resampled prompts; a prompt has a text for each `seed` of the
-    rows. 0 also where the prompts do not differ, or by no more than chance.
+    Resampled prompts double the chance part of a share (that of the sample, and that of the
+    resample): the draws are moved back by their mean excess over the estimate.
 
     ValueError: one domain only, or fewer than 5 prompts in one.
     """
     parts, prompts = _resampled(positions, value, n)
-    return _shares(parts[:2], prompts)[0]
-
-
-def _shares(parts: Sequence[np.ndarray], prompts: Resampling) -> list[Interval]:
-    """Share of each variance (1 + n,) in their sum, cut at 0 and 1.
-
-    Resampled prompts double the chance part of a share (that of the sample, and that of the
-    resample): the draws are moved back by their mean excess over the estimate.
-    """
     whole = sum(parts)
-    found = []
-    for part in parts:
+    found = {}
+    for name, part in zip(("domain", "prompt", "draw"), parts, strict=False):
         draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
-        draws = np.clip(
-            draws, -1, 2
-        )  # far outside 0 to 1 one draw would move all of them
+        draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
         excess = draws[1:].mean() - draws[0]
         bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
         numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
-        found.append(Interval(*numbers, len(prompts.domain)))
+        found[name] = Interval(*numbers, len(prompts.domain))
     return found
 
 

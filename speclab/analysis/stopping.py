@@ -202,7 +202,7 @@ def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndar
     return passes * costs.c() + verify[drafted] + costs.overhead
 
 
-def visited(at: Chains, emitted: np.ndarray) -> np.ndarray:
+def block_starts(at: Chains, emitted: np.ndarray) -> np.ndarray:
     """True where a block starts when each emits so many tokens, while the text lasts; [prompts,
     longest].
     """
@@ -219,7 +219,7 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
     """
     accepted = np.minimum(at.run, drafts.drafted)
     emitted = np.minimum(accepted + 1, at.left)
-    seen = visited(at, emitted)
+    seen = block_starts(at, emitted)
     of_block = {
         "blocks": seen,
         "drafted": drafts.drafted,

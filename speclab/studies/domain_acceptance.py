@@ -177,7 +177,9 @@ def on_other_prompts(found: pd.DataFrame) -> str:
     rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
     first, last = rows.query("role == @SPREAD")["contrast"].iloc[0].split(" − ")
     rows.loc[(rows["role"] == LEAD) & (rows["highest"] != first), "low"] = 0
-    at_first = rows[rows["name"] == rows["name"].iloc[0]].set_index("role")
+    name = rows["name"].iloc[0]
+    temperature = name.rpartition(", ")[2]
+    at_first = rows[rows["name"] == name].set_index("role")
     leads = Estimates(at_first.loc[LEAD], digits=0).span()
     own, *_ = at_first.loc[SPREAD, "estimate"]
     changes = Estimates.of(at_first.loc[SPREAD].iloc[1:], "change", ["to"])
@@ -185,7 +187,7 @@ def on_other_prompts(found: pd.DataFrame) -> str:
     easiest = _holds("the easiest", rows[rows["role"] == LEAD])
     hardest = _holds("the hardest", rows[rows["role"] == LAST])
     said = (
-        f"at both temperatures {first} {easiest} ({leads} points above the others' mean)",
+        f"{first} {easiest} ({leads} points above the others' mean at {temperature})",
         f"its lead over {last}, {own:.0f} points, {changes.sentence(*verbs, 'to')}",
         f"{last} {hardest}",
     )
@@ -193,13 +195,19 @@ def on_other_prompts(found: pd.DataFrame) -> str:
 
 
 def _holds(what: str, rows: pd.DataFrame) -> str:
-    """'is the easiest in all three prompt sets', or in which it is not (significantly)."""
-    ends = rows.groupby("where", sort=False)
-    ends = ends.agg({"estimate": "first", "low": "min", "high": "max"})
-    fails = ends[~(ends["low"] > 0)].reset_index()
-    if fails.empty:
-        return f"is {what} in {whole('prompt set', len(ends))}"
-    if len(fails) == len(ends):
-        return f"is not significantly {what} in any prompt set"
-    words = "", f"is not {what}", f"is not significantly {what}"
-    return Estimates(fails).sentence(*words, "where")
+    """'is the easiest in all three prompt sets', or in which sets it is not significantly, or at
+    one temperature only.
+    """
+    said: dict[str, list[str]] = {}
+    for where, own in rows.groupby("where", sort=False):
+        sure = [name.rpartition(", ")[2] for name in own.loc[own["low"] > 0, "name"]]
+        words = f"is significantly {what} at {named(sure)} only"
+        if not sure:
+            words = f"is not significantly {what}"
+        said.setdefault(words if len(sure) < len(own) else "", []).append(where)
+    holds = said.pop("", [])
+    if not said:
+        return f"is {what} in {whole('prompt set', len(holds))}"
+    if not holds and len(said) == 1:
+        return f"{next(iter(said))} in any prompt set"
+    return ", ".join(f"{words} {named(places)}" for words, places in said.items())

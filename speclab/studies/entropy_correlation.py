@@ -137,12 +137,12 @@ def calibration(views: Views, count: int) -> Estimates:
     error = partial(bins.calibration_error, "confidence", bins=count)
     parts = {}
     for view, (rows, outcome) in views.items():
-        asked = [(rows, error(outcome)), gap(rows, outcome)]
+        asked = [(rows, error(outcome)), calibration_gap(rows, outcome)]
         parts[view] = pd.concat([stats.by_domain(*one) for one in asked])
     return Estimates.stacked(parts, "view", digits=3)
 
 
-def gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:
+def calibration_gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:
     """The mean of outcome minus the draft's confidence, as a question."""
     difference = column_of(rows, outcome) - column_of(rows, "confidence")
     return rows.assign(gap=difference), mean_of("gap", "calibration_gap")
