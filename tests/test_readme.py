@@ -71,10 +71,12 @@ def test_what_is_collected_of_a_finished_run(tmp_path):
         tmp_path / "data" / "runs" / "tiny-greedy-1",
     )
     manifest = {"time_s": 12.34, "rows": {"trace": 9}, "peak_bytes": {"process": 8}}
+    few = {"time_s": 0.1, "rows": {"trace": 2}, "peak_bytes": {"process": 5}}
     for path, held in {
         tmp_path / "notebooks" / "01_a.ipynb": {},
         build / "01_a.json": {"status": "done", "seconds": 3.4},
         run / "manifest.json": manifest,
+        run.with_name("tiny-greedy-2") / "manifest.json": few,  # a later try
     }.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(held))
