@@ -288,8 +288,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     ]
     out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
     pair = load_pair(settings)
-    exact = pair.is_exact and not pair.target.quantised
-    check = rule == "greedy" and (check or not exact)
+    check = rule == "greedy" and (check or not pair.is_exact)
     files.decode_file(pair, wanted, settings, rule, shapes, out, asked, check, force)
     echo(f"{len(wanted)} texts in {out}")
 

@@ -80,6 +80,7 @@ class ModelFacts:
     revision: Text | None = None
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
     device: Text | None = None
+    gpu: Text | None = None
     architecture: Text | None = None
     few_rows: Literal["MKL", "oneDNN"] | None = None
 
@@ -126,6 +127,8 @@ class Manifest:
         dict[Literal[tuple(TABLES)], Sha256], Field(min_length=len(TABLES))
     ]
     licence: Text | None = None
+    # of a greedy text: the share of its positions where rounding made its token not the argmax
+    not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 def check_table(name: str, table: pa.Table, manifest: dict) -> None:

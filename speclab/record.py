@@ -5,6 +5,7 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,9 @@ from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows that are reduced at once
+LEAST = -149 * math.log(
+    2
+)  # the logarithm of float32's least number, which a GPU may flush to 0
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 
@@ -138,11 +142,9 @@ def _trace_rows(
 ) -> dict[str, Tensor]:
     top_p, top_q = key_p.topk(2).indices, key_q.topk(top).indices
     best = p.gather(-1, top_p)
-    # KL(p||q), q floored at the smallest float32: a token that q excludes costs 103 nats times its
-    # p, not infinity
-    kl = (
-        (p * (p.clamp(min=1e-45).log() - q.clamp(min=1e-45).log())).sum(-1).clamp(min=0)
-    )
+    # KL(p||q) with logarithms from LEAST on: a token that q excludes costs 103 nats times its p
+    log_p, log_q = (x.log().clamp(min=LEAST) for x in (p, q))
+    kl = (p * (log_p - log_q)).sum(-1).clamp(min=0)
     return {
         "token": token,
         "draft_rank": rank_of(key_q, token),

@@ -559,6 +559,11 @@ def record_run(
         parts = _record_parts(job, folder, engine)
         manifest = identity | {"kind": kind} | _facts(job, parts)
         manifest["rows"] = _assemble(folder, len(parts))
+        if not profile.temperature:
+            text = pd.read_parquet(
+                folder / "trace.parquet", columns=["token", "target_top"]
+            )
+            manifest["not_argmax"] = float((text["token"] != text["target_top"]).mean())
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 

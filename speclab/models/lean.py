@@ -163,6 +163,11 @@ class LeanBody:
         mask: Tensor | None,
         cache: KVCache,
     ) -> Tensor:
+        """The attention of one layer, [batch, n, width].
+
+        Heads that share keys and values: their queries stand one after the other along the length.
+        (With `enable_gqa` and a mask, PyTorch has no fast kernel on a GPU.)
+        """
         batch, n, _ = x.shape
         cos, sin = turn
         heads = layer.qkv(x).view(batch, n, -1, self.head_dim)
@@ -171,7 +176,10 @@ class LeanBody:
         both = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
         query, key = both.transpose(1, 2).split([self.heads, self.kv_heads], 1)
         keys, values = cache.update(key, heads[:, :, turned:].transpose(1, 2), index)
-        out = scaled_dot_product_attention(
-            query, keys, values, attn_mask=mask, enable_gqa=self.heads != self.kv_heads
-        )
+        group = self.heads // self.kv_heads
+        packed = query.reshape(batch, self.kv_heads, group * n, self.head_dim)
+        if mask is not None and group > 1:
+            mask = mask.repeat(1, 1, group, 1)
+        out = scaled_dot_product_attention(packed, keys, values, attn_mask=mask)
+        out = out.reshape(batch, self.heads, n, self.head_dim)
         return layer.out(out.transpose(1, 2).reshape(batch, n, -1))

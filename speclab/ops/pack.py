@@ -25,7 +25,8 @@ This card is written from `manifest.json`, which has every setting, by `python -
 
 | | target | draft |
 | --- | --- | --- |
-{% for fact in ("path", "revision", "architecture", "parameters", "layers", "width", "dtype") -%}
+{% for fact in ("path", "revision", "architecture", "parameters", "layers", "width", "dtype",
+                "kernel", "device", "gpu") -%}
 | {{ fact }} | {{ pair.target[fact] }} | {{ pair.draft[fact] }} |
 {% endfor -%}
 | weights (digest) | {{ weights.target }} | {{ weights.draft }} |
@@ -38,6 +39,9 @@ This card is written from `manifest.json`, which has every setting, by `python -
 | {{ name }} | {{ profile[name] }} |
 {% endfor -%}
 | prompts recorded, of them cut | {{ prompts }}, {{ prompts_cut }} |
+{% if not_argmax is not none -%}
+| positions where the greedy token is not the argmax (rounding) | {{ not_argmax }} |
+{% endif -%}
 | prompt set (SHA-256) | {{ prompt_set }} |
 | run key | {{ key }} |
 | recorded | {{ finished }} |
