@@ -105,6 +105,7 @@ ctx = notebook.start("02_gamma_sweep", profile, overrides)
 at_1 = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
 at_0 = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 texts = {"T = 0": Text.of(at_0), "T = 1": Text.of(*at_1)}
+ctx.say(notebook.made_with(at_0.manifest["pair"]))
 
 # %%
 # every text replayed at every gamma: a row for each gamma, prompt and seed
@@ -306,6 +307,7 @@ ctx.say(
 # %%
 settings = ctx.profile
 pair = pairs.load_pair(settings)
+ctx.say(notebook.made_with(at_0.manifest["pair"], pair.facts))
 some = prompts.load_prompts(settings.prompts, decoded_prompts, settings.domains)
 encoded = prompts.encode_prompts(
     pair.tokenizer, some, settings.max_prompt_tokens, settings.template

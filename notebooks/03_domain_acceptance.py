@@ -97,6 +97,7 @@ ctx = notebook.start("03_domain_acceptance", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")
 at_1 = Text.recorded(ctx.profile, *SEEDS)
 nodes, domains = at_0.hung, list(score.domains_in(at_0.trace))
+ctx.say(notebook.made_with(at_0.pair))
 
 # %%
 # the ladder of estimators, by domain: explained in section 2, used in the others

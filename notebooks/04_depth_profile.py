@@ -88,6 +88,7 @@ ctx = notebook.start("04_depth_profile", profile, overrides)
 cut = Text.recorded(ctx.profile, "greedy")
 full = Text.recorded(ctx.profile, "balanced")
 warm = Text.recorded(ctx.profile, *SEEDS)
+ctx.say(notebook.made_with(cut.pair))
 
 # %%
 domains = list(score.domains_in(cut.nodes))

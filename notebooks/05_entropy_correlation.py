@@ -93,6 +93,7 @@ ctx = notebook.start("05_entropy_correlation", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")
 sampled = Text.recorded(ctx.profile, *SEEDS)
 domains = list(score.domains_in(greedy.trace))
+ctx.say(notebook.made_with(greedy.pair))
 
 # %% [markdown]
 # ## 1. Does acceptance fall as the target's entropy rises?

@@ -103,6 +103,7 @@ own_format = ctx.profile.template
 greedy = Text.recorded(ctx.profile, "greedy")
 other = Text.recorded(ctx.profile, study.OTHERWISE[own_format])
 sampled = Text.recorded(ctx.profile, *SEEDS)
+ctx.say(notebook.made_with(greedy.pair))
 
 # %%
 domains = list(score.domains_in(greedy.nodes, [domain]))

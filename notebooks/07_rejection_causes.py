@@ -97,6 +97,7 @@ greedy = Text.recorded(p, "greedy")
 sampled = Text.recorded(p, *SEEDS)
 run = runs.load_or_record(p.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
+ctx.say(notebook.made_with(greedy.pair))
 
 # %%
 tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))

@@ -116,6 +116,7 @@ article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-d
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
 settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
+machine = notebook.formats(pair.facts)
 
 # %%
 tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
@@ -340,7 +341,7 @@ price = worth.pass_costs(drafts, context, 3 * pass_repeats)
 # %%
 refused = cost.disturbed(costs)
 ctx.say(
-    f"On this machine a target pass takes {costs.target_ms:.2f} ms, v(5) = "
+    f"On this machine a target pass takes {costs.target_ms:.2f} ms in {machine}, v(5) = "
     f"{costs.v(5):.2f}, o = {costs.overhead:.2f}. {refused}"
 )
 
@@ -383,7 +384,7 @@ ctx.plot(
     height=0.6 + 0.27 * len(table),
     slug="drafts",
     caption="Every draft tried, the cheapest pass on top: its price, its acceptance, and what both "
-    "make of decoding on this machine (1: plain decoding).",
+    f"make of decoding on this machine (1: plain decoding; {machine}).",
 )
 
 # %% [markdown]
@@ -406,7 +407,7 @@ assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 most = found.said("hit[1]", "of its best tokens are the target's")
 times = "times plain decoding"
 speed = refused or (
-    f"The draft that is predicted to be the fastest on this machine is "
+    f"The draft that is predicted to be the fastest on this machine, in {machine}, is "
     f"{found.said('speedup', times)}."
 )
 ctx.say(f"The draft that agrees most with the target is {most}.")

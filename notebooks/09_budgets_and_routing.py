@@ -117,6 +117,8 @@ greedy = runs.load_or_record(base, "greedy")
 # %% tags=["timed"]
 trace = greedy.trace
 pair = pairs.load_pair(base)
+machine = notebook.formats(pair.facts)
+ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %%
 settings = machines.settings_up_to(max_gamma, budget)
@@ -226,7 +228,7 @@ page.show("machine", runs=[greedy])
 chosen = choose.setting_by_domain(prices)
 made = policy.Policy(
     pair=runs.pair_digests(base),
-    device=pair.facts["target"]["device"],
+    device=machine,
     costs=costs,
     default=chosen.pop(choose.UNKNOWN),
     domains=chosen,
@@ -278,7 +280,8 @@ promise = policies.kept(ratio, price_margin, costs)
 ctx.export(each, "check")
 ctx.say(
     f"Measured speed-up **{found}**, predicted {promised:.3f}, ratio {ratio}. The prediction, to "
-    f"within {price_margin:.0%}: **{promise}** ({len(each)} prompts, on this machine, once)."
+    f"within {price_margin:.0%}: **{promise}** ({len(each)} prompts, on this machine, in "
+    f"{machine}, once)."
 )
 
 # %%
@@ -286,7 +289,7 @@ ctx.save(
     policies.draw_check(each),
     "check",
     caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
-    f"are equal. All together: measured {found}, predicted {promised:.3f}.",
+    f"are equal. All together: measured {found}, predicted {promised:.3f} ({machine}).",
 )
 
 # %% [markdown]
@@ -322,8 +325,8 @@ ctx.plot(
     kind="points",
     y="predicted speed-up, this machine",
     slug="policies",
-    caption="Speed-up by policy and domain (T = 0, replayed, measured here): from "
-    f"{speedups.span()}.",
+    caption="Speed-up by policy and domain (T = 0, replayed, prices measured here in "
+    f"{machine}): from {speedups.span()}.",
 )
 
 # %% [markdown]
@@ -410,7 +413,8 @@ ctx.plot(
     reference=1,
     slug="other-prompts",
     caption="Predicted speed-up of the same policy on each set of prompts (1: plain decoding), "
-    "with one setting for all (left) and one per domain (right). Bars: 95 % intervals.",
+    "with one setting for all (left) and one per domain (right). Bars: 95 % intervals. Prices: "
+    f"{machine}.",
 )
 
 # %%
@@ -442,7 +446,7 @@ if not machines.is_trusted(costs):
 # %%
 ctx.answer(
     f"{verdict} A setting per domain gains {own_gain} % over one for all, on the second set "
-    f"{second_gain} % (`{base.name}`, c = {costs.c():.2f})."
+    f"{second_gain} % (`{base.name}`, {machine}, c = {costs.c():.2f})."
 )
 
 # %% [markdown]

@@ -110,6 +110,8 @@ pair = pairs.load_pair(settings)
 greedy = runs.load_or_record(settings, "greedy")
 chained = runs.load_or_record(settings, "chain")
 sampled = runs.load_or_record(settings, "sampled")
+machine = notebook.formats(pair.facts)
+ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %% [markdown]
 # A few prompts of each domain are timed, at temperature **T = 0**, where the target writes its most
@@ -138,12 +140,10 @@ untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in 
 probed = prompts.decoded_prompts(untimed, probe_prompts)
 
 # %%
-target = pair.facts["target"]
 ctx.say(
     f"{len(timed)} prompts are timed, up to {new_tokens} tokens each; the draft's best token is "
     f"the target's in {short['hit'].mean():.3f} of these positions, in {trace['hit'].mean():.3f} "
-    f"of those of all {len(encoded)} prompts. The target is held in {target['dtype']} on "
-    f"{target['device']}; threads: {notebook.limit_threads()}."
+    f"of those of all {len(encoded)} prompts. Threads: {notebook.limit_threads()}."
 )
 
 # %% [markdown]
@@ -179,8 +179,8 @@ ctx.export(study.pass_table(times, costs), "pass-times")
 # %%
 ctx.say(
     f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
-    f"ms; **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of 4), v(64) = "
-    f"{costs.v(64):.2f}, **o = {costs.overhead:.2f}** for a chain and {costs.loop(False):.2f} for "
+    f"ms in {machine}. **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of "
+    f"4), v(64) = {costs.v(64):.2f}, **o = {costs.overhead:.2f}** for a chain and {costs.loop(False):.2f} for "
     f"a tree. The price of a block is uncertain by {costs.drift:.0%}."
 )
 refused = cost.disturbed(costs)
@@ -386,7 +386,8 @@ ctx.plot(
     bars,
     "method",
     "speed",
-    f"Tokens per target pass, and the speed-up they become. Most tokens per pass: {most}.",
+    f"Tokens per target pass, and the speed-up they become in {machine}. Most tokens per pass: "
+    f"{most}.",
     hue="made",
     columns="quantity",
     kind="bars",
@@ -407,7 +408,7 @@ against_plain = gain.without(method="plain").sentence(
 )
 ctx.say(
     refused
-    or f"On these {len(timed)} prompts {crown}. **Most tokens per pass**: {most}, "
+    or f"On these {len(timed)} prompts, in {machine}, {crown}. **Most tokens per pass**: {most}, "
     f"{drafted['block_efficiency'][most]:.2f}; its speed-up is {drafted['speedup'][most]:.2f}. "
     f"Compared with plain decoding: {against_plain}."
 )
@@ -637,7 +638,7 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 # %%
 ctx.answer(
     refused
-    or f"On `{ctx.profile.name}` here the fastest method, {fastest}, decodes "
+    or f"On `{ctx.profile.name}`, in {machine}, the fastest method, {fastest}, decodes "
     f"{gain.at(method=fastest)} times as fast as plain decoding on {len(timed)} prompts, and "
     f"{there} times on {len(others_timed)} prompts of the second set. {starting(lead)}. The clock "
     f"gives {share.min():.2f} to {share.max():.2f} of the predicted speed-ups."

@@ -110,6 +110,7 @@ pairs = {}
 for name, pair in measures.pairs_beside(ctx.profile, beside).items():
     strings = strings_of(load_tokenizer(model_folder(pair.profile.target)))
     pairs[name] = pair.with_numbers(strings)
+    ctx.say(f"`{name}`: {notebook.made_with(pair.greedy[OWN].pair)}")
 
 # %%
 found = [measures.of_sources(listed)]

@@ -85,6 +85,7 @@ seed: int = 0  # 0 to 4294967295; of a sampled text
 # %%
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
+ctx.say(f"This notebook decodes in {notebook.formats(pair.facts)}.")
 strings = pictures.strings_of(pair.tokenizer)
 typed = {"prompt": prompt, "rule": rule, "shape": shape, "temperature": temperature}
 typed |= {"new_tokens": new_tokens, "seed": seed}

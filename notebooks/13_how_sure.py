@@ -95,6 +95,7 @@ gamma: int = 4  # 1 to 64
 ctx = notebook.start("13_how_sure", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")
 at_1 = Text.recorded(ctx.profile, *SEEDS)
+ctx.say(notebook.made_with(at_0.pair))
 
 # %%
 domains = list(score.domains_in(at_0.trace))

@@ -110,6 +110,9 @@ limit = base.max_new_tokens
 greedy = runs.load_or_record(base, "greedy")
 trace = greedy.trace
 costs, priced = policy.costs_for(greedy, figures=ctx.figures.parent)
+by_notebook_09 = policy.measured_for(greedy, ctx.figures.parent)
+machine = by_notebook_09.device if by_notebook_09 else "assumed prices"
+ctx.say(notebook.made_with(greedy.manifest["pair"]))
 ctx.say(f"The prices are {priced}")
 
 # %%
@@ -179,7 +182,7 @@ ctx.plot(
     reference=1,
     slug="stream",
     caption="Tokens per second of work (more is better), and latency in the median and at 95 % "
-    f"(less is better), at load {load:g}, relative to one setting for the mix.",
+    f"(less is better), at load {load:g}, relative to one setting for the mix ({machine}).",
 )
 
 # %%
@@ -221,7 +224,8 @@ ctx.plot(
     y="speed-up, best drafting setting",
     reference=1,
     slug="batches",
-    caption=f"Speed-up by batch ({crowd.span()}). Below the line drafting slows the server.",
+    caption=f"Speed-up by batch ({crowd.span()}; {machine}). Below the line drafting slows the "
+    "server.",
 )
 
 # %%
@@ -327,8 +331,8 @@ best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
 ctx.answer(
-    f"On `{base.name}` at c = {costs.c():.2f}{unsure}, drafting with one setting multiplies tokens "
-    f"per second by {saved.at(metric='tokens_per_s')}, on the second prompt set by "
+    f"On `{base.name}` ({machine}) at c = {costs.c():.2f}{unsure}, drafting with one setting "
+    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}, on the second prompt set by "
     f"{gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, there "
     f"by {by_domain.at(set=prompt_sets.SECOND)} (prices held fixed). In full batches {in_batches}."
 )

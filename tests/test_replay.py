@@ -448,6 +448,35 @@ def test_rejection_rule_refuses_greedy_text():
     )  # may well be sampled: 0.9 ** 30 = 0.04
 
 
+@pytest.mark.parametrize("rounded", [0, 1, 5])
+def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_tokens(
+    rounded,
+):
+    top = np.arange(512) % 30
+    p, token = np.full(512, 0.7), top.copy()
+    token[:rounded] += 1  # a near tie fell the other way
+    p[:rounded] = 0.49
+    columns = {"token": token, "target_top": top, "p_token": p, "q_token": p}
+    with pytest.raises(ValueError, match=r"greedy text \(\d+\.\d% of the tokens"):
+        replay_sampled(as_trace({"a": columns}), 2)
+
+
+@pytest.mark.parametrize("sure", [0.6, 0.995, 0.9999])
+def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
+    """2,000 positions, 200 texts each: in the surest 99 % and more are the argmax."""
+    rng = np.random.default_rng(3)
+    top, p_top = (
+        np.zeros(2000, int),
+        1 - rng.exponential(1 - sure, (200, 2000)).clip(0, 0.5),
+    )
+    for p in p_top:
+        left = rng.random(2000) >= p
+        columns = {"token": left.astype(int), "target_top": top, "q_token": p}
+        replay_sampled(
+            as_trace({"a": columns | {"p_token": np.where(left, 1 - p, p)}}), 1
+        )
+
+
 @pytest.mark.parametrize("shape", [4, PAPER_TREE, GAPS])
 def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
     rng = np.random.default_rng(0)

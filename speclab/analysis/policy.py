@@ -38,11 +38,12 @@ class Policy:
     """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
     setting is what `draft.parse_shape` reads.
 
-    pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device,
-    costs: the machine it was chosen for; router: how a prompt's domain is found: "none" (it says so
-    itself) or "classifier" (`speclab.analysis.router`); run: key of the recorded run it
-    was made from; made: day and kind of machine of its writing. ValueError (pydantic's) that names
-    each wrong field, what is allowed and what came.
+    pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device:
+    number formats, kernels and devices that it was measured with (`notebook.formats`), and costs
+    there; router: how a prompt's domain is found: "none" (it says so itself) or "classifier"
+    (`speclab.analysis.router`); run: key of the recorded run it was made from; made: day and kind
+    of machine of its writing. ValueError (pydantic's) that names each wrong field, what is allowed
+    and what came.
     """
 
     pair: dict[str, str]
@@ -71,12 +72,11 @@ def costs_for(
     """
     pair = run.manifest["pair"]
     figures = figures or ROOT / "figures" / run.manifest["profile"]["name"]
-    file = figures / BY_NOTEBOOK
-    if c is None and file.is_file():
-        found = load(file, run.manifest["weights"])
+    found = None if c is not None else measured_for(run, figures)
+    if found:
         costs = found.costs
         return costs, (
-            f"measured by notebook 09 {found.made}, device {found.device} (figures/{figures.name}/"
+            f"measured by notebook 09 {found.made}, in {found.device} (figures/{figures.name}/"
             f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
             f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
@@ -87,6 +87,14 @@ def costs_for(
     return Costs.on_a_line(c), (
         f"assumed, c = {c:.3g}, v = 1, o = 0 (notebook 09 measures, --c names another c)"
     )
+
+
+def measured_for(run: Run, figures: Path) -> Policy | None:
+    """The policy that notebook 09 wrote for the pair of a run, with its prices; None: it was not
+    run. ValueError where it is another pair's.
+    """
+    file = figures / BY_NOTEBOOK
+    return load(file, run.manifest["weights"]) if file.is_file() else None
 
 
 def write_policy(policy: Policy, path: Path) -> None:

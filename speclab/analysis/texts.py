@@ -5,7 +5,7 @@ text of another.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
@@ -38,7 +38,8 @@ class Text:
     value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T > 0: a drawn token), a
     column of `positions`. rule: of a tree's deterministic children; chain_rule: of drafted chains.
     trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
-    (other seeds are recorded with one node a position).
+    (other seeds are recorded with one node a position). pair: what the first run's manifest says of
+    the models.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Text:
     chain_rule: str
     trace: pd.DataFrame
     nodes: pd.DataFrame
+    pair: dict = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run, *others: Run) -> "Text":
@@ -75,7 +77,7 @@ class Text:
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         ratio = score.ratio(run.nodes)
         nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
-        return cls(*kind_of(temperatures.pop()), trace, nodes)
+        return cls(*kind_of(temperatures.pop()), trace, nodes, run.manifest["pair"])
 
     @classmethod
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":

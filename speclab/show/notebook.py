@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tomllib
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -305,6 +306,35 @@ def say(text: str) -> None:
     from IPython.display import Markdown, display
 
     display(Markdown(text))
+
+
+def formats(pair: Mapping[str, Mapping]) -> str:
+    """Number format, kernel and device of a pair's models in words; pair: `Pair.facts`, or `pair`
+    of a manifest.
+    """
+    words = []
+    for model in (pair["target"], pair["draft"]):
+        place = f"{model['device']} {model.get('gpu') or ''}".strip()
+        words.append(f"{model['dtype']} (kernel {model['kernel']}, {place})")
+    target, draft = words
+    return target if target == draft else f"{target} with the draft in {draft}"
+
+
+def made_with(
+    recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None
+) -> str:
+    """Says in which `formats` texts were recorded, and in which this notebook decodes (None: it
+    decodes nothing).
+    """
+    was, now = formats(recorded), formats(here or recorded)
+    if here is None:
+        return f"The texts were recorded in {was}."
+    if now == was:
+        return f"The texts were recorded, and are decoded here, in {was}."
+    return (
+        f"The texts were recorded in {was}. This notebook decodes in {now}, so its texts may "
+        "differ where two tokens are nearly equally likely."
+    )
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
