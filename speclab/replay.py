@@ -25,7 +25,7 @@ drafts one token less there emits the same.) Everywhere else emitted = accepted 
 block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,23 +90,6 @@ def replay_sampled(
     ahead = np.pad(texts.value, ((0, 0), (0, gamma - 1)))
     survival = sliding_window_view(ahead, gamma, axis=1).cumprod(axis=-1)
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
-
-
-def blocks_by_prompt(
-    trace: pd.DataFrame, shape: Any, ranks: Sequence[np.ndarray]
-) -> np.ndarray:
-    """Visited blocks of each prompt, float64 [prompts, len(ranks)], prompts in order of first
-    appearance: those of `replay`, were the draft ranks of the rows each of `ranks` in turn.
-    """
-    tree = _tree(shape)
-    _ranks(trace)
-    row = _texts(trace, np.arange(len(trace)), fill=-1).value
-    inside = row >= 0
-    counts = []
-    for rank in ranks:
-        survival = _walk(np.where(inside, rank[row], -1), tree)
-        counts.append((_visits(survival) * inside).sum(axis=1))
-    return np.stack(counts, axis=1)
 
 
 def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:

@@ -14,7 +14,6 @@ from test_choose import trace_of
 
 from speclab import score
 from speclab.replay import (
-    blocks_by_prompt,
     chain_sums,
     prompt_sums,
     replay,
@@ -475,19 +474,6 @@ def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
         replay_sampled(
             as_trace({"a": columns | {"p_token": np.where(left, 1 - p, p)}}), 1
         )
-
-
-@pytest.mark.parametrize("shape", [4, PAPER_TREE, GAPS])
-def test_counted_blocks_are_those_of_the_replay_of_each_rank(shape):
-    rng = np.random.default_rng(0)
-    texts = {name: {"draft_rank": rng.integers(0, 4, size)} for name, size in SIZES}
-    trace = as_trace(texts).sample(frac=1, random_state=0)
-    own = trace["draft_rank"].to_numpy()
-    others = [own, np.zeros_like(own), rng.permutation(own)]
-    counts = blocks_by_prompt(trace, shape, others)
-    for each, counted in zip(others, counts.T, strict=True):
-        blocks = replay(trace.assign(draft_rank=each), shape)
-        np.testing.assert_array_equal(counted, prompt_sums(blocks)["blocks"])
 
 
 @pytest.mark.parametrize(

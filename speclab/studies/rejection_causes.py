@@ -21,7 +21,7 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.replay import blocks_by_prompt, replay_sampled
+from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import ALL, POOLED, Estimator, across, divide
 from speclab.show.estimates import NUMBERS, Estimates, named, stack
 
@@ -240,8 +240,11 @@ def costs(
     domain = texts.first()
     held = members.groupby(frame["prompt_id"], sort=False).sum()
     chance = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
-    blocks = blocks_by_prompt(frame, gamma, [*ranks.values()])
-    table = np.column_stack([blocks, *chance, held, texts.size()])
+    blocks = [
+        prompt_sums(replay(frame.assign(draft_rank=rank), gamma))["blocks"]
+        for rank in ranks.values()
+    ]
+    table = np.column_stack([*blocks, *chance, held, texts.size()])
     ends = np.cumsum([len(ranks), len(chance), len(ranks)])
     steps = len(chance) - 1
 
