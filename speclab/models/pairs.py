@@ -194,11 +194,14 @@ def device_of(spec: ModelSpec) -> torch.device:
     if spec.device == "auto":
         return torch.device("cuda:0" if there else "cpu")
     device = torch.device(spec.device)
-    if device.type == "cuda" and (device.index or 0) >= there:
+    if device.type != "cuda":
+        return device
+    index = device.index or 0  # with no index GPTQModel would spread the layers over all GPUs
+    if index >= there:
         raise ValueError(
             f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
         )
-    return device
+    return torch.device("cuda", index)
 
 
 def free_bytes(device: torch.device) -> int:
