@@ -4,6 +4,7 @@ hand, every draft lossless.
 
 import copy
 import dataclasses
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,14 +16,17 @@ from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
 from test_faults import turned
 
+from data.drafts import prepare
+from data.drafts.texts import TextConfig, continuations
 from speclab import score, stats
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs, speedup_standard
 from speclab.drafts.prompts import training_prompts
-from speclab.drafts.texts import TextConfig, continuations
-from speclab.prompts import decoded_prompts, load_prompts
+from speclab.drafts.shipped import shipped_drafts
+from speclab.profiles import ROOT
+from speclab.prompts import DOMAINS, decoded_prompts, load_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, worth
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
@@ -217,16 +221,23 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(
     assert its["token"].tolist() == trace["token"].tolist()
 
 
-def test_families_are_trained_recorded_and_compared(
-    random_pair, profile, own, work, monkeypatch
+def test_families_are_trained_found_and_compared(
+    random_pair, profile, own, work, tmp_path, monkeypatch
 ):
+    """From the scripts in data/drafts to the tables of notebook 08, on a toy."""
+    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
+    text = continuations(random_pair, training_prompts(2), config, tmp_path)
+    steps = prepare.train_config(4, 3, 1e-2)
+    asked = prepare.trainings(text, steps, ["total-variation", "sequence"], [0, 1])
+    prepare.train_all(list(asked), tmp_path / "shipped" / "toy")
+    monkeypatch.setattr(
+        candidates,
+        "shipped_drafts",
+        lambda pair: shipped_drafts(pair, tmp_path / "shipped"),
+    )
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
-    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
-    text = continuations(random_pair, training_prompts(2), config, work)
-    steps = candidates.train_config(1, 3, 1e-3)
-    asked = candidates.trainings(text, ["total-variation", "sequence"], [0, 1], steps)
-    trained = candidates.trained_drafts(tried, asked, train=True)
+    trained = candidates.trained_drafts(tried)
     seeds = {family: len(drafts) for family, drafts in trained.items()}
     assert seeds == {"total-variation": 2, "sequence": 1, "specialist": 2}
     special = trained["specialist"]["specialist, seed 1"].facts["texts"]
@@ -234,13 +245,74 @@ def test_families_are_trained_recorded_and_compared(
     assert 0 < special < whole
     gained = worth.gained(tried, trained)
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
-    versus = worth.specialist_against(tried, trained, "total-variation")
+    versus = worth.specialist_against(tried, trained)
     pooled = gained.at(estimator="hit[1]", domain="pooled")
     its, mine = (
         pooled.at(draft=name).value for name in ("total-variation", "specialist")
     )
     gap = versus.at(estimator="hit[1]", domain="pooled").value
     assert gap == pytest.approx(mine - its)
+
+
+def pair_in(folder):
+    """A pair of which only the place of its draft is read."""
+    return SimpleNamespace(draft=SimpleNamespace(folder=folder / "draft"))
+
+
+def test_a_learning_curve_is_the_cards_log(tmp_path):
+    def checkpoint(step, hit):
+        shares = dict.fromkeys(("hit", *(f"{d} hit" for d in DOMAINS)), hit)
+        return (
+            {"step": step} | shares | {n.replace("hit", "alpha"): 0.5 for n in shares}
+        )
+
+    assert worth.learning_curve(pair_in(tmp_path)) is None
+    card = tmp_path / "card.json"
+    card.write_text(json.dumps({"c": 0.1}))
+    assert worth.learning_curve(pair_in(tmp_path)) is None, "a card without a log"
+    learn = [{"step": 4, "loss": 3.0}, checkpoint(9, 0.2)]
+    phases = {"learn": learn, "distil": [checkpoint(19, 0.4), checkpoint(39, 0.6)]}
+    card.write_text(json.dumps({"training": phases}))
+    curve = worth.learning_curve(pair_in(tmp_path))
+    one = curve.at(estimator="hit[1]", domain="math").frame
+    assert one["steps"].tolist() == [0, 20, 40]
+    assert one["estimate"].tolist() == [0.2, 0.4, 0.6]
+    assert len(curve.frame) == 2 * 5 * 3
+
+
+def test_the_learning_curve_of_smollm_ends_higher_than_it_begins():
+    curve = worth.learning_curve(pair_in(ROOT / "data" / "pairs" / "smollm"))
+    for estimator in ("hit[1]", "alpha"):
+        values = curve.at(estimator=estimator, domain="all").frame["estimate"]
+        assert values.is_monotonic_increasing and values.iloc[-1] > 1.5 * values.iloc[0]
+
+
+# ---- calibration ---------------------------------------------------------------------------------
+
+
+def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(
+    random_pair, profile
+):
+    prompts = candidates.calibration_prompts(random_pair, profile, 10, 1, 5)
+    texts = candidates.greedy_texts(random_pair, prompts, 4)
+    for prompt, text in zip(prompts, texts, strict=True):
+        start = len(prompt.ids)
+        assert tuple(text[:start]) == prompt.ids and start < len(text) <= start + 4
+        with torch.inference_mode():
+            logits = random_pair.target.network(torch.tensor([text])).logits[0]
+        assert logits[start - 1 : -1].argmax(-1).tolist() == text[start:]
+    every = candidates.calibration_prompts(random_pair, profile, 10, 1, 40)
+    assert prompts == every[::8] and len({p.prompt_id for p in every}) == 40
+    other = candidates.calibration_prompts(random_pair, profile, 10, 2, 5)
+    assert {p.prompt_id for p in other}.isdisjoint(p.prompt_id for p in every)
+
+
+@pytest.mark.parametrize("count", [0, 5])
+def test_more_calibration_rows_than_prompts_are_refused(random_pair, profile, count):
+    with pytest.raises(
+        ValueError, match=f"calibration_rows={count}: allowed are 1 to 4; "
+    ):
+        candidates.calibration_prompts(random_pair, profile, 1, 0, count)
 
 
 # ---- costs and speed -----------------------------------------------------------------------------
