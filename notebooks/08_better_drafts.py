@@ -195,8 +195,9 @@ assert levels.lies_within(0, 1)
 # trained them once.
 #
 # ### How acceptance rises during training
-# Where the card of the pair has the log of its own draft's distillation, we plot it. The learning
-# rate falls to zero at the end, so the last points gain from that too.
+# Where the card of the pair has the log of its own draft's distillation, we plot it. The log was
+# measured on the first eight prompts of each domain. The learning rate falls to zero at the end, so
+# the last points gain from that too.
 
 # %%
 curve = worth.learning_curve(pair)
@@ -214,17 +215,7 @@ if curve:
     )
 
 # %%
-said = f"The card of `{ctx.profile.name}` has no learning curve of its own draft."
-if curve:
-    rising = curve.at(estimator="hit[1]", domain="all").frame
-    first, last = rising["steps"].min(), rising["steps"].max()
-    half = rising["steps"][rising["steps"] <= last / 2].max()
-    hits = rising.set_index("steps")["estimate"]
-    said = (
-        f"Distillation raised hit[1] from {hits[first]:.2f} to {hits[last]:.2f} in {last} steps. "
-        f"After {half} steps hit[1] was {hits[half]:.2f}."
-    )
-ctx.say(said)
+ctx.say(worth.curve_in_words(curve))
 
 # %% [markdown]
 # ### Further drafts
@@ -235,19 +226,7 @@ ctx.say(said)
 
 # %%
 trained = candidates.trained_drafts(tried)
-made = [one.facts for family in trained.values() for one in family.values()]
-minutes = sum(facts["minutes"] for facts in made)
-said = (
-    f"No further trained draft of `{ctx.profile.name}` comes with the kit; "
-    f"`python -m data.drafts.prepare --profile {ctx.profile.name}` trains some."
-)
-if made:
-    texts = max(facts["texts"] for facts in made)
-    said = (
-        f"{len(made)} trained drafts of `{ctx.profile.name}` come with the kit. Their training "
-        f"took {minutes:.0f} minutes in total, on at most {texts} continuations each."
-    )
-ctx.say(said)
+ctx.say(worth.training_in_words(trained, ctx.profile.name))
 
 # %% [markdown]
 # What did training change on the prompts that drafts are judged on? Intervals resample prompts and,

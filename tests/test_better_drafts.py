@@ -26,7 +26,7 @@ from speclab.cost import Costs, speedup_standard
 from speclab.drafts.prompts import training_prompts
 from speclab.drafts.shipped import shipped_drafts
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS, decoded_prompts, load_prompts
+from speclab.prompts import decoded_prompts, load_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, worth
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
@@ -190,11 +190,9 @@ def test_what_training_changed_by_hand():
     assert both.n_prompts == 10 and both.n_seeds == 2
 
 
-def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
+def test_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
-    same = worth.trained_change(before, [before] * 3, HIT)
-    assert (same[["estimate", "low", "high"]] == 0).all(axis=None)
     paired = paired_difference(after, before, HIT)
     row = worth.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
@@ -240,9 +238,6 @@ def test_families_are_trained_found_and_compared(
     trained = candidates.trained_drafts(tried)
     seeds = {family: len(drafts) for family, drafts in trained.items()}
     assert seeds == {"total-variation": 2, "sequence": 1, "specialist": 2}
-    special = trained["specialist"]["specialist, seed 1"].facts["texts"]
-    whole = trained["sequence"]["distilled, sequence, seed 0"].facts["texts"]
-    assert 0 < special < whole
     gained = worth.gained(tried, trained)
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
     versus = worth.specialist_against(tried, trained)
@@ -254,37 +249,16 @@ def test_families_are_trained_found_and_compared(
     assert gap == pytest.approx(mine - its)
 
 
-def pair_in(folder):
-    """A pair of which only the place of its draft is read."""
-    return SimpleNamespace(draft=SimpleNamespace(folder=folder / "draft"))
-
-
-def test_a_learning_curve_is_the_cards_log(tmp_path):
-    def checkpoint(step, hit):
-        shares = dict.fromkeys(("hit", *(f"{d} hit" for d in DOMAINS)), hit)
-        return (
-            {"step": step} | shares | {n.replace("hit", "alpha"): 0.5 for n in shares}
-        )
-
-    assert worth.learning_curve(pair_in(tmp_path)) is None
-    card = tmp_path / "card.json"
-    card.write_text(json.dumps({"c": 0.1}))
-    assert worth.learning_curve(pair_in(tmp_path)) is None, "a card without a log"
-    learn = [{"step": 4, "loss": 3.0}, checkpoint(9, 0.2)]
-    phases = {"learn": learn, "distil": [checkpoint(19, 0.4), checkpoint(39, 0.6)]}
-    card.write_text(json.dumps({"training": phases}))
-    curve = worth.learning_curve(pair_in(tmp_path))
-    one = curve.at(estimator="hit[1]", domain="math").frame
-    assert one["steps"].tolist() == [0, 20, 40]
-    assert one["estimate"].tolist() == [0.2, 0.4, 0.6]
-    assert len(curve.frame) == 2 * 5 * 3
-
-
-def test_the_learning_curve_of_smollm_ends_higher_than_it_begins():
-    curve = worth.learning_curve(pair_in(ROOT / "data" / "pairs" / "smollm"))
-    for estimator in ("hit[1]", "alpha"):
-        values = curve.at(estimator=estimator, domain="all").frame["estimate"]
-        assert values.is_monotonic_increasing and values.iloc[-1] > 1.5 * values.iloc[0]
+def test_the_learning_curve_is_the_cards_log(tiny_pair):
+    card = ROOT / "data" / "pairs" / "smollm" / "card.json"
+    phases = json.loads(card.read_text())["training"]
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=card.parent / "draft"))
+    curve = worth.learning_curve(pair).at(estimator="hit[1]")
+    math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
+    assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]
+    assert mean["estimate"].iloc[-1] == phases["distil"][-1]["hit"]
+    assert mean["steps"].tolist()[::5] == [0, phases["distil"][-1]["step"] + 1]
+    assert worth.learning_curve(tiny_pair) is None, "its card has no such log"
 
 
 # ---- calibration ---------------------------------------------------------------------------------
@@ -302,17 +276,12 @@ def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(
             logits = random_pair.target.network(torch.tensor([text])).logits[0]
         assert logits[start - 1 : -1].argmax(-1).tolist() == text[start:]
     every = candidates.calibration_prompts(random_pair, profile, 10, 1, 40)
-    assert prompts == every[::8] and len({p.prompt_id for p in every}) == 40
-    other = candidates.calibration_prompts(random_pair, profile, 10, 2, 5)
-    assert {p.prompt_id for p in other}.isdisjoint(p.prompt_id for p in every)
+    assert prompts == every[::8]
 
 
-@pytest.mark.parametrize("count", [0, 5])
-def test_more_calibration_rows_than_prompts_are_refused(random_pair, profile, count):
-    with pytest.raises(
-        ValueError, match=f"calibration_rows={count}: allowed are 1 to 4; "
-    ):
-        candidates.calibration_prompts(random_pair, profile, 1, 0, count)
+def test_more_calibration_rows_than_prompts_are_refused(random_pair, profile):
+    with pytest.raises(ValueError, match="calibration_rows=5: allowed are 1 to 4; "):
+        candidates.calibration_prompts(random_pair, profile, 1, 0, 5)
 
 
 # ---- costs and speed -----------------------------------------------------------------------------

@@ -38,73 +38,48 @@ def text(random_pair, tmp_path_factory):
     return continuations(random_pair, PROMPTS, TEXT, tmp_path_factory.mktemp("text"))
 
 
-def float64(left, right):
-    """p and q, of which q learns."""
-    p, q = torch.tensor([left, right], dtype=torch.float64)[:, None]
-    return p, q.clone().requires_grad_(True)
-
-
 def softmax(row):
     total = sum(map(math.exp, row))
     return [math.exp(x) / total for x in row]
 
 
-# ---- objectives ----------------------------------------------------------------------------------
-
-
 def by_hand(objective, p, q, token):
-    """(value, gradient by the draft's logits) from sums over the words; dq_i/dl_j = q_i (1[i = j] -
-    q_j).
-    """
+    """The value from sums over the words."""
     both = list(zip(p, q, strict=True))
-    if objective == "sequence":
-        return -math.log(q[token]), [q[i] - (i == token) for i in range(len(q))]
-    if objective == "forward-kl":
-        return sum(a * math.log(a / b) for a, b in both), [b - a for a, b in both]
-    if objective == "reverse-kl":
-        value = sum(b * math.log(b / a) for a, b in both)
-        return value, [b * (math.log(b / a) - value) for a, b in both]
-    sign = [0.5 * ((b > a) - (b < a)) for a, b in both]
-    mean = sum(b * s for b, s in zip(q, sign, strict=True))
-    slope = [b * (s - mean) for b, s in zip(q, sign, strict=True)]
-    return sum(abs(a - b) for a, b in both) / 2, slope
+    return {
+        "sequence": -math.log(q[token]),
+        "forward-kl": sum(a * math.log(a / b) for a, b in both),
+        "reverse-kl": sum(b * math.log(b / a) for a, b in both),
+        "total-variation": sum(abs(a - b) for a, b in both) / 2,
+    }[objective]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @given(logits, logits, st.integers(0, 2))
-def test_value_and_gradient_are_those_of_the_sums(objective, left, right, token):
-    p, q = float64(left, right)
+def test_an_objective_is_the_sum_by_hand(objective, left, right, token):
+    p, q = torch.tensor([left, right], dtype=torch.float64)[:, None]
     value = OBJECTIVES[objective](p, q, torch.tensor([token]))
-    (gradient,) = torch.autograd.grad(value.sum(), q)
-    left, right = softmax(left), softmax(right)
-    wanted, slope = by_hand(objective, left, right, token)
+    wanted = by_hand(objective, softmax(left), softmax(right), token)
     assert value.item() == pytest.approx(wanted, abs=1e-12)
-    kink = min(abs(a - b) for a, b in zip(left, right, strict=True)) <= 1e-9
-    if objective != "total-variation" or not kink:
-        assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_words_that_the_draft_cannot_say_have_no_infinite_loss(objective):
-    """Of three words the draft says the first two."""
+def test_tokens_that_the_draft_cannot_output_have_no_infinite_loss(objective):
+    """Of three tokens the draft outputs the first two."""
     p, q = [0.5, 0.2, 0.3], [0.3, 0.7]
     logits_p = torch.tensor([p], dtype=torch.float64).log()
-    said = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
-    logits_q = torch.nn.functional.pad(said, (0, 1), value=-torch.inf)
-    value = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([0]))
-    (gradient,) = torch.autograd.grad(value.sum(), said, retain_graph=True)
-    if objective == "total-variation":  # the whole vocabulary: 1 minus the overlap
+    known = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
+    logits_q = torch.nn.functional.pad(known, (0, 1), value=-torch.inf)
+    value, outside = (
+        OBJECTIVES[objective](logits_p, logits_q, torch.tensor([token]))
+        for token in (0, 2)
+    )
+    wanted = by_hand(objective, [0.5 / 0.7, 0.2 / 0.7], q, 0)
+    if objective == "total-variation":  # over the whole vocabulary: 1 minus the overlap
         wanted = 1 - (0.3 + 0.2)
-        _, slope = by_hand(objective, p[:2], q, 0)
-    else:
-        wanted, slope = by_hand(objective, [0.5 / 0.7, 0.2 / 0.7], q, 0)
     assert value.item() == pytest.approx(wanted, abs=1e-12)
-    assert gradient[0].tolist() == pytest.approx(slope, abs=1e-12)
-    unsaid = OBJECTIVES[objective](logits_p, logits_q, torch.tensor([2]))
-    (gradient,) = torch.autograd.grad(unsaid.sum(), said)
-    assert gradient.isfinite().all() and unsaid.isfinite().all()
-    if objective == "sequence":  # nothing to learn where it cannot say the token
-        assert unsaid.item() == 0 and not gradient.any()
+    (gradient,) = torch.autograd.grad(outside.sum(), known)
+    assert gradient.isfinite().all() and outside.isfinite().all()
 
 
 # ---- texts and batches ---------------------------------------------------------------------------
@@ -135,14 +110,6 @@ def test_only_the_continuation_carries_loss_and_padding_none(
     total = sum(alone(random_pair, row, objective) for row in rows)
     mean = total / sum(len(row.tokens) - 1 - row.first for row in rows)
     assert loss_of(random_pair, rows, objective) == pytest.approx(mean, abs=5e-3)
-
-
-def test_held_out_prompts_are_never_trained_on(text):
-    trained, held_out = text.split()
-    ids = {row.prompt_id for row in held_out}
-    assert ids.isdisjoint(row.prompt_id for row in trained)
-    assert len(trained) + len(held_out) == len(text.rows)
-    assert {row.domain for row in held_out} == {"code", "math", "reasoning", "chat"}
 
 
 # ---- training ------------------------------------------------------------------------------------

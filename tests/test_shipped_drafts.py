@@ -2,7 +2,6 @@
 they are whole, and they were made of what their names say.
 """
 
-import json
 import shutil
 from types import SimpleNamespace
 
@@ -40,9 +39,6 @@ def test_notebook_08_finds_all_of_them(tiny_pair, profile):
     assert {one.folder for one in made} == {
         path.parent for path in TINY.glob("*/*.safetensors")
     }
-    assert {one.weight_bytes for one in tried.added} == {1_838_424}
-    card = (SHIPPED / "README.md").read_text(encoding="utf-8")
-    assert prepare.card_table(made) in card, "python -m data.drafts.prepare"
 
 
 def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, monkeypatch):
@@ -57,6 +53,8 @@ def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, monkeypatch):
     rows, asked = [], prepare.wanted(tiny_pair, profile)
     drafts = prepare.train_all(asked, TINY)
     assert len(drafts) == 9 and all(one.facts["tokens"] > 20_000 for one in drafts)
+    card = (SHIPPED / "README.md").read_text(encoding="utf-8")
+    assert prepare.card_table(drafts) in card, "python -m data.drafts.prepare"
     [listed] = rows
     index = read_facts(TINY / INDEX, "")
     assert listed["drafts"] == index["drafts"] and listed["pair"] == index["pair"]
@@ -82,14 +80,6 @@ def test_a_draft_of_other_settings_than_its_name_says_is_refused(tiny_pair, copi
     with pytest.raises(
         Damaged, match="specialist-seed-1-.* other settings than its name"
     ):
-        shipped_drafts(tiny_pair, copied.parent)
-
-
-def test_an_index_that_was_edited_is_refused(tiny_pair, copied):
-    index = json.loads((copied / INDEX).read_text())
-    index["drafts"].pop()
-    (copied / INDEX).write_text(json.dumps(index))
-    with pytest.raises(Damaged, match=f"{INDEX} is not as it was written"):
         shipped_drafts(tiny_pair, copied.parent)
 
 

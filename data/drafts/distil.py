@@ -7,6 +7,7 @@ finished draft is not trained again, and a killed training goes on from its last
 """
 
 import copy
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from torch.nn.utils.rnn import pad_sequence
@@ -25,9 +27,10 @@ from torch.nn.utils.rnn import pad_sequence
 from data.drafts.texts import Example, TrainingText
 from data.drafts.train import TrainConfig, optimise
 from speclab.drafts.shipped import FACTS, name_of
-from speclab.models import trimmed
-from speclab.models.folder import base_folder, tokenizer_folder, weights_digest
+from speclab.models.folder import MEND, base_folder, tokenizer_folder, weights_digest
 from speclab.models.pairs import Pair, load_tokenizer
+from speclab.models.trimmed import EMBEDDING, is_trimmed
+from speclab.plain import read_json
 from speclab.profiles import ROOT
 from speclab.runs import locked, read_facts, write_facts
 from speclab.sampling import rank_key
@@ -271,7 +274,7 @@ def _trainable(pair: Pair) -> Any:
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
     if base_folder(pair.draft.folder):
-        trimmed.learn_kept_only(network)
+        _learn_kept_only(network)
     return network.float().requires_grad_(True).train()
 
 
@@ -280,8 +283,8 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
     that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
     """
     own = pair.draft.folder
-    if trimmed.is_trimmed(own):
-        trimmed.save_like(own, network, folder)
+    if is_trimmed(own):
+        _save_trimmed(own, network, folder)
     else:
         if own.resolve().is_relative_to(ROOT):
             place = os.path.relpath(own.resolve(), folder.resolve())
@@ -289,3 +292,34 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
         network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
     if tokenizer_folder(folder) == folder:
         load_tokenizer(own).save_pretrained(folder)
+
+
+def _learn_kept_only(network: Any) -> None:
+    """No gradient in the embedding rows of tokens that the draft cannot output: where the embedding
+    is joined, these rows belong to the other model.
+    """
+    rows, kept = network.get_input_embeddings().weight, network.lm_head.kept
+    own = torch.zeros(len(rows), 1, device=rows.device).index_fill_(0, kept, 1.0)
+    rows.requires_grad_(True)
+    rows.register_hook(lambda gradient: gradient * own)
+
+
+def _save_trimmed(like: Path, network: Any, folder: Path) -> None:
+    """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
+    rows of `embed_map` are as they were (see `_learn_kept_only`).
+    """
+    config = read_json(like / "config.json", MEND)
+    was = load_file(like / "model.safetensors")
+    weights = {
+        name: value.half().contiguous() if value.is_floating_point() else value
+        for name, value in network.state_dict().items()
+    }
+    kept = weights.pop("lm_head.kept")
+    if "embed_map" in was:
+        weights["embed_kept"] = weights.pop(EMBEDDING)[kept]
+        weights["embed_map"] = was["embed_map"]
+    if base := base_folder(like):
+        config["embedding_of"] = os.path.relpath(base.resolve(), folder.resolve())
+    save_file(weights | {"kept": kept}, folder / "model.safetensors")
+    text = json.dumps(config, indent=1)
+    (folder / "config.json").write_text(text, encoding="utf-8")

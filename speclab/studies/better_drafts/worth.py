@@ -21,7 +21,7 @@ from speclab.plain import read_json
 from speclab.prompts import DOMAINS, EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED, ratio_of
-from speclab.show.estimates import Estimates, stack, without_interval
+from speclab.show.estimates import Estimates, counted, stack, without_interval
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,
@@ -160,6 +160,35 @@ def learning_curve(pair: Pair) -> Estimates | None:
                 steps, log[f"{domain} {column}"]
             )
     return Estimates(stack(curves, ["estimator", "domain"]))
+
+
+def curve_in_words(curve: Estimates | None) -> str:
+    """The ends and the middle of a `learning_curve`, as sentences."""
+    if curve is None:
+        return "The card of this pair has no learning curve of its draft."
+    hits = curve.at(estimator="hit[1]", domain=ALL).frame.set_index("steps")["estimate"]
+    steps = hits.index.max()
+    half = hits.index[hits.index <= steps / 2].max()
+    return (
+        f"Distillation changed hit[1] from {hits[0]:.2f} to {hits[steps]:.2f} in {steps} steps. "
+        f"After {half} steps hit[1] was {hits[half]:.2f}."
+    )
+
+
+def training_in_words(trained: Families, profile: str) -> str:
+    """How many trained drafts of a pair come with the kit, and what they cost, as sentences."""
+    made = [draft.facts for family in trained.values() for draft in family.values()]
+    if not made:
+        return (
+            f"No further trained draft of `{profile}` comes with the kit; "
+            f"`python -m data.drafts.prepare --profile {profile}` trains some."
+        )
+    minutes = sum(facts["minutes"] for facts in made)
+    texts = max(facts["texts"] for facts in made)
+    return (
+        f"The kit has {counted(len(made), 'trained draft')} of `{profile}`. The training took "
+        f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft."
+    )
 
 
 # ---- the price, and the fastest chain ------------------------------------------------------------
