@@ -11,15 +11,16 @@
 #
 # A better draft can mean two things that pull apart: one that agrees with the target more often,
 # and one that makes decoding faster. A quantised copy of the target is nearly the target, and
-# nearly as dear; distillation changes a small draft at no cost a pass; copying from the text so far
-# costs next to nothing. Section 4 puts every draft tried into one table.
+# as expensive; distillation changes a small draft, and its passes cost the same as before; copying
+# from the text so far costs next to nothing. Section 4 puts every draft tried into one table.
 #
 # ![Acceptance and price of a pass, every draft tried](../figures/smollm/08/drafts.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
 # about five on 2 cores the first time, one when its drafts and records are there · *reads* the
-# runs `greedy` and `sampled` of the profile and the trained drafts in `data/drafts`; loads the
-# pair, makes the others in `data/runs/drafts` · *writes* `figures/<profile>/08/`.
+# runs `greedy` and `sampled` of the profile, the trained drafts in `data/drafts`, and the card of
+# the pair; loads the pair, makes the other drafts in `data/runs/drafts` · *writes*
+# `figures/<profile>/08/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
@@ -84,27 +85,13 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # of the target quantised as its own draft
 bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8
-calibration_rows: int = 32  # 1 to 10000; of the target's text, for GPTQ
-# of the recorded ones, evenly spread behind the first eight; 0: all. Each further draft must run
+calibration_rows: int = 32  # 1 to 10000; texts of the target, for GPTQ
+# composed prompts from which the calibration rows are taken
+calibration_prompts_per_domain: int = 100  # 1 to 10000
+calibration_seed: int = 0  # 0 to 4294967295; of these prompts
+# of the recorded ones, evenly spread after the first eight; 0: all. Each further draft must run
 # their texts
 judged_prompts_per_domain: int = 0  # 0 to 100000
-# that the target continues, for training and calibration
-train_prompts_per_domain: int = 100  # 1 to 10000
-train_prompts_seed: int = 0  # 0 to 4294967295; others with another seed
-# here, instead of reading the drafts that come with the kit
-train: bool = False  # any
-# of distillation; the first with all seeds
-objectives: list = [
-    "total-variation",
-    "forward-kl",
-    "reverse-kl",
-    "sequence",
-]  # one of total-variation, forward-kl, reverse-kl, sequence
-# of the first objective and the specialist; the others take the first
-seeds: list = [0, 1, 2]  # 0 to 4294967295
-steps: int = 150  # 1 to 100000; of training, a draft
-batch: int = 16  # 1 to 1024; texts a step
-learning_rate: float = 1e-3  # 0.000001 to 1; at its peak
 exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
 max_gamma: int = 16  # 1 to 64; chains of 1 to so many tokens are compared
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
@@ -120,9 +107,6 @@ machine = notebook.formats(pair.facts)
 
 # %%
 tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
-text = candidates.training_text(
-    pair, settings, train_prompts_per_domain, train_prompts_seed
-)
 domains = tried.domains
 
 # %% [markdown]
@@ -161,8 +145,15 @@ ctx.say(
 obstacle = "" if quantise.available() else "GPTQModel is not installed"
 if pair.target.quantised:
     obstacle = "the target is quantised already"
+calibration = candidates.calibration_prompts(
+    pair,
+    settings,
+    calibration_prompts_per_domain,
+    calibration_seed,
+    calibration_rows,
+)
 for bits in [] if obstacle else bit_widths:
-    tried.add(candidates.quantised_draft(tried, text, bits, calibration_rows))
+    tried.add(candidates.quantised_draft(tried, calibration, bits))
 
 # %%
 levels = worth.acceptance(tried, list(tried.candidates))
@@ -192,36 +183,55 @@ ctx.say(said)
 assert levels.lies_within(0, 1)
 
 # %% [markdown]
-# ## 2. Distillation: train the draft on what the target writes
+# ## 2. Distillation: drafts that were trained on what the target writes
 # The article's second advice, and DistillSpec's (arXiv:2310.08461): a draft need not know the
-# language, it must know the target. The target continues prompts that are not judged on; the draft
-# learns its tokens (`sequence`: cross-entropy, minus the logarithm of the probability that the
-# draft gives to the target's token) or its whole distribution at each of them. Three distances
+# language, it must know the target. The target continues prompts that no draft is judged on. The
+# draft learns its tokens (`sequence`: cross-entropy, minus the logarithm of the probability that
+# the draft gives to the target's token) or its whole distribution at each of them. Three distances
 # between p and q are tried: the Kullback-Leibler divergence of q from p (`forward-kl`), that of p
-# from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens: 1
-# minus the last is alpha itself.
-
-# %% [markdown]
-# Further drafts of this pair, all started from its own: the first objective with every seed, and so
-# the **specialist**, on mathematics and reasoning only; the other objectives with one seed. (A seed
-# is an order of the training texts.) For `tiny` they come with the kit (`data/drafts/README.md`
-# says how they were made); `train=True` trains them here.
+# from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens.
+# Alpha is 1 minus the total variation.
+#
+# This notebook trains nothing. It judges drafts that come with the kit: scripts beside the data
+# trained them once.
+#
+# ### How acceptance rises during training
+# Where the card of the pair has the log of its own draft's distillation, we plot it. The log was
+# measured on the first eight prompts of each domain. The learning rate falls to zero at the end, so
+# the last points gain from that too.
 
 # %%
-config = candidates.train_config(steps, batch, learning_rate)
-asked = candidates.trainings(text, objectives, seeds, config)
-trained = candidates.trained_drafts(tried, asked, train)
-made = [one.facts for family in trained.values() for one in family.values()]
-minutes, texts = (sum(facts[name] for facts in made) for name in ("minutes", "texts"))
-ctx.say(
-    f"Trained drafts: {len(made)}, in {minutes:.0f} minutes together, on {texts} continuations."
-    if made
-    else f"No trained draft of {ctx.profile.name} comes with the kit, and none was trained here."
-)
+curve = worth.learning_curve(pair)
+if curve:
+    ctx.export(curve, "learning-curve")
+    ctx.plot(
+        curve,
+        x="steps",
+        columns="estimator",
+        y="share of tokens accepted",
+        slug="learning-curve",
+        caption="Acceptance of the pair's own draft during its distillation, by steps done and "
+        "domain. `all` is the mean of the domains. The first point is the draft before "
+        "distillation.",
+    )
+
+# %%
+ctx.say(worth.curve_in_words(curve))
 
 # %% [markdown]
-# What did training change on the prompts that drafts are judged on? Intervals
-# resample prompts and, where there are several, seeds.
+# ### Further drafts
+# They all start from the pair's own draft. The first objective has several seeds, the others have
+# one. (A seed is an order of the training texts.) The **specialist** learned the first objective on
+# mathematics and reasoning only, with several seeds. The training is described in
+# `data/drafts/README.md`.
+
+# %%
+trained = candidates.trained_drafts(tried)
+ctx.say(worth.training_in_words(trained, ctx.profile.name))
+
+# %% [markdown]
+# What did training change on the prompts that drafts are judged on? Intervals resample prompts and,
+# where there are several, seeds.
 
 # %%
 if trained:
@@ -246,17 +256,18 @@ if trained:
     )
 
 # %% [markdown]
-# The specialist must be compared with the draft that spent as many steps on **all** domains: paired
-# by prompt, seeds averaged.
+# The specialist must be compared with the drafts that spent as many steps on **all** domains, with
+# the same objective. The comparison is paired by prompt, seeds are averaged.
 
 # %%
 words = "more in", "less in", "no significant difference in"
-if trained:
-    versus = worth.specialist_against(tried, trained, objectives[0])
+if candidates.SPECIALIST in trained:
+    objective = worth.objective_of(trained[candidates.SPECIALIST])
+    versus = worth.specialist_against(tried, trained)
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
     ctx.say(
-        f"What the specialist accepts, compared with {objectives[0]} on all domains. {verdict}."
+        f"Acceptance of the specialist compared with {objective} on all domains. {verdict}."
     )
 
 # %% [markdown]

@@ -4,6 +4,7 @@ hand, every draft lossless.
 
 import copy
 import dataclasses
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,13 +16,16 @@ from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
 from test_faults import turned
 
+from data.drafts import prepare
+from data.drafts.texts import TextConfig, continuations
 from speclab import score, stats
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs, speedup_standard
 from speclab.drafts.prompts import training_prompts
-from speclab.drafts.texts import TextConfig, continuations
+from speclab.drafts.shipped import shipped_drafts
+from speclab.profiles import ROOT
 from speclab.prompts import decoded_prompts, load_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, worth
@@ -186,11 +190,9 @@ def test_what_training_changed_by_hand():
     assert both.n_prompts == 10 and both.n_seeds == 2
 
 
-def test_no_change_has_no_interval_and_one_seed_gives_the_paired_interval():
+def test_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
-    same = worth.trained_change(before, [before] * 3, HIT)
-    assert (same[["estimate", "low", "high"]] == 0).all(axis=None)
     paired = paired_difference(after, before, HIT)
     row = worth.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
@@ -217,30 +219,69 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(
     assert its["token"].tolist() == trace["token"].tolist()
 
 
-def test_families_are_trained_recorded_and_compared(
-    random_pair, profile, own, work, monkeypatch
+def test_families_are_trained_found_and_compared(
+    random_pair, profile, own, work, tmp_path, monkeypatch
 ):
+    """From the scripts in data/drafts to the tables of notebook 08, on a toy."""
+    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
+    text = continuations(random_pair, training_prompts(2), config, tmp_path)
+    steps = prepare.train_config(4, 3, 1e-2)
+    asked = prepare.trainings(text, steps, ["total-variation", "sequence"], [0, 1])
+    prepare.train_all(list(asked), tmp_path / "shipped" / "toy")
+    monkeypatch.setattr(
+        candidates,
+        "shipped_drafts",
+        lambda pair: shipped_drafts(pair, tmp_path / "shipped"),
+    )
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
-    config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
-    text = continuations(random_pair, training_prompts(2), config, work)
-    steps = candidates.train_config(1, 3, 1e-3)
-    asked = candidates.trainings(text, ["total-variation", "sequence"], [0, 1], steps)
-    trained = candidates.trained_drafts(tried, asked, train=True)
+    trained = candidates.trained_drafts(tried)
     seeds = {family: len(drafts) for family, drafts in trained.items()}
     assert seeds == {"total-variation": 2, "sequence": 1, "specialist": 2}
-    special = trained["specialist"]["specialist, seed 1"].facts["texts"]
-    whole = trained["sequence"]["distilled, sequence, seed 0"].facts["texts"]
-    assert 0 < special < whole
     gained = worth.gained(tried, trained)
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
-    versus = worth.specialist_against(tried, trained, "total-variation")
+    versus = worth.specialist_against(tried, trained)
     pooled = gained.at(estimator="hit[1]", domain="pooled")
     its, mine = (
         pooled.at(draft=name).value for name in ("total-variation", "specialist")
     )
     gap = versus.at(estimator="hit[1]", domain="pooled").value
     assert gap == pytest.approx(mine - its)
+
+
+def test_the_learning_curve_is_the_cards_log(tiny_pair):
+    card = ROOT / "data" / "pairs" / "smollm" / "card.json"
+    phases = json.loads(card.read_text())["training"]
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=card.parent / "draft"))
+    curve = worth.learning_curve(pair).at(estimator="hit[1]")
+    math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
+    assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]
+    assert mean["estimate"].iloc[-1] == phases["distil"][-1]["hit"]
+    assert mean["steps"].tolist()[::5] == [0, phases["distil"][-1]["step"] + 1]
+    assert worth.learning_curve(tiny_pair) is None, "its card has no such log"
+
+
+# ---- calibration ---------------------------------------------------------------------------------
+
+
+def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(
+    random_pair, profile
+):
+    prompts = candidates.calibration_prompts(random_pair, profile, 10, 1, 5)
+    texts = candidates.greedy_texts(random_pair, prompts, 4)
+    for prompt, text in zip(prompts, texts, strict=True):
+        start = len(prompt.ids)
+        assert tuple(text[:start]) == prompt.ids and start < len(text) <= start + 4
+        with torch.inference_mode():
+            logits = random_pair.target.network(torch.tensor([text])).logits[0]
+        assert logits[start - 1 : -1].argmax(-1).tolist() == text[start:]
+    every = candidates.calibration_prompts(random_pair, profile, 10, 1, 40)
+    assert prompts == every[::8]
+
+
+def test_more_calibration_rows_than_prompts_are_refused(random_pair, profile):
+    with pytest.raises(ValueError, match="calibration_rows=5: allowed are 1 to 4; "):
+        candidates.calibration_prompts(random_pair, profile, 1, 0, 5)
 
 
 # ---- costs and speed -----------------------------------------------------------------------------

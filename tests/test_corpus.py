@@ -1,19 +1,14 @@
-"""Training text: shingles, overlap removal, formats; and the counts of the provenance report where
-the data is at hand.
-"""
+"""Training text of the pairs: shingles, rows of test splits that are left out, formats."""
 
 import gzip
 import json
 
 import pytest
-from conftest import ROOT
 
 from data import corpus
 from data.corpus import documents
 from data.routing.prepare import CHATS
 from speclab.drafts.prompts import ngrams
-
-DATA = ROOT.parent / "shared" / "datasets"
 
 
 def write_training_text(folder, leaked, chats, reasoning, math, code, mbpp, prose):
@@ -105,13 +100,3 @@ def test_without_the_test_splits_nothing_is_trained_on(data):
         FileNotFoundError, match="DATA must hold train/ and hub_mirror/"
     ):
         documents(data)
-
-
-@pytest.mark.skipif(not DATA.is_dir(), reason="needs ../shared/datasets")
-def test_the_overlap_report_is_reproduced():
-    seen = corpus.benchmark_ngrams(DATA / "hub_mirror")
-    counts = [
-        sum(bool(ngrams(key) & seen) for key, _, _ in source(DATA / "train"))
-        for source in (corpus.reasoning_rows, corpus.math_rows)
-    ]
-    assert counts == [4, 747]

@@ -16,30 +16,11 @@ from speclab.drafts.prompts import (
     training_prompts,
 )
 from speclab.prompts import (
-    MATH_PROMPT,
     PROJECT_PROMPTS,
-    REASONING_PROMPT,
     read_prompts,
 )
 
 PROMPTS = training_prompts(200)
-WRAPPERS = [wrapper.split("{}") for wrapper in (MATH_PROMPT, REASONING_PROMPT)]
-
-
-def words(text):
-    """All runs of 13 words of a prompt without its wrapper, written another way than the
-    generator's.
-    """
-    for head, tail in WRAPPERS:
-        text = text.removeprefix(head).removesuffix(tail)
-    found = re.findall(r"[a-z0-9]+", text.lower())
-    return {" ".join(found[i : i + 13]) for i in range(max(1, len(found) - 12))}
-
-
-def test_no_prompt_shares_thirteen_words_in_a_row_with_one_that_drafts_are_judged_on():
-    judged = set().union(*(words(p.text) for p in read_prompts(PROJECT_PROMPTS)))
-    several = PROMPTS + training_prompts(200, 1) + training_prompts(200, 7)
-    assert not [p.text for p in several if words(p.text) & judged]
 
 
 def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
@@ -52,14 +33,6 @@ def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
     assert [p.text for p in training_prompts(1, 0, ["chat"])] == ["Hello <there>!"]
     with pytest.raises(ValueError, match="give only 1 prompts of chat; ask for fewer"):
         training_prompts(2, 0, ["chat"])
-
-
-def test_a_larger_set_keeps_the_prompts_and_another_seed_gives_others():
-    few, more = training_prompts(20, 3), training_prompts(50, 3)
-    ids = {prompt.prompt_id for prompt in few}
-    assert [prompt for prompt in more if prompt.prompt_id in ids] == few
-    other = {p.text for p in training_prompts(20, 4)}
-    assert len(other & {p.text for p in few}) < 20
 
 
 def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():

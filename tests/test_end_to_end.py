@@ -31,9 +31,8 @@ SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
     "02_gamma_sweep": "largest_gamma=4 decoded_prompts=2",
-    "08_better_drafts": "bit_widths=[4] calibration_rows=4 train_prompts_per_domain=4 steps=4 "
-    "train=True objectives=[total-variation] seeds=[0,1] batch=4 exit_layers=[2] max_gamma=4 "
-    "pass_repeats=3 decoded_tokens=8",
+    "08_better_drafts": "bit_widths=[4] calibration_rows=4 calibration_prompts_per_domain=4 "
+    "exit_layers=[2] max_gamma=4 pass_repeats=3 decoded_tokens=8",
     "09_budgets_and_routing": "max_gamma=3 budget=4 pass_repeats=3 pass_tries=1 probe_prompts=1 "
     "check_prompts=2 check_repeats=1",
     "10_wall_clock": "prompts_per_domain_timed=2 new_tokens=12 repeats=2 pass_repeats=3 "

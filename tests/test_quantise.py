@@ -11,7 +11,7 @@ from conftest import save_random_llama
 from safetensors.torch import load_file
 
 from speclab.drafts import quantise
-from speclab.drafts.quantise import available, quantised_copy
+from speclab.drafts.quantise import Calibration, available, quantised_copy
 from speclab.models.pairs import load_model
 from speclab.profiles import ModelSpec
 
@@ -36,11 +36,18 @@ def rows():
     return np.random.default_rng(0).integers(3, 40, (6, 48)).tolist()
 
 
+def calibration(rows):
+    """Rows that are there already."""
+    return Calibration(rows, lambda: rows)
+
+
 @pytest.fixture(scope="module")
 def copies(source, rows, tmp_path_factory):
     """The model at 8 and 4 bits."""
     work = tmp_path_factory.mktemp("work")
-    return {bits: quantised_copy(source, work, rows, bits) for bits in (8, 4)}
+    return {
+        bits: quantised_copy(source, work, calibration(rows), bits) for bits in (8, 4)
+    }
 
 
 def weights_of(folder):
@@ -98,8 +105,9 @@ def test_a_copy_is_made_once_and_a_killed_call_leaves_nothing_that_looks_finishe
 
     work = copies[4].packed.parents[1]
     monkeypatch.setattr(quantise, "_alone", killed)
-    assert quantised_copy(source, work, rows, 4) == copies[4]
-    with pytest.raises(KeyboardInterrupt):
-        quantised_copy(source, work, rows[:-1], 4)  # other rows are another copy
+    unread = Calibration(rows, None)  # a finished copy needs no rows
+    assert quantised_copy(source, work, unread, 4) == copies[4]
+    with pytest.raises(KeyboardInterrupt):  # other rows are another copy
+        quantised_copy(source, work, calibration(rows[:-1]), 4)
     made = [p for p in work.iterdir() if re.fullmatch("int4-[0-9a-f]+", p.name)]
     assert made == [copies[4].packed.parent]

@@ -1,42 +1,108 @@
-"""How the drafts of notebook 08 were trained: `python -m data.drafts.prepare [--profile tiny]`.
+"""`python -m data.drafts.prepare [--profile tiny]`: train the drafts that notebook 08 judges.
 
-With the notebook's own parameters and functions, into data/drafts/<profile>; a finished draft stays
-(remove its folder to train it again), a killed call goes on. Then the table of the card is written.
+They go to data/drafts/<profile>. A finished draft stays (remove its folder to train it again), and
+a killed call goes on. Then the index `drafts.json` is written, for `tiny` also the table of the
+card.
 """
 
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from speclab.drafts.distil import SHIPPED, TrainedDraft, distil
+from data.drafts.distil import TrainedDraft, distil
+from data.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
+from data.drafts.train import TrainConfig
+from speclab.drafts.prompts import training_prompts
+from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
 from speclab.models.pairs import Pair, load_model, load_pair
-from speclab.ops.parameters import parameters_of
-from speclab.profiles import ROOT, ModelSpec, Profile, load_profile
-from speclab.runs import RunError
-from speclab.studies.better_drafts.candidates import (
-    Training,
-    train_config,
-    training_text,
-    trainings,
-)
+from speclab.profiles import ModelSpec, Profile, load_profile
+from speclab.runs import RunError, write_facts
+from speclab.studies.better_drafts.candidates import SPECIALIST
 
-NOTEBOOK = ROOT / "notebooks" / "08_better_drafts.ipynb"
 CARD_MARKS = (
     "<!-- numbers: written by `python -m data.drafts.prepare` -->",
     "<!-- /numbers -->",
 )
+# the first objective is trained with every seed, the others with the first seed
+ORDER = ("total-variation", "forward-kl", "reverse-kl", "sequence")
+SEEDS = (0, 1, 2)
+SPECIALTY = ("math", "reasoning")  # domains of the specialist
 
 
-def asked(pair: Pair, profile: Profile) -> list[Training]:
-    """The trainings that notebook 08 asks for with this profile."""
-    defaults = {n: p.default for n, p in parameters_of(NOTEBOOK).items()}
-    own = defaults | profile.notebooks.get(NOTEBOOK.stem, {})
-    text = training_text(
-        pair, profile, own["train_prompts_per_domain"], own["train_prompts_seed"]
+class Training(NamedTuple):
+    """One draft to train: its family (an objective, or the specialist) and name, what it learns,
+    and from which text.
+    """
+
+    family: str
+    name: str
+    objective: str
+    text: TrainingText
+    config: TrainConfig
+
+
+def train_config(
+    steps: int = 150, batch: int = 16, learning_rate: float = 1e-3
+) -> TrainConfig:
+    """Steps of `batch` texts. A fifteenth of them warms up; the draft is measured five times."""
+    return TrainConfig(
+        steps=steps,
+        batch=batch,
+        lr_matrix=learning_rate,
+        lr_other=learning_rate,
+        warmup_steps=max(1, steps // 15),
+        checkpoint_every=max(1, steps // 5),
     )
-    config = train_config(own["steps"], own["batch"], own["learning_rate"])
-    return list(trainings(text, own["objectives"], own["seeds"], config))
+
+
+def trainings(
+    text: TrainingText,
+    config: TrainConfig,
+    objectives: Sequence[str] = ORDER,
+    seeds: Sequence[int] = SEEDS,
+) -> Iterator[Training]:
+    """The first objective with every seed, the others with the first seed; then the specialist,
+    which learns the first objective on SPECIALTY only, with every seed.
+    """
+    first = objectives[0]
+    for family in objectives:
+        for seed in seeds if family == first else seeds[:1]:
+            name = f"distilled, {family}, seed {seed}"
+            yield Training(family, name, family, text, replace(config, seed=seed))
+    for seed in seeds:
+        name = f"{SPECIALIST}, seed {seed}"
+        settings = replace(config, seed=seed)
+        yield Training(SPECIALIST, name, first, text.only(SPECIALTY), settings)
+
+
+def wanted(
+    pair: Pair, profile: Profile, steps: int = 150, prompts_per_domain: int = 100
+) -> list[Training]:
+    """The trainings of a pair, on its target's text after composed prompts."""
+    limits = profile.max_prompt_tokens, profile.max_new_tokens
+    settings = TextConfig(*limits, template=profile.template)
+    prompts = training_prompts(prompts_per_domain)
+    text = continuations(pair, prompts, settings, FOLDER)
+    return list(trainings(text, train_config(steps)))
+
+
+def train_all(asked: Sequence[Training], folder: Path) -> list[TrainedDraft]:
+    """Train in `folder` what is not there yet, check every draft, and write the index."""
+    drafts, rows = [], []
+    for one in asked:
+        made = distil(one.text, one.objective, one.config, one.name, folder)
+        drafts.append(checked(made))
+        (made.folder / ".lock").unlink(missing_ok=True)
+        rows.append(
+            {"name": one.name, "family": one.family, "folder": made.folder.name}
+        )
+    listed = {"pair": pair_of(asked[0].text.pair), "drafts": rows}
+    write_facts(folder / INDEX, listed, [])
+    return drafts
 
 
 def checked(made: TrainedDraft) -> TrainedDraft:
@@ -80,16 +146,16 @@ def write_card(card: Path, table: str) -> None:
 @click.command(help=__doc__)
 @click.option("--profile", "name", default="tiny", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=SHIPPED)
-def main(name: str, out: Path) -> None:
-    """Train what is not there yet, check it, write the card."""
+@click.option("--steps", type=click.IntRange(1), default=150, show_default=True)
+@click.option(
+    "--prompts-per-domain", type=click.IntRange(1), default=100, show_default=True
+)
+def main(name: str, out: Path, steps: int, prompts_per_domain: int) -> None:
+    """Train what is not there yet, check it, write the index and the card."""
     try:
         profile = load_profile(name, {"device": "cpu"}).replace(temperature=0.0)
-        pair, folder = load_pair(profile), out / name
-        drafts = []
-        for one in asked(pair, profile):
-            made = distil(one.text, one.objective, one.config, one.name, folder)
-            drafts.append(checked(made))
-            (made.folder / ".lock").unlink(missing_ok=True)
+        asked = wanted(load_pair(profile), profile, steps, prompts_per_domain)
+        drafts = train_all(asked, out / name)
         if (out / "README.md").is_file() and name == "tiny":
             write_card(out / "README.md", card_table(drafts))
     except (ValueError, RunError, OSError, FloatingPointError) as error:

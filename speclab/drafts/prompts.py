@@ -1,9 +1,9 @@
-"""Prompts to train a draft on: composed by a seeded generator from phrases written for this project
-(data/training_prompts/phrases.yaml), so they exist anywhere.
+"""Prompts to train a draft on, or to calibrate a quantised one.
 
-They have the four domains and the forms of the prompts that drafts are judged on (data/prompts) and
-share no run of 13 words with those. A user's own file goes through `prompts.read_prompts` instead.
-Knows no model.
+A seeded generator composes them from phrases written for this project
+(data/training_prompts/phrases.yaml). They have the four domains and the forms of the prompts that
+drafts are judged on (data/prompts), and share no run of 13 words with those. A user's own file goes
+through `prompts.read_prompts` instead. Knows no model.
 """
 
 import math

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from speclab.drafts.texts import hash_of
+from speclab.drafts.shipped import name_of
 from speclab.models.folder import weights_digest
 from speclab.runs import locked
 
@@ -44,6 +44,16 @@ class QuantisedCopy:
     def weight_bytes(self) -> int:
         """Of the packed files."""
         return sum(file.stat().st_size for file in self.packed.glob("*.safetensors"))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Text that GPTQ is calibrated on. facts: what decides it, as plain values; rows: the token ids
+    of each text, computed when a copy is made.
+    """
+
+    facts: Any
+    rows: Callable[[], list[list[int]]]
 
 
 def available() -> bool:
@@ -89,18 +99,16 @@ def _alone(work: Callable, *arguments: Any) -> None:
 
 
 def quantised_copy(
-    folder: Path, work: Path, calibration: list[list[int]], bits: int
+    folder: Path, work: Path, calibration: Calibration, bits: int
 ) -> QuantisedCopy:
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
-    rows, bits and library.
+    calibration, bits and library.
 
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    weights, library = weights_digest(folder), version("gptqmodel")
-    digest = hash_of(weights, calibration, bits, GROUP, library)
-
-    place = work / f"int{bits}-{digest}"
+    facts = weights_digest(folder), calibration.facts, bits, GROUP, version("gptqmodel")
+    place = work / name_of(f"int{bits}", *facts)
     copied = QuantisedCopy(place / "packed", place / "plain")
     with locked(work):  # a second process waits, and finds it finished
         if not place.is_dir():
@@ -109,6 +117,6 @@ def quantised_copy(
             part = work / f"{place.name}.part-{os.getpid()}"
             part.mkdir()
             made = QuantisedCopy(part / "packed", part / "plain")
-            _alone(quantise, folder, made, calibration, bits)
+            _alone(quantise, folder, made, calibration.rows(), bits)
             part.rename(place)
     return copied

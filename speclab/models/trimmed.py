@@ -12,14 +12,11 @@ model's folder, relative to this one), and a model.safetensors with the network'
 or the whole `model.embed_tokens.weight` instead of the last two.
 """
 
-import json
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear
 
@@ -105,34 +102,3 @@ def base_embedding(folder: Path) -> Tensor:
     """The embedding of a model folder, without its other weights."""
     with safe_open(folder / "model.safetensors", "pt") as opened:
         return opened.get_tensor(EMBEDDING)
-
-
-def learn_kept_only(network: Any) -> None:
-    """For training a draft whose embedding is joined: no gradient in the rows of tokens that it
-    cannot say, which are the other model's.
-    """
-    rows, kept = network.get_input_embeddings().weight, network.lm_head.kept
-    own = torch.zeros(len(rows), 1, device=rows.device).index_fill_(0, kept, 1.0)
-    rows.requires_grad_(True)
-    rows.register_hook(lambda gradient: gradient * own)
-
-
-def save_like(like: Path, network: Any, folder: Path) -> None:
-    """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
-    rows of `embed_map` are as they were (see `learn_kept_only`).
-    """
-    config = read_json(like / "config.json", MEND)
-    was = load_file(like / "model.safetensors")
-    weights = {
-        name: value.half().contiguous() if value.is_floating_point() else value
-        for name, value in network.state_dict().items()
-    }
-    kept = weights.pop("lm_head.kept")
-    if "embed_map" in was:
-        weights["embed_kept"] = weights.pop(EMBEDDING)[kept]
-        weights["embed_map"] = was["embed_map"]
-    if base := base_folder(like):
-        config["embedding_of"] = os.path.relpath(base.resolve(), folder.resolve())
-    save_file(weights | {"kept": kept}, folder / "model.safetensors")
-    text = json.dumps(config, indent=1)
-    (folder / "config.json").write_text(text, encoding="utf-8")

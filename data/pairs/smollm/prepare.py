@@ -35,9 +35,9 @@ from data.corpus import (
     read_jsonl,
     reasoning_rows,
 )
+from data.drafts.train import FILE, TrainConfig, optimise
 from speclab.analysis import loops
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
-from speclab.drafts.train import FILE, TrainConfig, optimise
 from speclab.models.pairs import (
     check_folder,
     check_tensors,
@@ -668,7 +668,7 @@ def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
 
 
 def weights_of(folder: Path) -> dict[str, Tensor]:
-    """The draft's weights in a checkpoint of speclab.drafts.train."""
+    """The draft's weights in a checkpoint of data.drafts.train."""
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing: run `train {folder.name}` first")

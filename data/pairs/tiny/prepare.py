@@ -28,8 +28,8 @@ from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from data.corpus import ASSISTANT, END, USER, Document, documents
-from speclab.drafts.quantise import quantise
-from speclab.drafts.train import TrainConfig, optimise
+from data.drafts.train import TrainConfig, optimise
+from speclab.drafts.quantise import QuantisedCopy, quantise
 from speclab.runs import RunError
 
 VOCABULARY = 4096
@@ -260,7 +260,8 @@ def build_tiny_pair(
         )
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
-    quantise(out / "target", out / "target-gptq", calibration)
+    copied = QuantisedCopy(out / "target-gptq", work / "target-unpacked")
+    quantise(out / "target", copied, calibration, bits=4)
     facts = {
         "seed": seed,
         "steps": {name: c.steps for name, c in configs.items()},

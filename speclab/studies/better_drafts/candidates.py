@@ -7,27 +7,18 @@ them.
 import copy
 import ctypes
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 from torch import Tensor
 
 from speclab import runs, score
-from speclab.drafts import distil, lookup, quantise
-from speclab.drafts.distil import TrainedDraft
+from speclab.drafts import lookup, quantise
 from speclab.drafts.prompts import training_prompts
-from speclab.drafts.texts import (
-    FOLDER,
-    TextConfig,
-    TrainingText,
-    continuations,
-    name_of,
-)
-from speclab.drafts.train import TrainConfig
+from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
     Pair,
@@ -40,16 +31,16 @@ from speclab.models.pairs import (
 )
 from speclab.profiles import ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts
-from speclab.record import record_prompt
+from speclab.record import generate, record_prompt
 from speclab.runs import locked, written
 from speclab.sampling import Sampling
 from speclab.tree import PLAIN
 
-WORK = FOLDER
+WORK = ROOT / "data" / "runs" / "drafts"
 Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
-SPECIALIST = "specialist"
-SPECIALTY = ("math", "reasoning")  # where the specialist is at home
+SPECIALIST = "specialist"  # the family that learned some domains only
+CALIBRATED_TOGETHER = 32  # calibration texts that the target continues in one batch
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.mean_of("hit", "hit[1]")
 ESTIMATORS = {"greedy": HIT, "sampled": score.alpha}  # of a run of each kind
@@ -269,85 +260,61 @@ class Tried:
         return pd.concat(parts, ignore_index=True)
 
 
-# ---- drafts that are made ------------------------------------------------------------------------
+# ---- quantised and trained drafts ----------------------------------------------------------------
 
 
-def training_text(
-    pair: Pair, profile: Profile, prompts_per_domain: int, seed: int = 0
-) -> TrainingText:
-    """What the target writes for prompts that no draft is judged on; seed: of these prompts."""
-    config = TextConfig(
-        profile.max_prompt_tokens, profile.max_new_tokens, template=profile.template
+def calibration_prompts(
+    pair: Pair, profile: Profile, per_domain: int, seed: int, count: int
+) -> list[EncodedPrompt]:
+    """`count` prompts of all lengths, shortest first, among `per_domain` composed prompts of each
+    domain; no draft is judged on them. ValueError for a count that they do not allow.
+    """
+    composed = training_prompts(per_domain, seed)
+    if not 1 <= count <= len(composed):
+        raise ValueError(
+            f"calibration_rows={count}: allowed are 1 to {len(composed)}; for more rows raise "
+            "calibration_prompts_per_domain"
+        )
+    encoded = encode_prompts(
+        pair.tokenizer, composed, profile.max_prompt_tokens, profile.template
     )
-    known = training_prompts(prompts_per_domain, seed)
-    return continuations(pair, known, config)
+    by_length = sorted(encoded, key=lambda prompt: len(prompt.ids))
+    step = len(by_length) // count
+    return by_length[::step][:count]
+
+
+def greedy_texts(
+    pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int
+) -> list[list[int]]:
+    """Each prompt with the target's greedy continuation, as token ids."""
+    texts = []
+    for start in range(0, len(prompts), CALIBRATED_TOGETHER):
+        block = prompts[start : start + CALIBRATED_TOGETHER]
+        made = generate(pair.target, block, new_tokens, pair.stop_ids, Sampling(), 0)
+        texts += [
+            [*prompt.ids, *text] for prompt, text in zip(block, made, strict=True)
+        ]
+    return texts
 
 
 def quantised_draft(
-    tried: Tried, text: TrainingText, bits: int, rows: int
+    tried: Tried, prompts: Sequence[EncodedPrompt], bits: int
 ) -> Candidate:
-    """The target in `bits` bits as its own draft, calibrated on some `rows` of its greedy text."""
-    calibration = [row.tokens.tolist() for row in text.sample(rows).rows]
-    made = quantise.quantised_copy(tried.pair.target.folder, WORK, calibration, bits)
-    name = f"INT{bits} self-draft"
-    return candidate(name, tried.pair, tried.profile, made.plain, made.weight_bytes)
-
-
-class Training(NamedTuple):
-    """One draft that is trained: its family (an objective, or the specialist) and name, what it
-    learns, and from which text.
-    """
-
-    family: str
-    name: str
-    objective: str
-    text: TrainingText
-    config: TrainConfig
-
-
-def train_config(steps: int, batch: int, learning_rate: float) -> TrainConfig:
-    """Steps of `batch` texts; a fifteenth of them warms up, five times the draft is measured."""
-    return TrainConfig(
-        steps=steps,
-        batch=batch,
-        lr_matrix=learning_rate,
-        lr_other=learning_rate,
-        warmup_steps=max(1, steps // 15),
-        checkpoint_every=max(1, steps // 5),
+    """The target in `bits` bits as its own draft, calibrated on its greedy text after `prompts`."""
+    pair, new_tokens = tried.pair, tried.profile.max_new_tokens
+    calibration = quantise.Calibration(
+        facts=[new_tokens, [prompt.ids for prompt in prompts]],
+        rows=partial(greedy_texts, pair, prompts, new_tokens),
     )
+    made = quantise.quantised_copy(pair.target.folder, WORK, calibration, bits)
+    name = f"INT{bits} self-draft"
+    return candidate(name, pair, tried.profile, made.plain, made.weight_bytes)
 
 
-def trainings(
-    text: TrainingText,
-    objectives: Sequence[str],
-    seeds: Sequence[int],
-    config: TrainConfig,
-) -> Iterator[Training]:
-    """The first objective and the specialist, which learns SPECIALTY only and the same objective,
-    with every seed; the other objectives with the first.
-    """
-    first = objectives[0]
-    for family in objectives:
-        for seed in seeds if family == first else seeds[:1]:
-            name = f"distilled, {family}, seed {seed}"
-            yield Training(family, name, family, text, replace(config, seed=seed))
-    for seed in seeds:
-        settings, rows = replace(config, seed=seed), text.only(SPECIALTY)
-        name = f"{SPECIALIST}, seed {seed}"
-        yield Training(SPECIALIST, name, first, rows, settings)
-
-
-def trained_drafts(
-    tried: Tried, trainings: Iterable[Training], train: bool = False
-) -> Families:
-    """Drafts of these trainings, tried. Those that come with the kit are
-    read, what does not come with it is left out; with `train` all are trained here.
-    """
+def trained_drafts(tried: Tried) -> Families:
+    """The trained drafts of the pair that come with the kit, tried; by family and by name."""
     families: Families = {}
-    for one in trainings:
-        asked = one.text, one.objective, one.config, one.name
-        made = distil.distil(*asked, WORK) if train else distil.shipped_draft(*asked)
-        if made:
-            tried.add(candidate(one.name, tried.pair, tried.profile, made.folder))
-            families.setdefault(one.family, {})[one.name] = made
+    for made in shipped_drafts(tried.pair):
+        tried.add(candidate(made.name, tried.pair, tried.profile, made.folder))
+        families.setdefault(made.family, {})[made.name] = made
     return families

@@ -14,11 +14,14 @@ from speclab.analysis import choose, significance, stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt, prefill
 from speclab.draft import StopRule, parse_shape
+from speclab.drafts.shipped import REPAIR, TrainedDraft
 from speclab.models import timing
-from speclab.prompts import EncodedPrompt
+from speclab.models.pairs import Pair
+from speclab.plain import read_json
+from speclab.prompts import DOMAINS, EncodedPrompt
 from speclab.sampling import Sampling
-from speclab.score import POOLED, ratio_of
-from speclab.show.estimates import Estimates, stack
+from speclab.score import ALL, POOLED, ratio_of
+from speclab.show.estimates import Estimates, counted, stack, without_interval
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,
@@ -108,19 +111,84 @@ def gained(tried: Tried, trained: Families) -> Estimates:
     return Estimates(stack(parts, ["estimator", "draft"]), 3)
 
 
-def specialist_against(tried: Tried, trained: Families, family: str) -> Estimates:
-    """The specialist minus a family that learnt every domain, seeds averaged: estimator, domain,
-    estimate, low, high, p_value.
+def specialist_against(tried: Tried, trained: Families) -> Estimates:
+    """The specialist minus the family that learned every domain by the same objective, seeds
+    averaged: estimator, domain, estimate, low, high, p_value.
     """
+    specialists = trained[SPECIALIST]
     parts = {}
     for kind, estimator in ESTIMATORS.items():
         mine, its = (
-            pd.concat([tried.trace(name, kind) for name in trained[of]])
-            for of in (SPECIALIST, family)
+            pd.concat([tried.trace(name, kind) for name in drafts])
+            for drafts in (specialists, trained[objective_of(specialists)])
         )
         found = significance.paired_by_domain(mine, its, estimator)
         parts[estimator.name] = found.drop(columns="n_prompts")
     return Estimates.stacked(parts, "estimator", digits=3)
+
+
+def objective_of(drafts: Mapping[str, TrainedDraft]) -> str:
+    """The objective that all drafts of a family learned."""
+    return next(iter(drafts.values())).facts["objective"]
+
+
+IN_CARD = {
+    "hit[1]": "hit",
+    "alpha": "alpha",
+}  # an estimator, and its name in a card's log
+
+
+def learning_curve(pair: Pair) -> Estimates | None:
+    """How the acceptance of the pair's own draft rose in the last phase of its training, from the
+    log in card.json beside the draft's folder; None where no card has such a log.
+
+    Keys: estimator, domain (first `all`, the mean of the domains), steps. No intervals are known.
+    Step 0 is the end of the phase before.
+    """
+    card = pair.draft.folder.parent / "card.json"
+    phases = read_json(card, REPAIR).get("training") if card.is_file() else None
+    if not phases:
+        return None
+    *_, before, last = phases.values()
+    log = pd.DataFrame([before[-1], *last])
+    steps = pd.DataFrame({"steps": [0, *(row["step"] + 1 for row in last)]})
+    curves = {}
+    for estimator, column in IN_CARD.items():
+        curves[estimator, ALL] = without_interval(steps, log[column])
+        for domain in DOMAINS:
+            curves[estimator, domain] = without_interval(
+                steps, log[f"{domain} {column}"]
+            )
+    return Estimates(stack(curves, ["estimator", "domain"]))
+
+
+def curve_in_words(curve: Estimates | None) -> str:
+    """The ends and the middle of a `learning_curve`, as sentences."""
+    if curve is None:
+        return "The card of this pair has no learning curve of its draft."
+    hits = curve.at(estimator="hit[1]", domain=ALL).frame.set_index("steps")["estimate"]
+    steps = hits.index.max()
+    half = hits.index[hits.index <= steps / 2].max()
+    return (
+        f"Distillation changed hit[1] from {hits[0]:.2f} to {hits[steps]:.2f} in {steps} steps. "
+        f"After {half} steps hit[1] was {hits[half]:.2f}."
+    )
+
+
+def training_in_words(trained: Families, profile: str) -> str:
+    """How many trained drafts of a pair come with the kit, and what they cost, as sentences."""
+    made = [draft.facts for family in trained.values() for draft in family.values()]
+    if not made:
+        return (
+            f"No further trained draft of `{profile}` comes with the kit; "
+            f"`python -m data.drafts.prepare --profile {profile}` trains some."
+        )
+    minutes = sum(facts["minutes"] for facts in made)
+    texts = max(facts["texts"] for facts in made)
+    return (
+        f"The kit has {counted(len(made), 'trained draft')} of `{profile}`. The training took "
+        f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft."
+    )
 
 
 # ---- the price, and the fastest chain ------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The training loop: Muon for matrices, AdamW for the rest, safe to kill.
 
 Knows a model only as a module with parameters, and batches by their number. A checkpoint is one
-safetensors file (weights, optimiser state, float32) with the log and the settings in its head; a
-batch depends on its number alone, so that a resumed run goes on as if undisturbed.
+safetensors file: weights and optimiser state in float32, log and settings in its header. A batch
+depends on its number alone, so a resumed run ends with the same weights.
 """
 
 import json
@@ -69,7 +69,7 @@ def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimiz
 # ---- checkpoints ---------------------------------------------------------------------------------
 
 FILE = "checkpoint.safetensors"
-ANEW = "remove its folder to start anew, or choose another"
+START_AGAIN = "remove its folder to start again, or choose another"
 
 
 def save_checkpoint(
@@ -98,17 +98,19 @@ def load_checkpoint(
     """Restore model and optimisers in place; returns the facts of the checkpoint, {} when there is
     none.
 
-    RunError: it was trained with other `settings`. ValueError: it is damaged.
+    RunError: it belongs to a training with other `settings`. ValueError: it is damaged.
     """
     path = folder / FILE
     if not path.exists():
         return {}
-    check_tensors(path, ANEW)
+    check_tensors(path, START_AGAIN)
     with safe_open(path, "pt") as opened:
         facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
     if other := dict(facts["settings"].items() ^ settings.items()):
         names = ", ".join(sorted(other))
-        raise RunError(f"{path} is of a training with another {names}; {ANEW}")
+        raise RunError(
+            f"{path} belongs to a training with another {names}; {START_AGAIN}"
+        )
     tensors = load_file(path)
     with torch.no_grad():
         for name, p in _learned(model).items():
@@ -137,12 +139,11 @@ def optimise(
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
-    One row of the log a checkpoint: step, minutes,
-    loss, what `measure(model)` gives. about: what else makes a training another one (as a digest of
-    its text): like the settings of `config` it must be the same in a checkpoint that is gone on
-    from (RunError).
-    Raises FloatingPointError at a loss that is not finite, and RunError when a checkpoint cannot be
-    written; the last good checkpoint stays.
+    The log has one row per checkpoint: step, minutes, loss, and what `measure(model)` returns.
+    about: what else identifies this training, such as a digest of its text. A checkpoint with other
+    settings or another `about` is refused (RunError).
+    FloatingPointError: a loss that is not finite. OSError: a checkpoint cannot be written. The last
+    good checkpoint stays.
     """
     opts = optimizers(model, config)
     settings = asdict(config) | (about or {})

@@ -1,13 +1,13 @@
-"""Better drafts: a draft distilled on the target's own text, and its acceptance before and after.
+"""Distillation: train a draft on the text of its target, and measure its acceptance.
 
-Sequence-level (cross-entropy on the target's text) or token-level on its distributions (forward KL,
-reverse KL, total variation; DistillSpec, arXiv:2310.08461). A trained draft stands in a folder
-named by a hash of all that changes it, in Hugging Face layout, so that `pairs.load_pair` loads it;
-a finished one is used again, a killed training goes on from its last checkpoint. Some come with the
-kit (`SHIPPED`): what would be trained to the same settings is read there.
+Sequence-level: cross-entropy on the target's text. Token-level, on its distributions: forward KL,
+reverse KL, total variation (DistillSpec, arXiv:2310.08461). A trained draft is a folder in Hugging
+Face layout, so `pairs.load_pair` loads it. The folder's name ends with a hash of all settings: a
+finished draft is not trained again, and a killed training goes on from its last checkpoint.
 """
 
 import copy
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -19,22 +19,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div, log_softmax
 from torch.nn.utils.rnn import pad_sequence
 
-from speclab.drafts.texts import Example, TrainingText, name_of
-from speclab.drafts.train import TrainConfig, optimise
-from speclab.models import trimmed
-from speclab.models.folder import base_folder, tokenizer_folder, weights_digest
+from data.drafts.texts import Example, TrainingText
+from data.drafts.train import TrainConfig, optimise
+from speclab.drafts.shipped import FACTS, name_of
+from speclab.models.folder import MEND, base_folder, tokenizer_folder, weights_digest
 from speclab.models.pairs import Pair, load_tokenizer
+from speclab.models.trimmed import EMBEDDING, is_trimmed
+from speclab.plain import read_json
 from speclab.profiles import ROOT
 from speclab.runs import locked, read_facts, write_facts
 from speclab.sampling import rank_key
 
-SHIPPED = ROOT / "data" / "drafts"  # <profile>/<name of a draft's folder>
-FACTS = "facts.json"
-JUDGED = 16  # held-out texts in a pass
+JUDGED = 16  # held-out texts per pass
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
@@ -60,12 +61,11 @@ def _total_variation(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     return 0.5 * (p.softmax(-1) - q.softmax(-1)).abs().sum(-1)
 
 
-# (p logits [n, vocab], q logits [n, vocab], the target's token [n]) -> [n]; nats but for total
-# variation. One minus total variation is `overlap`, the acceptance of a sampled token: the one
-# objective that is what it is judged by.
-# A draft with a trimmed vocabulary (q logits of -inf) cannot learn to say more: `sequence` is 0 at
-# a token that it cannot say, and a divergence, else infinite, compares p and q given a token that
-# both can say. Total variation stays whole: p of the others is lost.
+# (p logits [n, vocab], q logits [n, vocab], the target's token [n]) -> [n]; in nats except total
+# variation. One minus total variation is `overlap`, the acceptance of a sampled token.
+# A draft with a trimmed vocabulary has q logits of -inf. `sequence` is 0 where such a draft cannot
+# output the token. A KL divergence would be infinite, so it compares p and q over the tokens that
+# both can output. Total variation compares them over all tokens.
 OBJECTIVES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "sequence": _sequence,
     "forward-kl": _forward_kl,
@@ -90,7 +90,7 @@ class Batch:
 
 
 def collate(rows: Sequence[Example]) -> Batch:
-    """A batch of texts. The last token of a text is predicted, never read."""
+    """A batch of texts. The last token of a text is a label only."""
     read = [torch.from_numpy(row.tokens[:-1]).long() for row in rows]
     learned = [torch.arange(len(row.tokens) - 1) >= row.first for row in rows]
     predicted = np.concatenate([row.tokens[row.first + 1 :] for row in rows])
@@ -104,8 +104,8 @@ def collate(rows: Sequence[Example]) -> Batch:
 
 
 def draws_of(step: int, lengths: Sequence[int], size: int, seed: int = 0) -> np.ndarray:
-    """Numbers of the texts of a step's batch, of like length; which texts and in which order
-    depends on (seed, epoch) alone.
+    """Numbers of the texts of a step's batch, of similar length. Which texts and in which order
+    depends on (seed, epoch) only.
     """
     per_epoch = -(-len(lengths) // size)
     epoch, place = divmod(step, per_epoch)
@@ -193,21 +193,42 @@ def distil(
     base: Path,
 ) -> TrainedDraft:
     """Train the draft of the text's pair on what its target wrote and keep it as
-    `base`/<label>-<key>; a finished one is used again, a killed one goes on.
+    `base`/<label>-<key>. A finished draft is read, a killed training goes on.
 
     objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. ValueError:
-    unknown objective, no texts; FloatingPointError: a loss that is not finite; RunError: no space.
-    After both the last good checkpoint stays. Damaged: a finished draft whose files are not what
-    was written.
+    unknown objective, no texts. FloatingPointError: a loss that is not finite. OSError: no space.
+    After both the last good checkpoint stays. Damaged: a file of a finished draft has changed.
     """
     if objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
         raise ValueError(f"objective={objective!r}: allowed are {allowed}")
-    pair, settings = text.pair, _settings(text, objective, config)
+    settings = _settings(text, objective, config)
     folder = base / name_of(label, settings)
+    if not (folder / FACTS).is_file():
+        if not text.split()[0]:
+            raise ValueError(
+                "no texts to train on: give more prompts, or other domains"
+            )
+        with locked(
+            folder
+        ):  # a second process waits, and then reads the finished draft
+            if not (folder / FACTS).is_file():
+                _train(text, objective, config, label, folder, settings)
+    done = read_facts(folder / FACTS, "remove it, and the draft is trained again")
+    return TrainedDraft(folder, done)
+
+
+def _train(
+    text: TrainingText,
+    objective: str,
+    config: TrainConfig,
+    label: str,
+    folder: Path,
+    settings: dict,
+) -> None:
+    """Train in `folder`, and write its facts last."""
+    pair = text.pair
     trained_on, held_out = text.split()
-    if not trained_on:
-        raise ValueError("training set of no rows: give more prompts, or other domains")
     lengths = [len(row.tokens) for row in trained_on]
     measure = partial(held_out_means, pair, rows=held_out, objective=objective)
 
@@ -218,49 +239,28 @@ def distil(
     def loss(network: Any, batch: Batch, step: int) -> Tensor:
         return distillation_loss(pair, network, batch, objective)
 
-    with locked(folder):  # a second process waits, and finds it finished
-        if not (folder / FACTS).is_file():
-            network = _trainable(pair)
-            before = {"step": 0, "minutes": 0.0, "loss": None}
-            before |= measure(pair.draft.network)
-            checkpoint = folder / "checkpoint"
-            log = optimise(network, batch, config, checkpoint, loss, measure, label)
-            _export(network, pair, folder)
-            facts = settings | {
-                "texts": len(trained_on),
-                "tokens": sum(len(row.hidden) for row in trained_on),
-                "minutes": log[-1]["minutes"],
-                "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
-            }
-            write_facts(folder / FACTS, facts, [*folder.glob("[a-z]*.*")])
-            shutil.rmtree(checkpoint)
-    done = read_facts(folder / FACTS, "remove it, and it is trained again")
-    return TrainedDraft(folder, done)
-
-
-def shipped_draft(
-    text: TrainingText,
-    objective: str,
-    config: TrainConfig,
-    label: str,
-    base: Path = SHIPPED,
-) -> TrainedDraft | None:
-    """The draft that `distil` would train to the same settings, where it comes with the kit; None
-    where it does not. Damaged as `distil`.
-    """
-    name = name_of(label, _settings(text, objective, config))
-    for path in base.glob(f"*/{name}/{FACTS}"):
-        facts = read_facts(path, "git checkout brings it again")
-        return TrainedDraft(path.parent, facts)
-    return None
+    network = _trainable(pair)
+    before = {"step": 0, "minutes": 0.0, "loss": None} | measure(pair.draft.network)
+    checkpoint = folder / "checkpoint"
+    log = optimise(network, batch, config, checkpoint, loss, measure, label)
+    _export(network, pair, folder)
+    facts = settings | {
+        "texts": len(trained_on),
+        "tokens": sum(len(row.hidden) for row in trained_on),
+        "minutes": log[-1]["minutes"],
+        "curve": [before, *(row | {"step": row["step"] + 1} for row in log)],
+    }
+    write_facts(folder / FACTS, facts, [*folder.glob("[a-z]*.*")])
+    shutil.rmtree(checkpoint)
 
 
 def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
-    """All that changes a trained draft."""
+    """All that changes the weights of a trained draft."""
     return {
         "objective": objective,
-        "lora_rank": 0,  # all weights learn; it is part of the names of shipped drafts
-        "config": asdict(config) | {"accumulate": 1},  # and so is this
+        # lora_rank and accumulate have no effect; the names of shipped drafts contain them
+        "lora_rank": 0,
+        "config": asdict(config) | {"accumulate": 1},
         "text": text.key,
         "draft": weights_digest(text.pair.draft.folder),
     }
@@ -274,7 +274,7 @@ def _trainable(pair: Pair) -> Any:
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
     if base_folder(pair.draft.folder):
-        trimmed.learn_kept_only(network)
+        _learn_kept_only(network)
     return network.float().requires_grad_(True).train()
 
 
@@ -283,8 +283,8 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
     that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
     """
     own = pair.draft.folder
-    if trimmed.is_trimmed(own):
-        trimmed.save_like(own, network, folder)
+    if is_trimmed(own):
+        _save_trimmed(own, network, folder)
     else:
         if own.resolve().is_relative_to(ROOT):
             place = os.path.relpath(own.resolve(), folder.resolve())
@@ -292,3 +292,34 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
         network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
     if tokenizer_folder(folder) == folder:
         load_tokenizer(own).save_pretrained(folder)
+
+
+def _learn_kept_only(network: Any) -> None:
+    """No gradient in the embedding rows of tokens that the draft cannot output: where the embedding
+    is joined, these rows belong to the other model.
+    """
+    rows, kept = network.get_input_embeddings().weight, network.lm_head.kept
+    own = torch.zeros(len(rows), 1, device=rows.device).index_fill_(0, kept, 1.0)
+    rows.requires_grad_(True)
+    rows.register_hook(lambda gradient: gradient * own)
+
+
+def _save_trimmed(like: Path, network: Any, folder: Path) -> None:
+    """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
+    rows of `embed_map` are as they were (see `_learn_kept_only`).
+    """
+    config = read_json(like / "config.json", MEND)
+    was = load_file(like / "model.safetensors")
+    weights = {
+        name: value.half().contiguous() if value.is_floating_point() else value
+        for name, value in network.state_dict().items()
+    }
+    kept = weights.pop("lm_head.kept")
+    if "embed_map" in was:
+        weights["embed_kept"] = weights.pop(EMBEDDING)[kept]
+        weights["embed_map"] = was["embed_map"]
+    if base := base_folder(like):
+        config["embedding_of"] = os.path.relpath(base.resolve(), folder.resolve())
+    save_file(weights | {"kept": kept}, folder / "model.safetensors")
+    text = json.dumps(config, indent=1)
+    (folder / "config.json").write_text(text, encoding="utf-8")

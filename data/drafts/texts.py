@@ -1,20 +1,17 @@
 """Text to train a draft on: the target's own continuations of training prompts, greedy and sampled,
 with its hidden states.
 
-The states times the target's head are its distributions: kept instead of them, they need d numbers
-a token, not a vocabulary. Text is written when its rows are first asked for, so that a draft which
-is there already costs none. Batches are written one by one to a folder named by a hash of all that
-changes them: what is there is used again, what was killed goes on.
+The states multiplied by the target's head give its distributions. They take d numbers per token,
+the distributions would take one per word of the vocabulary. Text is written when its rows are first
+read, so a finished draft needs none. Each batch is a file in a folder named by a hash of all
+settings: a finished batch is read, and a killed call goes on with the next one.
 """
 
 import hashlib
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +21,7 @@ from tqdm import tqdm
 
 from speclab.models.folder import weights_digest
 from speclab.models.pairs import Pair
+from speclab.plain import digest_of
 from speclab.profiles import ROOT
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, prompts_digest
 from speclab.record import generate
@@ -31,7 +29,7 @@ from speclab.runs import locked, written
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
-# one training prompt in so many, and at most so many a domain, is for the learning curve only
+# one training prompt in 10, and at most 16 per domain, is for the learning curve only
 HELD_OUT, HELD_OUT_PROMPTS = 10, 16
 
 
@@ -68,9 +66,9 @@ class Example:
 @dataclass(frozen=True)
 class TrainingText:
     """A target's own continuations of training prompts, with the hidden states that give its
-    distributions: written when `rows` are first asked for, once, and kept in `base`.
+    distributions. They are written to `base` when `rows` are first read.
 
-    domains: those that are kept.
+    domains: the domains of the rows.
     """
 
     pair: Pair
@@ -81,8 +79,8 @@ class TrainingText:
 
     @property
     def key(self) -> str:
-        """Hash of all that makes the rows, to be had without them."""
-        return hash_of(self._written, sorted(self.domains))
+        """Hash of all settings of the rows; no text is needed for it."""
+        return digest_of([self._written, sorted(self.domains)])[:16]
 
     @property
     def _written(self) -> str:
@@ -96,7 +94,7 @@ class TrainingText:
         ]
         if self.config.template != "none":  # which the tokenizer's settings hold
             facts.append([prompt.ids for prompt in self._encoded()])
-        return hash_of(*facts)
+        return digest_of(facts)[:16]
 
     @cached_property
     def rows(self) -> tuple[Example, ...]:
@@ -133,13 +131,6 @@ class TrainingText:
         """The texts of some domains."""
         return replace(self, domains=tuple(d for d in self.domains if d in domains))
 
-    def sample(self, count: int) -> "TrainingText":
-        """A text of its own: the greedy continuations of `count` prompts of all lengths."""
-        ids = [prompt.prompt_id for prompt in self._encoded()]
-        chosen = ids[:: max(1, len(ids) // count)][:count]
-        prompts = tuple(p for p in self.prompts if p.prompt_id in chosen)
-        return replace(self, prompts=prompts, config=replace(self.config, samples=0))
-
     def split(self) -> tuple[list[Example], list[Example]]:
         """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
         with all its texts; chosen by a hash.
@@ -162,11 +153,11 @@ def continuations(
     config: TextConfig,
     base: Path = FOLDER,
 ) -> TrainingText:
-    """The text that the pair's target makes of training prompts; nothing is written yet.
+    """The text that the pair's target writes after training prompts; nothing is written yet.
 
     prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft
-    is judged on. Disk and memory: 2d bytes a trained token (d: the target's width). ValueError for
-    more tokens than the pair takes.
+    is judged on. Disk and memory: 2d bytes per trained token (d: the target's width). ValueError
+    for more tokens than the pair takes.
     """
     context = config.max_prompt_tokens + config.max_new_tokens
     limit = min(pair.target.positions, pair.draft.positions)
@@ -176,20 +167,6 @@ def continuations(
         )
     domains = tuple({prompt.domain: None for prompt in prompts})
     return TrainingText(pair, tuple(prompts), config, base, domains)
-
-
-def hash_of(*facts: Any) -> str:
-    """Sixteen hexadecimal digits that name a folder by the settings of what it holds."""
-    text = json.dumps(facts, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def name_of(label: str, *facts: Any) -> str:
-    """A label in small letters and hyphens, and `hash_of` the facts: the name of a folder or file
-    of what they make.
-    """
-    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
-    return f"{words}-{hash_of(*facts)}"
 
 
 def _continued(

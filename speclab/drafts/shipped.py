@@ -1,0 +1,83 @@
+"""Trained drafts that come with the kit, in data/drafts: which of them belong to a pair.
+
+The scripts in data/drafts trained them once. A folder data/drafts/NAME holds the drafts of one pair
+and `drafts.json`, their index: the digests of the target that wrote their text and of the draft
+they started from, and name, family and folder of each. The name of a draft's folder ends with a
+hash of all that made its weights.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speclab.models.folder import weights_digest
+from speclab.models.pairs import Pair
+from speclab.plain import digest_of
+from speclab.profiles import ROOT
+from speclab.runs import Damaged, read_facts
+
+SHIPPED = ROOT / "data" / "drafts"
+INDEX = "drafts.json"
+FACTS = "facts.json"
+MADE_OF = (
+    "objective",
+    "lora_rank",
+    "config",
+    "text",
+    "draft",
+)  # facts in a folder's name
+REPAIR = "git checkout brings it back"
+
+
+@dataclass(frozen=True)
+class TrainedDraft:
+    """A trained draft on disk.
+
+    family: its objective, or the specialist. folder: Hugging Face layout. facts: what made it
+    (MADE_OF), `texts` (how many it learned from) and `minutes` of training.
+    """
+
+    name: str
+    family: str
+    folder: Path
+    facts: dict
+
+
+def pair_of(pair: Pair) -> dict[str, str]:
+    """Digests of the target and of the draft that trained drafts belong to."""
+    target, draft = pair.target.folder, pair.draft.folder
+    return {"target": weights_digest(target), "draft": weights_digest(draft)}
+
+
+def name_of(label: str, *facts: Any) -> str:
+    """The name of a folder or file: a label in small letters and hyphens, then 16 hexadecimal
+    digits that depend on all facts.
+    """
+    words = "-".join(re.findall(r"[a-z0-9]+", label.lower()))
+    return f"{words}-{digest_of(facts)[:16]}"
+
+
+def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
+    """The trained drafts of a pair in `base`, in the order of their index; none for other weights.
+
+    Damaged: a file is not as it was written, or a draft was not made of what its name says.
+    """
+    drafts = []
+    wanted = pair_of(pair)
+    for index in sorted(base.glob(f"*/{INDEX}")):
+        listed = read_facts(index, REPAIR)
+        if listed["pair"] != wanted:
+            continue
+        for row in listed["drafts"]:
+            folder = index.parent / row["folder"]
+            facts = read_facts(folder / FACTS, REPAIR)
+            made_of = {name: facts[name] for name in MADE_OF} | {
+                "draft": wanted["draft"]
+            }
+            if folder.name != name_of(row["name"], made_of):
+                raise Damaged(
+                    f"{folder} was made of other settings than its name says; {REPAIR}"
+                )
+            drafts.append(TrainedDraft(row["name"], row["family"], folder, facts))
+    return drafts
