@@ -1,20 +1,17 @@
-"""Kaggle and Colab: missing packages are installed and the host's own stay, models and data sets are
-attached instead of fetched, and runs outlive a session.
+"""Kaggle and Colab: missing packages are installed and the host's own stay, attached models and
+data sets are used instead of fetched ones, and runs outlive a session.
 
 `notebook.start` calls `attach` and `restore`, a notebook's first cell calls `prepare`; `install`,
 `restore` and `keep` are verbs of the command line. The top of this module imports the standard
 library alone, because the first cell imports it before anything is installed.
 """
 
-import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import tomllib
-from collections.abc import Iterable
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -61,26 +58,27 @@ def slug(text: str) -> str:
 
 
 def prepare() -> None:
-    """On a host: install what is missing, in a process that loads none of the packages.
+    """Go to the root of the kit; on a host also install what is missing.
 
-    SystemExit where that fails.
+    The installer is a process of its own: it loads none of the packages. SystemExit where that fails.
     """
+    os.chdir(ROOT)
     if platform():
         command = [sys.executable, "-m", "speclab", "hosted", "install"]
         done = subprocess.run(command, capture_output=True, text=True)
-        print(done.stdout + done.stderr, end="")
+        print(done.stdout)  # a kernel does not always show what a process prints
         if done.returncode:
-            sys.exit("speclab: the packages are not installed; the lines above say why")
+            sys.exit(done.stderr)
 
 
 def install(gptq: bool = False, reproduce: bool = False) -> str:
-    """Install what pyproject.toml asks for and the active environment lacks, on a host or elsewhere.
+    """Install what pyproject.toml asks for and the active environment lacks, on any machine.
 
     No package of KEPT changes its version. gptq: also GPTQModel and the packages that it imports.
     They are installed without their own requirements, because GPTQModel asks for one exact numpy
     and for newer releases of packages that it does not import. reproduce: also what runs notebooks
-    from the command line. Returns a line that says what changed. ValueError: a package of KEPT is
-    out of range, or pip fails.
+    from the command line. Returns a line that names upgraded packages. ValueError: a package of
+    KEPT is out of range, or pip fails.
     """
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
@@ -88,21 +86,25 @@ def install(gptq: bool = False, reproduce: bool = False) -> str:
     asked = project["dependencies"] + reproduce * extras["reproduce"]
     lacking = [need for need in asked if not in_range(need)]
     alone = [need for need in gptq * extras["gptq"] if not in_range(need)]
-    where = f"speclab {project['version']} {_place()}"
+    where = f"speclab {project['version']} in {platform() or sys.prefix}"
     if not lacking + alone:
         return f"{where}: no package is missing"
     before = _versions()
-    kept = {name: before[name] for name in KEPT if name in before}
-    _refuse_to_move(kept, lacking + alone)
+    _refuse_to_move(before, lacking)
     print(f"{where}: pip installs {', '.join(lacking + alone)}", flush=True)
-    with tempfile.TemporaryDirectory() as folder:
-        pins = Path(folder) / "kept.txt"
-        lines = [f"{name}=={version}" for name, version in kept.items()]
-        pins.write_text("\n".join(lines), encoding="utf-8")
-        for needs, options in ((lacking, ()), (alone, ("--no-deps",))):
-            if needs:
-                _pip(needs, "--constraint", str(pins), *options)
-    return _changed(before, _versions())
+    if lacking:  # pip fails where one of these would have to move
+        _pip(lacking, *(f"{name}=={before[name]}" for name in KEPT if name in before))
+    if alone:
+        _pip(alone, "--no-deps")
+    after = _versions()
+    moved = [
+        f"{name} {old} to {after[name]}"
+        for name, old in before.items()
+        if after.get(name, old) != old
+    ]
+    if moved:
+        return f"upgraded: {', '.join(moved)}; restart the session if it was imported"
+    return "installed; no package that was there has changed"
 
 
 def in_range(need: str) -> bool:
@@ -116,61 +118,37 @@ def in_range(need: str) -> bool:
         return False
 
 
-def _place() -> str:
-    """Where packages are installed, in words."""
-    return f"on {platform()}" if platform() else f"in the environment {sys.prefix}"
-
-
 def _versions() -> dict[str, str]:
     """The version of each installed package, by its name in lower case with dashes."""
-    importlib.invalidate_caches()
     every = [*metadata.distributions()]
     every.reverse()  # the first on sys.path is the one that is imported
     return {slug(str(one.metadata["Name"])): one.version for one in every}
 
 
-def _refuse_to_move(kept: dict[str, str], needs: Iterable[str]) -> None:
+def _refuse_to_move(there: dict[str, str], needs: list[str]) -> None:
     """ValueError for a need that only another version of a kept package satisfies."""
-    from packaging.requirements import Requirement
-
     for need in needs:
-        name = slug(Requirement(need).name)
-        if name in kept:
-            mend = "choose another version of the host's image (Colab: runtime; Kaggle: environment)"
+        name = slug(re.split("[<>=]", need)[0])
+        if name in KEPT and name in there:
+            mend = "choose another version of the host's image or of speclab"
             if not platform():
-                mend = f"`pip install '{need}'`, or make an environment of its own with `make env`"
+                mend = f"run `pip install '{need}'`, or `make env` for an environment of its own"
             raise ValueError(
-                f"{name} {kept[name]} is installed, speclab needs {need}, and this command does "
-                f"not move {name}: {mend}"
+                f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
+                f"moves {name}; {mend}"
             )
 
 
 def _pip(needs: list[str], *options: str) -> None:
     """Install packages; ValueError, after pip's last lines, where it fails."""
-    command = [sys.executable, "-m", "pip", "install", "--quiet", *options, *needs]
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        print(*done.stdout.splitlines()[-LAST_LINES:], sep="\n")
-        mend = "pip's last lines above say why"
-        if "pcre2" in done.stdout:
-            mend = "PyPcre is compiled here: run `apt-get install libpcre2-dev`, then try again"
+        print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
+        mend = "its last lines above say why"
+        if "pcre2" in done.stderr:
+            mend = "PyPcre is compiled here and needs `apt-get install libpcre2-dev`"
         raise ValueError(f"pip could not install {', '.join(needs)}; {mend}")
-
-
-def _changed(before: dict[str, str], after: dict[str, str]) -> str:
-    """What pip changed, in a line."""
-    new = [f"{name} {after[name]}" for name in sorted(after.keys() - before.keys())]
-    moved = [
-        f"{name} {version} to {after[name]}"
-        for name, version in sorted(before.items())
-        if after.get(name, version) != version
-    ]
-    said = f"installed: {', '.join(new) or 'none'}"
-    if moved:
-        said += f"; upgraded: {', '.join(moved)}; restart the session if one of these was imported"
-    return said
 
 
 # ---- attached models and data sets ---------------------------------------------------------------
@@ -195,7 +173,9 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
 
 
 def attach(
-    profile: "Profile", mounted: Path = MOUNTED, links: Path = ROOT / "build" / "attached"
+    profile: "Profile",
+    mounted: Path = MOUNTED,
+    links: Path = ROOT / "build" / "attached",
 ) -> dict[str, Path]:
     """Find the profile's models (and the paper's data sets) among what is attached, and let the kit
     read them from there.
