@@ -60,7 +60,7 @@ def slug(text: str) -> str:
 def prepare() -> None:
     """Go to the root of the kit; on a host also install what is missing.
 
-    The installer is a process of its own: it loads none of the packages. SystemExit where that fails.
+    The installer is a process of its own, which loads none of them. SystemExit: it failed.
     """
     os.chdir(ROOT)
     if platform():
