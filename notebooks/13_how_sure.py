@@ -22,49 +22,20 @@
 # *writes* `figures/<profile>/13/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Colab and Kaggle: fetches the kit and installs what is missing. In a checkout it only moves to the
-# repository's root.
-import os, shutil, subprocess, sys
-from pathlib import Path
+# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import os, pathlib, subprocess, sys
 
-here, kit, is_kit = (
-    Path.cwd(),
-    Path("speclab-kit").resolve(),
-    "speclab/show/notebook.py",
-)
-root = next((p for p in (here, *here.parents, kit) if (p / is_kit).is_file()), None)
-origin = "here already; remove it to fetch another"
-if root is None:
-    address, half = os.environ.get("SPECLAB_REPO"), Path("speclab-kit.half").resolve()
-    attached = min(Path("/kaggle/input").rglob(is_kit), default=None)
-    why = "set SPECLAB_REPO to the kit's git address, or attach the kit as a data set"
-    shutil.rmtree(half, ignore_errors=True)
-    if address:  # wins over what is attached
-        os.environ["GIT_TERMINAL_PROMPT"], origin = "0", f"from {address}"
-        git = ["git", "clone", "--depth", "1", address, str(half)]
-        said = subprocess.run(git, capture_output=True, text=True).stderr
-        said = said.partition("fatal: ")[2].split("\n")[0] or "no kit is there"
-        why = f"SPECLAB_REPO={address}: {said}"
-    elif attached:  # read-only; the copy is not
-        origin = f"from {attached.parents[2]}"
-        shutil.copytree(attached.parents[2], half, copy_function=shutil.copyfile)
-        for folder, *_ in os.walk(half):
-            os.chmod(folder, 0o755)
-    if kit.exists():
-        why = f"{kit} is in the way, remove it"
-    if kit.exists() or not (half / is_kit).is_file():
-        shutil.rmtree(half, ignore_errors=True)
-        raise SystemExit(f"No kit here: {why}.")
-    root = half.rename(kit)
-os.chdir(root)
-sys.path.insert(0, str(root))
-if root == kit:
-    from speclab.show.notebook import install_missing
+places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"No speclab in {kit}: clone it there, or set SPECLAB_REPO=address")
+sys.path.insert(0, str(kit))
+from speclab.ops import hosted
 
-    about = Path("pyproject.toml").read_text(encoding="utf-8")
-    version = about.partition('version = "')[2].partition('"')[0]
-    print(f"speclab {version} in {root}, {origin}")
-    install_missing(root)
+hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
 import numpy as np

@@ -397,17 +397,32 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: recordings that outlive a session.
+    """Kaggle and Colab: install what is missing, keep recordings longer than a session.
 
-    A notebook that is opened there fetches the kit in its first cell (SPECLAB_REPO=address, else an
-    attached data set) and installs what is missing; torch and numpy stay the platform's.
+    A notebook's first cell finds the kit in the working folder or above it, in ./speclab-kit, or
+    clones it from SPECLAB_REPO. On Kaggle and Colab it then runs `hosted install`.
 
-    Kaggle: import a notebook, choose two T4s. Without internet attach kit, models and data sets:
-    they are found by name. To go on after a session attach its output.
+    Kaggle: import a notebook and choose GPU T4 x2. Without internet attach the kit, models and data
+    sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; the rest is found by name. To
+    go on after a session attach its output.
 
     Colab: mount Drive, then `hosted keep /content/drive/MyDrive/speclab`: each part is safe as soon
     as it is written.
     """
+
+
+@_hosted.command("install")
+@option("--gptq", is_flag=True, help="Also GPTQModel, for 4-bit models.")
+@option("--reproduce", is_flag=True, help="Also what `reproduce` needs (papermill).")
+def _install(gptq, reproduce) -> None:
+    """Install packages that the active environment lacks, before a notebook imports any.
+
+    torch, numpy, pandas, the running kernel and what they need stay as they are. If one of them is
+    out of range, nothing is installed.
+    """
+    from speclab.ops import hosted
+
+    echo(hosted.install(gptq, reproduce))
 
 
 @_hosted.command("restore")

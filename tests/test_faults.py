@@ -152,7 +152,7 @@ def test_no_turned_bit_of_a_finished_run_is_read(name, run_copy, short_run, flip
 def test_weights_that_are_not_whole_are_refused(random_folders, tmp_path):
     folder, name = tmp_path / "lacking", "model.layers.1.mlp.down_proj.weight"
     shutil.copytree(random_folders[0], folder)
-    weights = load_file(folder / "model.safetensors")
+    weights = load_file(random_folders[0] / "model.safetensors")
     lost = weights.pop(name)
     for kept in (weights, weights | {name: lost[:, :4].contiguous()}):
         save_file(kept, folder / "model.safetensors", {"format": "pt"})

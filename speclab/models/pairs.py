@@ -176,13 +176,32 @@ def _used(folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (torch.OutOfMemoryError, ImportError):
+    except torch.OutOfMemoryError:
         raise
     except Exception as error:
+        check_torchvision()
+        if isinstance(error, ImportError):
+            raise
         said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         raise ValueError(
             f"{folder}: its files cannot be used ({said}); {MEND}, or use another"
         ) from error
+
+
+def check_torchvision() -> None:
+    """ValueError for an installed torchvision that does not fit torch: transformers imports it with
+    every model, and then imports none. speclab itself does not need it.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except ModuleNotFoundError:
+        return
+    except Exception as error:
+        raise ValueError(
+            f"torchvision does not fit torch {torch.__version__} ({error}), so transformers "
+            "imports no model; run `pip uninstall torchvision`, or install the release for "
+            "this torch"
+        ) from None
 
 
 # ---- device, dtype, memory -----------------------------------------------------------------------

@@ -8,18 +8,17 @@ do'. Bytes are `plan`'s.
 import contextlib
 import io
 import os
+import re
 import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-
-from packaging.requirements import Requirement
 
 from speclab import runs
 from speclab.models.folder import cached
 from speclab.ops import plan
+from speclab.ops.hosted import in_range, platform
 from speclab.plain import shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
@@ -44,24 +43,21 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
 
 
 def packages(profile: Profile) -> str:
-    """Are the packages in the ranges of pyproject.toml?"""
+    """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
+    from speclab.models.pairs import check_torchvision
+
+    check_torchvision()
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
-    needs = project["dependencies"]
+    needs, option = project["dependencies"], ""
     if "quantization_config" in profile.notes.get("target_config", {}):
-        needs = needs + project["optional-dependencies"]["gptq"]
-    if lacking := [f"'{need}'" for need in needs if not in_range(need)]:
-        raise ValueError(f"{len(lacking)} are lacking; pip install {' '.join(lacking)}")
+        needs, option = needs + project["optional-dependencies"]["gptq"], " --gptq"
+    if lacking := [need for need in needs if not in_range(need)]:
+        raise ValueError(
+            f"not installed in this range: {', '.join(lacking)}; run "
+            f"`python -m speclab hosted install{option}`"
+        )
     return f"all {len(needs)} are in range"
-
-
-def in_range(need: str) -> bool:
-    """Whether a package is here in a range, as `torch>=2`."""
-    asked = Requirement(need)
-    try:
-        return asked.specifier.contains(version(asked.name), prereleases=True)
-    except PackageNotFoundError:
-        return False
 
 
 def model(spec: ModelSpec, hub: bool) -> str:
@@ -150,6 +146,35 @@ def memory(need: int, free: int | None) -> str:
     return text
 
 
+def gpu(device: str) -> str:
+    """Does torch have kernels for the compute capability of this GPU?"""
+    import torch
+
+    about, kernels = (
+        torch.cuda.get_device_properties(device),
+        torch.cuda.get_arch_list(),
+    )
+    capability = f"{about.major}.{about.minor}"
+    said = f"{about.name}, compute capability {capability}, {about.total_memory / 1e9:.1f} GB"
+    if not any(runs_on(kernel, capability) for kernel in kernels):
+        raise ValueError(
+            f"{said}, and this torch has kernels for {', '.join(kernels)} only; "
+            "choose another GPU (on Kaggle: GPU T4 x2)"
+        )
+    return said
+
+
+def runs_on(kernel: str, capability: str) -> bool:
+    """Whether a GPU of a compute capability, as 7.5, runs kernels of a kind, as sm_70.
+
+    `sm_XY` is a binary: it runs on the same major and a minor from Y on. `compute_XY` is compiled
+    when it is loaded, for each capability from XY on.
+    """
+    kind, _, number = kernel.partition("_")
+    least, here = int(re.match("[0-9]+", number)[0]), int(capability.replace(".", ""))
+    return least <= here and (kind == "compute" or least // 10 == here // 10)
+
+
 # ---- the page ------------------------------------------------------------------------------------
 
 
@@ -175,6 +200,14 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
+    # a plain model goes to a GPU weight by weight, a packed one is read as a whole before
+    parts = [
+        model.stored if model.packed else model.head * model.itemsize
+        for model in pair
+        if model.device != "cpu"
+    ]
+    if parts:
+        yield answered("memory to load the models", memory, max(parts), free["cpu"])
 
 
 def report(profile: Profile) -> tuple[str, int]:
@@ -185,11 +218,15 @@ def report(profile: Profile) -> tuple[str, int]:
 
     quiet()
     limit_threads()
-    gpus = torch.cuda.device_count()
-    devices = ["cpu", *(f"cuda:{i}" for i in range(gpus))]
-    free = {device: free_bytes(torch.device(device)) for device in devices}
+    gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+    free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
+    lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
+    if platform() and not gpus:
+        lines.append(
+            f"ok  GPU: none in this session of {platform()}; choose a T4 in its settings"
+        )
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
-        lines = list(examine(profile, free, _hub_answers()))
+        lines += examine(profile, free, _hub_answers())
     todo = sum(line.startswith("do") for line in lines)
     verdict = f"{todo} to do" if todo else "all is well"
     return "\n".join([*lines, "", f"{profile.name}: {verdict}"]), todo

@@ -1,27 +1,154 @@
-"""Kaggle and Colab: models and data sets that are attached instead of fetched, runs that outlive a
-session. `attach` and `restore` are called by `notebook.start`, `restore` and `keep` by hand.
+"""Kaggle and Colab: missing packages are installed and the host's own stay, attached models and
+data sets are used instead of fetched ones, and runs outlive a session.
+
+`notebook.start` calls `attach` and `restore`, a notebook's first cell calls `prepare`; `install`,
+`restore` and `keep` are verbs of the command line. The top of this module imports the standard
+library alone, because the first cell imports it before anything is installed.
 """
 
 import os
 import re
 import shutil
+import subprocess
 import sys
+import tomllib
 from functools import partial
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from speclab.plain import shown
-from speclab.profiles import ROOT, Profile
-from speclab.prompts import HUB_SETS, MIRROR
-from speclab.runs import written
+if TYPE_CHECKING:
+    from speclab.profiles import Profile
 
+ROOT = Path(__file__).resolve().parents[2]
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
 RUNS = ROOT / "data" / "runs"
+
+# an environment variable and a folder that only the host has; Kaggle's image is made from Colab's
+HOSTS = {
+    "Kaggle": ("KAGGLE_KERNEL_RUN_TYPE", "/kaggle"),
+    "Colab": ("COLAB_RELEASE_TAG", "/content"),
+}
+# the installer never moves these: a running kernel has loaded them, or other packages of the host
+# are compiled for exactly this version
+KEPT = (
+    *("torch", "torchvision", "torchaudio", "triton"),
+    *("numpy", "pandas", "pyarrow", "protobuf"),
+    *("ipykernel", "ipywidgets", "ipython", "jupyter-client", "jupyter-core"),
+    *("tornado", "traitlets", "pyzmq", "psutil"),
+)
+LAST_LINES = 12  # of pip's output, where it fails
+
+
+def platform() -> str:
+    """The host that this process runs on, Kaggle or Colab; an empty text elsewhere."""
+    for host, (variable, folder) in HOSTS.items():
+        if variable in os.environ or Path(folder).is_dir():
+            return host
+    return ""
 
 
 def slug(text: str) -> str:
     """A name as Kaggle writes it in addresses and folders: lower case, dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
+# ---- packages ------------------------------------------------------------------------------------
+
+
+def prepare() -> None:
+    """Go to the root of the kit; on a host also install what is missing.
+
+    The installer is a process of its own, which loads none of them. SystemExit: it failed.
+    """
+    os.chdir(ROOT)
+    if platform():
+        command = [sys.executable, "-m", "speclab", "hosted", "install"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        print(done.stdout)  # a kernel does not always show what a process prints
+        if done.returncode:
+            sys.exit(done.stderr)
+
+
+def install(gptq: bool = False, reproduce: bool = False) -> str:
+    """Install what pyproject.toml asks for and the active environment lacks, on any machine.
+
+    No package of KEPT changes its version. gptq: also GPTQModel and the packages that it imports.
+    They are installed without their own requirements, because GPTQModel asks for one exact numpy
+    and for newer releases of packages that it does not import. reproduce: also what runs notebooks
+    from the command line. Returns a line that names upgraded packages. ValueError: a package of
+    KEPT is out of range, or pip fails.
+    """
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    project = tomllib.loads(text)["project"]
+    extras = project["optional-dependencies"]
+    asked = project["dependencies"] + reproduce * extras["reproduce"]
+    lacking = [need for need in asked if not in_range(need)]
+    alone = [need for need in gptq * extras["gptq"] if not in_range(need)]
+    where = f"speclab {project['version']} in {platform() or sys.prefix}"
+    if not lacking + alone:
+        return f"{where}: no package is missing"
+    before = _versions()
+    _refuse_to_move(before, lacking)
+    print(f"{where}: pip installs {', '.join(lacking + alone)}", flush=True)
+    if lacking:  # pip fails where one of these would have to move
+        _pip(lacking, *(f"{name}=={before[name]}" for name in KEPT if name in before))
+    if alone:
+        _pip(alone, "--no-deps")
+    after = _versions()
+    moved = [
+        f"{name} {old} to {after[name]}"
+        for name, old in before.items()
+        if after.get(name, old) != old
+    ]
+    if moved:
+        return f"upgraded: {', '.join(moved)}; restart the session if it was imported"
+    return "installed; no package that was there has changed"
+
+
+def in_range(need: str) -> bool:
+    """Whether an installed package satisfies a requirement, as `torch>=2`."""
+    from packaging.requirements import Requirement
+
+    asked = Requirement(need)
+    try:
+        return asked.specifier.contains(metadata.version(asked.name), prereleases=True)
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _versions() -> dict[str, str]:
+    """The version of each installed package, by its name in lower case with dashes."""
+    every = [*metadata.distributions()]
+    every.reverse()  # the first on sys.path is the one that is imported
+    return {slug(str(one.metadata["Name"])): one.version for one in every}
+
+
+def _refuse_to_move(there: dict[str, str], needs: list[str]) -> None:
+    """ValueError for a need that only another version of a kept package satisfies."""
+    for need in needs:
+        name = slug(re.split("[<>=]", need)[0])
+        if name in KEPT and name in there:
+            mend = "choose another version of the host's image or of speclab"
+            if not platform():
+                mend = f"run `pip install '{need}'`, or `make env` for an environment of its own"
+            raise ValueError(
+                f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
+                f"moves {name}; {mend}"
+            )
+
+
+def _pip(needs: list[str], *options: str) -> None:
+    """Install packages; ValueError, after pip's last lines, where it fails."""
+    command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
+        mend = "its last lines above say why"
+        if "pcre2" in done.stderr:
+            mend = "PyPcre is compiled here and needs `apt-get install libpcre2-dev`"
+        raise ValueError(f"pip could not install {', '.join(needs)}; {mend}")
 
 
 # ---- attached models and data sets ---------------------------------------------------------------
@@ -46,7 +173,9 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
 
 
 def attach(
-    profile: Profile, mounted: Path = MOUNTED, links: Path = ROOT / "build" / "attached"
+    profile: "Profile",
+    mounted: Path = MOUNTED,
+    links: Path = ROOT / "build" / "attached",
 ) -> dict[str, Path]:
     """Find the profile's models (and the paper's data sets) among what is attached, and let the kit
     read them from there.
@@ -57,6 +186,8 @@ def attach(
     already set; data sets only when all four are there). Returns what was found. ValueError:
     attached twice.
     """
+    from speclab.prompts import HUB_SETS, MIRROR
+
     specs = (profile.target, profile.draft)
     models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
     sets = [one.name for one in HUB_SETS.get(profile.prompts, {}).values()]
@@ -79,9 +210,19 @@ def _linked(
         link = links / variable / name
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
-        link.symlink_to(place, target_is_directory=True)
+        _link(link, place)
         os.environ[variable] = str(links / variable)
     return found
+
+
+def _link(link: Path, folder: Path) -> None:
+    """Make a symbolic link to a folder; ValueError where the system refuses it, as Windows may."""
+    try:
+        link.symlink_to(folder, target_is_directory=True)
+    except OSError as error:
+        raise ValueError(
+            f"{link}: this system refuses a symbolic link to {folder} ({error}); copy the folder"
+        ) from None
 
 
 # ---- runs that outlive a session -----------------------------------------------------------------
@@ -95,6 +236,8 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     with other settings is left alone and said, as is a settings.json beside which no parts lie.
     Parts are copied as they are: the recorder checks them.
     """
+    from speclab.plain import shown
+
     done = []
     for settings in sorted(attached.rglob("settings.json")):
         saved = settings.parent
@@ -113,6 +256,8 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
 
 def _copy_new(source: Path, target: Path) -> int:
     """Copy what `target` does not have, each file whole or not at all; returns how many files."""
+    from speclab.runs import written
+
     new = 0
     for file in source.rglob("*"):
         place = target / file.relative_to(source)
@@ -142,4 +287,4 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
         _copy_new(runs, folder)
         runs.rename(runs.with_name(runs.name + ".before"))
     runs.parent.mkdir(parents=True, exist_ok=True)
-    runs.symlink_to(folder, target_is_directory=True)
+    _link(runs, folder)

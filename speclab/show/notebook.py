@@ -1,23 +1,18 @@
 """What every notebook needs and no analysis does: a quiet start, where figures go, computed text,
-the way in on Colab and Kaggle.
+what is attached on Kaggle.
 
-Imports at the top are the standard library's (and packaging): a hosted notebook imports this module
-before the rest is installed.
+Imports at the top are the standard library's alone, so that every verb may ask for `quiet` first.
 """
 
 import json
 import os
-import subprocess
 import sys
-import tomllib
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from packaging.requirements import Requirement
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +49,6 @@ SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 # whose numbers they are, of notebooks that read one pair's traces whatever the profile
 OWN_PAIR = {"15": "llama-3.1-8b"}
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
-PLATFORMS = ("torch", "numpy")  # a hosted platform's own stay
 
 
 @dataclass(frozen=True)
@@ -189,19 +183,20 @@ def drawn_in(figures: Path, notebook: str) -> Path:
 
 
 def _hosted(profile: "Profile") -> None:
-    """On Kaggle what is attached: models, data sets, saved runs.
-
-    In a kit that the bootstrap cell fetched: GPTQModel, if it is needed.
+    """Use what is attached on Kaggle: models, data sets, saved runs. Says what to do where the
+    profile's target needs GPTQModel and it is not installed.
     """
     from speclab.ops import hosted
-    from speclab.profiles import ROOT
 
     if hosted.MOUNTED.is_dir():
         found = ", ".join([*hosted.attach(profile), *hosted.restore()])
         print(f"attached: {found or 'nothing that this profile needs'}")
     target = profile.notes.get("target_config", {})
-    if ROOT.name == "speclab-kit" and "quantization_config" in target:
-        install_missing(ROOT, "gptq")
+    if "quantization_config" in target and find_spec("gptqmodel") is None:
+        print(
+            f"GPTQModel is not installed, and the target of {profile.name} needs it: run "
+            "`python -m speclab hosted install --gptq` and restart the session"
+        )
 
 
 def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
@@ -347,44 +342,3 @@ def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     decimals = f"{{:.{digits}f}}".format
     cells = {"float_format": decimals, "na_rep": "", "border": 0}
     display(HTML(frame.to_html(index=not numbered, **cells)))
-
-
-def install_missing(root: Path, extra: str = "") -> None:
-    """pip-install what pyproject.toml under `root` asks for and this Python lacks.
-
-    For hosted notebooks: torch and numpy stay as the platform has them wherever they are within the
-    ranges. extra: an optional set, whose own needs are installed but for torch and numpy (GPTQModel
-    asks for one exact numpy, and works with others).
-    """
-    text = (root / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    of_kit = needs = [*map(Requirement, project["dependencies"])]
-    if extra:
-        wanted = project["optional-dependencies"][extra]
-        _pip("--no-deps", *wanted)
-        needs = [need for name in wanted for need in _needs_of(name)]
-    missing = [f"{need.name}{need.specifier}" for need in needs if not _is_met(need)]
-    own = [need.name for need in of_kit if need.name in PLATFORMS and _is_met(need)]
-    if missing:
-        _pip(*missing, *(f"{name}=={metadata.version(name)}" for name in own))
-
-
-def _pip(*arguments: str) -> None:
-    pip = [sys.executable, "-m", "pip", "install", "--quiet"]
-    subprocess.run([*pip, *arguments], check=True)
-
-
-def _is_met(need: Requirement) -> bool:
-    try:
-        version = metadata.version(need.name)
-    except metadata.PackageNotFoundError:
-        return False
-    return need.specifier.contains(version, prereleases=True)
-
-
-def _needs_of(package: str) -> list[Requirement]:
-    """What an installed package asks for, but for torch, numpy and extras."""
-    asked = metadata.requires(Requirement(package).name) or []
-    needs = [need for need in map(Requirement, asked) if need.name not in PLATFORMS]
-    here = {"extra": ""}
-    return [n for n in needs if n.marker is None or n.marker.evaluate(here)]
