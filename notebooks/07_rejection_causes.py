@@ -31,7 +31,7 @@ kit = next((place for place in places if (place / "speclab/ops").is_dir()), plac
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
 if not (kit / "speclab/ops").is_dir():
-    sys.exit(f"No speclab in {kit}: clone it there, or set SPECLAB_REPO=address")
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
 sys.path.insert(0, str(kit))
 from speclab.ops import hosted
 
