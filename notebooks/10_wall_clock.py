@@ -151,8 +151,8 @@ ctx.export(study.pass_table(times, costs), "pass-times")
 ctx.say(
     f"With {context} tokens in the cache, a target pass over one token takes {costs.target_ms:.2f} "
     f"ms in {machine}. **c = {costs.c():.3f}**, **v(5) = {costs.v(5):.2f}** (verifying a chain of "
-    f"4), v(64) = {costs.v(64):.2f}, **o = {costs.overhead:.2f}** for a chain and {costs.loop(False):.2f} for "
-    f"a tree. The price of a block is uncertain by {costs.drift:.0%}."
+    f"4), v(64) = {costs.v(64):.2f}, **o = {costs.overhead:.2f}** for a chain and "
+    f"{costs.loop(False):.2f} for a tree. The price of a block is uncertain by {costs.drift:.0%}."
 )
 refused = cost.disturbed(costs)
 if refused:

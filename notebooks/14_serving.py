@@ -303,9 +303,10 @@ best = relative.at(policy="per-domain", metric="tokens_per_s")
 # %%
 ctx.answer(
     f"On `{base.name}` ({machine}) at c = {costs.c():.2f}{unsure}, drafting with one setting "
-    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}, on the second prompt set by "
-    f"{gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, there "
-    f"by {by_domain.at(set=prompt_sets.SECOND)} (prices held fixed). In full batches {in_batches}."
+    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}, on the second prompt "
+    f"set by {gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, "
+    f"there by {by_domain.at(set=prompt_sets.SECOND)} (prices held fixed). In full batches "
+    f"{in_batches}."
 )
 
 # %% [markdown]

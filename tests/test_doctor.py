@@ -67,7 +67,10 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert [IN_RANGE(need) for need in asked] == [False, False, True]
     monkeypatch.setattr(doctor, "in_range", lambda need: "gptqmodel" not in need)
     [line] = todo(PAPER)
-    assert line.startswith("do  packages") and "-> pip install 'gptqmodel" in line
+    assert (
+        line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
+    )
+    assert "gptqmodel>=" in line and "install --gptq`" in line
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
 

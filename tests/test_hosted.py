@@ -2,10 +2,14 @@
 go on.
 """
 
+import json
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from conftest import interrupted, tables
@@ -13,6 +17,7 @@ from test_notebooks import bootstrap
 
 from speclab import record
 from speclab.models.pairs import model_folder
+from speclab.ops import hosted
 from speclab.ops.hosted import (
     attach,
     keep,
@@ -107,75 +112,244 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(
         assert (place / "main" / "test.parquet").is_file()
 
 
-def started(away, mounted, before="", **variables):
-    """The bootstrap cell, run in the folder `away` where `mounted` is what Kaggle attached."""
-
-    def there(source):
-        assert '"/kaggle/input"' in source
-        return source.replace('"/kaggle/input"', repr(str(mounted)))
-
-    away.mkdir(exist_ok=True)
-    return bootstrap(away, there, before, **variables)
+# ---- the first cell ------------------------------------------------------------------------------
 
 
-def put_kit(folder, version="0.1.0"):
-    """As much of the kit as the cell needs."""
-    (folder / "speclab" / "show").mkdir(parents=True)
-    for name in ("pyproject.toml", "speclab/__init__.py", "speclab/show/notebook.py"):
-        shutil.copy(ROOT / name, folder / name)
-    about = (folder / "pyproject.toml").read_text()
-    changed = about.replace('version = "0.1.0"', f'version = "{version}"')
-    (folder / "pyproject.toml").write_text(changed)
-    return folder
-
-
-NO_PIP = "import subprocess; subprocess.run = None"  # whoever calls pip or git fails
-
-
-def test_the_bootstrap_cell_finds_an_attached_kit_and_reinstalls_nothing(tmp_path):
-    away, kit = (
-        tmp_path / "working",
-        put_kit(tmp_path / "input/datasets/ann/kit/speclab-main"),
-    )
-    for place in (*kit.rglob("*"), kit):  # as Kaggle mounts it
-        place.chmod(0o555 if place.is_dir() else 0o444)
-    fetched = away / "speclab-kit"
-    origins = [f"from {kit}", "here already; remove it to fetch another"]
-    for origin in origins:  # the second time it is there already
-        done = started(away, tmp_path / "input", NO_PIP)
-        said = [f"speclab 0.1.0 in {fetched}, {origin}", str(fetched)]
-        assert done.stdout.splitlines() == said, done.stderr
-    for place in (fetched, *fetched.rglob("*")):
-        assert place.stat().st_mode & 0o200, f"{place} cannot be written"
-    assert [path.name for path in away.iterdir()] == ["speclab-kit"]
-
-
-def committed(folder):
-    """A folder as a git repository."""
+def kit_in(folder, asks=""):
+    """A copy of the kit's code as a git repository, whose pyproject.toml `asks` for one more."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "speclab", folder / "speclab", ignore=ignored)
+    text = (ROOT / "pyproject.toml").read_text()
+    asked = text.replace("dependencies = [", f"dependencies = [{asks}", 1)
+    (folder / "pyproject.toml").write_text(asked)
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c"]
     for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "kit"]):
         subprocess.run([*git, *words], cwd=folder, check=True)
     return folder
 
 
-def test_the_kits_address_wins_and_a_wrong_one_is_one_line_that_leaves_nothing(
+def test_the_first_cell_clones_the_kit_once_and_a_wrong_address_is_said(tmp_path):
+    away, kit = tmp_path / "away", kit_in(tmp_path / "kit")
+    away.mkdir()
+    for address in (
+        "",
+        str(tmp_path / "none"),
+        str(tmp_path),
+    ):  # nothing, no folder, no repository
+        done = bootstrap(away, SPECLAB_REPO=address)
+        assert done.returncode == 1 and "set SPECLAB_REPO to its address" in done.stderr
+        assert "Traceback" not in done.stderr and not list(away.iterdir())
+    for address in (str(kit), ""):  # the second time it is there already
+        done = bootstrap(away, SPECLAB_REPO=address)
+        assert done.stdout.strip() == str(away / "speclab-kit"), done.stderr
+    deeper = away / "speclab-kit" / "data"
+    deeper.mkdir()
+    assert bootstrap(deeper).stdout.strip() == str(away / "speclab-kit")
+
+
+def test_on_a_host_the_first_cell_installs_and_its_refusal_is_one_line(tmp_path):
+    done = bootstrap(ROOT, COLAB_RELEASE_TAG="release-1")
+    assert (
+        done.stdout.splitlines()[0] == "speclab 0.1.0 in Colab: no package is missing"
+    )
+    kit = kit_in(tmp_path / "kit", '"torch>=99",')
+    done = bootstrap(kit, KAGGLE_KERNEL_RUN_TYPE="Interactive")
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "speclab needs torch>=99, and this command never moves torch" in done.stderr
+
+
+HEAVY = (
+    "torch",
+    "pandas",
+    "pyarrow",
+    "transformers",
+    "ipykernel",
+    "ipywidgets",
+    "IPython",
+)
+
+
+def test_the_installer_loads_nothing_that_it_might_have_to_move():
+    block = f"import sys; sys.modules |= dict.fromkeys({HEAVY})"
+    command = "from speclab.__main__ import main; sys.exit(main(['hosted', 'install']))"
+    call = [sys.executable, "-c", f"{block}; {command}"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "no package is missing" in done.stdout, done.stderr
+
+
+# ---- what a host has, and what is installed there ------------------------------------------------
+
+
+@pytest.fixture(
+    params=json.loads((ROOT / "tests/hosts.json").read_text()).items(),
+    ids=lambda x: x[0],
+)
+def host(request, monkeypatch):
+    """The packages of a host, by name, and the calls of pip there, whose `fails` is its last
+    output.
+    """
+    there = dict(request.param[1]["packages"])
+    calls, real = [], hosted.metadata
+
+    def version(name):
+        name = slug(name)
+        if name not in there:
+            raise real.PackageNotFoundError(name)
+        return there[name]
+
+    def distributions():
+        both = [({"Name": name}, number) for name, number in there.items()]
+        return [
+            SimpleNamespace(metadata=about, version=number) for about, number in both
+        ]
+
+    def run(command, **_options):
+        calls.append(command[5:])
+        for need in command[5:]:
+            name, _, number = need.partition("==")
+            if number:
+                assert there.get(name, number) == number, f"{name} would be moved"
+        return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails)
+
+    stub = SimpleNamespace(
+        version=version,
+        distributions=distributions,
+        PackageNotFoundError=real.PackageNotFoundError,
+    )
+    monkeypatch.setattr(hosted, "metadata", stub)
+    monkeypatch.setattr(hosted.subprocess, "run", run)
+    host = SimpleNamespace(there=there, calls=calls, fails="")
+    return host
+
+
+def test_on_both_hosts_nothing_is_missing(host):
+    assert "no package is missing" in hosted.install() and host.calls == []
+    wanted = ("papermill", "jupytext", "nbconvert")
+    hosted.install(reproduce=True)
+    (asked,) = host.calls
+    new = [need for need in asked if "==" not in need]
+    assert {re.split("[<>=]", need)[0] for need in new} <= set(wanted)
+
+
+@pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
+def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installed(
+    host, name
+):
+    """torch 2.10 of Kaggle was replaced, because the kit asked for 2.11."""
+    host.there[name] = "0.1"
+    del host.there["tqdm"]
+    with pytest.raises(
+        ValueError, match=rf"{name} 0.1 is installed, speclab needs {name}>=.*never"
+    ):
+        hosted.install(gptq=True)
+    assert host.calls == []
+
+
+def test_what_is_missing_comes_with_all_that_stays_pinned(host):
+    del host.there["seaborn"]
+    host.there["transformers"] = "4.57.0"
+    hosted.install()
+    (asked,) = host.calls
+    kept = {name: number for name, number in host.there.items() if name in hosted.KEPT}
+    assert {need for need in asked if "==" in need} == {
+        f"{a}=={b}" for a, b in kept.items()
+    }
+    rest = [need for need in asked if "==" not in need]
+    assert [re.split("[<>=]", need)[0] for need in rest] == ["transformers", "seaborn"]
+
+
+def test_gptqmodel_comes_without_its_own_requirements(host):
+    """These would move numpy, pyarrow, protobuf and torch."""
+    hosted.install(gptq=True)
+    (asked,) = host.calls
+    assert asked[-1] == "--no-deps" and asked[0].startswith("gptqmodel>=")
+    assert not {re.split("[<>=]", need)[0] for need in asked} & set(hosted.KEPT)
+
+
+def test_what_was_upgraded_is_named_and_pips_reason_is_printed(
+    host, monkeypatch, capsys
+):
+    del host.there["seaborn"]
+    before, after = (
+        {"seaborn": "0.12", "tqdm": "4"},
+        {"seaborn": "0.13", "tqdm": "4", "new": "1"},
+    )
+    monkeypatch.setattr(hosted, "_versions", iter((before, after)).__next__)
+    said = hosted.install()
+    assert (
+        said == "upgraded: seaborn 0.12 to 0.13; restart the session if it was imported"
+    )
+    host.fails = "building PyPcre\nerror: pcre2.h: No such file"
+    monkeypatch.setattr(hosted, "_versions", dict)
+    with pytest.raises(ValueError, match="apt-get install libpcre2-dev"):
+        hosted.install(gptq=True)
+    assert "pcre2.h: No such file" in capsys.readouterr().out
+
+
+def test_notebooks_need_neither_papermill_nor_jupytext_nor_nbconvert():
+    """They come with `hosted install --reproduce`, as a verb that needs them says."""
+    block = "import sys; sys.modules |= dict.fromkeys(('papermill', 'jupytext', 'nbconvert'))"
+    rooms = ("studies", "show", "analysis", "models")
+    names = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for room in rooms
+        for path in (ROOT / "speclab" / room).rglob("*.py")
+    ]
+    loaded = f"import importlib; [importlib.import_module(name) for name in {names}]"
+    asked = "from speclab.__main__ import main; sys.exit(main(['reproduce', '--notebook', '00']))"
+    call = [sys.executable, "-c", f"{block}; {loaded}; {asked}"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    assert (
+        "run `python -m speclab hosted install --reproduce`"
+        in done.stderr.splitlines()[-1]
+    )
+
+
+def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(
     tmp_path,
 ):
-    away, other = tmp_path / "away", tmp_path / "other"
-    put_kit(tmp_path / "input" / "speclab", "0.0.9")
-    put(other, "another.py")
-    for address, why in (
-        (str(tmp_path / "none"), f"repository '{tmp_path}/none' does not exist"),
-        (str(committed(other)), "no kit is there"),
-    ):
-        done = started(away, tmp_path / "input", SPECLAB_REPO=address)
-        said = f"No kit here: SPECLAB_REPO={address}: {why}.\n"
-        assert (done.returncode, done.stderr) == (1, said)
-        assert not list(away.iterdir())
-    address = str(committed(put_kit(tmp_path / "newer", "0.2.0")))
-    done = started(away, tmp_path / "input", SPECLAB_REPO=address)
-    said = f"speclab 0.2.0 in {away / 'speclab-kit'}, from {address}"
-    assert done.stdout.splitlines()[0] == said, done.stderr
+    """transformers imports it with every model, and says only that it cannot import Llama."""
+    fake = tmp_path / "torchvision"
+    fake.mkdir()
+    (fake / "__init__.py").write_text(
+        'raise RuntimeError("operator torchvision::nms does not exist")'
+    )
+    about = tmp_path / "torchvision-0.28.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
+    code = "import sys; from speclab.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    record = ["record", "--profile", "tiny", "--out", str(tmp_path / "run")]
+    call = [sys.executable, "-c", code, *record]
+    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
+    where = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(call, cwd=tmp_path, env=where, capture_output=True, text=True)
+    last = done.stderr.splitlines()[-1]
+    assert done.returncode == 2 and "torchvision does not fit torch" in last, (
+        done.stderr
+    )
+    assert "nms does not exist" in last and "pip uninstall torchvision" in last
+
+
+# ---- the checkout --------------------------------------------------------------------------------
+
+
+def test_git_never_rewrites_a_file_whose_digest_is_known():
+    """With autocrlf, which Windows has set, shipped traces would not be recognised."""
+    files = ["README.md", "speclab/runs.py", "data/traces/tiny/greedy/manifest.json"]
+    call = ["git", "check-attr", "text", "--", *files]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip("this is no git checkout")
+    assert done.stdout.splitlines() == [f"{file}: text: unset" for file in files]
+
+
+@pytest.mark.parametrize("variable", ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"])
+def test_on_a_host_make_wants_the_active_environment(variable):
+    call = ["make", "reproduce"]
+    where = os.environ | {variable: "1"}
+    done = subprocess.run(call, cwd=ROOT, env=where, capture_output=True, text=True)
+    assert done.returncode == 2 and "make reproduce VENV=" in done.stderr
 
 
 # ---- runs that go on -----------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_papermill_sees_every_parameter(source):
         ('profile: str = "smollm"', 'profile = "smollm"', "not annotated"),
         ('profile: str = "smollm"', 'profile: str = "ti" * 2', "not a literal"),
         ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
-        ("os.chdir(root)", "os.chdir(here)", "bootstrap"),
+        ("hosted.prepare()", "hosted.restore()", "bootstrap"),
         (
             "from speclab import runs",
             "from speclab.score import *",
@@ -121,11 +121,11 @@ def test_each_rule_can_be_broken(tmp_path, old, new, complaint):
     assert any(complaint in found for found in rule_breaks(tmp_path / "NN_name.py"))
 
 
-def bootstrap(folder, more=str, before="", **environment):
+def bootstrap(folder, before="", **environment):
     """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the
-    working folder. more: what is made of its text; before: code that runs first.
+    working folder. before: code that runs first.
     """
-    source = more(tagged(TEMPLATE, "bootstrap")[0])
+    source = tagged(TEMPLATE, "bootstrap")[0]
     not_ours = ("PYTHONPATH", "SPECLAB_REPO")
     clean = {name: v for name, v in os.environ.items() if name not in not_ours}
     call = {"cwd": folder, "env": clean | environment, "capture_output": True}
@@ -137,49 +137,16 @@ def bootstrap(folder, more=str, before="", **environment):
 def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
     done = bootstrap(folder)
     assert (done.returncode, done.stdout.strip()) == (0, str(ROOT)), done.stderr
+    cell = tagged(TEMPLATE, "bootstrap")[0].splitlines()
+    assert sum(not line.startswith("#") for line in cell if line) <= 10, (
+        "a short first cell"
+    )
 
 
 def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
     done = bootstrap(tmp_path)
     assert done.returncode == 1 and "SPECLAB_REPO" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def pip(monkeypatch):
-    """What pip was asked for, on a machine that has torch and numpy."""
-    calls, there = [], {"numpy": "2.1", "torch": "2.12.0+cu126"}
-
-    def version(name):
-        if name not in there:
-            raise notebook.metadata.PackageNotFoundError(name)
-        return there[name]
-
-    def asked(command, check):
-        calls.append(command[5:])
-
-    monkeypatch.setattr(notebook.metadata, "version", version)
-    monkeypatch.setattr(notebook.subprocess, "run", asked)
-    return calls
-
-
-def test_install_missing_keeps_torch_and_numpy_where_they_are_in_range(tmp_path, pip):
-    wanted = ["numpy>=1", "torch>=3", "not-there-at-all>=1"]
-    (tmp_path / "pyproject.toml").write_text(f"[project]\ndependencies = {wanted}\n")
-    notebook.install_missing(tmp_path)
-    assert pip == [[*wanted[1:], "numpy==2.1"]]
-
-
-def test_an_extra_brings_its_needs_but_not_its_numpy(tmp_path, pip, monkeypatch):
-    text = '[project]\ndependencies = ["numpy>=1"]\n[project.optional-dependencies]\n'
-    (tmp_path / "pyproject.toml").write_text(f'{text}gptq = ["gptqmodel>=7.6"]\n')
-    needs = ["numpy==2.2.6; python_version < '3.14'", "torch>=2.8", "tokenicer>=0.0.14"]
-    monkeypatch.setattr(
-        notebook.metadata, "requires", lambda name: [*needs, "vllm; extra == 'vllm'"]
-    )
-    notebook.install_missing(tmp_path, "gptq")
-    assert pip[0] == ["--no-deps", "gptqmodel>=7.6"]
-    assert pip[1] == ["tokenicer>=0.0.14", "numpy==2.1"]
 
 
 @pytest.fixture
