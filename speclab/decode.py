@@ -130,10 +130,16 @@ def decode(
     left = max_new_tokens
     while left:
         proposal = propose(pair.draft, draft, context, shape, left, rule, sampling, rng)
-        logits = score_tree(
-            pair.target, target, context, proposal.tree, proposal.tokens
-        )
-        verdict = _verdict(rule, proposal, logits, sampling, rng)
+        drafted = proposal.tree, proposal.tokens
+        logits = score_tree(pair.target, target, context, *drafted)
+        check_finite(logits, "target")
+        if sampling.greedy:
+            best = rank_key(logits).argmax(-1).cpu().numpy()
+            verdict = greedy_path(*drafted, best)
+        else:
+            by = "point-mass" if proposal.copied else rule
+            p, coins = probabilities(logits, sampling), rng.random(len(logits))
+            verdict = verify(by, *drafted, p, proposal.q, coins)
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
@@ -185,22 +191,6 @@ def score_tree(
         positions = torch.from_numpy(trunk + tree.depth)
         visible = over_trunk(trunk, torch.from_numpy(tree.ancestors))
     return model.logits(model.forward(rows, cache, positions, visible)[0])
-
-
-def _verdict(
-    rule: str,
-    proposal: Proposal,
-    logits: Tensor,
-    sampling: Sampling,
-    rng: np.random.Generator | None,
-) -> Verdict:
-    tree, tokens = proposal.tree, proposal.tokens
-    check_finite(logits, "target")
-    if rule == "greedy":
-        return greedy_path(tree, tokens, rank_key(logits).argmax(-1).cpu().numpy())
-    p = probabilities(logits, sampling)
-    rule = "point-mass" if proposal.copied else rule
-    return verify(rule, tree, tokens, p, proposal.q, rng.random(tree.size + 1))
 
 
 def _emitted(
