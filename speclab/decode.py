@@ -89,9 +89,8 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
             "the sampling rules with temperatures above 0"
         )
     if RULES[rule].chain_only and not shape.is_chain:
-        kind = "static" if shape.tree else "dynamic"
         raise ValueError(
-            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a {kind} tree; "
+            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a tree; "
             "for trees use point-mass or without-replacement"
         )
     if RULES[rule].sampled and not shape.tree:
@@ -134,12 +133,16 @@ def decode(
         logits = score_tree(pair.target, target, context, *drafted)
         check_finite(logits, "target")
         if sampling.greedy:
-            best = rank_key(logits).argmax(-1).cpu().numpy()
-            verdict = greedy_path(*drafted, best)
+            verdict = greedy_path(*drafted, rank_key(logits).argmax(-1).cpu().numpy())
         else:
             by = "point-mass" if proposal.copied else rule
-            p, coins = probabilities(logits, sampling), rng.random(len(logits))
-            verdict = verify(by, *drafted, p, proposal.q, coins)
+            verdict = verify(
+                by,
+                *drafted,
+                probabilities(logits, sampling),
+                proposal.q,
+                rng.random(len(logits)),
+            )
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
@@ -225,7 +228,6 @@ def decode_prompt(
     prompt is forgotten); else made here.
     """
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
-    check_rule(rule, shape, sampling)
     began = time.perf_counter()
     caches = caches or prefill(pair, prompt.ids, max_new_tokens + shape.room)
     for cache in caches:

@@ -242,7 +242,7 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
     if coins.shape != (*q.shape[:-1], count):
         raise ValueError(f"uniforms {tuple(coins.shape)}: one a child")
     _check_uniforms(coins)
-    q, coins = q.double(), coins.to(q.device)
+    q = q.double()
     taken = torch.empty(*q.shape[:-1], 0, dtype=torch.int64, device=q.device)
     for rank in range(count):
         token = sample(remaining(q, taken), coins[..., rank])
