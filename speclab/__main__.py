@@ -7,7 +7,7 @@ is asked for. An error that the user can mend is one line that says what to do, 
 import sys
 from pathlib import Path
 
-from speclab import missing
+from speclab.ops import missing
 
 try:
     import click

@@ -5,7 +5,6 @@ The context advances by the target's own tokens whatever is accepted, so the tra
 depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
 """
 
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -37,9 +36,8 @@ from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows that are reduced at once
-LEAST = -149 * math.log(
-    2
-)  # the logarithm of float32's least number, which a GPU may flush to 0
+# the logarithm of float32's least number, which a GPU may flush to 0
+LEAST = -149 * np.log(2)
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 

@@ -215,7 +215,9 @@ def device_of(spec: ModelSpec) -> torch.device:
     device = torch.device(spec.device)
     if device.type != "cuda":
         return device
-    index = device.index or 0  # with no index GPTQModel would spread the layers over all GPUs
+    index = (
+        device.index or 0
+    )  # with no index GPTQModel would spread the layers over all GPUs
     if index >= there:
         raise ValueError(
             f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
