@@ -47,10 +47,11 @@ test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-lowest: export OMP_NUM_THREADS = 1
-test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (3 GB); ARGS="-k tree"
+test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (7 GB with CUDA); ARGS="-k tree", INDEX="--index URL" to take torch from
 	@"$(PY)" -m pip install --quiet --disable-pip-version-check uv
-	@"$(PY)" -m uv venv --quiet --clear --python "$(PY)" .venv-lowest
-	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]"
+	@"$(PY)" -m uv venv --quiet --clear --seed --python "$(PY)" .venv-lowest
+	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]" $(INDEX)
+	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --no-deps -r pyproject.toml --extra gptq $(INDEX)
 	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
@@ -107,7 +108,7 @@ clean: ## remove what make wrote, but not the environment, recorded runs and tra
 	find speclab tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 clean-all: clean ## remove those too
-	rm -rf .venv build data/runs speclab.egg-info
+	rm -rf .venv .venv-lowest build data/runs speclab.egg-info
 
 check-host:
 	@test -z "$$COLAB_RELEASE_TAG$$KAGGLE_KERNEL_RUN_TYPE" || { echo "On Colab and Kaggle this would install another torch: \`make reproduce VENV=\` uses the host's" >&2; exit 2; }

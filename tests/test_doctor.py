@@ -4,8 +4,10 @@ look at this one.
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
+import torch
 
 from speclab.__main__ import main
 from speclab.ops import doctor
@@ -131,6 +133,53 @@ def test_runs_are_looked_for_where_they_are_read(tmp_path, monkeypatch):
         spoiled.write(b"x")
     line = answered("runs", doctor.recorded, TINY)
     assert line.startswith("do") and "nodes.parquet is damaged" in line
+
+
+@pytest.mark.parametrize(
+    ("kernel", "capability", "runs"),
+    [
+        ("sm_70", "7.5", True),
+        ("sm_75", "7.0", False),
+        ("sm_50", "6.0", False),
+        ("compute_50", "6.0", True),
+        ("compute_90", "7.5", False),
+        ("sm_90a", "9.0", True),
+        ("sm_100", "10.3", True),
+    ],
+)
+def test_which_gpu_runs_which_kernels(kernel, capability, runs):
+    assert doctor.runs_on(kernel, capability) == runs
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "line"),
+    [
+        (
+            "Tesla T4",
+            (7, 5),
+            "ok  GPU cuda:0: Tesla T4, compute capability 7.5, 15.8 GB",
+        ),
+        ("Tesla P100", (6, 0), "do  GPU cuda:0: Tesla P100, compute capability 6.0"),
+    ],
+)
+def test_a_gpu_without_kernels_in_torch_is_named(name, capability, line, monkeypatch):
+    """Kaggle's P100: torch's build for CUDA 12.8 has no kernels for it."""
+    major, minor = capability
+    about = SimpleNamespace(name=name, major=major, minor=minor, total_memory=15.8e9)
+    kernels = ["sm_70", "sm_75", "sm_80", "sm_90", "compute_90"]
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: kernels)
+    assert answered("GPU cuda:0", doctor.gpu, "cuda:0").startswith(line)
+
+
+def test_the_memory_that_loading_takes_and_a_session_without_gpu_are_said(monkeypatch):
+    little = TWO | {"cpu": 3e9}
+    [line] = todo(T4, little)
+    assert line.startswith("do  memory to load the models: 3.9 GB needed, 3.0 GB free")
+    assert not any("memory to load" in line for line in examine(TINY, CPU, True))
+    monkeypatch.setattr(doctor, "platform", lambda: "Kaggle")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert "GPU: none in this session of Kaggle" in doctor.report(TINY)[0]
 
 
 def test_the_real_look_at_this_machine(capsys, monkeypatch):

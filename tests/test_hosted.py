@@ -425,3 +425,34 @@ def test_runs_are_not_kept_in_a_folder_that_holds_them(tmp_path, folder):
     with pytest.raises(ValueError, match="this is data/runs, or one holds the other"):
         keep(tmp_path / folder, runs)
     assert (runs / "run" / "config.json").is_file() and not runs.is_symlink()
+
+
+def test_a_system_without_symbolic_links_says_so(tmp_path, monkeypatch):
+    def refused(*_, **__):
+        raise OSError("a privilege is not held")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    with pytest.raises(ValueError, match="refuses a symbolic link .*privilege.*copy"):
+        keep(tmp_path / "disk", tmp_path / "runs")
+
+
+@pytest.mark.parametrize(
+    ("variables", "folders", "name"),
+    [
+        ({"COLAB_RELEASE_TAG": "1"}, [], "Colab"),
+        ({"KAGGLE_KERNEL_RUN_TYPE": "Batch"}, ["content"], "Kaggle"),
+        ({}, ["content", "kaggle"], "Kaggle"),
+        ({}, ["content"], "Colab"),
+        ({}, [], ""),
+    ],
+)
+def test_the_host_is_known(variables, folders, name, monkeypatch, tmp_path):
+    signs = {host: (v, str(tmp_path / f[1:])) for host, (v, f) in hosted.HOSTS.items()}
+    monkeypatch.setattr(hosted, "HOSTS", signs)
+    for variable, _ in signs.values():
+        monkeypatch.delenv(variable, raising=False)
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    for folder in folders:
+        (tmp_path / folder).mkdir()
+    assert hosted.platform() == name
