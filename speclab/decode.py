@@ -89,9 +89,8 @@ def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
             "the sampling rules with temperatures above 0"
         )
     if RULES[rule].chain_only and not shape.is_chain:
-        kind = "static" if shape.tree else "dynamic"
         raise ValueError(
-            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a {kind} tree; "
+            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a tree; "
             "for trees use point-mass or without-replacement"
         )
     if RULES[rule].sampled and not shape.tree:
@@ -130,10 +129,20 @@ def decode(
     left = max_new_tokens
     while left:
         proposal = propose(pair.draft, draft, context, shape, left, rule, sampling, rng)
-        logits = score_tree(
-            pair.target, target, context, proposal.tree, proposal.tokens
-        )
-        verdict = _verdict(rule, proposal, logits, sampling, rng)
+        drafted = proposal.tree, proposal.tokens
+        logits = score_tree(pair.target, target, context, *drafted)
+        check_finite(logits, "target")
+        if sampling.greedy:
+            verdict = greedy_path(*drafted, rank_key(logits).argmax(-1).cpu().numpy())
+        else:
+            by = "point-mass" if proposal.copied else rule
+            verdict = verify(
+                by,
+                *drafted,
+                probabilities(logits, sampling),
+                proposal.q,
+                rng.random(len(logits)),
+            )
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
@@ -187,22 +196,6 @@ def score_tree(
     return model.logits(model.forward(rows, cache, positions, visible)[0])
 
 
-def _verdict(
-    rule: str,
-    proposal: Proposal,
-    logits: Tensor,
-    sampling: Sampling,
-    rng: np.random.Generator | None,
-) -> Verdict:
-    tree, tokens = proposal.tree, proposal.tokens
-    check_finite(logits, "target")
-    if rule == "greedy":
-        return greedy_path(tree, tokens, rank_key(logits).argmax(-1).cpu().numpy())
-    p = probabilities(logits, sampling)
-    rule = "point-mass" if proposal.copied else rule
-    return verify(rule, tree, tokens, p, proposal.q, rng.random(tree.size + 1))
-
-
 def _emitted(
     proposal: Proposal, verdict: Verdict, remaining: int, stop_ids: frozenset[int]
 ) -> Step:
@@ -235,7 +228,6 @@ def decode_prompt(
     prompt is forgotten); else made here.
     """
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
-    check_rule(rule, shape, sampling)
     began = time.perf_counter()
     caches = caches or prefill(pair, prompt.ids, max_new_tokens + shape.room)
     for cache in caches:

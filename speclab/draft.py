@@ -12,7 +12,7 @@ from torch import Tensor
 from speclab import tree
 from speclab.copying import MOST, copied
 from speclab.models.model import KVCache, LanguageModel, over_trunk
-from speclab.sampling import Sampling, check_finite, entropy, probabilities, rank_key
+from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
 from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
 from speclab.verify import RULES, draw_children
 
@@ -107,14 +107,12 @@ def parse_shape(text: str) -> Shape:
     if form == "plain":
         return PLAIN
     sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
-    if form == "chain:N":
-        return Shape(chain(*sizes))
     if form in ("tree:N,N", "tree:N,N,N"):
         return Shape(static_tree(*sizes))
     if form == "dynamic:N,N,N":
         return Shape(None, None, *sizes)
-    if form == "chain:N+lookup:N":
-        return Shape(chain(sizes[0]), lookup=sizes[1])
+    if form in ("chain:N", "chain:N+lookup:N"):
+        return Shape(chain(sizes[0]), None, 0, 0, 0, *sizes[1:])
     if form == "lookup:N":
         return Shape(tree.PLAIN, lookup=sizes[0])
     raise ValueError(
@@ -188,9 +186,7 @@ class _Text:
             visible = over_trunk(len(self.context), torch.from_numpy(sees))
         new = torch.from_numpy(tokens)[None]
         hidden = self.draft.forward(new, self.cache, positions, visible)
-        logits = self.draft.logits(hidden[0, -len(sees) :])
-        check_finite(logits, "draft")
-        return logits
+        return self.draft.logits(hidden[0, -len(sees) :])
 
 
 def _static(
@@ -212,23 +208,20 @@ def _static(
         if stop and stop.stops(probabilities(logits[0], sampling)):
             tree = tree.upto(depth)
             break
+        widest = int(level.widths.max())
         if q is None:
-            widest = int(level.widths.max())
-            found = rank_key(logits).topk(widest).indices.cpu().numpy()
-        else:
+            children = rank_key(logits).topk(widest).indices
+        else:  # a parent of a smaller width uses the first of what is drawn
+            coins = np.zeros((len(level.widths), widest))
+            coins[np.arange(widest) < level.widths[:, None]] = rng.random(
+                level.widths.sum()
+            )
             q[level.parents.tolist()] = rows = probabilities(logits, sampling)
-            found = _drawn(rows, level.widths, rng)
+            children = draw_children(rows, widest, coins)
+        found = fetched(logits, "draft", children)
         tokens[level.children] = found[level.row, level.rank]
     kept = tree.size + 1
     return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
-
-
-def _drawn(q: Tensor, widths: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each parent's children in rank order, drawn from its row of q; int64 [parents, widest]."""
-    children = np.zeros((len(widths), widths.max()), dtype=np.int64)
-    for row, width in enumerate(widths.tolist()):
-        children[row, :width] = draw_children(q[row], width, rng.random(width)).cpu()
-    return children
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
@@ -238,9 +231,8 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     best `budget` stay: a child never scores above its parent, so they are a tree.
     """
     width = min(shape.branches, text.draft.tokens_said)
-    levels = [
-        np.array([[-1], [0], [0], [0]])
-    ]  # parent, rank, depth and token of each node
+    # parent, rank, depth and token of each node
+    levels = [np.array([[-1], [0], [0], [0]])]
     scores, kept = [np.zeros(1)], np.array([0])
     frontier, count, run = np.array([0]), 1, []
     sees = np.zeros((1, 0), dtype=bool)
@@ -248,33 +240,23 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         run += frontier.tolist()
         logits = text.logits_after(levels[-1][3, kept], sees)
         best = rank_key(logits).topk(width).indices  # [frontier, width]
-        gain = (
-            probabilities(logits, sampling)
-            .gather(-1, best)
-            .log()
-            .double()
-            .cpu()
-            .numpy()
-        )
-        new = np.arange(gain.size)
-        family = new // width
-        columns = (
-            frontier[family],
-            new % width,
-            np.full_like(new, level),
-            best.flatten().cpu(),
-        )
-        levels.append(np.stack(columns))
+        gain = probabilities(logits, sampling).gather(-1, best).log()
+        both = fetched(logits, "draft", torch.hstack([best, gain.double()]))
+        best, gain = np.hsplit(both, 2)
+        family, rank = np.divmod(np.arange(gain.size), width)
+        deep = np.full_like(rank, level)
+        new = best.ravel().astype(np.int64)
+        levels.append(np.stack((frontier[family], rank, deep, new)))
         scores.append(scores[-1][kept][family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)
         sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
         frontier = count + kept
-        count += len(new)
+        count += gain.size
     order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
     parent, rank, deep, tokens = np.hstack(levels)[:, order]
     tree = Tree(np.append(-1, np.searchsorted(order, parent[1:])), rank, deep)
-    place = {node: i for i, node in enumerate(order.tolist())}
-    return Proposal(tree, tokens, None, [place.get(node, -1) for node in run])
+    places = np.where(np.isin(run, order), np.searchsorted(order, run), -1)
+    return Proposal(tree, tokens, None, places.tolist())
 
 
 def _best(score: np.ndarray, count: int) -> np.ndarray:

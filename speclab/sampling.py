@@ -68,6 +68,15 @@ def check_finite(logits: Tensor, which: str) -> None:
         )
 
 
+def fetched(logits: Tensor, which: str, found: Tensor) -> np.ndarray:
+    """What was found from logits [rows, vocab], on the CPU as float64 [rows, k], after
+    `check_finite`. Both are one copy: the host waits for the device once.
+    """
+    together = torch.hstack([logits.amax(-1, keepdim=True).double(), found]).cpu()
+    check_finite(together[:, :1], which)
+    return together[:, 1:].numpy()
+
+
 def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
     """Next-token distribution after the processors, float32 [..., vocab]."""
     if sampling.greedy:

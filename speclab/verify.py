@@ -169,8 +169,8 @@ def verify(
     q: Tensor | None,
     uniforms: np.ndarray | None,
 ) -> Verdict:
-    """Walk down the drafted `tree` by a rule of RULES; the host waits for the device a few times a
-    node.
+    """Walk down the drafted `tree` by a rule of RULES; the host waits for the device once for every
+    child that is tried, and at most four times more.
 
     tokens: int [N + 1], the token of each node (the root's is not used). p: float32 or float64 [N +
     1, vocab], the target's distribution after each node (greedy: any scores with the same argmax,
@@ -194,6 +194,7 @@ def verify(
         if q is None or q.shape != p.shape:
             raise ValueError(f"rule {rule!r} needs q, of p's shape")
         _check_rows("q", q[tree.parent[1:]])
+        given = (q[tree.parent, tokens] > 0).cpu().numpy()
     coins = np.asarray(uniforms, dtype=np.float64)
     _check_uniforms(coins)
 
@@ -209,7 +210,7 @@ def verify(
         if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
             raise ValueError(f"{ids}: not different tokens")
         left = row(q, node) if chosen.needs_q and children else None
-        if chosen.sampled and children:
+        if chosen.sampled and not given[children].all():
             _check_drawn(left, ids)
         outcomes = chosen.step(row(p, node), left, ids)
         for child in children:
@@ -241,9 +242,10 @@ def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tenso
     if coins.shape != (*q.shape[:-1], count):
         raise ValueError(f"uniforms {tuple(coins.shape)}: one a child")
     _check_uniforms(coins)
+    q = q.double()
     taken = torch.empty(*q.shape[:-1], 0, dtype=torch.int64, device=q.device)
     for rank in range(count):
-        token = sample(remaining(q.double(), taken), coins[..., rank])
+        token = sample(remaining(q, taken), coins[..., rank])
         taken = torch.cat([taken, token[..., None]], -1)
     return taken
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+import warnings
 from types import SimpleNamespace
 
 import gpu_check
@@ -52,11 +53,12 @@ def ran(out, *arguments, run=here):
 
 
 def test_a_call_writes_its_file_and_names_what_a_cpu_cannot_do(out, on_the_toy):
-    names = ["packing", "text", "recorder", "pairs", "halving", "sampling"]
+    cuda = ("pairs", "halving", "sampling", "waits", "attention")
+    names = ["packing", "text", "recorder", *cuda]
     code, results = ran(out, "--tokens", "6", "--only", *names)
     assert code == 0 and not results["stopped"]
     status = {one["name"]: one["status"] for one in results["checks"]}
-    skipped = dict.fromkeys(("pairs", "halving", "sampling"), "skipped")
+    skipped = dict.fromkeys(cuda, "skipped")
     assert status == skipped | dict.fromkeys(("packing", "text", "recorder"), "passed")
     assert results["checks"][0]["facts"]["float32"]["rows"] > 50
 
@@ -98,6 +100,36 @@ def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
     first, second = results["checks"]
     assert code == 1 and second["status"] == "skipped"
     assert first["said"] == "OutOfMemoryError: CUDA out of memory."
+
+
+def test_waits_are_counted_by_line_and_each_backend_is_loaded(out, monkeypatch):
+    """On a pretended device: torch warns at each wait, and a kernel is named for each backend."""
+
+    def waiting(*given):
+        if modes[-1:] == ["warn"]:
+            warnings.warn("called a synchronizing CUDA operation", stacklevel=1)
+        return SimpleNamespace(steps=[1, 2])
+
+    def load(profile):
+        backends.append(profile.target.backend)
+        return toy_pair()
+
+    modes, backends = [], []
+    monkeypatch.setattr(gpu_check, "load_pair", load)
+    prompts = resampling_of([1, 2, 3, 4])
+    monkeypatch.setattr(gpu_check, "some_prompts", lambda pair, count: prompts)
+    monkeypatch.setattr(gpu_check, "decode_prompt", waiting)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
+    monkeypatch.setattr(gpu_check, "find_spec", lambda name: True)
+    settings = Settings("cuda:0", 2, 4, ("float32",))
+    facts = gpu_check.waits(settings).facts
+    assert [one["per_block"] for one in facts.values()] == [0.5] * len(gpu_check.SHAPES)
+    assert modes == ["warn", "default"] * len(gpu_check.SHAPES)
+    backends.clear()
+    assert "triton: kernel toy" in gpu_check.gptq(settings).said
+    assert backends == ["triton", "auto"]
+    on_a_cpu = gpu_check.gptq(Settings("cpu", 2, 4, ("float32",)))
+    assert "triton: skipped" in on_a_cpu.said and backends[2:] == ["auto"]
 
 
 def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):

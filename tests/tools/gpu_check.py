@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 import traceback
+import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -35,6 +36,7 @@ import literal
 import numpy as np
 import psutil
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from toy import plain as greedy_text
 from toy import table_of
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -488,11 +490,25 @@ def against_literal(settings, pair, found):
 recorder = by_format(against_literal)
 
 
+BACKENDS = ("triton", "auto")  # those that profiles name, and the default
+
+
 def gptq(settings):
-    """The 4-bit target: does it run, and is its record the literal one?"""
+    """The 4-bit target with each backend: does it run, and is its record the literal one?"""
     if find_spec("gptqmodel") is None:
         raise Skipped("gptqmodel is not installed")
+    found = {backend: _quantised(settings, backend) for backend in BACKENDS}
+    said = "; ".join(f"{backend}: {one.said}" for backend, one in found.items())
+    facts = {backend: asdict(one) for backend, one in found.items()}
+    statuses = [one.status for one in found.values() if one.status != "skipped"]
+    return Outcome(worst(statuses), said, facts)
+
+
+def _quantised(settings, backend):
+    if backend == "triton" and not settings.on_cuda:
+        return Outcome("skipped", "skipped, it needs a CUDA device", {})
     quantised = {"path": "data/pairs/tiny/target-gptq", "device": settings.device}
+    quantised["backend"] = backend
     profile = tiny_profile(target=quantised, **{"draft.device": settings.device})
     pair, found = load_pair(profile), Compared()
     against_literal(settings, pair, found)
@@ -500,6 +516,51 @@ def gptq(settings):
     status = found.status(torch.float16)
     said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
     return Outcome(status, said, {"pair": pair.facts} | found.facts())
+
+
+def waits(settings):
+    """How often the host waits for the device per block, and at which lines."""
+    needs_cuda(settings, "counting waits")
+    pair, facts = load_pair(tiny_profile(device=settings.device)), {}
+    (prompt, *_) = some_prompts(pair, 1)
+    for name in SHAPES:
+        given = pair, prompt, "greedy", parse_shape(name), GREEDY, settings.tokens
+        blocks = len(decode_prompt(*given).steps)  # warm-up
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                decode_prompt(*given)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        own = [one for one in caught if "synchronizing" in str(one.message)]
+        lines = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in own)
+        facts[name] = {"per_block": len(own) / blocks, "lines": dict(lines)}
+    each = (f"{name} {one['per_block']:.1f}" for name, one in facts.items())
+    return Outcome(
+        "passed", f"waits per block, uploads included: {', '.join(each)}", facts
+    )
+
+
+def attention(settings):
+    """Does a kernel other than `math` take the pair's passes, alone and in a tree?"""
+    needs_cuda(settings, "asking for the kernel of attention")
+    pair = load_pair(tiny_profile(device=settings.device))
+    kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
+    facts = {}
+    for which in MODELS:
+        model = getattr(pair, which)
+        for n in (1, 9):
+            tokens = torch.arange(5, 5 + n)[None]
+            with sdpa_kernel(kernels):  # an error where only `math` is left
+                try:
+                    model.forward(tokens, model.cache())
+                    facts[f"{which}, {n} tokens"] = "fused"
+                except RuntimeError as error:
+                    facts[f"{which}, {n} tokens"] = f"math: {error}".splitlines()[0]
+    fused = all(words == "fused" for words in facts.values())
+    said = "; ".join(f"{name}: {words}" for name, words in facts.items())
+    return Outcome("passed" if fused else "failed", said, facts)
 
 
 _TOGETHER: list[Any] = []  # of a worker process: where it waits for the other
@@ -661,6 +722,8 @@ CHECKS = {
     "sampling": sampling,
     "recorder": recorder,
     "gptq": gptq,
+    "waits": waits,
+    "attention": attention,
     "processes": processes,
     "halving": halving,
     "shapes": shapes,
