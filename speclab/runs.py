@@ -563,7 +563,7 @@ def record_run(
             text = pd.read_parquet(
                 folder / "trace.parquet", columns=["token", "target_top"]
             )
-            manifest["not_argmax"] = float((text["token"] != text["target_top"]).mean())
+            manifest["not_argmax"] = (text["token"] != text["target_top"]).mean()
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)
 

@@ -2,7 +2,6 @@
 records can tell, by hand and on them.
 """
 
-import gzip
 import hashlib
 import http.server
 import threading
@@ -56,13 +55,6 @@ def author_rows(sample="he/0", position=0):
         position_bin=0,
         token_id=range(5, 10),
     )
-
-
-def test_the_git_id_is_gits():
-    """The id of 'hello\\n' is printed by `git hash-object` on any machine."""
-    hello = "ce013625030ba8dba906f756967f9e9ca394464a"
-    assert author_records.blob_id(b"hello\n") == hello
-    assert author_records.blob_id(CONTENT) == FILE[NAME]
 
 
 @pytest.fixture
@@ -120,24 +112,6 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
         said = capsys.readouterr().err
         assert "Without a network" in said and said.count("\n") == 1
     assert names(tmp_path) == []
-
-
-@released
-def test_git_ids_are_those_of_the_records_and_fetch_takes_them(tmp_path):
-    """A folder serves as address."""
-    short = {
-        name: blob
-        for name, blob in author_records.FILES.items()
-        if author_records.FINAL not in name
-    }
-    for name, blob in short.items():
-        run = author_records.run_name(name)
-        content = gzip.decompress((RECORDS / f"{run}.csv.gz").read_bytes())
-        assert author_records.blob_id(content) == blob
-        (tmp_path / name).write_bytes(content)
-    there = replace(author_records.SOURCE, base=tmp_path.as_uri(), files=short)
-    paths = there.fetch(tmp_path / "out")
-    assert [path.name for path in paths] == list(short)
 
 
 def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):

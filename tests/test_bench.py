@@ -5,14 +5,12 @@ import math
 import bench
 import pandas as pd
 import pytest
-import torch
 from bench import PLAIN, measure, summary
 from test_record import resampling_of
 from toy import toy_pair
 
 from speclab.cost import Costs
 from speclab.draft import Shape
-from speclab.models.model import Projection
 from speclab.tree import chain
 
 COSTS = Costs(10.0, (1, 5, 9), (0.1, 0.1, 0.1), (1.0, 1.5, 2.0), 0.1)
@@ -62,28 +60,6 @@ def test_a_text_that_differs_is_counted():
     assert len(found) == 12
     same = found.groupby("method").same.mean().to_dict()
     assert same == {PLAIN: 1, own: 1, "wrong": 0}
-
-
-def test_the_weights_of_a_pass_and_the_rows_that_they_multiply_are_counted():
-    one = Projection(torch.ones(6, 4))
-    with bench.used() as products:
-        one(torch.ones(1, 5, 4))
-    ((rows, weight),) = products
-    assert rows == 5 and weight is one.weight
-
-
-def test_one_token_is_held_against_a_read_of_its_weights(monkeypatch, tiny_pair):
-    threads, before = [], torch.get_num_threads()
-
-    def timed(work, repeats):
-        threads.append(torch.get_num_threads())
-        work()
-        return 0.5 * len(threads)
-
-    monkeypatch.setattr(bench, "seconds_of", timed)
-    row = bench.token_share(tiny_pair, 1)
-    torch.set_num_threads(before)
-    assert row["share"] == 0.5 and row["pass_ms"] == 1000 and threads == [1, 1]
 
 
 def test_bars_say_what_is_reached():

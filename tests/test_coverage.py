@@ -12,7 +12,6 @@ from test_stats import clustered
 from data.coverage import prepare as coverage
 from data.coverage.prepare import EXPANDED, PERCENTILE, Case
 from speclab import score, stats
-from speclab.show import notebook
 from speclab.studies.how_sure import TABLE, coverage_of
 
 
@@ -56,15 +55,6 @@ def test_standard_errors_by_hand_and_of_every_resample():
         assert found[:3] == pytest.approx([*by_hand, both], abs=1e-6)
 
 
-def test_bootstrap_t_by_hand():
-    values, errors = np.array([1.0, 2.0, 0.0, 4.0]), np.array([0.5, 1.0, 0.5, 1.0])
-    low, high = np.quantile([1.0, -2.0, 3.0], [0.025, 0.975])
-    bounds = coverage.studentised_bounds(values, errors)
-    assert bounds == pytest.approx([1 - 0.5 * high, 1 - 0.5 * low])
-    unsure = coverage.studentised_bounds(values, np.array([0.5, 0.0, 0.0, 0.0]))
-    assert np.isnan(unsure).all(), "resamples without spread say nothing"
-
-
 def test_intervals_of_many_studies_are_those_that_the_kit_makes():
     """Each simulated study's interval is what `by_domain` gives for a frame of its prompts."""
     rng = np.random.default_rng(3)
@@ -104,18 +94,6 @@ def test_the_table_counts_domains_together():
     found = coverage.coverage_table(means, prompts=(8,), studies=30, resamples=99)
     each = [coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means]
     assert (found["coverage"] * 90).tolist() == pytest.approx(sum(each).tolist())
-
-
-def test_a_notebook_says_that_prompts_are_few(monkeypatch, tmp_path):
-    said = []
-    monkeypatch.setattr(notebook, "say", said.append)
-    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
-    notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 19})
-    assert "only 19." in said[-1]
-    notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
-    assert len(said) == 1
-    notebook.start("08_better_drafts", "tiny", {}, 8)
-    assert "only 8." in said[-1], "only 8 are judged"
 
 
 def test_the_committed_table_shows_what_is_claimed_of_it():

@@ -8,20 +8,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from conftest import interrupted, profile_of, save_trimmed_draft
+from conftest import interrupted
 from hypothesis import given
 from hypothesis import strategies as st
-from test_decode import assert_plain
 
 from data.drafts import distil as scripts
 from data.drafts.distil import OBJECTIVES, collate, distil, distillation_loss
 from data.drafts.texts import TextConfig, continuations
 from data.drafts.train import FILE, TrainConfig
-from speclab.draft import Shape
 from speclab.drafts.prompts import training_prompts
-from speclab.models.pairs import load_pair
-from speclab.prompts import encode_prompts
-from speclab.tree import chain
 
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
@@ -141,34 +136,4 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_draft_is_rea
         trained(config=dataclasses.replace(CONFIG, seed=1))
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_a_trimmed_draft_is_trained_and_stays_one(random_pair, text, tmp_path, own):
-    """A draft that outputs every other token, with an embedding of its own or the target's."""
-    target, kept = random_pair.target.folder, tuple(range(0, 40, 2))
-    save_trimmed_draft(tmp_path / "draft", target, kept, own)
-    before = load_pair(profile_of(target, tmp_path / "draft"))
-    of_pair = dataclasses.replace(text, pair=before)
-    trained = distil(of_pair, "total-variation", LONGER, "it", tmp_path)
-    after = load_pair(profile_of(target, trained.folder))
-    rows = text.split()[0]
-    old, new = (loss_of(pair, rows, "total-variation") for pair in (before, after))
-    assert new < 0.95 * old
-    assert torch.equal(*(pair.draft.network.lm_head.kept for pair in (before, after)))
-    [prompt, *_] = encode_prompts(after.tokenizer, training_prompts(1, 5), 32)
-    assert_plain(after, prompt, Shape(chain(3)), 16)
-
-
 # ---- bad input -----------------------------------------------------------------------------------
-
-
-def test_bad_input_is_named_and_nothing_is_left_of_it(random_pair, text, tmp_path):
-    with pytest.raises(ValueError, match="objective='kl': allowed are sequence, forw"):
-        distil(text, "kl", CONFIG, "it", tmp_path)
-    with pytest.raises(
-        ValueError, match="no texts to train on: give more prompts, or other"
-    ):
-        distil(text.only([]), "sequence", CONFIG, "it", tmp_path / "out")
-    long = dataclasses.replace(TEXT, max_prompt_tokens=512)
-    with pytest.raises(ValueError, match="= 520: the pair takes 512 positions"):
-        continuations(random_pair, PROMPTS, long, tmp_path)
-    assert not (tmp_path / "out").exists()

@@ -158,6 +158,22 @@ def test_on_a_host_the_first_cell_installs_and_its_refusal_is_one_line(tmp_path)
     assert "speclab needs torch>=99, and this command never moves torch" in done.stderr
 
 
+def called(*command, **variables):
+    """A process at the root of the kit, with variables of its environment."""
+    where = {"cwd": ROOT, "env": os.environ | variables}
+    return subprocess.run(command, capture_output=True, text=True, **where)
+
+
+def python(code, *blocked, **variables):
+    """Code in a process where the packages `blocked` cannot be imported."""
+    block = f"import sys; sys.modules |= dict.fromkeys({blocked})"
+    return called(sys.executable, "-c", f"{block}; {code}", **variables)
+
+
+MAIN = "from speclab.__main__ import main; sys.exit(main({}))"
+
+
+ROOMS = ("studies", "show", "analysis", "models")
 HEAVY = (
     "torch",
     "pandas",
@@ -170,10 +186,7 @@ HEAVY = (
 
 
 def test_the_installer_loads_nothing_that_it_might_have_to_move():
-    block = f"import sys; sys.modules |= dict.fromkeys({HEAVY})"
-    command = "from speclab.__main__ import main; sys.exit(main(['hosted', 'install']))"
-    call = [sys.executable, "-c", f"{block}; {command}"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    done = python(MAIN.format(["hosted", "install"]), *HEAVY)
     assert done.returncode == 0 and "no package is missing" in done.stdout, done.stderr
 
 
@@ -288,17 +301,11 @@ def test_what_was_upgraded_is_named_and_pips_reason_is_printed(
 
 def test_notebooks_need_neither_papermill_nor_jupytext_nor_nbconvert():
     """They come with `hosted install --reproduce`, as a verb that needs them says."""
-    block = "import sys; sys.modules |= dict.fromkeys(('papermill', 'jupytext', 'nbconvert'))"
-    rooms = ("studies", "show", "analysis", "models")
-    names = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        for room in rooms
-        for path in (ROOT / "speclab" / room).rglob("*.py")
-    ]
+    paths = [path for room in ROOMS for path in (ROOT / "speclab" / room).rglob("*.py")]
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
     loaded = f"import importlib; [importlib.import_module(name) for name in {names}]"
-    asked = "from speclab.__main__ import main; sys.exit(main(['reproduce', '--notebook', '00']))"
-    call = [sys.executable, "-c", f"{block}; {loaded}; {asked}"]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    asked = MAIN.format(["reproduce", "--notebook", "00"])
+    done = python(f"{loaded}; {asked}", "papermill", "jupytext", "nbconvert")
     assert done.returncode == 2, done.stderr
     assert (
         "run `python -m speclab hosted install --reproduce`"
@@ -310,25 +317,20 @@ def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(
     tmp_path,
 ):
     """transformers imports it with every model, and says only that it cannot import Llama."""
-    fake = tmp_path / "torchvision"
-    fake.mkdir()
-    (fake / "__init__.py").write_text(
-        'raise RuntimeError("operator torchvision::nms does not exist")'
+    fake, about = tmp_path / "torchvision", tmp_path / "torchvision-0.28.0.dist-info"
+    put(fake, "__init__.py").joinpath("__init__.py").write_text(
+        "raise RuntimeError('no nms')"
     )
-    about = tmp_path / "torchvision-0.28.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
-    code = "import sys; from speclab.__main__ import main; sys.exit(main(sys.argv[1:]))"
+    put(about, "METADATA").joinpath("METADATA").write_text(
+        "Name: torchvision\nVersion: 0.28.0\n"
+    )
     record = ["record", "--profile", "tiny", "--out", str(tmp_path / "run")]
-    call = [sys.executable, "-c", code, *record]
-    paths = os.pathsep.join([str(tmp_path), str(ROOT)])
-    where = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(call, cwd=tmp_path, env=where, capture_output=True, text=True)
+    done = python(MAIN.format(record), PYTHONPATH=str(tmp_path), HF_HUB_OFFLINE="1")
     last = done.stderr.splitlines()[-1]
     assert done.returncode == 2 and "torchvision does not fit torch" in last, (
         done.stderr
     )
-    assert "nms does not exist" in last and "pip uninstall torchvision" in last
+    assert "no nms" in last and "pip uninstall torchvision" in last
 
 
 # ---- the checkout --------------------------------------------------------------------------------
@@ -337,8 +339,7 @@ def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(
 def test_git_never_rewrites_a_file_whose_digest_is_known():
     """With autocrlf, which Windows has set, shipped traces would not be recognised."""
     files = ["README.md", "speclab/runs.py", "data/traces/tiny/greedy/manifest.json"]
-    call = ["git", "check-attr", "text", "--", *files]
-    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True)
+    done = called("git", "check-attr", "text", "--", *files)
     if done.returncode:
         pytest.skip("this is no git checkout")
     assert done.stdout.splitlines() == [f"{file}: text: unset" for file in files]
@@ -346,9 +347,7 @@ def test_git_never_rewrites_a_file_whose_digest_is_known():
 
 @pytest.mark.parametrize("variable", ["COLAB_RELEASE_TAG", "KAGGLE_KERNEL_RUN_TYPE"])
 def test_on_a_host_make_wants_the_active_environment(variable):
-    call = ["make", "reproduce"]
-    where = os.environ | {variable: "1"}
-    done = subprocess.run(call, cwd=ROOT, env=where, capture_output=True, text=True)
+    done = called("make", "reproduce", **{variable: "1"})
     assert done.returncode == 2 and "make reproduce VENV=" in done.stderr
 
 

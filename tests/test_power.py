@@ -13,7 +13,7 @@ from test_score import make_run
 from speclab import score
 from speclab.analysis import power, significance
 from speclab.analysis.power import Design
-from speclab.stats import by_domain, resampling_of
+from speclab.stats import resampling_of
 
 MEAN = score.mean_of("x")
 
@@ -130,21 +130,6 @@ def simulated_power(
         tested = significance.differences(study, redrawn, **again)
         found += tested["p_value"].item() < level
     return found / repeats
-
-
-def test_the_closed_form_agrees_with_the_tests_themselves(mean=0.6, prompts=12):
-    first, second = levels("code", 60, mean, 3), levels("chat", 60, 0.0, 4)
-    frame = pd.concat([first, second])
-    design, values = (
-        power.between(frame, MEAN, "code", "chat"),
-        by_domain(frame, MEAN).set_index("domain")["estimate"],
-    )
-    expected = design.power(values["code"] - values["chat"], prompts)
-    found = simulated_power(frame, MEAN, prompts, repeats=100, n=199)
-    assert found == pytest.approx(expected, abs=0.12)
-    # negative control: rows taken for prompts
-    rows = Design(np.sqrt(2 * frame["x"].var() / 8))
-    assert abs(rows.power(values["code"] - values["chat"], 12) - expected) > 0.3
 
 
 def test_false_alarms_are_as_rare_as_promised():

@@ -1,5 +1,7 @@
 """Routing: form by hand, the committed router and its file, training on made-up text."""
 
+import gzip
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,6 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.pipeline import make_pipeline
-from test_corpus import write_training_text
 from test_faults import turned
 
 from data.routing import prepare
@@ -17,6 +18,35 @@ from speclab.analysis import router as routers
 from speclab.analysis.choose import UNKNOWN
 from speclab.analysis.router import load_router
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT, load_prompts
+
+
+def write_training_text(folder, leaked, chats, reasoning, math, code, mbpp, prose):
+    """A DATA folder of these rows; the test split of GSM8K holds `leaked`."""
+    train = {
+        "gsm8k_main_train.jsonl.gz": reasoning,
+        "hendrycks_math_all_train.jsonl.gz": math,
+        "code_python_permissive.jsonl.gz": code,
+        "mbpp_train_val_prompt.jsonl": mbpp,
+        "prose_technical.jsonl.gz": prose,
+    }
+    humaneval = "openai/openai_humaneval/openai_humaneval/test.jsonl.gz"
+    mirror = {
+        "openai/gsm8k/main/test.jsonl.gz": [{"question": leaked}],
+        humaneval: [{"prompt": "def nothing(): pass"}],
+        "EleutherAI/hendrycks_math/algebra/test.jsonl.gz": [{"problem": "x"}],
+    }
+    for part, files in (("train", train | chats), ("hub_mirror", mirror)):
+        for name, rows in files.items():
+            write(folder / part / name, rows)
+    return folder
+
+
+def write(path, rows):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "wt") as out:
+        out.write("\n".join(map(json.dumps, rows)))
+
 
 PROSE = (  # of none of the four domains
     "The old lighthouse stood at the end of the pier, and gulls circled above it all afternoon.",

@@ -2,14 +2,11 @@
 and checkpoints that do not fit are refused.
 """
 
-import dataclasses
-
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from data.drafts.train import FILE, TrainConfig, optimise
-from speclab.runs import RunError
 
 CONFIG = TrainConfig(steps=8, checkpoint_every=4, warmup_steps=2)
 
@@ -61,19 +58,3 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path)
         run(tmp_path, loss=broken)
     kept = load_file(tmp_path / FILE).values()
     assert all(torch.isfinite(weights).all() for weights in kept)
-
-
-def test_a_checkpoint_of_another_training_is_refused(cut):
-    with pytest.raises(
-        RunError, match="belongs to a training with another seed; remove"
-    ):
-        run(cut, dataclasses.replace(CONFIG, seed=1))
-    with pytest.raises(RunError, match="belongs to a training with another text; "):
-        run(cut, about={"text": "new"})
-
-
-def test_a_damaged_checkpoint_is_named(cut):
-    path = cut / FILE
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=f"{path} is damaged or cut"):
-        run(cut)

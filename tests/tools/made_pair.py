@@ -56,7 +56,7 @@ def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0):
         target_entropy=_entropy(own[:, 0]),
         draft_entropy=_entropy(own[:, 1]),
     )
-    manifest = {"profile": {"temperature": 1.0 * sampled, "seed": seed}}
+    manifest = {"profile": {"temperature": 1.0 * sampled, "seed": seed}, "pair": {}}
     nodes = _trees(at, p, q, text[:, :length], length)
     return SimpleNamespace(trace=trace, nodes=nodes, manifest=manifest)
 
