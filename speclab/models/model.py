@@ -1,6 +1,6 @@
 """What the kit knows of a model: logits of packed tokens over a cache that can be rolled back.
 
-Imports torch only.
+Imports torch only. What goes to a GPU goes `non_blocking`: else the host would wait for its queue.
 
 Recorder and decoder use nothing but `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ
 Llama run through the same code. A network is any module with Hugging Face's calling convention for
@@ -84,7 +84,8 @@ class KVCache:
             source = torch.tensor(index)
             for buffers in self.layers.values():
                 for buffer in buffers:
-                    source = source.to(buffer.device)  # once: the others are there
+                    # once: the others are there
+                    source = source.to(buffer.device, non_blocking=True)
                     buffer[..., start:end, :] = buffer.index_select(-2, source)
         self.length = end
 
@@ -264,11 +265,13 @@ class LanguageModel:
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
         out = self.body(
-            input_ids=tokens.to(self.device),
+            input_ids=tokens.to(self.device, non_blocking=True),
             attention_mask=self._mask(visible, n, past),
             past_key_values=cache,
             use_cache=True,
-            position_ids=positions.to(self.device).expand(tokens.shape[0], n),
+            position_ids=positions.to(self.device, non_blocking=True).expand(
+                tokens.shape[0], n
+            ),
         )
         cache.length = past + n
         self.passes += 1
@@ -283,7 +286,8 @@ class LanguageModel:
         if visible is None:  # causal
             visible = torch.ones(n, past + n, dtype=torch.bool).tril(past)
         mask = torch.zeros(visible.shape, dtype=self.dtype, device=self.device)
-        mask.masked_fill_(~visible.to(self.device), torch.finfo(self.dtype).min)
+        sees = visible.to(self.device, non_blocking=True)
+        mask.masked_fill_(~sees, torch.finfo(self.dtype).min)
         return mask.view(-1, 1, n, past + n)
 
     @torch.inference_mode()
