@@ -77,7 +77,8 @@ class Text:
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         ratio = score.ratio(run.nodes)
         nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
-        return cls(*kind_of(temperatures.pop()), trace, nodes, run.manifest["pair"])
+        pair = run.manifest.get("pair", {})
+        return cls(*kind_of(temperatures.pop()), trace, nodes, pair)
 
     @classmethod
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":
