@@ -426,15 +426,6 @@ def test_runs_are_not_kept_in_a_folder_that_holds_them(tmp_path, folder):
     assert (runs / "run" / "config.json").is_file() and not runs.is_symlink()
 
 
-def test_a_system_without_symbolic_links_says_so(tmp_path, monkeypatch):
-    def refused(*_, **__):
-        raise OSError("a privilege is not held")
-
-    monkeypatch.setattr(Path, "symlink_to", refused)
-    with pytest.raises(ValueError, match="refuses a symbolic link .*privilege.*copy"):
-        keep(tmp_path / "disk", tmp_path / "runs")
-
-
 @pytest.mark.parametrize(
     ("variables", "folders", "name"),
     [

@@ -98,15 +98,6 @@ def test_grouped_heads_go_without_enable_gqa(monkeypatch, random_folders):
     assert one.body.heads > one.body.kv_heads and seen and all(seen)
 
 
-@pytest.mark.parametrize(("asked", "index"), [("cuda", 0), ("cuda:1", 1), ("auto", 0)])
-def test_a_gpu_without_an_index_is_the_first_one(monkeypatch, asked, index):
-    """With no index GPTQModel spreads a target's layers over all GPUs (Kaggle has two)."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert pairs.device_of(ModelSpec("x", device=asked)) == torch.device("cuda", index)
-    with pytest.raises(ValueError, match="this machine has 2 GPUs"):
-        pairs.device_of(ModelSpec("x", device="cuda:2"))
-
-
 # ---- records -------------------------------------------------------------------------------------
 
 

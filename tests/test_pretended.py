@@ -2,19 +2,23 @@
 host waits a bounded number of times per block. The pretence finds planted mistakes.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from conftest import profile_of, save_trimmed_draft
 from pretended import pretended
 
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
 from speclab.draft import MEASURES, Shape, StopRule, parse_shape
+from speclab.drafts.lookup import with_lookup
 from speclab.models import timing
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import load_pair
-from speclab.profiles import load_profile
-from speclab.prompts import encode_prompts, load_prompts
+from speclab.profiles import MODELS, load_profile
+from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.sampling import Sampling
 from speclab.tree import chain, static_tree
 
@@ -118,6 +122,28 @@ def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
         timing.pass_times(pair, (1, 2), 4, 2)
         assert gpu.waits.total() == 2 * 8  # before and after each of eight passes
         timing.measured(pair, prompts[:1], shapes, 4, (1, 2, 3, 4), 4, 2)
+
+
+def test_a_trimmed_draft_lookup_and_facts_are_those_of_the_cpu(
+    tmp_path, random_folders
+):
+    """A GPU without an index is the first one: GPTQModel would spread the layers over all."""
+    trimmed = save_trimmed_draft(tmp_path / "draft", random_folders[0], range(2, 20))
+    profile = profile_of(random_folders[0], trimmed, "float32")
+    prompt = EncodedPrompt("p", "code", (3, 4, 5, 3, 4), 0)
+
+    def made(pair):
+        return [decoded(one, prompt, CASES[1:8]) for one in (pair, with_lookup(pair))]
+
+    pair = load_pair(profile)
+    expected = made(pair)
+    moved = {name: replace(getattr(profile, name), device="cuda") for name in MODELS}
+    with pretended():
+        there = load_pair(profile.replace(**moved))
+        assert made(there) == expected
+    for name in MODELS:
+        own = pair.facts[name] | {"device": "cuda:0", "gpu": there.facts[name]["gpu"]}
+        assert there.facts[name] == own and own["gpu"]
 
 
 def test_a_wait_added_in_a_loop_is_counted_at_its_line(monkeypatch, prompts):

@@ -1,12 +1,9 @@
-"""The training loop of the scripts on a linear layer: a killed training ends with the same weights,
-and checkpoints that do not fit are refused.
-"""
+"""The training loop of the scripts on a linear layer: a killed training ends with the same weights."""
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from data.drafts.train import FILE, TrainConfig, optimise
+from data.drafts.train import TrainConfig, optimise
 
 CONFIG = TrainConfig(steps=8, checkpoint_every=4, warmup_steps=2)
 
@@ -48,13 +45,3 @@ def test_a_killed_training_resumes_to_the_same_weights(cut, tmp_path):
     assert resumed[1] == whole[1]
     other = run(tmp_path / "other", batch=lambda step: rows(step + 1))
     assert other[1] != whole[1], "other batches give other weights"
-
-
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_checkpoint(tmp_path):
-    def broken(model, batch, step):
-        return squares(model, batch, step) * (float("nan") if step == 5 else 1)
-
-    with pytest.raises(FloatingPointError, match="step 5: loss nan"):
-        run(tmp_path, loss=broken)
-    kept = load_file(tmp_path / FILE).values()
-    assert all(torch.isfinite(weights).all() for weights in kept)
