@@ -75,6 +75,7 @@ ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_
 settings = ctx.profile.replace(temperature=0.0)
 pair = pairs.load_pair(settings)
 machine = notebook.formats(pair.facts)
+ctx.say(f"This notebook decodes, and judges drafts, in {machine}.")
 
 # %%
 tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
