@@ -309,10 +309,12 @@ def formats(pair: Mapping[str, Mapping]) -> str:
     """
     words = []
     for model in (pair["target"], pair["draft"]):
-        place = f"{model['device']} {model.get('gpu') or ''}".strip()
-        words.append(f"{model['dtype']} (kernel {model['kernel']}, {place})")
+        place = f"{model['device']} {model.get('gpu') or ''}".strip().replace(
+            "cpu", "the CPU"
+        )
+        words.append(f"{model['dtype']} on {place} with kernel {model['kernel']}")
     target, draft = words
-    return target if target == draft else f"{target} with the draft in {draft}"
+    return target if target == draft else f"{target}, the draft in {draft}"
 
 
 def made_with(
