@@ -367,7 +367,7 @@ ctx.plot(
     height=0.6 + 0.27 * len(table),
     slug="drafts",
     caption="Every draft tried, the cheapest pass on top: its price, its acceptance, and what both "
-    f"make of decoding on this machine (1: plain decoding; {machine}).",
+    f"make of decoding on this machine, in {machine} (1: plain decoding).",
 )
 
 # %% [markdown]

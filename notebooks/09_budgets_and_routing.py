@@ -408,8 +408,8 @@ agrees = {
     "not kept": "The clock disagrees with the prediction",
 }.get(promise, "Whether the clock agrees with the prediction is inconclusive")
 verdict = (
-    f"The policy is predicted to decode {here} times as fast as plain decoding on its own prompts, "
-    f"and {second} times on the second set. {agrees} (to within {price_margin:.0%})."
+    f"In {machine} the policy is predicted to decode {here} times as fast as plain decoding on its "
+    f"own prompts, and {second} times on the second set. {agrees} (to within {price_margin:.0%})."
 )
 if not machines.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
@@ -417,7 +417,7 @@ if not machines.is_trusted(costs):
 # %%
 ctx.answer(
     f"{verdict} A setting per domain gains {own_gain} % over one for all, on the second set "
-    f"{second_gain} % (`{base.name}`, {machine}, c = {costs.c():.2f})."
+    f"{second_gain} % (`{base.name}`, c = {costs.c():.2f})."
 )
 
 # %% [markdown]

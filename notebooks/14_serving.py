@@ -82,7 +82,7 @@ greedy = runs.load_or_record(base, "greedy")
 trace = greedy.trace
 costs, priced = policy.costs_for(greedy, figures=ctx.figures.parent)
 by_notebook_09 = policy.measured_for(greedy, ctx.figures.parent)
-machine = by_notebook_09.device if by_notebook_09 else "assumed prices"
+machine = f"in {by_notebook_09.device}" if by_notebook_09 else "at assumed prices"
 ctx.say(notebook.made_with(greedy.manifest["pair"]))
 ctx.say(f"The prices are {priced}")
 
@@ -153,7 +153,7 @@ ctx.plot(
     reference=1,
     slug="stream",
     caption="Tokens per second of work (more is better), and latency in the median and at 95 % "
-    f"(less is better), at load {load:g}, relative to one setting for the mix ({machine}).",
+    f"(less is better), at load {load:g}, relative to one setting for the mix, {machine}.",
 )
 
 # %%
@@ -302,7 +302,7 @@ best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%
 ctx.answer(
-    f"On `{base.name}` ({machine}) at c = {costs.c():.2f}{unsure}, drafting with one setting "
+    f"On `{base.name}`, {machine}, at c = {costs.c():.2f}{unsure}, drafting with one setting "
     f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}, on the second prompt "
     f"set by {gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, "
     f"there by {by_domain.at(set=prompt_sets.SECOND)} (prices held fixed). In full batches "

@@ -166,11 +166,10 @@ T4 = {"dtype": "float16", "kernel": "Triton", "device": "cuda:0", "gpu": "Tesla 
 
 def test_number_formats_in_words():
     here, there = {"target": CPU, "draft": CPU}, {"target": T4, "draft": CPU}
-    assert notebook.formats(here) == "float32 (kernel Linear, cpu)"
-    in_words = (
-        "float16 (kernel Triton, cuda:0 Tesla T4) with the draft in float32 (kernel "
-    )
-    assert notebook.formats(there) == in_words + "Linear, cpu)"
+    on_the_cpu = "float32 on the CPU with kernel Linear"
+    on_a_t4 = "float16 on cuda:0 Tesla T4 with kernel Triton"
+    assert notebook.formats(here) == on_the_cpu
+    assert notebook.formats(there) == f"{on_a_t4}, the draft in {on_the_cpu}"
     only, same, other = (notebook.made_with(here, at) for at in (None, here, there))
     assert "decode" not in only and "may differ" not in same
     assert notebook.formats(here) in other and notebook.formats(there) in other

@@ -1,4 +1,4 @@
-"""The training loop of the scripts on a linear layer: a killed training ends with the same weights."""
+"""The scripts' training loop on a linear layer: a killed training ends with the same weights."""
 
 import pytest
 import torch

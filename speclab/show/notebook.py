@@ -309,9 +309,8 @@ def formats(pair: Mapping[str, Mapping]) -> str:
     """
     words = []
     for model in (pair["target"], pair["draft"]):
-        place = f"{model['device']} {model.get('gpu') or ''}".strip().replace(
-            "cpu", "the CPU"
-        )
+        gpu = f"{model['device']} {model.get('gpu') or ''}".strip()
+        place = "the CPU" if gpu == "cpu" else gpu
         words.append(f"{model['dtype']} on {place} with kernel {model['kernel']}")
     target, draft = words
     return target if target == draft else f"{target}, the draft in {draft}"
