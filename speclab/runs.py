@@ -560,9 +560,7 @@ def record_run(
         manifest = identity | {"kind": kind} | _facts(job, parts)
         manifest["rows"] = _assemble(folder, len(parts))
         if not profile.temperature:
-            text = pd.read_parquet(
-                folder / "trace.parquet", columns=["token", "target_top"]
-            )
+            text = pd.read_parquet(folder / "trace.parquet")
             manifest["not_argmax"] = (text["token"] != text["target_top"]).mean()
         write_facts(finished, manifest, [folder / name for name in TABLES])
     return load_run(folder)

@@ -194,7 +194,8 @@ def verify(
         if q is None or q.shape != p.shape:
             raise ValueError(f"rule {rule!r} needs q, of p's shape")
         _check_rows("q", q[tree.parent[1:]])
-        given = (q[tree.parent, tokens] > 0).cpu().numpy()
+        # the root's token may be anything
+        given = (q[tree.parent, tokens * (tree.depth > 0)] > 0).cpu().numpy()
     coins = np.asarray(uniforms, dtype=np.float64)
     _check_uniforms(coins)
 
@@ -215,7 +216,7 @@ def verify(
         outcomes = chosen.step(row(p, node), left, ids)
         for child in children:
             tried += 1
-            if next(coins) < float(next(outcomes)):
+            if next(coins) < next(outcomes):
                 node = child
                 path.append(node)
                 break

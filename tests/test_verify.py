@@ -512,10 +512,10 @@ def test_what_does_not_fit_together_is_refused(
         verify(rule, tree, tokens, p, q, uniforms)
 
 
-def test_rows_of_q_below_leaves_are_not_read():
+def test_the_roots_token_and_rows_of_q_below_leaves_are_not_read():
     q = P.clone()
     q[2] = float("nan")
-    assert verify("rejection", chain(2), [0, 0, 0], P, q, U).path == (1, 2)
+    assert verify("rejection", chain(2), [10**6, 0, 0], P, q, U).path == (1, 2)
 
 
 def test_a_draft_that_ran_out_of_tokens_is_verified_as_it_was_drawn():
