@@ -57,9 +57,7 @@ def read_jsonl(path: Path, /, **fields: type) -> Iterator[dict]:
     except FileNotFoundError:
         raise
     except (ValueError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(
-            f"{path}, row {number}: {error}; fetch the training text again"
-        ) from None
+        raise ValueError(f"{path}, row {number}: {error}; fetch the training text again") from None
 
 
 def _check_fields(row: Any, fields: dict[str, type]) -> None:
@@ -89,24 +87,19 @@ def _turns(messages: list[tuple[str, str]], as_chat: bool) -> str:
     if not as_chat:
         return "\n".join(content for _, content in messages)
     return "".join(
-        f"{USER if role == 'user' else ASSISTANT}{content}{END}"
-        for role, content in messages
+        f"{USER if role == 'user' else ASSISTANT}{content}{END}" for role, content in messages
     )
 
 
 def math_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """MATH's training problems: key, prompt, solution."""
-    for row in read_jsonl(
-        folder / "hendrycks_math_all_train.jsonl.gz", problem=str, solution=str
-    ):
+    for row in read_jsonl(folder / "hendrycks_math_all_train.jsonl.gz", problem=str, solution=str):
         yield row["problem"], MATH_PROMPT.format(row["problem"]), row["solution"]
 
 
 def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
     """GSM8K's training problems: key, prompt, steps and answer."""
-    for row in read_jsonl(
-        folder / "gsm8k_main_train.jsonl.gz", question=str, answer=str
-    ):
+    for row in read_jsonl(folder / "gsm8k_main_train.jsonl.gz", question=str, answer=str):
         steps, answer = re.sub(r"<<.*?>>", "", row["answer"]).split("\n#### ")
         yield (
             row["question"],
@@ -118,11 +111,7 @@ def reasoning_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
 def _functions(source: str) -> Iterator[tuple[str, str]]:
     """Every documented function of a file as (signature with docstring, body)."""
     for node in ast.walk(ast.parse(source)):
-        if (
-            isinstance(node, ast.FunctionDef)
-            and ast.get_docstring(node)
-            and len(node.body) > 1
-        ):
+        if isinstance(node, ast.FunctionDef) and ast.get_docstring(node) and len(node.body) > 1:
             own = "\n".join(source.split("\n")[node.lineno - 1 : node.end_lineno])
             lines = textwrap.dedent(own).split("\n")
             split = node.body[0].end_lineno - node.lineno + 1
@@ -138,9 +127,7 @@ def code_rows(folder: Path) -> Iterator[tuple[str, str, str]]:
             yield head, head, body
     for row in read_jsonl(folder / "mbpp_train_val_prompt.jsonl", text=str, code=str):
         code = row["code"].replace("\r", "").replace("\t", "    ")
-        head, colon, body = (
-            code.partition(":\n") if code.startswith("def ") else ("", "", "")
-        )
+        head, colon, body = code.partition(":\n") if code.startswith("def ") else ("", "", "")
         if colon:
             indent = re.match(r" *", body).group() or "    "
             yield row["text"], f'{head}:\n{indent}"""{row["text"]}"""\n', body
@@ -173,11 +160,7 @@ def documents(data: Path, seed: int = 0) -> list[Document]:
     rng, folder = random.Random(seed), Path(data) / "train"
     seen = benchmark_ngrams(Path(data) / "hub_mirror")
     found = []
-    for domain, source in (
-        ("math", math_rows),
-        ("reasoning", reasoning_rows),
-        ("code", code_rows),
-    ):
+    for domain, source in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in source(folder):
             if not ngrams(key) & seen:
                 text = prompt + ("" if prompt.endswith("\n") else " ") + answer
@@ -190,7 +173,5 @@ def documents(data: Path, seed: int = 0) -> list[Document]:
             text = _turns(messages, rng.random() < 0.5)
             found.append(Document("chat", text, _held_out(messages[0][1])))
     for row in read_jsonl(folder / "prose_technical.jsonl.gz", text=str, path=str):
-        found.append(
-            Document("prose", row["text"][:PROSE_CHARS], _held_out(row["path"]))
-        )
+        found.append(Document("prose", row["text"][:PROSE_CHARS], _held_out(row["path"])))
     return found

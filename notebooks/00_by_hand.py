@@ -296,9 +296,7 @@ ctx.plot(
     hue="rule",
     y="total variation to p",
     log=True,
-    looks={
-        "expected of words from p": {"color": "#AAAAAA", "linewidth": 3, "marker": ""}
-    },
+    looks={"expected of words from p": {"color": "#AAAAAA", "linewidth": 3, "marker": ""}},
 )
 
 # %%

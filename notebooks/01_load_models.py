@@ -120,9 +120,7 @@ ctx.say(
 # %%
 settings = ctx.profile
 every = runs.profile_prompts(settings)
-encoded = prompts.encode_prompts(
-    tokenizer, every, settings.max_prompt_tokens, settings.template
-)
+encoded = prompts.encode_prompts(tokenizer, every, settings.max_prompt_tokens, settings.template)
 firsts = [next(one for one in encoded if one.domain == at) for at in settings.domains]
 
 # %%
@@ -209,9 +207,7 @@ ctx.say(
     "where a pass of plain decoding gives one."
 )
 assert 1 <= len(emitted) <= tree.max_depth + 1
-assert emitted[: len(path)] == path or run.manifest["not_argmax"], (
-    "the target's own tokens"
-)
+assert emitted[: len(path)] == path or run.manifest["not_argmax"], "the target's own tokens"
 
 # %% [markdown]
 # ## 5. p, q, alpha, overlap
@@ -291,9 +287,7 @@ page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
 equal = written == recorded[where]
-ctx.say(
-    f"The decoder's text {'equals' if equal else 'differs from'} the recorded text."
-)
+ctx.say(f"The decoder's text {'equals' if equal else 'differs from'} the recorded text.")
 assert equal or not pair.is_exact
 
 # %% [markdown]

@@ -186,10 +186,7 @@ for name, own in counts.items():
 # %%
 ctx.save(
     figures.strips(
-        {
-            text: (own, at_gamma.at(temperature=text).frame)
-            for text, own in each.items()
-        },
+        {text: (own, at_gamma.at(temperature=text).frame) for text, own in each.items()},
         "tau",
         "tokens per target pass",
     ),
@@ -365,9 +362,7 @@ notebook.show_table(why.wide(["temperature", "formula"], "domain"))
 
 # %%
 verdict = missed_there.at(formula="replay minus i.i.d.").sentence(within="temperature")
-ctx.say(
-    f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. formula. {verdict}."
-)
+ctx.say(f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. formula. {verdict}.")
 
 # %% [markdown]
 # The formula misses for two more reasons: a text's end cuts its last block short, and prompts
@@ -379,9 +374,7 @@ ctx.say(
 # and is not alpha.
 
 # %%
-used = study.curves(
-    {name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()}
-)
+used = study.curves({name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()})
 ctx.plot(
     used,
     "gamma",
@@ -472,9 +465,7 @@ ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 # %%
 fastest = chosen_gammas.at(c=cost_ratio, temperature="T = 0")
 there = best_of_sets.at(temperature="T = 0").without(set=prompt_sets.OWN)
-by_domain = (
-    ", depending on the domain" if fastest.frame["estimate"].nunique() > 1 else ""
-)
+by_domain = ", depending on the domain" if fastest.frame["estimate"].nunique() > 1 else ""
 ctx.answer(
     f"At an assumed c of {cost_ratio:g} the best gamma is {fastest.span()}{by_domain} (T = 0). On "
     f"other prompts it is {there.span()}. Notebook 09 chooses at measured costs."

@@ -47,13 +47,7 @@ from speclab.analysis import levels, prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
-from speclab.show.estimates import (
-    Estimates,
-    counted,
-    named,
-    stack,
-    without_interval,
-)
+from speclab.show.estimates import Estimates, counted, named, stack, without_interval
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]
@@ -161,9 +155,7 @@ alpha = at_1.trace["overlap"].astype(float).groupby(at_1.trace["domain"]).mean()
 # %%
 by_hand = {"hit[1], T = 0": hit_1, "hit[2], T = 0": hit_2, "alpha, T = 1": alpha}
 for name, own in by_hand.items():
-    assert np.allclose(
-        own[domains], shares.at(name=name, domain=domains).frame.estimate
-    )
+    assert np.allclose(own[domains], shares.at(name=name, domain=domains).frame.estimate)
 assert (hit_1 <= hit_2).all()  # two children never catch less than one
 
 # %%
@@ -411,11 +403,7 @@ for which, text in sets[at_t0].items():
     if which == prompt_sets.OWN:
         first, *between, last = hits.sort_values(ascending=False).index
     others = hits[[*between, last]].mean()
-    by_hand = (
-        hits[first] - others,
-        hits[first] - hits[last],
-        hits[between].mean() - hits[last],
-    )
+    by_hand = (hits[first] - others, hits[first] - hits[last], hits[between].mean() - hits[last])
     assert np.allclose(by_hand, rows.loc[["lead", "spread", "last"], "estimate"])
 
 # %%
@@ -433,10 +421,7 @@ ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
 # tests find on average if its differences are as large as on our own prompts.
 
 # %%
-pairs = {
-    name: prompt_sets.pairs_of_domains(own, accepted, level)
-    for name, own in sets.items()
-}
+pairs = {name: prompt_sets.pairs_of_domains(own, accepted, level) for name, own in sets.items()}
 carried = {name: prompt_sets.carried(own) for name, own in pairs.items()}
 ctx.export(stack(pairs, "acceptance"), "other-differences")
 ctx.table(stack(carried, "name"), "other-orders", 1)
@@ -449,17 +434,13 @@ ctx.table(stack(carried, "name"), "other-orders", 1)
 greedy = sets[at_t0]
 if prompt_sets.UNWRAPPED in greedy:
     words = prompt_sets.effect_of_words(greedy, accepted)
-    means = {
-        name: text.positions.groupby("domain")["hit"].mean()
-        for name, text in greedy.items()
-    }
+    means = {name: text.positions.groupby("domain")["hit"].mean() for name, text in greedy.items()}
     by_hand = means[prompt_sets.OWN] - means[prompt_sets.UNWRAPPED]
     for row in words.rows():
         assert np.isclose(row.estimate, by_hand[row.domain])
     ctx.export(words, "words-around")
     ctx.say(
-        "The words around a problem change `hit[1]` (T = 0, paired by prompt): "
-        f"{words.listed()}."
+        f"The words around a problem change `hit[1]` (T = 0, paired by prompt): {words.listed()}."
     )
 
 # %%

@@ -126,9 +126,7 @@ if late.min() >= stats.MIN_PROMPTS:
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
 profiles = study.by_depth(kinds)
 ctx.export(profiles, "profiles")
-cold, hot = (
-    profiles.at(name=name, domain=domains).span() for name in study.BEST_PATH.values()
-)
+cold, hot = (profiles.at(name=name, domain=domains).span() for name in study.BEST_PATH.values())
 
 # %%
 ctx.plot(
@@ -172,13 +170,10 @@ ctx.plot(
 
 # %%
 said = [
-    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains "
-    f"{rows.at(domain=score.ALL)}"
+    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains {rows.at(domain=score.ALL)}"
     for name, rows in changes.groups("name")
 ]
-ctx.say(
-    "**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(said)
-)
+ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(said))
 
 # %% [markdown]
 # ## 3. What the cut does to the mean

@@ -47,13 +47,7 @@ from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.show.estimates import (
-    Estimates,
-    direction,
-    named,
-    stack,
-    without_interval,
-)
+from speclab.show.estimates import Estimates, direction, named, stack, without_interval
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -117,9 +111,7 @@ rows = leads.frame.assign(
 )
 paradox = rows.pivot(index="view", columns="kind", values="share_highest")
 paradox = paradox.loc[pd.unique(rows["view"]), ["entropy", "acceptance"]]
-cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide(
-    "view", "kind"
-)
+cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide("view", "kind")
 cells["highest in entropy"], cells["in acceptance"] = paradox.to_numpy().T
 cells["paradox"] = paradox.min(axis=1).map(study.told).to_numpy()
 ctx.table(cells, "paradox", 2)
@@ -129,9 +121,7 @@ shown = ["alpha_mean", "target_entropy_mean"]
 whole = [published.comparison("I", text, text.rule) for text in (greedy, sampled)]
 
 # %%
-table, table_sampled = (
-    rows[rows["quantity"].isin(shown)].reset_index(drop=True) for rows in whole
-)
+table, table_sampled = (rows[rows["quantity"].isin(shown)].reset_index(drop=True) for rows in whole)
 ctx.export(table.drop(columns=["depth", "bin"]), "table-1")
 
 # %%
@@ -166,9 +156,7 @@ strings = pictures.strings_of(tokenizer)
 # %%
 run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 can_say = run.manifest["pair"]["draft"]["tokens_said"]
-greedy, sampled = (
-    study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled)
-)
+greedy, sampled = (study.with_tokens(text, strings, can_say, bins) for text in (greedy, sampled))
 
 # %%
 kinds, kinds_at_1 = study.by_kind(greedy), study.by_kind(sampled)
@@ -311,9 +299,7 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-draws = stats.jointly(
-    {name: (text.positions, text.acceptance) for name, text in both.items()}
-)
+draws = stats.jointly({name: (text.positions, text.acceptance) for name, text in both.items()})
 
 # %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
@@ -392,9 +378,7 @@ said = {
     "no": "There is no paradox",
     "inconclusive": "Whether there is a paradox is inconclusive",
 }
-parts = [
-    f"{said[name]} on {named(list(own.index))}" for name, own in least.groupby(least)
-]
+parts = [f"{said[name]} on {named(list(own.index))}" for name, own in least.groupby(least)]
 ctx.say(f"{'. '.join(parts)}.")
 
 # %%
@@ -405,9 +389,7 @@ words = "easier than", "harder than", "not significantly different from"
 
 # %%
 fixed = change.at(estimator="hit[1]").defined().frame["held_fixed"]
-changes = {
-    what: study.staged(tests["hit[1]", what], domain)[1]["change"] for what in fixed
-}
+changes = {what: study.staged(tests["hit[1]", what], domain)[1]["change"] for what in fixed}
 per_domain = positions.groupby("domain")["prompt_id"].nunique().min()
 most = study.moves_most(pd.DataFrame(changes), per_domain)
 

@@ -238,9 +238,7 @@ where, excess = [ALL, *domains], costs.at(quantity="excess")
 pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
 rows = excess.at(cause=pictured, domain=where).frame.merge(causes)
 rows = rows.sort_values("cause", key=lambda names: names.map(pictured.index))
-rows = rows.sort_values(
-    "domain", key=lambda names: names.map(where.index), kind="stable"
-)
+rows = rows.sort_values("domain", key=lambda names: names.map(where.index), kind="stable")
 
 # %%
 first = study.first_causes(draws["excess"], causes)

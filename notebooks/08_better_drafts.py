@@ -118,11 +118,7 @@ obstacle = "" if quantise.available() else "GPTQModel is not installed"
 if pair.target.quantised:
     obstacle = "the target is quantised already"
 calibration = candidates.calibration_prompts(
-    pair,
-    settings,
-    calibration_prompts_per_domain,
-    calibration_seed,
-    calibration_rows,
+    pair, settings, calibration_prompts_per_domain, calibration_seed, calibration_rows
 )
 for bits in [] if obstacle else bit_widths:
     tried.add(candidates.quantised_draft(tried, calibration, bits))
@@ -238,9 +234,7 @@ if candidates.SPECIALIST in trained:
     versus = worth.specialist_against(tried, trained)
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
-    ctx.say(
-        f"Acceptance of the specialist compared with {objective} on all domains. {verdict}."
-    )
+    ctx.say(f"Acceptance of the specialist compared with {objective} on all domains. {verdict}.")
 
 # %% [markdown]
 # ## 3. Drafts that need no training: copying, and leaving early
@@ -260,9 +254,7 @@ for early in exits:
 # %%
 free = [candidates.OWN, candidates.LOOKUP, *(early.name for early in exits)]
 levels = worth.acceptance(tried, free)
-notebook.show_table(
-    levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain")
-)
+notebook.show_table(levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain"))
 
 # %%
 lookup = tried.trace(candidates.LOOKUP, "greedy")
@@ -344,8 +336,7 @@ if own["gamma"] == gamma:
 # %%
 cheapest_first = table.sort_values("c")
 hits, speedups = (
-    Estimates.of(cheapest_first, name, ["draft"]).frame
-    for name in ("hit[1]", "speedup")
+    Estimates.of(cheapest_first, name, ["draft"]).frame for name in ("hit[1]", "speedup")
 )
 panels = {
     "c: a draft pass, in target passes": without_interval(hits, cheapest_first["c"]),
@@ -374,9 +365,7 @@ ctx.plot(
 # ### Is every draft lossless?
 
 # %%
-equal = worth.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens)[
-    "is_equal"
-]
+equal = worth.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens)["is_equal"]
 ctx.say(
     f"Drafts: {len(drafts)}, each with a chain and a tree. **{equal.sum()} of {len(equal)}** "
     "greedy texts equal the target's own token for token."

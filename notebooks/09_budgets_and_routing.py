@@ -103,9 +103,7 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
 # %%
 known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
-encoded = prompts.encode_prompts(
-    pair.tokenizer, known, base.max_prompt_tokens, base.template
-)
+encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
 probed = prompts.decoded_prompts(encoded, probe_prompts)
 
 # %%
@@ -313,9 +311,7 @@ ahead = Estimates(ours.table(pooled, "policy"), digits=3)
 # %%
 words = "faster with", "slower with", "no significant difference with"
 verdicts = ahead.sentence(*words, names="policy")
-ctx.say(
-    f"Compared with 'always': {verdicts}. Differences in speed-up: {ahead.listed('policy')}."
-)
+ctx.say(f"Compared with 'always': {verdicts}. Differences in speed-up: {ahead.listed('policy')}.")
 assert ahead.at(policy="oracle").value >= ahead.frame["estimate"].max() - 1e-9
 
 # %% [markdown]
@@ -400,9 +396,7 @@ ctx.say(
 
 # %%
 here, second = (mean.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND))
-own_gain, second_gain = (
-    gains.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND)
-)
+own_gain, second_gain = (gains.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND))
 agrees = {
     "kept": "The clock agrees with the prediction",
     "not kept": "The clock disagrees with the prediction",

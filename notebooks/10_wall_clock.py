@@ -91,9 +91,7 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 # of draft that are compared.
 
 # %%
-known = prompts.load_prompts(
-    settings.prompts, settings.prompts_per_domain, settings.domains
-)
+known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, settings.domains)
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
@@ -336,15 +334,11 @@ assert np.isclose(measured_by_hand, table["speedup"][first])
 drafted = table.drop(index="plain")
 most = drafted["block_efficiency"].idxmax()
 fastest, lead = choose.leader(speed.drop(columns="plain"), len(timed))
-crown = (
-    f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding); {lead}"
-)
+crown = f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding); {lead}"
 
 # %%
 both_ways = {
-    ("tokens per target pass", "measured"): study.intervals(
-        tau, "method", len(timed)
-    ).frame,
+    ("tokens per target pass", "measured"): study.intervals(tau, "method", len(timed)).frame,
     ("speed-up over plain decoding", "measured"): gain.frame,
     ("speed-up over plain decoding", "predicted"): without_interval(
         gain.frame, table["predicted"].to_numpy()
@@ -371,11 +365,7 @@ ctx.plot(
 
 # %%
 against_plain = gain.without(method="plain").sentence(
-    "faster with",
-    "slower with",
-    "no significant difference with",
-    "method",
-    than=1,
+    "faster with", "slower with", "no significant difference with", "method", than=1
 )
 ctx.say(
     refused
@@ -407,9 +397,7 @@ ctx.say(
 
 # %%
 written = runs.of_kind(settings, "second")
-elsewhere = prompts.load_prompts(
-    written.prompts, written.prompts_per_domain, written.domains
-)
+elsewhere = prompts.load_prompts(written.prompts, written.prompts_per_domain, written.domains)
 elsewhere = prompts.encode_prompts(
     pair.tokenizer, elsewhere, written.max_prompt_tokens, written.template
 )
@@ -424,9 +412,7 @@ slower = timing.decoded_speed(pair, others_timed, on_second, new_tokens, repeats
 
 # %%
 recorded = runs.load_or_record(settings, "second").trace
-own_text = (
-    recorded.query("position < @new_tokens").groupby("prompt_id")["token"].agg(tuple)
-)
+own_text = recorded.query("position < @new_tokens").groupby("prompt_id")["token"].agg(tuple)
 differ = (slower["text"] != slower["prompt_id"].map(own_text)).sum()
 ctx.say(f"{differ} of {len(slower)} texts differ from the target's own.")
 assert not pair.is_exact or differ == 0, "same text"
@@ -478,10 +464,7 @@ page.show("machine", runs=[greedy, sampled])
 # Gamma, limit and threshold are fitted on other prompts of the domain than they are judged on.
 
 # %%
-fits = {
-    method: stopping.fit_rule(every, costs, method, folds)
-    for method in stopping.METHODS
-}
+fits = {method: stopping.fit_rule(every, costs, method, folds) for method in stopping.METHODS}
 rates = choose.speeds(fits)
 gains = {name: rates[name] - rates[stopping.FIXED] for name in stopping.METHODS[1:]}
 
@@ -504,9 +487,7 @@ ctx.plot(
 
 # %%
 gap = gains.at(method=list(stopping.MEASURES))
-verdict = gap.sentence(
-    "faster in", "slower in", "no significant difference in", within="method"
-)
+verdict = gap.sentence("faster in", "slower in", "no significant difference in", within="method")
 ctx.say(
     refused
     or f"Compared with the best fixed gamma. {verdict}. Change of its speed-up by the rules: "
@@ -577,9 +558,7 @@ ctx.say(
 # predictions, of shapes that mostly were not decoded here.
 
 # %%
-chain_tau = study.drawn(
-    replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks"
-)
+chain_tau = study.drawn(replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks")
 taus = study.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
 
 # %%

@@ -50,12 +50,7 @@ from speclab.show.estimates import counted, named
 from speclab.models.pairs import load_tokenizer, model_folder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
-from speclab.studies.paper_audit import (
-    author_records as authors,
-    formulas,
-    measures,
-    pictures,
-)
+from speclab.studies.paper_audit import author_records as authors, formulas, measures, pictures
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -90,9 +85,7 @@ for name, pair in pairs.items():
     found.append(measures.evidence(pair, listed, grid, tables))
 
 # %%
-counts = {
-    run: one.groupby("domain")["prompt_id"].nunique() for run, one in records.items()
-}
+counts = {run: one.groupby("domain")["prompt_id"].nunique() for run, one in records.items()}
 whole = [run for run, count in counts.items() if len(count) == len(DOMAINS)]
 for run in whole:
     text = authors.text_of(records[run])
@@ -215,9 +208,7 @@ ctx.say(
 # %%
 at = dict(zip(claims.KEYS, ("gap", ctx.profile.name, claims.AT_0, OWN), strict=True))
 of_kit = found.loc[(found[list(at)] == pd.Series(at)).all(axis=1)].iloc[0]
-assert np.allclose(
-    [estimate, low, high], of_kit[["estimate", "low", "high"]].astype(float)
-)
+assert np.allclose([estimate, low, high], of_kit[["estimate", "low", "high"]].astype(float))
 assert verdict == claims.judge(of_kit.to_frame().T.infer_objects())
 
 # %% [markdown]
@@ -282,9 +273,7 @@ if len(both):
 # %%
 of_cost = [one.id for one in listed.values() if one.decides == "cost"]
 by_cost = of_drawn[of_drawn["claim"].isin(of_cost)].reset_index()
-notebook.show_table(
-    by_cost[["claim", "pair", "asked", "verdict", "holds_at", "fails_at"]]
-)
+notebook.show_table(by_cost[["claim", "pair", "asked", "verdict", "holds_at", "fails_at"]])
 
 # %% [markdown]
 # ## 5. What needs no pair

@@ -203,8 +203,7 @@ for name, rows in plans.groupby("estimator", sort=False):
 
 # %%
 asked = {
-    f"seed {seed}": (rows, score.alpha)
-    for seed, rows in at_1.positions.groupby("seed", sort=False)
+    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.positions.groupby("seed", sort=False)
 }
 draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
@@ -303,9 +302,7 @@ by_hand = ([False] * 3 + again)[: len(tokens)]
 assert by_hand == loops.repeats(text).tolist()
 
 # %%
-marked, sampled = (
-    one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1)
-)
+marked, sampled = (one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1))
 recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
 lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))

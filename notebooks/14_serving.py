@@ -219,18 +219,12 @@ sampled = Text.recorded(ctx.profile, *SEEDS)
 # %%
 warm = policies.sampled_prices(sampled, settings, costs, limit)
 hot = choose.speeds(
-    {
-        "chosen at T = 1": choose.fit(warm),
-        "chosen at T = 0": choose.fit(prices, paid=warm),
-    }
+    {"chosen at T = 1": choose.fit(warm), "chosen at T = 0": choose.fit(prices, paid=warm)}
 )
 
 # %%
 lost = {"speed-up": hot["chosen at T = 0"] - hot["chosen at T = 1"]}
-tables = {
-    "times plain": hot.table(key="policy"),
-    "difference": hot.table(lost, "policy"),
-}
+tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, "policy")}
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
 
 # %%
@@ -240,9 +234,7 @@ ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
 change = robust.at(policy="speed-up", domain="pooled")
 words = "higher", "lower", "not significantly different"
 verdict = direction(next(change.rows()), *words)
-ctx.say(
-    f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}."
-)
+ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}.")
 
 # %% [markdown]
 # ## 4. What if other prompts come in?
@@ -254,11 +246,7 @@ ctx.say(
 
 # %%
 chosen = choose.setting_by_domain(prices)
-chosen |= {
-    choose.UNKNOWN: choose.setting_by_domain(serving.weighed(prices, mix))[
-        choose.UNKNOWN
-    ]
-}
+chosen |= {choose.UNKNOWN: choose.setting_by_domain(serving.weighed(prices, mix))[choose.UNKNOWN]}
 texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))
 
 # %%
@@ -267,9 +255,7 @@ for name, text in texts.items():
     if name != prompt_sets.OWN:
         replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
         fixed = policies.elsewhere(chosen, choose.price(replayed, settings, costs))
-        streams_of[name] = serving.simulate(
-            fixed, mix, costs.target_ms, load, requests, streams
-        )
+        streams_of[name] = serving.simulate(fixed, mix, costs.target_ms, load, requests, streams)
 
 # %%
 compared = {}

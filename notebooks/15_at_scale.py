@@ -100,10 +100,7 @@ chains["oracle"] = cost.with_oracle_length(replay_starts(late, traces.LIMIT))
 
 # %%
 ours = {
-    batch: {
-        name: cost.times(blocks, batch)["speedup"].mean()
-        for name, blocks in chains.items()
-    }
+    batch: {name: cost.times(blocks, batch)["speedup"].mean() for name, blocks in chains.items()}
     for batch in published
 }
 ours = pd.DataFrame(ours)
@@ -238,10 +235,7 @@ def differ_from(best: str, weight: str) -> list[str]:
 # %%
 top = by_request.at(proposer="EAGLE").highest("proposer")
 best = top.frame["domain"].item()
-said = [
-    f"{weight}: {named(differ_from(best, weight))}"
-    for weight in tested["weight"].unique()
-]
+said = [f"{weight}: {named(differ_from(best, weight))}" for weight in tested["weight"].unique()]
 ctx.say(
     f"**EAGLE emits most on {best}** (by request). Sets that differ significantly from it: "
     f"{'; '.join(said)}."
@@ -328,13 +322,8 @@ tokens = bench.texts.explode("generated_token_ids")
 tokens = tokens.rename(columns={"generated_token_ids": "token"})
 tokens["position"] = tokens.groupby("prompt_id").cumcount()
 tokens["value"] = loops.repeats(tokens.astype({"token": int}))
-panels = {
-    "share that repeats": tokens,
-    "EAGLE's hit[1]": eagle.assign(value=eagle["hit"]),
-}
-of_sets = stats.jointly(
-    {name: (rows, score.mean_of("value")) for name, rows in panels.items()}
-)
+panels = {"share that repeats": tokens, "EAGLE's hit[1]": eagle.assign(value=eagle["hit"])}
+of_sets = stats.jointly({name: (rows, score.mean_of("value")) for name, rows in panels.items()})
 of_sets = Estimates(of_sets.table()).at(domain=sets)
 
 # %%
@@ -510,10 +499,7 @@ notebook.show_table(gains.wide([price, "batch"], "domain"))
 is_faster = gains.frame["low"] > 0
 cases = f"{is_faster.sum()} of {len(is_faster)} cases"
 words = "faster in", "slower in", "no significant difference in"
-said = [
-    f"* {name}: {part.sentence(*words, within='batch')}"
-    for name, part in gains.groups(price)
-]
+said = [f"* {name}: {part.sentence(*words, within='batch')}" for name, part in gains.groups(price)]
 ctx.say(
     f"**By time, both together are significantly faster than the better one alone in {cases}:**\n\n"
     + "\n".join(said)
@@ -529,10 +515,7 @@ ctx.say(
 names = {"sharegpt": "chat", "instructcoder": "code", "gsm8k": "math"}
 paper = own[own["domain"].isin(list(names))].replace({"domain": names})
 mean_accepted = score.block_estimators()["mean_accepted"]
-asked = {
-    "level": (paper, study.FIRST_HIT),
-    "length": (sums_of_starts(paper, [3]), mean_accepted),
-}
+asked = {"level": (paper, study.FIRST_HIT), "length": (sums_of_starts(paper, [3]), mean_accepted)}
 draws = stats.jointly(asked)
 third = study.next_accepted(paper, 3)[3]
 

@@ -49,9 +49,7 @@ def cli() -> None:
 
 verb = cli.command  # the function below it, with the options above it
 PROFILE = option(
-    "--profile",
-    default="smollm",
-    help="A name from notebooks/profiles, or a YAML file.",
+    "--profile", default="smollm", help="A name from notebooks/profiles, or a YAML file."
 )
 CHANGES = option(
     "--set",
@@ -76,9 +74,7 @@ CHANGES = option(
     "(other prompts), unwrapped-sampled or second-sampled (these at T = 1).",
 )
 @CHANGES
-@option(
-    "--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY)."
-)
+@option("--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY).")
 @option(
     "--engine",
     type=click.Choice(["local", "ray"]),
@@ -92,9 +88,7 @@ CHANGES = option(
     help="local: a process and a pair of its own on this device; again for more.",
 )
 @option(
-    "--workers",
-    type=click.IntRange(1),
-    help="ray: actors (default: one a GPU, else one a CPU).",
+    "--workers", type=click.IntRange(1), help="ray: actors (default: one a GPU, else one a CPU)."
 )
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
@@ -208,11 +202,7 @@ def _export(run, engine, c, profile_json) -> None:
 
 @verb("decode")
 @PROFILE
-@option(
-    "--rule",
-    default="greedy",
-    help="greedy, rejection, point-mass or without-replacement.",
-)
+@option("--rule", default="greedy", help="greedy, rejection, point-mass or without-replacement.")
 @option(
     "--shape",
     help="plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], dynamic:DEPTH,BRANCHES,BUDGET, "
@@ -225,13 +215,9 @@ def _export(run, engine, c, profile_json) -> None:
     metavar="FILE",
     help="Of notebook 09: a shape for each prompt, in place of --shape.",
 )
+@option("--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt.")
 @option(
-    "--prompts", type=PLACE, required=True, help="JSON lines with prompt_id and prompt."
-)
-@option(
-    "--check",
-    is_flag=True,
-    help="Compare with plain greedy text (always done in half precision).",
+    "--check", is_flag=True, help="Compare with plain greedy text (always done in half precision)."
 )
 @option(
     "--out",
@@ -283,8 +269,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
         echo(f"{len(wanted)} texts in {out}: all of an earlier call")
         return
     shapes = [
-        parse_shape(policies.setting_for(plan, prompt) if plan else drafted)
-        for prompt in wanted
+        parse_shape(policies.setting_for(plan, prompt) if plan else drafted) for prompt in wanted
     ]
     out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
     pair = load_pair(settings)
@@ -313,11 +298,7 @@ def _decode(profile, rule, shape, policy, prompts, check, out, force, changes) -
     metavar="NAME=VALUE",
     help="Change a parameter of the notebooks; again for more.",
 )
-@option(
-    "--out",
-    type=PLACE,
-    help="Folder for build/ and figures/ (default: the repository).",
-)
+@option("--out", type=PLACE, help="Folder for build/ and figures/ (default: the repository).")
 @option(
     "--workers",
     type=click.IntRange(1),
@@ -334,11 +315,7 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
     from speclab.ops import reproduce as runner
 
     call = runner.open_call(
-        profile,
-        notebooks,
-        changes,
-        parse_overrides(parameters, "--parameter"),
-        out,
+        profile, notebooks, changes, parse_overrides(parameters, "--parameter"), out
     )
     if fetch:
         runner.fetch_weights(call.profile)
@@ -427,9 +404,7 @@ def _install(gptq, reproduce) -> None:
 
 @_hosted.command("restore")
 @click.argument(
-    "folder",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default="/kaggle/input",
+    "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="/kaggle/input"
 )
 def _restore(folder) -> None:
     """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
@@ -466,13 +441,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
     except ImportError as error:
         return failed(missing.line(error))
-    except (
-        ValueError,
-        FloatingPointError,
-        OSError,
-        MemoryError,
-        RuntimeError,
-    ) as error:
+    except (ValueError, FloatingPointError, OSError, MemoryError, RuntimeError) as error:
         # a plain one is a mistake of ours; RunError and out of memory are the user's to mend
         if type(error) is RuntimeError:
             raise

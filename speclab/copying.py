@@ -56,10 +56,7 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> np.ndarray:
 
 
 def replayed(
-    prompt: Sequence[int],
-    text: Sequence[int],
-    longest: int = LONGEST,
-    most: int = MOST,
+    prompt: Sequence[int], text: Sequence[int], longest: int = LONGEST, most: int = MOST
 ) -> tuple[np.ndarray, np.ndarray]:
     """Of a block that begins at each position of a greedy text behind its prompt (token ids): how
     many tokens match, and how many of `most` that would be copied are the text's; int64 [tokens of

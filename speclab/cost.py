@@ -125,9 +125,7 @@ class Costs:
 
     def loop(self, chain: bool) -> float:
         """What the loop itself takes a block of a chain, or of a tree."""
-        return (
-            self.overhead if chain or self.tree_overhead is None else self.tree_overhead
-        )
+        return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
 
     def of_block(self, tree: Tree) -> float:
         """Cost of one block of a tree or chain: a draft pass for each level that has children, one

@@ -137,19 +137,13 @@ def decode(
         else:
             by = "point-mass" if proposal.copied else rule
             verdict = verify(
-                by,
-                *drafted,
-                probabilities(logits, sampling),
-                proposal.q,
-                rng.random(len(logits)),
+                by, *drafted, probabilities(logits, sampling), proposal.q, rng.random(len(logits))
             )
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
         if proposal.run:  # else the draft has not seen the root
-            seen = [
-                trunk - 1 + at for at, node in enumerate(proposal.run) if node in path
-            ]
+            seen = [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path]
             draft.keep(trunk, seen)
         context += step.tokens
         left -= len(step.tokens)
@@ -158,9 +152,7 @@ def decode(
             return
 
 
-def prefill(
-    pair: Pair, prompt_ids: tuple[int, ...], room: int
-) -> tuple[KVCache, KVCache]:
+def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache, KVCache]:
     """Both models' caches over the prompt but its last token, which is the first block's root.
     A GPU is waited for, so that the first block is not charged for the prompt.
     """
@@ -176,11 +168,7 @@ def prefill(
 
 
 def score_tree(
-    model: LanguageModel,
-    cache: KVCache,
-    context: list[int],
-    tree: Tree,
-    tokens: np.ndarray,
+    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: np.ndarray
 ) -> Tensor:
     """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
 
@@ -233,9 +221,7 @@ def decode_prompt(
     for cache in caches:
         cache.crop(len(prompt.ids) - 1)
     ready, before = time.perf_counter(), pair.draft.passes
-    steps = tuple(
-        decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches)
-    )
+    steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
     done = time.perf_counter()
     return Decoded(
         prompt_id=prompt.prompt_id,

@@ -32,9 +32,7 @@ class StopRule:
 
     def __post_init__(self):
         if self.measure not in MEASURES:
-            raise ValueError(
-                f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}"
-            )
+            raise ValueError(f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}")
 
     def stops(self, q: Tensor) -> bool:
         """True when no token should be drafted from q [vocab]."""
@@ -155,9 +153,7 @@ def propose(
     if shape.lookup:
         tokens = copied(context, shape.lookup, min(MOST, remaining))
         if len(tokens):
-            return Proposal(
-                chain(len(tokens)), np.append(0, tokens), None, [], copied=True
-            )
+            return Proposal(chain(len(tokens)), np.append(0, tokens), None, [], copied=True)
     text = _Text(draft, cache, context)
     if shape.tree is None:
         return _dynamic(text, shape, min(shape.depth, remaining), sampling)
@@ -213,9 +209,7 @@ def _static(
             children = rank_key(logits).topk(widest).indices
         else:  # a parent of a smaller width uses the first of what is drawn
             coins = np.zeros((len(level.widths), widest))
-            coins[np.arange(widest) < level.widths[:, None]] = rng.random(
-                level.widths.sum()
-            )
+            coins[np.arange(widest) < level.widths[:, None]] = rng.random(level.widths.sum())
             q[level.parents.tolist()] = rows = probabilities(logits, sampling)
             children = draw_children(rows, widest, coins)
         found = fetched(logits, "draft", children)

@@ -123,9 +123,7 @@ class Manifest:
     python: Text
     machine: Text
     finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT[\d:+.Z-]{5,40}$")]
-    files: Annotated[
-        dict[Literal[tuple(TABLES)], Sha256], Field(min_length=len(TABLES))
-    ]
+    files: Annotated[dict[Literal[tuple(TABLES)], Sha256], Field(min_length=len(TABLES))]
     licence: Text | None = None
     # of a greedy text: the share of its positions where rounding made its token not the argmax
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -163,9 +161,7 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
     if name in OF_VOCABULARY:
         allowed = vocabulary - 1
     if not (least >= 0 and most <= allowed):  # so that NaN is refused
-        raise ValueError(
-            f"{name} goes from {least} to {most}: allowed is 0 to {allowed}"
-        )
+        raise ValueError(f"{name} goes from {least} to {most}: allowed is 0 to {allowed}")
 
 
 def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
@@ -182,15 +178,11 @@ def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
     one_domain = begins | np.r_[True, domain[1:] == domain[:-1]][: len(domain)]
     texts = prompt[begins]
     if len(set(texts)) < len(texts) or not (goes_on & one_domain).all():
-        raise ValueError(
-            "the positions of a text do not run from 0 to its end, or it comes twice"
-        )
+        raise ValueError("the positions of a text do not run from 0 to its end, or it comes twice")
     if (position >= manifest["profile"]["max_new_tokens"]).any():
         raise ValueError("a text is longer than the manifest's max_new_tokens")
     if (name == "trace" or len(texts)) and len(texts) != manifest["prompts"]:
-        raise ValueError(
-            f"{len(texts)} prompts came, the manifest has {manifest['prompts']}"
-        )
+        raise ValueError(f"{len(texts)} prompts came, the manifest has {manifest['prompts']}")
     if unknown := set(domain) - set(manifest["profile"]["domains"]):
         raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")
 
@@ -207,10 +199,7 @@ def _check_trees(table: pa.Table, profile: dict) -> np.ndarray:
         for column in ("parent", "depth", "rank", "best_path")
     }
     if rest or not all(
-        np.array_equal(table[column].to_numpy(), values)
-        for column, values in shape.items()
+        np.array_equal(table[column].to_numpy(), values) for column, values in shape.items()
     ):
-        raise ValueError(
-            "the nodes are not those of the profile's tree at every position"
-        )
+        raise ValueError("the nodes are not those of the profile's tree at every position")
     return node == 1

@@ -72,9 +72,7 @@ def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:
     try:
         return parse(Path(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path} is damaged or cannot be read ({error}); {do}"
-        ) from None
+        raise ValueError(f"{path} is damaged or cannot be read ({error}); {do}") from None
 
 
 def read_yaml(path: Path | str, do: str) -> Any:
@@ -156,8 +154,6 @@ def shown(text: Any) -> str:
     marks of direction come as escapes, such as `\\x1b`.
     """
     return "".join(
-        char
-        if char.isprintable() or unicodedata.category(char) == "Zs"
-        else ascii(char)[1:-1]
+        char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]
         for char in str(text)
     )

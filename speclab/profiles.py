@@ -18,9 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
 MODELS = ("target", "draft")
 OF_BOTH = ("dtype", "device", "backend")
-SAW_PAPER = (
-    ROOT / "data" / "pairs" / "smollm" / "draft"
-)  # trained on the paper's prompts
+SAW_PAPER = ROOT / "data" / "pairs" / "smollm" / "draft"  # trained on the paper's prompts
 
 
 @dataclass(frozen=True, config=STRICT)

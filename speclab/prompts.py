@@ -20,9 +20,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.plain import STRICT, checked, parse_json
 
 DOMAINS = ("code", "math", "reasoning", "chat")
-MATH_PROMPT = (
-    "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
-)
+MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of math and reasoning; code and chat have nothing around them
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
@@ -30,11 +28,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
 SECOND_PROMPTS = REPOSITORY / "data" / "second_prompts"
 # "unwrapped": the project's prompts without the words around their problems
-OWN_SETS = {
-    "project": PROJECT_PROMPTS,
-    "unwrapped": PROJECT_PROMPTS,
-    "second": SECOND_PROMPTS,
-}
+OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
 # files of these folders; with another file the set would be another one under the same name
 OWN_FILES = {
     "prompts": DOMAINS,
@@ -53,9 +47,7 @@ DOMAIN_OF = {
 CHOSE_THE_DRAFT = (
     8  # of each domain: they chose how long smollm's draft was trained, and are easier
 )
-TODAY = (
-    "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
-)
+TODAY = "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
 
@@ -122,9 +114,7 @@ def _first_user_message(row: dict) -> str:
 
 def _first_turn(domain: str) -> Callable[[dict], str]:
     """How a row of MT-Bench becomes a prompt of this domain."""
-    return lambda row: (
-        row["prompt"][0] if DOMAIN_OF.get(row["category"], "chat") == domain else ""
-    )
+    return lambda row: row["prompt"][0] if DOMAIN_OF.get(row["category"], "chat") == domain else ""
 
 
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
@@ -172,9 +162,7 @@ MT_BENCH = HubSet(
 HUB_SETS = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
-    "gsm8k": {
-        "reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
-    },
+    "gsm8k": {"reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])},
     "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
 }
 SETS = (*OWN_SETS, *HUB_SETS)
@@ -313,9 +301,7 @@ def _check_files(folder: Path) -> None:
         )
 
 
-def decoded_prompts(
-    prompts: Sequence, per_domain: int, first: int = CHOSE_THE_DRAFT
-) -> list:
+def decoded_prompts(prompts: Sequence, per_domain: int, first: int = CHOSE_THE_DRAFT) -> list:
     """The prompts (anything with a `domain`) that are decoded for real where not all are:
     `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
     in order of appearance. Of a domain with fewer prompts than that, its last ones.

@@ -55,17 +55,13 @@ class Recorded:
 # ---- 1. the target's own text --------------------------------------------------------------------
 
 
-def _left_padded(
-    prompts: Sequence[EncodedPrompt], room: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def _left_padded(prompts: Sequence[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
     """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
     is seen by nobody.
     """
     rows = [torch.tensor(prompt.ids) for prompt in prompts]
     tokens = pad_sequence(rows, True, padding_side="left")
-    seen = pad_sequence(
-        [torch.ones_like(row) for row in rows], True, padding_side="left"
-    )
+    seen = pad_sequence([torch.ones_like(row) for row in rows], True, padding_side="left")
     positions = (seen.cumsum(1) - 1).clamp(min=0)
     return tokens, positions, pad(seen, (0, room), value=1).bool()
 
@@ -87,9 +83,7 @@ def generate(
     for prompt in prompts:
         model.check_ids(prompt.ids)
     device = model.device
-    tokens, positions, seen = (
-        x.to(device) for x in _left_padded(prompts, max_new_tokens)
-    )
+    tokens, positions, seen = (x.to(device) for x in _left_padded(prompts, max_new_tokens))
     drawn = np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts])
     drawn = torch.tensor(drawn, device=device)
     stops = torch.tensor(sorted(stop_ids), device=device)
@@ -98,9 +92,7 @@ def generate(
     # a padding row sees itself alone: an empty row would be NaN in half precision
     own = torch.eye(length, dtype=torch.bool, device=device)
     earlier = torch.ones_like(own).tril()
-    hidden = model.forward(
-        tokens, cache, positions, earlier & seen[:, None, :length] | own
-    )
+    hidden = model.forward(tokens, cache, positions, earlier & seen[:, None, :length] | own)
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
     made = []
     for step in range(max_new_tokens):
@@ -115,9 +107,7 @@ def generate(
         if not live.any() or step + 1 == max_new_tokens:
             break
         visible = seen[:, None, : length + step + 1]
-        hidden = model.forward(
-            token[:, None], cache, positions[:, -1:] + 1 + step, visible
-        )
+        hidden = model.forward(token[:, None], cache, positions[:, -1:] + 1 + step, visible)
     texts = torch.stack(made, 1).tolist()
     return [tuple(token for token in text if token >= 0) for text in texts]
 
@@ -170,9 +160,7 @@ def _child_rows(
         "token": token,
         "draft_prob": q.gather(-1, token),
         "target_prob": p.gather(-1, token),
-        "target_rank": torch.stack(
-            [rank_of(key_p, token[:, k]) for k in range(width)], 1
-        ),
+        "target_rank": torch.stack([rank_of(key_p, token[:, k]) for k in range(width)], 1),
         "target_entropy": entropy(p)[:, None].expand(token.shape),
         "draft_entropy": entropy(q)[:, None].expand(token.shape),
     }
@@ -199,15 +187,10 @@ def _finite(columns: dict[str, np.ndarray], prompt_id: str) -> None:
 # ---- 3. the trees of all positions, level by level -----------------------------------------------
 
 
-def _hidden(
-    pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor
-) -> list[Tensor]:
+def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
     """Hidden states [n, d] of both models over tokens [n] behind their caches."""
     models = (pair.target, pair.draft)
-    return [
-        m.forward(tokens[None], c, *where)[0]
-        for m, c in zip(models, caches, strict=True)
-    ]
+    return [m.forward(tokens[None], c, *where)[0] for m, c in zip(models, caches, strict=True)]
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
@@ -284,14 +267,9 @@ def record_prompt(
     text = torch.tensor(continuation, device=pair.target.device)
     top = min(TOP, pair.draft.tokens_said)
     found = reduced(
-        n,
-        lambda part: _trace_rows(
-            *_distributions(pair, hidden, part, sampling), text[part], top
-        ),
+        n, lambda part: _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
     )
-    trace = {"position": np.arange(n)} | {
-        name: rows.numpy() for name, rows in found.items()
-    }
+    trace = {"position": np.arange(n)} | {name: rows.numpy() for name, rows in found.items()}
     _finite(trace, prompt.prompt_id)
     inner = int((tree.width[1:] > 0).sum())
     chunks = []
@@ -299,10 +277,7 @@ def record_prompt(
         rows = [h[positions[0] : positions[-1] + 1] for h in hidden]
         contexts = len(prompt.ids) + positions
         chunks.append(_chunk_nodes(pair, tree, caches, rows, contexts, sampling))
-    nodes = {
-        name: torch.cat([c[name] for c in chunks]).flatten().numpy()
-        for name in chunks[0]
-    }
+    nodes = {name: torch.cat([c[name] for c in chunks]).flatten().numpy() for name in chunks[0]}
     nodes["position"] = np.repeat(np.arange(n), tree.size)
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
@@ -387,9 +362,7 @@ class Worker:
         for i in range(0, len(block), self.together):
             prompts = block[i : i + self.together]
             new, seed = profile.max_new_tokens, profile.seed
-            made = generate(
-                pair.target, prompts, new, pair.stop_ids, self.sampling, seed
-            )
+            made = generate(pair.target, prompts, new, pair.stop_ids, self.sampling, seed)
             texts |= zip((p.prompt_id for p in prompts), made, strict=True)
         return texts
 
@@ -402,9 +375,7 @@ class Worker:
             try:
                 texts = self._texts(block)
                 return [
-                    record_prompt(
-                        self.pair, p, texts[p.prompt_id], tree, sampling, self.packed
-                    )
+                    record_prompt(self.pair, p, texts[p.prompt_id], tree, sampling, self.packed)
                     for p in block
                 ]
             except torch.OutOfMemoryError:
@@ -438,8 +409,6 @@ class Worker:
 Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
-def in_process(
-    job: Job, indices: list[int], pair: Pair | None = None
-) -> Iterator[Done]:
+def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
     """One block after another with one pair, loaded here if it is not given."""
     return map(Worker(job, pair=pair).record, indices)

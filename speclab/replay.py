@@ -50,9 +50,7 @@ class _Texts:
     prompt_id: np.ndarray  # [prompts]
     domain: np.ndarray  # [prompts]
     length: np.ndarray  # [prompts] tokens
-    value: (
-        np.ndarray
-    )  # [prompts, longest] what is replayed; `fill` past the end of a text
+    value: np.ndarray  # [prompts, longest] what is replayed; `fill` past the end of a text
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -67,15 +65,11 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
-    blocks = _blocks(
-        texts, _walk(texts.value, tree), np.bincount(tree.depth)[1:].cumsum(), starts
-    )
+    blocks = _blocks(texts, _walk(texts.value, tree), np.bincount(tree.depth)[1:].cumsum(), starts)
     return blocks.astype({"accepted": "int64", "emitted": "int64", "truncated": bool})
 
 
-def replay_sampled(
-    trace: pd.DataFrame, gamma: int, starts: str = "visited"
-) -> pd.DataFrame:
+def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> pd.DataFrame:
     """Expected blocks of the sampled chain (rejection rule) of `gamma` draft tokens, given a text
     that was sampled from p.
 
@@ -137,9 +131,7 @@ def chain_sums(
     parts = []
     for gamma in gammas:
         blocks = walk(trace, gamma, starts)
-        sums = prompt_sums(blocks).drop(
-            columns=[f"survival_{i + 1}" for i in range(gamma)]
-        )
+        sums = prompt_sums(blocks).drop(columns=[f"survival_{i + 1}" for i in range(gamma)])
         sums.insert(0, "gamma", gamma)
         parts.append(sums)
     return pd.concat(parts, ignore_index=True)
@@ -150,9 +142,7 @@ def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
     draft rank of the text's next token.
     """
     width, longest, depth = tree.width.max(), draft_rank.shape[1], tree.max_depth
-    child = np.full(
-        (tree.size + 1, width + 1), -1
-    )  # the last column stays -1: no such child
+    child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1: no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
     column = np.where((draft_rank < 0) | (draft_rank >= width), width, draft_rank)
     column = np.pad(column, ((0, 0), (0, depth)), constant_values=width)
@@ -183,9 +173,7 @@ def _blocks(
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     among("starts", starts, STARTS)
     prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
-    weight = (
-        _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
-    )
+    weight = _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
     prompt, start, weight = prompt[weight > 0], start[weight > 0], weight[weight > 0]
     depth, remaining = survival.shape[-1], texts.length[prompt] - start
     survival = survival[prompt, start]
@@ -214,9 +202,7 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     code, prompts = pd.factorize(trace["prompt_id"])
     domain_code, domains = pd.factorize(trace["domain"])
     if min(code.min(), domain_code.min()) < 0:
-        raise ValueError(
-            "trace has rows without a prompt_id or domain: every row needs both"
-        )
+        raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
     length = np.bincount(code)
     begin = length.cumsum() - length
     position = trace["position"].to_numpy()
@@ -234,9 +220,7 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     other = domain[code] != domain_code
     if other.any():
         prompt = prompts[code[other.argmax()]]
-        raise ValueError(
-            f"trace: prompt {prompt!r} has two domains; make prompt_id unique"
-        )
+        raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
     grid = np.full((len(prompts), length.max()), fill)
     grid[code, position.astype(int)] = value
     return _Texts(np.asarray(prompts), np.asarray(domains)[domain], length, grid)
@@ -249,13 +233,7 @@ def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
 
 def _ranks(trace: pd.DataFrame) -> np.ndarray:
     (rank,) = _columns(trace, "draft_rank")
-    _refuse(
-        trace,
-        ~((rank >= 0) & (rank == np.floor(rank))),
-        rank,
-        "draft_rank",
-        "an integer >= 0",
-    )
+    _refuse(trace, ~((rank >= 0) & (rank == np.floor(rank))), rank, "draft_rank", "an integer >= 0")
     return rank.astype(int)
 
 
@@ -300,7 +278,5 @@ def _tree(shape: Any) -> Tree:
 def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
     """The value of the argument `name`. ValueError if it is none of those `allowed`."""
     if value not in allowed:
-        raise ValueError(
-            f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}"
-        )
+        raise ValueError(f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}")
     return value

@@ -27,14 +27,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab.manifest import (
-    KEY_VERSION,
-    SCHEMA_VERSION,
-    SCHEMAS,
-    TABLES,
-    Manifest,
-    check_table,
-)
+from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import (
     known_folder,
     model_digest,
@@ -44,12 +37,7 @@ from speclab.models.folder import (
 )
 from speclab.plain import checked, digest_of, notice, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import (
-    EncodedPrompt,
-    Prompt,
-    load_prompts,
-    prompts_digest,
-)
+from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.record import Engine, Job, Recorded
@@ -76,11 +64,7 @@ KINDS = {
     "unwrapped": {"prompts": "unwrapped"},
     "second": {"prompts": "second", "prompts_per_domain": 75},
     "unwrapped-sampled": {"prompts": "unwrapped", "temperature": 1.0} | ONE_NODE,
-    "second-sampled": {
-        "prompts": "second",
-        "prompts_per_domain": 75,
-        "temperature": 1.0,
-    }
+    "second-sampled": {"prompts": "second", "prompts_per_domain": 75, "temperature": 1.0}
     | ONE_NODE,
 }
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
@@ -182,9 +166,7 @@ def part_file(folder: Path, index: int, name: str) -> Path:
     return folder / "parts" / f"{index:05d}.{name}"
 
 
-def _table(
-    name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Recorded"]
-) -> pa.Table:
+def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Recorded"]) -> pa.Table:
     tables = []
     for prompt, one in zip(prompts, recorded, strict=True):
         columns = getattr(one, name)
@@ -296,10 +278,7 @@ def load_run(folder: str | Path) -> Run:
 def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
     """The target's continuations of a run, token ids by prompt_id."""
     rows = run.trace.sort_values("position")
-    return {
-        prompt: tuple(tokens.tolist())
-        for prompt, tokens in rows.groupby("prompt_id")["token"]
-    }
+    return {prompt: tuple(tokens.tolist()) for prompt, tokens in rows.groupby("prompt_id")["token"]}
 
 
 def tokenizer_of(run: Run) -> Any:
@@ -365,9 +344,7 @@ def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
     return identity_of(profile, prompts or profile_prompts(profile))["key"]
 
 
-def what_differs(
-    run: dict[str, Any], profile: Profile, prompts: list[Prompt]
-) -> list[str]:
+def what_differs(run: dict[str, Any], profile: Profile, prompts: list[Prompt]) -> list[str]:
     """What decides a run and is otherwise in a manifest than a profile asks, by name; none for a
     run of the profile. A model that is not on this machine is compared by its commit, and then the
     prompts by their texts, not by their token ids.
@@ -421,9 +398,7 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
     named = os.environ.get(PLACE)
     found = list(Path(named).rglob("manifest.json")) if named else []
     if named and not found and not any(Path(named).glob(BENCH)):
-        raise ValueError(
-            f"{PLACE}={named}: no trace there; name a folder that has some"
-        )
+        raise ValueError(f"{PLACE}={named}: no trace there; name a folder that has some")
     if not found and profile.traces and kind not in profile.recorded:
         found = (ROOT / profile.traces).rglob("manifest.json")
     folders = [manifest.parent for manifest in found]
@@ -469,9 +444,7 @@ def _refuse_older(asked: Profile, kind: str) -> None:
             load_run(path.parent)
 
 
-def load_or_record(
-    profile: Profile, kind: str = "greedy", engine: "Engine | None" = None
-) -> Run:
+def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
     """The recorded run of (profile, kind): from data/runs, else from a shipped trace of its key,
     else recorded now by `engine` (with a progress bar).
 
@@ -509,15 +482,7 @@ def _short(folder: Path) -> Path:
 
 # ---- recording -----------------------------------------------------------------------------------
 
-LIBRARIES = (
-    "torch",
-    "transformers",
-    "gptqmodel",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "datasets",
-)
+LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow", "datasets")
 
 
 def record_run(
@@ -616,9 +581,7 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[dict]:
         return facts
     for known in filter(None, facts):  # as the first ones were made
         of_pair = known["pair"]
-        job = replace(
-            job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS}
-        )
+        job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     said, count = f"record {job.profile.name}", len(missing)
     for done in tqdm(engine(job, missing), said, count, unit="block"):
         facts[done.index] = done.facts

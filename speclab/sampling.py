@@ -91,9 +91,7 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         return p
     order = rank_key(logits).argsort(-1, descending=True)
     ranked = p.gather(-1, order)
-    before = (
-        ranked.cumsum(-1) - ranked
-    )  # always 0 for the best token, which so always stays
+    before = ranked.cumsum(-1) - ranked  # always 0 for the best token, which so always stays
     kept = ranked.where(before < sampling.top_p, 0.0)
     p = torch.zeros_like(p).scatter(-1, order, kept)
     return p / p.sum(-1, keepdim=True)
@@ -114,9 +112,7 @@ def uniforms(seed: int, prompt_id: str, count: int) -> np.ndarray:
     [count].
     """
     digest = hashlib.sha256(prompt_id.encode()).digest()
-    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(
-        count
-    )
+    return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
 
 
 def sample(p: Tensor, uniform: Tensor | float) -> Tensor:

@@ -20,9 +20,7 @@ POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
 ALL, POOLED = "all", "pooled"
 
 
-def require(
-    frame: pd.DataFrame | None, columns: Sequence[str], name: str
-) -> pd.DataFrame:
+def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
@@ -38,9 +36,7 @@ def require(
     return frame
 
 
-def domains_in(
-    frame: pd.DataFrame, wanted: Sequence[str] | None = None
-) -> tuple[str, ...]:
+def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
@@ -89,9 +85,7 @@ class Estimator:
         values = self.value(self.columns(frame).sum(axis=0))
         if self.scalar:
             return float(values[0])
-        return pd.Series(
-            values, range(self.first, self.first + len(values)), name=self.name
-        )
+        return pd.Series(values, range(self.first, self.first + len(values)), name=self.name)
 
     def labels(self, size: int) -> list[str]:
         """Row names of the `size` values: `name`, or `name[i]`."""
@@ -104,10 +98,7 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     return np.divide(
-        numerator,
-        denominator,
-        out=np.full(shape, np.nan),
-        where=np.not_equal(denominator, 0),
+        numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0)
     )
 
 
@@ -122,17 +113,13 @@ def mean_of(column: str, name: str | None = None) -> Estimator:
     stored.
     """
     return Estimator(
-        name or f"mean_{column}",
-        lambda frame: _with_count(column_of(frame, column)),
-        quotient,
+        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), quotient
     )
 
 
 def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
     """Estimator of the sum of one column over that of another."""
-    return Estimator(
-        name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient
-    )
+    return Estimator(name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
 
 
 def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
@@ -177,9 +164,7 @@ def _best(nodes: pd.DataFrame) -> np.ndarray:
 
 def _top_mass(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["top_draft_p"], "trace")
-    return np.cumsum(
-        np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1
-    )
+    return np.cumsum(np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1)
 
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
@@ -234,9 +219,7 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     if rule not in columns:
         raise ValueError(f"rule is {rule!r}; allowed: {', '.join(columns)}")
     column = columns[rule]
-    require(
-        nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes"
-    )
+    require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
     result = (values == 0).astype(np.float64) if rule == "greedy" else values.copy()
     depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
@@ -253,9 +236,7 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     first = tree.to_numpy(np.int64) * (int(nodes["node"].max()) + 1)
     keys = pd.Index(first + nodes["node"].to_numpy())
     if keys.has_duplicates:
-        raise ValueError(
-            "nodes holds the same (prompt_id, position, node) twice: keep one run"
-        )
+        raise ValueError("nodes holds the same (prompt_id, position, node) twice: keep one run")
     rows = keys.get_indexer(first + nodes["parent"].to_numpy())
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
@@ -263,9 +244,7 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     return rows
 
 
-def _shares_of_blocks(
-    columns: Callable[[pd.DataFrame], np.ndarray],
-) -> dict[str, Estimator]:
+def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
     """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
@@ -275,9 +254,7 @@ def _shares_of_blocks(
         return divide(t[..., :-4], before)
 
     def ratio(name: str, over: int, under: int) -> Estimator:
-        return Estimator(
-            name, columns, lambda t: divide(t[..., [over]], t[..., [under]])
-        )
+        return Estimator(name, columns, lambda t: divide(t[..., [over]], t[..., [under]]))
 
     def survival(t: np.ndarray) -> np.ndarray:
         return divide(t[..., :-4], t[..., -2:-1])
@@ -303,9 +280,7 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     def columns(nodes: pd.DataFrame) -> np.ndarray:
         accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
         survived = accepted[:, None] * _levels(nodes)
-        return np.column_stack(
-            [survived, accepted, accepted + start, start, np.ones(len(nodes))]
-        )
+        return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
 
     return _shares_of_blocks(columns)
 

@@ -40,9 +40,7 @@ class Interval:
         undefined on the frame itself.
         """
         if np.isnan(draws[0]):
-            raise ValueError(
-                f"{what} is undefined on this frame (nothing to divide by)"
-            )
+            raise ValueError(f"{what} is undefined on this frame (nothing to divide by)")
         low, high = bounds_of(draws[1:], prompts.fewest)
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
@@ -77,9 +75,7 @@ class Resampling:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
         columns = np.asarray(columns, np.float64)
-        return np.stack(
-            [np.bincount(self.rows, column, size) for column in columns.T], axis=1
-        )
+        return np.stack([np.bincount(self.rows, column, size) for column in columns.T], axis=1)
 
     def resampled(self, totals: np.ndarray) -> np.ndarray:
         """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
@@ -104,9 +100,7 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     domain = np.zeros(rows.max() + 1, int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
-        raise ValueError(
-            "a prompt_id occurs in two domains: give every prompt an id of its own"
-        )
+        raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
     weights = np.ones((1 + n, len(domain)))
     for number, name in enumerate(domains):
         size = int((domain == number).sum())
@@ -165,11 +159,7 @@ def quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     return np.where(undefined, np.nan, bounds)
 
 
-def by_domain(
-    frame: pd.DataFrame,
-    estimator: Estimator,
-    n: int = RESAMPLES,
-) -> pd.DataFrame:
+def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> pd.DataFrame:
     """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
 
     Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
@@ -215,9 +205,7 @@ class Draws:
         return self.values[name]
 
     def table(
-        self,
-        draws: Mapping[str, pd.DataFrame | pd.Series] | None = None,
-        key: str = "name",
+        self, draws: Mapping[str, pd.DataFrame | pd.Series] | None = None, key: str = "name"
     ) -> pd.DataFrame:
         """A row for each of `draws` (default: of the values themselves), or for each of its
         columns: key, [domain], estimate, low, high, n_prompts, note.
@@ -230,9 +218,7 @@ class Draws:
                 rows.append({key: name} | self._row(name, found))
                 continue
             for domain, one in found.items():
-                rows.append(
-                    {key: name, "domain": domain} | self._row(name, one, domain)
-                )
+                rows.append({key: name, "domain": domain} | self._row(name, one, domain))
         return pd.DataFrame(rows)
 
     def _row(self, name: str, draws: pd.Series, domain: str | None = None) -> dict:
@@ -243,16 +229,11 @@ class Draws:
         if not np.isfinite(numbers).all():
             numbers, note = [np.nan] * 3, self.notes.get(name, UNDEFINED)
         count = int(sizes.get(domain, own.sum()))
-        return dict(zip(NUMBERS, numbers, strict=True)) | {
-            "n_prompts": count,
-            "note": note,
-        }
+        return dict(zip(NUMBERS, numbers, strict=True)) | {"n_prompts": count, "note": note}
 
 
 def jointly(
-    asked: Mapping[str, tuple[pd.DataFrame, Estimator]],
-    same: bool = True,
-    n: int = RESAMPLES,
+    asked: Mapping[str, tuple[pd.DataFrame, Estimator]], same: bool = True, n: int = RESAMPLES
 ) -> Draws:
     """Several numbers, each an estimator of one number on a frame of its own, over the same
     prompts, which are resampled once for all of them.
@@ -282,9 +263,7 @@ def jointly(
     return Draws(values, prompts, notes)
 
 
-def bootstrap(
-    frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES
-) -> Interval:
+def bootstrap(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> Interval:
     """Interval of one number over the whole frame, prompts resampled within their domain.
 
     ValueError if the number is undefined on the frame.

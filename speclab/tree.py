@@ -26,9 +26,7 @@ def check_limit(name: str, value: int) -> int:
     low, high = LIMITS[name]
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not whole or not low <= value <= high:
-        raise ValueError(
-            f"{name}={value!r}: allowed are whole numbers from {low} to {high}"
-        )
+        raise ValueError(f"{name}={value!r}: allowed are whole numbers from {low} to {high}")
     return int(value)
 
 
@@ -62,12 +60,8 @@ class Tree:
 
     def __post_init__(self):
         parent = self.parent[1:]
-        assert (parent < np.arange(1, len(self.parent))).all(), (
-            "parents stand before children"
-        )
-        assert (self.depth[1:] == self.depth[parent] + 1).all(), (
-            "a child is one below its parent"
-        )
+        assert (parent < np.arange(1, len(self.parent))).all(), "parents stand before children"
+        assert (self.depth[1:] == self.depth[parent] + 1).all(), "a child is one below its parent"
         assert (np.diff(self.depth) >= 0).all(), "nodes stand breadth-first"
 
     @property

@@ -118,22 +118,16 @@ class Rule:
 
     step: Callable[..., Iterator[Tensor]] | None
     lossless: bool
-    sampled: bool = (
-        False  # children are drawn from q by `draw_children`; else deterministic
-    )
+    sampled: bool = False  # children are drawn from q by `draw_children`; else deterministic
     needs_q: bool = False
     chain_only: bool = False
 
 
 RULES = {
     "greedy": Rule(None, lossless=True),
-    "rejection": Rule(
-        rejection_step, lossless=True, sampled=True, needs_q=True, chain_only=True
-    ),
+    "rejection": Rule(rejection_step, lossless=True, sampled=True, needs_q=True, chain_only=True),
     "point-mass": Rule(point_mass_step, lossless=True),
-    "without-replacement": Rule(
-        rejection_step, lossless=True, sampled=True, needs_q=True
-    ),
+    "without-replacement": Rule(rejection_step, lossless=True, sampled=True, needs_q=True),
     "ratio": Rule(ratio_step, lossless=False, needs_q=True),
     "typical": Rule(typical_step, lossless=False),
 }
@@ -222,9 +216,7 @@ def verify(
                 break
         else:
             token = int(sample(next(outcomes), next(coins)))
-            return Verdict(
-                tuple(path), token, "recovered" if children else "bonus", tried
-            )
+            return Verdict(tuple(path), token, "recovered" if children else "bonus", tried)
 
 
 def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tensor:
@@ -258,9 +250,7 @@ def _check_rows(name: str, rows: Tensor) -> None:
     fine = (rows >= 0).all() & ((rows.sum(-1) - 1).abs() < SUM_TOLERANCE).all()
     wide = rows.dtype.itemsize >= 4
     if not (wide and fine):
-        raise ValueError(
-            f"{name}: each row must be float32 or float64, from 0, of sum 1"
-        )
+        raise ValueError(f"{name}: each row must be float32 or float64, from 0, of sum 1")
 
 
 def _check_uniforms(uniforms: np.ndarray | Tensor) -> None:

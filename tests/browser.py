@@ -37,10 +37,7 @@ def opened(browser, file, **options):
     wrong = []
     page.on("pageerror", lambda error: wrong.append(f"error: {error}"))
     page.on("console", lambda line: line.type == "error" and wrong.append(line.text))
-    page.on(
-        "request",
-        lambda r: r.url == file.as_uri() or wrong.append(f"asked for {r.url}"),
-    )
+    page.on("request", lambda r: r.url == file.as_uri() or wrong.append(f"asked for {r.url}"))
     page.on("dialog", lambda dialog: (wrong.append(dialog.message), dialog.dismiss()))
     page.goto(file.as_uri())
     page.wait_for_selector(READY)

@@ -47,14 +47,7 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def save_random_llama(
-    folder,
-    seed,
-    vocab=40,
-    layers=2,
-    kv_heads=2,
-    **changes,
-):
+def save_random_llama(folder, seed, vocab=40, layers=2, kv_heads=2, **changes):
     """A Llama with wide random weights (default initialisation would make mask tests blind) and a
     byte tokenizer of `vocab` ids.
     """
@@ -84,9 +77,7 @@ def save_random_llama(
     names = ["<s>", "</s>", "<unk>"] + [
         chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))
     ]
-    tokenizer = Tokenizer(
-        models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>")
-    )
+    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", unk_token="<unk>"
@@ -94,14 +85,7 @@ def save_random_llama(
     return folder
 
 
-def save_trimmed_draft(
-    folder,
-    base,
-    kept,
-    own=False,
-    dtype=torch.float16,
-    vocab=40,
-):
+def save_trimmed_draft(folder, base, kept, own=False, dtype=torch.float16, vocab=40):
     """A random draft that says the tokens of `kept`; it reads by the embedding of `base`, or by its
     `own` and with a tokenizer of its own.
     """

@@ -15,13 +15,7 @@ import numpy as np
 class World:
     """Seeded p and q after any prefix (a tuple of tokens), memorised; float64 [vocab]."""
 
-    def __init__(
-        self,
-        seed: int,
-        vocab: int = 3,
-        concentration: float = 0.7,
-        kind: str = "random",
-    ):
+    def __init__(self, seed: int, vocab: int = 3, concentration: float = 0.7, kind: str = "random"):
         self.seed, self.vocab, self.concentration, self.kind, self.rows = (
             seed,
             vocab,
@@ -120,9 +114,7 @@ def drafts(rule: str, q: np.ndarray, count: int):
         yield tuple(int(x) for x in np.argsort(-q, kind="stable")[:count]), 1.0
         return
     for tokens in permutations(range(len(q)), count):
-        weight = float(
-            np.prod([without(q, tokens[:r])[x] for r, x in enumerate(tokens)])
-        )
+        weight = float(np.prod([without(q, tokens[:r])[x] for r, x in enumerate(tokens)]))
         if weight > 0:
             yield tokens, weight
 
@@ -200,19 +192,13 @@ def texts(block_at, world: World, count: int) -> np.ndarray:
 
 def likelihood(tokens: tuple, world: World, start: int = 0) -> float:
     """Target probability of the tokens from `start` on."""
-    return float(
-        np.prod(
-            [world.at("p", tokens[:i])[tokens[i]] for i in range(start, len(tokens))]
-        )
-    )
+    return float(np.prod([world.at("p", tokens[:i])[tokens[i]] for i in range(start, len(tokens))]))
 
 
 def target(world: World, count: int) -> np.ndarray:
     """The target's own joint distribution of the first `count` tokens."""
     whole = product(range(world.vocab), repeat=count)
-    return np.array([likelihood(tokens, world) for tokens in whole]).reshape(
-        (world.vocab,) * count
-    )
+    return np.array([likelihood(tokens, world) for tokens in whole]).reshape((world.vocab,) * count)
 
 
 def token_tuples(rule: str, tree, world: World):
@@ -236,19 +222,13 @@ def token_tuples(rule: str, tree, world: World):
 
 def prefix_of(tree, tokens, node: int) -> tuple:
     """Tokens from below the root down to a node."""
-    return (
-        ()
-        if node == 0
-        else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
-    )
+    return () if node == 0 else (*prefix_of(tree, tokens, tree.parent[node]), int(tokens[node]))
 
 
 def rows(tree, tokens, world: World) -> tuple[np.ndarray, np.ndarray]:
     """p and q [N + 1, vocab] after each node of a drafted tree."""
     return tuple(
-        np.stack(
-            [world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)]
-        )
+        np.stack([world.at(which, prefix_of(tree, tokens, n)) for n in range(tree.size + 1)])
         for which in "pq"
     )
 
@@ -258,9 +238,7 @@ def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]
     node, path, tried = 0, [], 0
     while True:
         children = [int(c) for c in tree.children(node)]
-        chances, residual = STEPS[rule](
-            p[node], q[node], tuple(int(tokens[c]) for c in children)
-        )
+        chances, residual = STEPS[rule](p[node], q[node], tuple(int(tokens[c]) for c in children))
         for child, chance in zip(children, chances, strict=True):
             tried += 1
             if uniforms[tried - 1] < chance:
@@ -269,9 +247,7 @@ def walk(rule: str, tree, tokens, p, q, uniforms) -> tuple[tuple, int, str, int]
         else:
             token = int(
                 np.searchsorted(
-                    np.cumsum(residual),
-                    uniforms[tried] * np.sum(residual),
-                    side="right",
+                    np.cumsum(residual), uniforms[tried] * np.sum(residual), side="right"
                 )
             )
             return tuple(path), token, "recovered" if children else "bonus", tried

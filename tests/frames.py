@@ -26,9 +26,7 @@ def noisy(prompts=8, rows=30, seed=0):
     level.
     """
     rng = np.random.default_rng(seed)
-    frame = pd.DataFrame(
-        {"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)}
-    )
+    frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
     frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")
     level = np.repeat(rng.normal(0, 1, 2 * prompts), rows)
     frame["signal"] = np.round(level + rng.normal(0, 1, len(frame)), 1)

@@ -35,9 +35,7 @@ def entropy(p: torch.Tensor) -> float:
     return float(-(p[p > 0] * p[p > 0].log()).sum())
 
 
-def draft_tree(
-    draft, context: list[int], depth: int, branches: int, budget: int
-) -> list[dict]:
+def draft_tree(draft, context: list[int], depth: int, branches: int, budget: int) -> list[dict]:
     """Breadth-first top-k expansion, one full-context draft pass a node, until `budget` nodes."""
     nodes, queue = [], [{"node": 0, "path": [], "best_path": True}]
     while queue and len(nodes) < budget:
@@ -83,9 +81,7 @@ def score_tree(target, context: list[int], nodes: list[dict]) -> None:
                 node |= {
                     "target_prob": float(p[node["token"]]),
                     "target_entropy": entropy(p),
-                    "target_rank": best_tokens(scores, len(scores)).index(
-                        node["token"]
-                    ),
+                    "target_rank": best_tokens(scores, len(scores)).index(node["token"]),
                 }
 
 
@@ -105,8 +101,7 @@ def measure(
         nodes = draft_tree(draft, context, depth, branches, budget)
         score_tree(target, context, nodes)
         records += [
-            {k: v for k, v in n.items() if k != "path"} | {"position": position}
-            for n in nodes
+            {k: v for k, v in n.items() if k != "path"} | {"position": position} for n in nodes
         ]
         token = best_tokens(full_logits(target, [context])[0, -1], 1)[0]
         context.append(token)

@@ -57,9 +57,7 @@ class OnDevice(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        raise RuntimeError(
-            f"{func}: a tensor of a pretended device, outside `pretended`"
-        )
+        raise RuntimeError(f"{func}: a tensor of a pretended device, outside `pretended`")
 
 
 def _moved(tensor, *asked, **named):
@@ -68,9 +66,7 @@ def _moved(tensor, *asked, **named):
     device, dtype = _numbered(device or tensor.device), dtype or tensor.dtype
     if (device, dtype) == (tensor.device, tensor.dtype):
         return tensor
-    return torch.ops.aten._to_copy(
-        tensor, dtype=dtype, device=device, non_blocking=later
-    )
+    return torch.ops.aten._to_copy(tensor, dtype=dtype, device=device, non_blocking=later)
 
 
 def _numbered(device):
@@ -122,9 +118,7 @@ class Device(TorchDispatchMode):
         kwargs, name = kwargs or {}, func._schema.name
         flat = tree_leaves((args, kwargs))
         own = [x for x in flat if isinstance(x, OnDevice)]
-        rest = [
-            x for x in flat if isinstance(x, Tensor) and not isinstance(x, OnDevice)
-        ]
+        rest = [x for x in flat if isinstance(x, Tensor) and not isinstance(x, OnDevice)]
         asked = [x for x in flat if isinstance(x, torch.device)]
         first = args[:1] if name == "aten::copy_" else own
         home = _numbered((*asked, *(x.device for x in first), CPU)[0])
@@ -142,11 +136,7 @@ class Device(TorchDispatchMode):
         found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         if func._schema.is_mutable:  # in place, or into `out`
             return kwargs.get("out", args[0])
-        return (
-            tree_map(lambda x: _wrapped(x, home), found)
-            if home.type == "cuda"
-            else found
-        )
+        return tree_map(lambda x: _wrapped(x, home), found) if home.type == "cuda" else found
 
     def _check(self, name, args, own, rest):
         """A RuntimeError for tensors of several devices. A single number of the CPU is taken."""
@@ -172,9 +162,7 @@ def _placed(make):
 def pretended(count=2, capability=(7, 5)):
     """`count` pretended CUDA devices of a compute capability (a T4's). Yields their `Device`."""
     device, (major, minor), room = Device(), capability, 15 * 10**9
-    about = SimpleNamespace(
-        name="pretended", major=major, minor=minor, total_memory=room
-    )
+    about = SimpleNamespace(name="pretended", major=major, minor=minor, total_memory=room)
     answers = {
         "_lazy_init": None,
         "device_count": count,

@@ -52,9 +52,7 @@ def outputs(said):
     """What a cell printed and displayed, as a notebook keeps it."""
     printed = [("stdout", said.stdout), ("stderr", said.stderr)]
     streams = [
-        nbformat.v4.new_output("stream", name=name, text=text)
-        for name, text in printed
-        if text
+        nbformat.v4.new_output("stream", name=name, text=text) for name, text in printed if text
     ]
     displayed = [
         nbformat.v4.new_output("display_data", data=one.data, metadata=one.metadata)
@@ -65,9 +63,7 @@ def outputs(said):
 
 def told(error, shell):
     """An error, as a notebook keeps it."""
-    lines = shell.InteractiveTB.structured_traceback(
-        type(error), error, error.__traceback__
-    )
+    lines = shell.InteractiveTB.structured_traceback(type(error), error, error.__traceback__)
     return nbformat.v4.new_output(
         "error", ename=type(error).__name__, evalue=str(error), traceback=lines
     )

@@ -14,15 +14,7 @@ from speclab.runs import FilesMissing
 from speclab.starts import sums_of_starts
 from speclab.studies import at_scale as study
 
-ACCEPTED = [
-    2,
-    0,
-    1,
-    3,
-    2,
-    1,
-    0,
-]  # of a text of eight tokens, its first one by the prompt
+ACCEPTED = [2, 0, 1, 3, 2, 1, 0]  # of a text of eight tokens, its first one by the prompt
 TEXT = [7, 1, 2, 3, 1, 2, 3, 9]  # positions 5 and 6 copy what followed "1" and "1 2"
 
 
@@ -46,9 +38,7 @@ def starts_of(*accepted, domain="code"):
         texts.append((name, domain, np.array([5]), np.array(TEXT)))
     columns = ["prompt_id", "domain", "prompt_token_ids", "generated_token_ids"]
     starts = pd.concat(frames, ignore_index=True)
-    return starts.assign(hit=starts["accepted"] > 0), pd.DataFrame(
-        texts, columns=columns
-    )
+    return starts.assign(hit=starts["accepted"] > 0), pd.DataFrame(texts, columns=columns)
 
 
 @pytest.fixture
@@ -118,10 +108,7 @@ def test_four_sets_that_are_alike_rarely_differ_and_the_old_ratio_always_did():
 
 def test_a_set_that_differs_is_found():
     """The negative control: the last set's rate is higher, and only its pairs are significant."""
-    found = [
-        significant_pairs(sums)[study.BY_REQUEST]
-        for sums in studies([0.55] * 3 + [0.9], 20)
-    ]
+    found = [significant_pairs(sums)[study.BY_REQUEST] for sums in studies([0.55] * 3 + [0.9], 20)]
     with_last = {(f"set {number}", "set 3") for number in range(3)}
     assert np.mean([with_last <= pairs for pairs in found]) >= 0.9
     assert np.mean([pairs <= with_last for pairs in found]) >= 0.9
@@ -176,11 +163,7 @@ def test_each_way_has_the_fastest_of_its_own_shapes(alike):
     """All prompts are one text, so the fitted setting is the cheapest of its kind, gamma too."""
     prices = study.time_prices(study.beside_copies(*alike), [1, 2], [8])["token", 8]
     cost_of = pd.Series(prices.cost[0], prices.settings)
-    kinds = {
-        combined.DRAFT: "^chain:[12]$",
-        combined.COPIES: "^lookup",
-        combined.BOTH: "",
-    }
+    kinds = {combined.DRAFT: "^chain:[12]$", combined.COPIES: "^lookup", combined.BOTH: ""}
     for name, choice in study.ways_in_time(prices).items():
         own = cost_of[cost_of.index.str.contains(kinds[name])]
         assert choice.judged["cost"].tolist() == pytest.approx([own.min()] * 5)
@@ -189,8 +172,6 @@ def test_each_way_has_the_fastest_of_its_own_shapes(alike):
 
 def test_without_the_files_one_line_says_how_to_get_them(monkeypatch):
     monkeypatch.setattr(traces, "read_traces", lambda: None)
-    with pytest.raises(
-        FilesMissing, match="python -m speclab fetch specdecode-bench"
-    ) as error:
+    with pytest.raises(FilesMissing, match="python -m speclab fetch specdecode-bench") as error:
         study.traces_here()
     assert "\n" not in str(error.value)

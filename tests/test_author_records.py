@@ -41,12 +41,9 @@ def author_rows(sample="he/0", position=0):
         (3, 4, 3, 0.9, 0.09),
     ]
     frame = pd.DataFrame(
-        rows,
-        columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"],
+        rows, columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
     )
-    frame["acceptance_prob"] = np.fmin(
-        1, (frame["target_prob"] / frame["draft_prob"]).fillna(1)
-    )
+    frame["acceptance_prob"] = np.fmin(1, (frame["target_prob"] / frame["draft_prob"]).fillna(1))
     frame["target_entropy"] = frame["target_prob"] + 1
     return frame.assign(
         sample_id=sample,
@@ -166,9 +163,7 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
     parts = [
-        claims.in_frame(
-            listed, run, measures.as_published(author_records.text_of(one), listed)
-        )
+        claims.in_frame(listed, run, measures.as_published(author_records.text_of(one), listed))
         for run, one in records.items()
     ]
     found = pd.concat(parts).set_index(["pair", "claim"])
@@ -179,27 +174,20 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
         "domain ['chat', 'math'] has no rows: record the missing prompts"
     )
     few = found.loc["000001"]
-    assert (
-        few["estimate"].isna().all() and "needs at least 5" in few.loc["level", "note"]
-    )
+    assert few["estimate"].isna().all() and "needs at least 5" in few.loc["level", "note"]
 
 
 @released
 @pytest.mark.parametrize(
-    ("name", "rows", "nan_rows"),
-    [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)],
+    ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
 )
-def test_released_records_give_the_authors_averages_and_the_honest_ones(
-    name, rows, nan_rows
-):
+def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
     one = author_records.read_file(RECORDS / f"{name}.csv.gz")
     assert len(one) == rows == len(author_records.usable(one)) + nan_rows
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
     (row,) = author_records.facts({name: one}).to_dict("records")
-    assert row["nan_as_accepted"] == pytest.approx(
-        raw["acceptance_prob"].mean(), rel=1e-6
-    )
+    assert row["nan_as_accepted"] == pytest.approx(raw["acceptance_prob"].mean(), rel=1e-6)
     by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
     assert row["published_length"] == pytest.approx(by_depth.cumprod().sum(), rel=1e-6)
     honest = raw.dropna()["acceptance_prob"].mean()

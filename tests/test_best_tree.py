@@ -7,10 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.best_tree import (
-    best_tree,
-    best_tree_for_speed,
-)
+from speclab.analysis.best_tree import best_tree, best_tree_for_speed
 from speclab.cost import Costs
 from speclab.tree import Tree
 
@@ -39,8 +36,7 @@ def all_trees(size, depth, ranks):
         if list(parents) != sorted(parents):
             continue
         rank = [
-            sum(1 for other in parents[:i] if other == parent)
-            for i, parent in enumerate(parents)
+            sum(1 for other in parents[:i] if other == parent) for i, parent in enumerate(parents)
         ]
         deep = [0]
         for parent in parents:
@@ -50,11 +46,7 @@ def all_trees(size, depth, ranks):
 
 
 @settings(max_examples=25)
-@given(
-    st.lists(st.floats(0.01, 1), min_size=1, max_size=3),
-    st.integers(1, 6),
-    st.integers(1, 4),
-)
+@given(st.lists(st.floats(0.01, 1), min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 4))
 def test_the_programme_finds_the_best_of_all_trees(weights, budget, depth):
     a = np.sort(np.array(weights))[::-1] / (sum(weights) + 0.3)
     tree, expected = best_tree(a, budget, depth)

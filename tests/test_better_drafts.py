@@ -44,9 +44,7 @@ def work(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def profile(random_profile):
     """A small run of the random pair."""
-    return random_profile.replace(
-        prompts_per_domain=5, max_new_tokens=6, block_prompts=7
-    )
+    return random_profile.replace(prompts_per_domain=5, max_new_tokens=6, block_prompts=7)
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +56,7 @@ def own(random_pair, profile, tmp_path_factory):
 @pytest.fixture(scope="module")
 def drafts(random_pair, profile):
     """A loaded draft, prompt lookup, and the target's first layer."""
-    loaded = candidates.candidate(
-        "loaded", random_pair, profile, Path(profile.draft.path)
-    )
+    loaded = candidates.candidate("loaded", random_pair, profile, Path(profile.draft.path))
     lookup = candidates.prompt_lookup(random_pair, profile)
     return [loaded, lookup, candidates.early_exit(random_pair, profile, 1)]
 
@@ -101,9 +97,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
         for name in made[one.name]:
             assert made[one.name][name].tolist() == again[name].tolist(), name
     confidences = {trace["confidence"].sum() for trace in made.values()}
-    assert len(confidences) == 3, (
-        "drafts that share a spec are kept apart by their names"
-    )
+    assert len(confidences) == 3, "drafts that share a spec are kept apart by their names"
     few = dict(list(texts.items())[:2])
     part = candidates.judged(drafts[0], profile, "greedy", few, target)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
@@ -137,10 +131,7 @@ def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
     tried = tried_of({}, texts=texts, pair=one.load(), prompts=prompts)
     mine = candidates.Tried.lookup_chains(tried, 3)
     its = record_run(
-        profile.replace(depth=3, branches=1, budget=3),
-        work / "chains",
-        one.load(),
-        texts_of(own),
+        profile.replace(depth=3, branches=1, budget=3), work / "chains", one.load(), texts_of(own)
     ).nodes
     by = ["prompt_id", "position", "node"]
     mine, its = (nodes.sort_values(by, ignore_index=True) for nodes in (mine, its))
@@ -183,9 +174,7 @@ def test_what_training_changed_by_hand():
     assert code.low < 0.15 < code.high
     assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2))
     assert (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
-    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), (
-        "alike prompts leave the seeds"
-    )
+    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), "alike prompts leave the seeds"
     assert both.estimate == pytest.approx((0.15 + 0.125) / 2)
     assert both.n_prompts == 10 and both.n_seeds == 2
 
@@ -199,14 +188,10 @@ def test_one_seed_gives_the_paired_interval():
     assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
 
 
-def test_drafts_are_judged_on_a_part_of_a_whole_run(
-    random_pair, profile, own, work, monkeypatch
-):
+def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, work, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        candidates.runs,
-        "load_or_record",
-        lambda profile, kind: asked.append(profile) or own,
+        candidates.runs, "load_or_record", lambda profile, kind: asked.append(profile) or own
     )
     tried = candidates.Tried(profile, random_pair, per_domain=2)
     assert asked == [profile, profile], "the run as it is shipped, no smaller one"
@@ -229,9 +214,7 @@ def test_families_are_trained_found_and_compared(
     asked = prepare.trainings(text, steps, ["total-variation", "sequence"], [0, 1])
     prepare.train_all(list(asked), tmp_path / "shipped" / "toy")
     monkeypatch.setattr(
-        candidates,
-        "shipped_drafts",
-        lambda pair: shipped_drafts(pair, tmp_path / "shipped"),
+        candidates, "shipped_drafts", lambda pair: shipped_drafts(pair, tmp_path / "shipped")
     )
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
@@ -242,9 +225,7 @@ def test_families_are_trained_found_and_compared(
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
     versus = worth.specialist_against(tried, trained)
     pooled = gained.at(estimator="hit[1]", domain="pooled")
-    its, mine = (
-        pooled.at(draft=name).value for name in ("total-variation", "specialist")
-    )
+    its, mine = (pooled.at(draft=name).value for name in ("total-variation", "specialist"))
     gap = versus.at(estimator="hit[1]", domain="pooled").value
     assert gap == pytest.approx(mine - its)
 
@@ -264,9 +245,7 @@ def test_the_learning_curve_is_the_cards_log(tiny_pair):
 # ---- calibration ---------------------------------------------------------------------------------
 
 
-def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(
-    random_pair, profile
-):
+def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(random_pair, profile):
     prompts = candidates.calibration_prompts(random_pair, profile, 10, 1, 5)
     texts = candidates.greedy_texts(random_pair, prompts, 4)
     for prompt, text in zip(prompts, texts, strict=True):

@@ -36,9 +36,7 @@ def test_settings_are_different_trees_and_named_as_they_parse():
     assert list(settings)[:4] == ["plain", "chain:1", "chain:2", "chain:3"]
     shapes = [(*shape.parent, *shape.rank) for shape in settings.values()]
     assert len(set(shapes)) == len(shapes)
-    assert "tree:2,2,2" in settings and "tree:3,2,2" not in settings, (
-        "the same two nodes"
-    )
+    assert "tree:2,2,2" in settings and "tree:3,2,2" not in settings, "the same two nodes"
     for name, shape in settings.items():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
@@ -111,10 +109,7 @@ def test_the_check_by_hand():
         (made[domain][0], method, repeat, name, domain, blocks, 10, seconds)
         for name, domain in texts
         for repeat in (0, 1)
-        for method, blocks, seconds in (
-            ("plain", 10, 0.01),
-            ("policy", made[domain][1], 0.006),
-        )
+        for method, blocks, seconds in (("plain", 10, 0.01), ("policy", made[domain][1], 0.006))
     ]
     names = "setting method repeat prompt_id domain blocks tokens time_s"
     decoded = pd.DataFrame(decoded, columns=names.split())

@@ -30,12 +30,8 @@ def rows(seed, count=5):
 def test_one_row_by_hand():
     assert_allclose(by_hand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
     assert_allclose(by_hand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
-    assert_allclose(
-        by_hand.emitted(Q, by_hand.chance(P, Q), by_hand.residual(P, Q)), P, atol=1e-15
-    )
-    assert_allclose(
-        by_hand.emitted(Q, by_hand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075]
-    )
+    assert_allclose(by_hand.emitted(Q, by_hand.chance(P, Q), by_hand.residual(P, Q)), P, atol=1e-15)
+    assert_allclose(by_hand.emitted(Q, by_hand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075])
     assert by_hand.total_variation(P, Q) == pytest.approx(0.25)
 
 
@@ -43,17 +39,13 @@ def test_one_row_by_hand():
 def test_it_is_the_rule_of_verify_and_keeps_p(seed):
     p, q = rows(seed)[0], rows(seed + 100)[0]
     for token in np.flatnonzero(q):
-        kept, left = RULES["rejection"].step(
-            torch.from_numpy(p), torch.from_numpy(q), [int(token)]
-        )
+        kept, left = RULES["rejection"].step(torch.from_numpy(p), torch.from_numpy(q), [int(token)])
         assert by_hand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
         assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
-    assert_allclose(
-        by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12
+    assert_allclose(by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12)
+    assert by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3, (
+        "the negative control: no residual"
     )
-    assert (
-        by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3
-    ), "the negative control: no residual"
 
 
 def test_equal_models_and_words_that_are_never_drafted():
@@ -61,16 +53,13 @@ def test_equal_models_and_words_that_are_never_drafted():
     one = np.array([1.0, 0, 0, 0, 0])
     assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
     assert_allclose(
-        by_hand.residual(np.stack([P, one]), np.stack([Q, one])),
-        [[0, 0.8, 0, 0, 0.2], one],
+        by_hand.residual(np.stack([P, one]), np.stack([Q, one])), [[0, 0.8, 0, 0, 0.2], one]
     )
 
 
 def test_a_replacement_may_depend_on_the_rejected_word():
     q, kept = np.array([0.25, 0.75]), np.array([1.0, 0.0])
-    assert_allclose(
-        by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0]
-    )
+    assert_allclose(by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
     assert_allclose(by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
 
 
@@ -79,31 +68,22 @@ def test_survival_is_a_sum_over_paths():
     both = np.minimum(p, q)
     found = by_hand.survival(both, 3, 3)
     paths = [
-        both[3, a] * both[a, b] * both[b, c]
-        for a in range(5)
-        for b in range(5)
-        for c in range(5)
+        both[3, a] * both[a, b] * both[b, c] for a in range(5) for b in range(5) for c in range(5)
     ]
     assert found[0] == pytest.approx(both[3].sum())
     assert found[2] == pytest.approx(sum(paths))
     same = np.tile(np.minimum(P, Q), (5, 1))
-    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(
-        block_efficiency_iid(0.75, 4)
-    ), "equal overlaps: the i.i.d. formula"
+    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
+        "equal overlaps: the i.i.d. formula"
+    )
 
 
 def test_best_tokens_follow_the_ranks():
     q = np.array([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4], [0.2, 0.3, 0.5]])
     assert study.best_tokens(chain(3), q, 0).tolist() == [0, 1, 0, 1]
-    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [
-        0,
-        1,
-        2,
-        0,
-        2,
-        2,
-        1,
-    ], "equal ones: the lower id first"
+    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [0, 1, 2, 0, 2, 2, 1], (
+        "equal ones: the lower id first"
+    )
 
 
 def test_node_columns_of_a_tree():

@@ -62,9 +62,7 @@ def table_of(costs, emitted=10.0):
 
 def priced(trace, settings, costs, rule="greedy", max_new_tokens=None):
     """Prices of a trace."""
-    return choose.price(
-        choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs
-    )
+    return choose.price(choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs)
 
 
 def pooled(judged):
@@ -94,9 +92,7 @@ def test_blocks_and_costs_by_hand():
     assert cost["chain:2"] == pytest.approx(4 * (2 * 0.2 + 1.06 + 0.1))
     # 3 + 1, 2 + 1, and the last three tokens of the text: three levels are drafted there, not four
     v = {4: 1.1, 5: 1.15}
-    assert cost["chain:4"] == pytest.approx(
-        2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1)
-    )
+    assert cost["chain:4"] == pytest.approx(2 * (4 * 0.2 + v[5] + 0.1) + (3 * 0.2 + v[4] + 0.1))
 
 
 def walked(ranks, tree, costs, limit):
@@ -106,11 +102,7 @@ def walked(ranks, tree, costs, limit):
         drafted = tree.upto(min(tree.max_depth, limit - t))
         node, accepted = 0, 0
         while t + accepted < len(ranks):
-            step = [
-                n
-                for n in drafted.children(node)
-                if drafted.rank[n] == ranks[t + accepted]
-            ]
+            step = [n for n in drafted.children(node) if drafted.rank[n] == ranks[t + accepted]]
             if not step:
                 break
             node, accepted = step[0], accepted + 1
@@ -204,10 +196,7 @@ def planted(fold):
     """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is
     judged on falls for it.
     """
-    cost = {
-        0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5},
-        1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0},
-    }
+    cost = {0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5}, 1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0}}
     return table_of({f"p{i}": ("code", cost[f]) for i, f in enumerate(fold)})
 
 
@@ -215,9 +204,7 @@ def test_cross_fit_never_sees_its_own_prompts():
     fold = fold_of(np.array(["code"] * 10), 2)
     table = planted(fold)
     leaky = table.judged(choose.setting_by_domain(table)["code"])
-    assert pooled(leaky) > 1.5, (
-        "the negative control: chosen and judged on the same prompts"
-    )
+    assert pooled(leaky) > 1.5, "the negative control: chosen and judged on the same prompts"
     honest = choose.fit(table, folds=2, n=1).judged
     assert honest["cost"].tolist() == [10.5] * 10
     assert honest["setting"].tolist() == [f"s_{1 - f}" for f in fold]
@@ -230,9 +217,7 @@ def two_domains(code, chat, prompts=10):
     """Prices of the settings a and b: every prompt of a domain costs the same."""
     rows = {"code": dict(zip("ab", code, strict=True))}
     rows["chat"] = dict(zip("ab", chat, strict=True))
-    return table_of(
-        {f"{d}-{i}": (d, row) for d, row in rows.items() for i in range(prompts)}
-    )
+    return table_of({f"{d}-{i}": (d, row) for d, row in rows.items() for i in range(prompts)})
 
 
 def noisy(seed, prompts=20, apart=0.0):
@@ -269,9 +254,7 @@ def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts(taken_for):
     for row, (spent, weight) in enumerate(zip(found.cost, weights, strict=True)):
         own, chosen = {"code": 0.0, "chat": 0.0}, []
         for i, times in enumerate(weight):
-            others = (fold != fold[i]) & (
-                np.isin(domain, label[i]) | (label[i] == UNKNOWN)
-            )
+            others = (fold != fold[i]) & (np.isin(domain, label[i]) | (label[i] == UNKNOWN))
             drawn = np.repeat(prices.cost[others], weight[others], axis=0)
             chosen.append(choose.fastest(1 / drawn.sum(axis=0)))
             own[domain[i]] += times * prices.cost[i, chosen[-1]]

@@ -60,10 +60,7 @@ def measured(of, *numbers, names=None, pair="made", asked=AT_0, prompts=OWN, **m
 def at_costs(of, verdicts, slope=0.0, **more):
     """A row at each c (the keys) that holds, fails or cannot be told above 0."""
     ends = {HOLDS: (1, 2), FAILS: (-2, -1), UNKNOWN: (-1, 1)}
-    parts = [
-        measured(of, ends[name], c=c, slope=slope, **more)
-        for c, name in verdicts.items()
-    ]
+    parts = [measured(of, ends[name], c=c, slope=slope, **more) for c, name in verdicts.items()]
     return pd.concat(parts, ignore_index=True)
 
 

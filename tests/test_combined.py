@@ -46,10 +46,7 @@ def test_the_rule_is_fitted_on_other_prompts():
         name, useless = f"p{place}", place == 0
         text = [1, 2, 1, 3, 1, 4, 1, 5] if useless else [1, 2, 3, 4, 1, 2, 3, 4]
         frames.append(
-            starts_by_hand(
-                [7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8,
-                prompt_id=name,
-            )
+            starts_by_hand([7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8, prompt_id=name)
         )
         tokens[name] = [9], text
     both = combined.with_copies(pd.concat(frames), tokens)

@@ -28,12 +28,8 @@ def literal_copy(text, place, most):
 
 @given(TEXTS, st.integers(1, 9))
 def test_matches_are_those_of_a_literal_search(text, longest):
-    found = zip(
-        *(each.tolist() for each in matches(np.array(text), longest)), strict=True
-    )
-    assert list(found) == [
-        literal_match(text[:n], longest) for n in range(len(text) + 1)
-    ]
+    found = zip(*(each.tolist() for each in matches(np.array(text), longest)), strict=True)
+    assert list(found) == [literal_match(text[:n], longest) for n in range(len(text) + 1)]
 
 
 @given(TEXTS, st.integers(1, 9), st.integers(1, 20))

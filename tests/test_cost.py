@@ -10,28 +10,21 @@ def test_leviathan_worked_numbers():
     assert cost.block_efficiency_iid(0.85, 4) == pytest.approx(3.71, abs=5e-3)
     iid = cost.speedup_standard(cost.block_efficiency_iid(0.85, 4), 4, 0.05)
     assert iid == pytest.approx(3.09, abs=5e-3)
-    assert cost.speedup_standard(5, 4, 0.05) == pytest.approx(
-        5 / 1.2
-    )  # the ceiling: all accepted
+    assert cost.speedup_standard(5, 4, 0.05) == pytest.approx(5 / 1.2)  # the ceiling: all accepted
 
 
 def test_iid_block_efficiency_is_the_geometric_sum():
     for alpha in (0.0, 0.3, 0.999, 1.0):
-        assert cost.block_efficiency_iid(alpha, 6) == pytest.approx(
-            sum(alpha**i for i in range(7))
-        )
+        assert cost.block_efficiency_iid(alpha, 6) == pytest.approx(sum(alpha**i for i in range(7)))
     both = cost.block_efficiency_iid(np.array([0.5, 1.0]), np.array([1, 3]))
     np.testing.assert_allclose(both, [1.5, 4.0])
 
 
 def test_standard_model_counts_verify_and_overhead():
     assert cost.speedup_standard(3.0, 4, 0.1) == pytest.approx(3 / 1.4)
-    assert cost.speedup_standard(
-        3.0, 4, 0.1, verify=1.5, overhead=0.1
-    ) == pytest.approx(3 / 2.0)
+    assert cost.speedup_standard(3.0, 4, 0.1, verify=1.5, overhead=0.1) == pytest.approx(3 / 2.0)
     np.testing.assert_allclose(
-        cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5),
-        [2 / 1.5, 3 / 2],
+        cost.speedup_standard(np.array([2.0, 3.0]), np.array([1, 2]), 0.5), [2 / 1.5, 3 / 2]
     )
 
 

@@ -61,9 +61,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
     case = mean_case(rng.random(40))
     drawn = case.totals[0][rng.integers(40, size=(3, 1, 12))]
     frames = [
-        pd.DataFrame(
-            {"prompt_id": range(100, 112), "domain": "code", "x": one[0, :, 0]}
-        )
+        pd.DataFrame({"prompt_id": range(100, 112), "domain": "code", "x": one[0, :, 0]})
         for one in drawn
     ]
     weights = stats.resampling_of(frames[0], 200).weights

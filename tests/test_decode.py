@@ -90,10 +90,7 @@ def assert_equal_to_plain_and_replay(pair, prompt, gammas, trees, new=48):
     text = plain(pair, prompt, new)
     trace = recorded_tables(pair, prompt, text)["trace"]
     for tree in [*(chain(g) for g in gammas), *(static_tree(*t) for t in trees)]:
-        found, blocks = (
-            assert_plain(pair, prompt, Shape(tree), new),
-            replay(trace, tree),
-        )
+        found, blocks = (assert_plain(pair, prompt, Shape(tree), new), replay(trace, tree))
         assert [s.accepted for s in found.steps] == blocks.accepted.tolist()
         assert [len(s.tokens) for s in found.steps] == blocks.emitted.tolist()
         assert found.block_efficiency == blocks.emitted.sum() / len(blocks)
@@ -113,9 +110,7 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
         found = [(s.copied, s.drafted, s.accepted, len(s.tokens)) for s in steps]
         replayed = blocks[["is_copied", "drafted", "accepted", "emitted"]]
         wanted = list(replayed.itertuples(index=False, name=None))
-        is_whole = (
-            blocks["emitted"].sum() == new
-        )  # else more is drafted, past a stop token
+        is_whole = blocks["emitted"].sum() == new  # else more is drafted, past a stop token
         assert found == wanted if is_whole else counts(found) == counts(wanted)
         assert {*blocks["is_copied"]} == {False, True}, "or nothing is shown"
 
@@ -258,9 +253,7 @@ def test_behind_copies_the_draft_reads_what_it_has_missed(random_pair, monkeypat
 
 def test_a_dynamic_tree_holds_the_best_nodes_by_cumulated_probability():
     pair, ids, shape = toy_pair(), [1, 2, 3], parse_shape("dynamic:2,10,12")
-    found = propose(
-        pair.draft, pair.draft.cache(), ids, shape, 9, "greedy", GREEDY, None
-    )
+    found = propose(pair.draft, pair.draft.cache(), ids, shape, 9, "greedy", GREEDY, None)
     first, scores = next_p(pair, ids, "draft"), {}
     for a in range(10):
         second = next_p(pair, [*ids, a], "draft")
@@ -300,32 +293,18 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
 
 
 @pytest.mark.parametrize("new", [12, pytest.param(40, marks=pytest.mark.slow)])
-def test_in_half_precision_a_difference_is_reported_and_never_hidden(
-    tmp_path, capsys, new
-):
+def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, capsys, new):
     given, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"
     known = load_prompts("project", 1)
     lines = [json.dumps({"prompt_id": p.prompt_id, "prompt": p.text}) for p in known]
     given.write_text("\n".join(lines))
-    places = [
-        "--profile",
-        "tiny",
-        "--prompts",
-        str(given),
-        "--out",
-        str(out),
-        "--force",
-    ]
+    places = ["--profile", "tiny", "--prompts", str(given), "--out", str(out), "--force"]
 
     def rows_of(*options):
         assert main(["decode", *places, *options]) == 0
         return [json.loads(line) for line in out.read_text().splitlines()]
 
-    changes = [
-        f"--set=max_new_tokens={new}",
-        "--set=dtype=bfloat16",
-        "--set=device=cpu",
-    ]
+    changes = [f"--set=max_new_tokens={new}", "--set=dtype=bfloat16", "--set=device=cpu"]
     rows = rows_of("--shape", "tree:3,2,8", *changes)
     differ = sum(row["plain_difference"] is not None for row in rows)
     assert f"in bfloat16: {4 - differ} of 4 equal" in capsys.readouterr().err
@@ -351,9 +330,7 @@ def test_logits_that_are_not_finite_are_one_error_greedy_and_sampled(which, bad)
     honest = broken.head
     broken.head = lambda hidden: honest(hidden).index_fill(-1, place, bad)
     for rule, sampling in (("greedy", GREEDY), ("point-mass", WARM)):
-        with pytest.raises(
-            NonFiniteProbability, match=f"the {which} gave a non-finite"
-        ):
+        with pytest.raises(NonFiniteProbability, match=f"the {which} gave a non-finite"):
             decode_prompt(pair, prompt, rule, shape, sampling, 4)
         if which == "target":
             with pytest.raises(NonFiniteProbability, match="the target gave"):

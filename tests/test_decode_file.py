@@ -19,9 +19,7 @@ from speclab.ops import decode_file as files
 from speclab.ops.decode_file import decode_file, settings_of
 from speclab.prompts import Prompt
 
-PROMPTS = [
-    Prompt(f"{place}-é", "", "a b c d e f"[: 1 + 2 * place]) for place in range(4)
-]
+PROMPTS = [Prompt(f"{place}-é", "", "a b c d e f"[: 1 + 2 * place]) for place in range(4)]
 TIMES = ("time_s", "prefill_time_s")
 
 
@@ -29,16 +27,12 @@ TIMES = ("time_s", "prefill_time_s")
 def decoded(random_pair, random_profile, tmp_path):
     """Decode PROMPTS with the random pair into a file of tmp_path; returns its rows."""
 
-    def run(
-        name="out", shape="chain:3", rule="greedy", check=False, force=False, **changes
-    ):
+    def run(name="out", shape="chain:3", rule="greedy", check=False, force=False, **changes):
         profile = random_profile.replace(**({"max_new_tokens": 8} | changes))
         out = tmp_path / name
         settings = settings_of(profile, PROMPTS, rule, shape, check)
         shapes = [parse_shape(shape)] * len(PROMPTS)
-        decode_file(
-            random_pair, PROMPTS, profile, rule, shapes, out, settings, check, force
-        )
+        decode_file(random_pair, PROMPTS, profile, rule, shapes, out, settings, check, force)
         return rows_of(out)
 
     return run
@@ -97,9 +91,7 @@ def test_a_file_of_something_else_needs_force(command, no_models, capsys):
     assert "is there already, without its out.settings.json" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 2
     assert "the pair was loaded" in capsys.readouterr().err
-    assert out.read_text() == "my notes\n", (
-        "nothing is emptied before the pair is loaded"
-    )
+    assert out.read_text() == "my notes\n", "nothing is emptied before the pair is loaded"
 
 
 def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
@@ -137,9 +129,7 @@ def test_settings_know_how_prompts_are_read_and_no_path(random_profile, tmp_path
     def change(**changes):
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         shutil.copytree(random_profile.target.path, folder)
-        for name, text in (
-            {"chat_template.jinja": "{{ messages[0].content }}"} | changes
-        ).items():
+        for name, text in ({"chat_template.jinja": "{{ messages[0].content }}"} | changes).items():
             (folder / name).write_text(text)
         return asked(folder)
 
@@ -147,22 +137,16 @@ def test_settings_know_how_prompts_are_read_and_no_path(random_profile, tmp_path
     assert change() == first
     other = change(**{"chat_template.jinja": "a {{ messages[0].content }}"})
     stops = change(**{"generation_config.json": '{"eos_token_id": 9}'})
-    differ = [
-        {name for name in first if one[name] != first[name]} for one in (other, stops)
-    ]
+    differ = [{name for name in first if one[name] != first[name]} for one in (other, stops)]
     assert differ == [{"encoded"}, {"stop_ids"}]
 
 
-def test_a_result_goes_on_with_the_library_that_it_began_with(
-    decoded, tmp_path, monkeypatch
-):
+def test_a_result_goes_on_with_the_library_that_it_began_with(decoded, tmp_path, monkeypatch):
     decoded()
     beside = tmp_path / "out.settings.json"
     facts = json.loads(beside.read_text())
     assert facts["few_rows"] == {"target": None, "draft": None}, "too small to choose"
-    beside.write_text(
-        json.dumps(facts | {"few_rows": {"target": "oneDNN", "draft": "MKL"}})
-    )
+    beside.write_text(json.dumps(facts | {"few_rows": {"target": "oneDNN", "draft": "MKL"}}))
     cut = (tmp_path / "out").read_bytes()
     (tmp_path / "out").write_bytes(cut[: cut.index(b"\n") + 1])
     obeyed = []
@@ -208,10 +192,7 @@ def test_a_line_says_which_blocks_were_copied(decoded):
     for row in rows:
         assert len(row["copied_per_step"]) == row["target_passes"]
         assert row["plain_difference"] is None
-    assert {copied for row in rows for copied in row["copied_per_step"]} == {
-        True,
-        False,
-    }
+    assert {copied for row in rows for copied in row["copied_per_step"]} == {True, False}
     assert "copied_per_step" not in decoded("other")[0]
 
 

@@ -73,8 +73,7 @@ ONLY = {
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
 PACKAGE = ROOT / "speclab"
 MODULES = {
-    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p
-    for p in sorted(PACKAGE.rglob("*.py"))
+    ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))
 }
 
 
@@ -146,19 +145,14 @@ def test_pure_modules_need_no_model_and_no_plotting_and_verification_torch_only(
 
 @pytest.mark.parametrize("library", ONLY)
 def test_a_library_is_imported_where_the_map_says(library):
-    assert {
-        name for name, path in MODULES.items() if library in imported(path)
-    } <= ONLY[library]
+    assert {name for name, path in MODULES.items() if library in imported(path)} <= ONLY[library]
 
 
 @each_notebook
 def test_notebooks_go_through_the_package(source):
-    assert not imported(source) & {
-        "transformers",
-        "gptqmodel",
-        "matplotlib",
-        "seaborn",
-    }, "speclab has a function for it, or needs one"
+    assert not imported(source) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, (
+        "speclab has a function for it, or needs one"
+    )
 
 
 # ---- the rooms: who may import whom --------------------------------------------------------------
@@ -177,10 +171,7 @@ MAY_IMPORT = {  # a room, and the rooms it may import
 FIRST = ("__main__", "ops.missing")
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {
-    "__main__": set(MAY_IMPORT),
-    "show.notebook": {"ops"},
-}
+LAZY = {"__main__": set(MAY_IMPORT), "show.notebook": {"ops"}}
 
 
 def room_of(module):
@@ -250,6 +241,4 @@ def test_a_notebook_imports_its_own_study_only(source):
 )
 def test_each_wrong_import_is_seen(tmp_path, module, line, complaint):
     (tmp_path / "module.py").write_text(line)
-    assert any(
-        complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py")
-    )
+    assert any(complaint in wrong for wrong in wrong_imports(module, tmp_path / "module.py"))

@@ -66,8 +66,7 @@ def test_tokens_that_the_draft_cannot_output_have_no_infinite_loss(objective):
     known = torch.tensor([q], dtype=torch.float64).log().requires_grad_(True)
     logits_q = torch.nn.functional.pad(known, (0, 1), value=-torch.inf)
     value, outside = (
-        OBJECTIVES[objective](logits_p, logits_q, torch.tensor([token]))
-        for token in (0, 2)
+        OBJECTIVES[objective](logits_p, logits_q, torch.tensor([token])) for token in (0, 2)
     )
     wanted = by_hand(objective, [0.5 / 0.7, 0.2 / 0.7], q, 0)
     if objective == "total-variation":  # over the whole vocabulary: 1 minus the overlap
@@ -97,9 +96,7 @@ def loss_of(pair, rows, objective):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_only_the_continuation_carries_loss_and_padding_none(
-    random_pair, text, objective
-):
+def test_only_the_continuation_carries_loss_and_padding_none(random_pair, text, objective):
     rows = [text.rows[0], text.rows[7], text.rows[-1]]
     assert len({len(r.tokens) for r in rows}) > 1, "else padding would not be seen"
     total = sum(alone(random_pair, row, objective) for row in rows)

@@ -69,9 +69,7 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert [IN_RANGE(need) for need in asked] == [False, False, True]
     monkeypatch.setattr(doctor, "in_range", lambda need: "gptqmodel" not in need)
     [line] = todo(PAPER)
-    assert (
-        line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
-    )
+    assert line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
     assert "gptqmodel>=" in line and "install --gptq`" in line
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
 
@@ -154,11 +152,7 @@ def test_which_gpu_runs_which_kernels(kernel, capability, runs):
 @pytest.mark.parametrize(
     ("name", "capability", "line"),
     [
-        (
-            "Tesla T4",
-            (7, 5),
-            "ok  GPU cuda:0: Tesla T4, compute capability 7.5, 15.8 GB",
-        ),
+        ("Tesla T4", (7, 5), "ok  GPU cuda:0: Tesla T4, compute capability 7.5, 15.8 GB"),
         ("Tesla P100", (6, 0), "do  GPU cuda:0: Tesla P100, compute capability 6.0"),
     ],
 )

@@ -9,15 +9,7 @@ from test_score import make_run
 
 from speclab import replay, score
 from speclab.analysis import significance
-from speclab.analysis.prompt_sets import (
-    CHANGE,
-    ENGLISH,
-    LAST,
-    LEAD,
-    OWN,
-    SECOND,
-    SPREAD,
-)
+from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
 from speclab.analysis.texts import Text, kind_of
 from speclab.show.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
@@ -29,9 +21,7 @@ TREE = static_tree(3, 2, 8)
 def text_of(temperature=0.0, prompts=6, seeds=(0,)):
     """A made-up run as a text."""
     run = make_run(prompts=prompts)
-    trace = pd.concat(
-        [run.trace.assign(seed=seed) for seed in seeds], ignore_index=True
-    )
+    trace = pd.concat([run.trace.assign(seed=seed) for seed in seeds], ignore_index=True)
     nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
     return Text(*kind_of(temperature), score.with_hits(trace), nodes)
 
@@ -49,9 +39,7 @@ def test_the_ladder_names_estimator_and_text():
 
 def test_tokens_per_pass_are_of_the_blocks_that_a_decoder_visits():
     at_0 = text_of()
-    frame, estimator = study.numbers_of_tokens(at_0, at_0, TREE)[
-        "block_efficiency, T = 0"
-    ]
+    frame, estimator = study.numbers_of_tokens(at_0, at_0, TREE)["block_efficiency, T = 0"]
     blocks = replay.replay(at_0.trace, TREE)
     assert estimator(frame) == pytest.approx(blocks["emitted"].sum() / len(blocks))
     every = replay.replay(at_0.trace, TREE, "every")
@@ -110,9 +98,7 @@ def asked_of_sets(lead, spread, last, highest="math"):
     for name, (role, pair) in product(
         ("T = 0", "T = 1"), {LEAD: lead, SPREAD: spread, LAST: last}.items()
     ):
-        for which, numbers in zip(
-            (OWN, SECOND, ENGLISH), (*pair, pair[1]), strict=True
-        ):
+        for which, numbers in zip((OWN, SECOND, ENGLISH), (*pair, pair[1]), strict=True):
             change = numbers[0] - pair[0][0]
             ends = change, change - 0.05, change + 0.05
             top = "math" if which == OWN else highest

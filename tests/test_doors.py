@@ -129,11 +129,7 @@ COMMANDS = {
 
 @pytest.mark.parametrize(
     ("command", "word"),
-    [
-        (f"{begin} {end}", COMMANDS[begin][end])
-        for begin in COMMANDS
-        for end in COMMANDS[begin]
-    ],
+    [(f"{begin} {end}", COMMANDS[begin][end]) for begin in COMMANDS for end in COMMANDS[begin]],
 )
 def test_the_command_line(command, word, place, refused):
     (place / "twice.yaml").write_text(PROFILE + "seed: 1\nseed: 2")
@@ -147,9 +143,7 @@ def test_the_command_line(command, word, place, refused):
 def recorded(tmp_path_factory):
     """A folder with a `run` of the tiny pair, one prompt."""
     folder = tmp_path_factory.mktemp("recorded")
-    profile = load_profile(
-        "tiny", parse_overrides([*FEW.split(" --set "), "device=cpu"])
-    )
+    profile = load_profile("tiny", parse_overrides([*FEW.split(" --set "), "device=cpu"]))
     runs.record_run(profile, folder / "run")
     return folder
 
@@ -232,16 +226,8 @@ def test_the_source_of_weights(place, refused, monkeypatch):
     ("variable", "value", "command"),
     [
         ("SPECLAB_TRACES", "nowhere", f"record --profile tiny --set {FEW}"),
-        (
-            "SPECLAB_DATASETS",
-            "nowhere",
-            "record --profile tiny --set prompts=paper --out new",
-        ),
-        (
-            "SPECLAB_MODELS",
-            "nowhere",
-            "record --profile tiny --set target.path=a/b --out new",
-        ),
+        ("SPECLAB_DATASETS", "nowhere", "record --profile tiny --set prompts=paper --out new"),
+        ("SPECLAB_MODELS", "nowhere", "record --profile tiny --set target.path=a/b --out new"),
     ],
 )
 def test_the_environment(variable, value, command, refused, monkeypatch):
@@ -262,9 +248,7 @@ def test_the_environment(variable, value, command, refused, monkeypatch):
         (click.Abort(), "goes on from there"),
     ],
 )
-def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(
-    error, word, monkeypatch, capsys
-):
+def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(error, word, monkeypatch, capsys):
     ends = iter([error, RuntimeError("shapes")])
     monkeypatch.setattr(cli, "invoke", lambda _: (_ for _ in ()).throw(next(ends)))
     assert main(["doctor"]) == (130 if isinstance(error, click.Abort) else 2)
@@ -281,9 +265,7 @@ def python(*arguments):
 
 
 def test_who_runs_without_the_environment_reads_one_line():
-    done = python(
-        "-c", "import sys; sys.modules['click'] = None; import speclab.__main__"
-    )
+    done = python("-c", "import sys; sys.modules['click'] = None; import speclab.__main__")
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert "click" in done.stderr and "make env" in done.stderr
 

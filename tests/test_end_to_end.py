@@ -48,9 +48,7 @@ PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs bes
 
 
 def test_there_are_notebooks_without_a_gap():
-    assert [name[:2] for name in NOTEBOOKS] == [
-        f"{i:02d}" for i in range(len(NOTEBOOKS))
-    ]
+    assert [name[:2] for name in NOTEBOOKS] == [f"{i:02d}" for i in range(len(NOTEBOOKS))]
 
 
 @pytest.fixture(scope="session")

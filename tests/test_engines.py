@@ -25,9 +25,7 @@ def whole(short_run):
 
 def children():
     """Worker processes below this one, youngest last, but for helpers that compute nothing."""
-    return sorted(
-        psutil.Process().children(recursive=True), key=lambda p: p.create_time()
-    )
+    return sorted(psutil.Process().children(recursive=True), key=lambda p: p.create_time())
 
 
 def kill_after_the_first_block(engine, wanted):
@@ -49,19 +47,13 @@ def kill_after_the_first_block(engine, wanted):
 
 
 def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path):
-    run = record_run(
-        short_profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"])
-    )
+    run = record_run(short_profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]))
     assert tables(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_loses_nothing_that_was_done(
-    short_profile, whole, tmp_path
-):
-    dying = kill_after_the_first_block(
-        partial(on_devices, devices=["cpu"]), "spawn_main"
-    )
+def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, tmp_path):
+    dying = kill_after_the_first_block(partial(on_devices, devices=["cpu"]), "spawn_main")
     with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
         record_run(short_profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
@@ -80,9 +72,7 @@ def test_a_process_that_dies_loses_nothing_that_was_done(
 def cluster(monkeypatch):
     """A Ray cluster of this machine with two CPUs."""
     ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
-    monkeypatch.setenv(
-        "RAY_worker_niceness", "0"
-    )  # else a busy machine starves its workers
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else a busy machine starves its workers
     ray.init(
         num_cpus=2,
         include_dashboard=False,
@@ -101,9 +91,7 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
 ):
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
-    assert tables(run.folder) == whole, (
-        "Ray starts the actor again and does its block anew"
-    )
+    assert tables(run.folder) == whole, "Ray starts the actor again and does its block anew"
     with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
         record_run(short_profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 

@@ -20,19 +20,12 @@ def signals_of(frame):
 
 def test_auc_by_hand():
     """Pairs (accepted, rejected): 0.35 > 0.1, 0.35 < 0.4, 0.8 > both: 3 of 4."""
-    one = pd.DataFrame(
-        {"signal": [0.1, 0.4, 0.35, 0.8], "hit": [False, False, True, True]}
-    )
-    texts = {
-        f"p{i}": one.assign(signal=one["signal"] + i, other=[0, 0, 0, 1])
-        for i in range(5)
-    }
+    one = pd.DataFrame({"signal": [0.1, 0.4, 0.35, 0.8], "hit": [False, False, True, True]})
+    texts = {f"p{i}": one.assign(signal=one["signal"] + i, other=[0, 0, 0, 1]) for i in range(5)}
     frame = pd.concat(texts, names=["prompt_id"]).reset_index("prompt_id")
     found = study.within_texts(signals_of(frame.assign(domain="code"))).table()
     found = found[found["domain"] == "code"].set_index("name")["estimate"]
-    assert found.tolist() == [0.75, 0.75, 0.25], (
-        "ties one half; the level of a text is nothing"
-    )
+    assert found.tolist() == [0.75, 0.75, 0.25], "ties one half; the level of a text is nothing"
 
 
 def test_auc_within_texts_equals_sklearn_and_knows_no_level_of_a_text():

@@ -18,9 +18,7 @@ def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer
     frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
     frame["y"] = frame["x"] * 2
     found = estimates.per_domain(
-        frame,
-        lambda part: association.correlation(part, "x", "y", "pearson", n=FEW),
-        pooled=True,
+        frame, lambda part: association.correlation(part, "x", "y", "pearson", n=FEW), pooled=True
     )
     assert list(found["domain"]) == ["code", "chat", "pooled"]
     assert found["estimate"].iloc[0] == pytest.approx(1)
@@ -40,10 +38,7 @@ def test_wide_writes_intervals_as_text():
         }
     )
     table = estimates.Estimates(long).wide("domain", "of")
-    assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == [
-        "math",
-        "code",
-    ]
+    assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == ["math", "code"]
     assert (
         list(table["b"]) == ["0.50 [0.40, 0.62]", "undefined"]
         and table["a"].iloc[1] == "-0.25 [-0.50, 0.00]"

@@ -40,13 +40,7 @@ def recorded(kind):
 
 
 def made_run(
-    temperature=0.0,
-    prompts=2,
-    length=12,
-    name="made",
-    folder="made",
-    prompt_set="",
-    **columns,
+    temperature=0.0, prompts=2, length=12, name="made", folder="made", prompt_set="", **columns
 ):
     """The first prompts of each domain of a recorded run, the first positions of each, of a pair
     that is not there.
@@ -205,8 +199,7 @@ def words(shown, part="#words"):
 def slide(shown, name, value):
     """Move a slider as a finger does: to a value, with its event."""
     shown.locator(f"#{name}").evaluate(
-        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }",
-        value,
+        "(e, v) => { e.value = v; e.dispatchEvent(new Event('input', { bubbles: true })); }", value
     )
 
 
@@ -258,9 +251,7 @@ def test_words_and_the_next_rejection_are_found(tiny):
     tiny.locator("#find").press("Enter")
     text, position = tiny.evaluate(at)
     shown = tiny.evaluate(f"[...{tokens}].map((t) => explore.view.trace.strings[t])")
-    assert (
-        last.lower() in "".join(shown[position:])[: len(shown[position] + last)].lower()
-    )
+    assert last.lower() in "".join(shown[position:])[: len(shown[position] + last)].lower()
     tiny.locator("#next-rejection").click()
     kinds = tiny.evaluate("explore.view.cut.tokens.map((t) => t.kind)")
     later = [i for i, kind in enumerate(kinds) if kind == "recovered" and i > position]
@@ -359,9 +350,7 @@ def test_every_control_can_be_reached_and_has_a_name(tiny):
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
-def test_nothing_is_wider_than_the_window_and_text_can_be_read(
-    browser, tiny_file, width, scheme
-):
+def test_nothing_is_wider_than_the_window_and_text_can_be_read(browser, tiny_file, width, scheme):
     """Contrast of at least 4.5 (WCAG AA) of tokens, text and quiet text."""
     size = {"width": width, "height": 900}
     shown, wrong = opened(browser, tiny_file, viewport=size, color_scheme=scheme)

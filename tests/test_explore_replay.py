@@ -20,9 +20,7 @@ TREES = [  # depth, branches, budget
     (1, 2, 2), (1, 16, 16), (2, 2, 3), (2, 2, 6), (2, 16, 272), (3, 2, 5), (3, 2, 8), (3, 4, 20),
     (3, 1000, 1000), (4, 3, 40), (5, 2, 62), (5, 5, 33), (6, 3, 7), (8, 3, 64), (16, 2, 31),
 ]  # fmt: skip
-SHAPES = CHAINS + [
-    {"kind": "tree", "depth": d, "branches": b, "budget": n} for d, b, n in TREES
-]
+SHAPES = CHAINS + [{"kind": "tree", "depth": d, "branches": b, "budget": n} for d, b, n in TREES]
 SUMS = ["blocks", "drafted", "accepted", "emitted", "truncated"]
 
 
@@ -86,9 +84,7 @@ def test_every_text_at_every_setting(pages, recorded, pair, kind):
             blocks = replay.replay(trace, tree_of(shape))
         expected = replay.prompt_sums(blocks)[SUMS].to_numpy()
         exact = rule_of(kind, shape) != "rejection"
-        assert_allclose(
-            sums, expected, rtol=0, atol=0 if exact else 1e-9, err_msg=str(shape)
-        )
+        assert_allclose(sums, expected, rtol=0, atol=0 if exact else 1e-9, err_msg=str(shape))
 
 
 ENDINGS = """([number, shape]) => {
@@ -120,10 +116,7 @@ def kinds_by_hand(ranks, tree):
 def test_kind_of_every_token(pages, recorded, shape):
     trace = recorded["tiny"][0].trace
     found = pages["tiny"].evaluate(ENDINGS, [0, shape])
-    texts = [
-        rows.to_numpy()
-        for _, rows in trace.groupby("prompt_id", sort=False)["draft_rank"]
-    ]
+    texts = [rows.to_numpy() for _, rows in trace.groupby("prompt_id", sort=False)["draft_rank"]]
     assert found == [kinds_by_hand(ranks, tree_of(shape)) for ranks in texts]
 
 
@@ -245,11 +238,7 @@ def test_details_are_the_recorded_ones(pages, recorded):
     by_place = trace.set_index(["prompt_id", "position"])
     for prompt, i, token, rank, p, q, overlap, target, draft, top, best in found:
         row = by_place.loc[(prompt, i)]
-        assert [token, rank, top] == [
-            row["token"],
-            row["draft_rank"],
-            row["target_top"],
-        ]
+        assert [token, rank, top] == [row["token"], row["draft_rank"], row["target_top"]]
         assert (p, q) == (row["p_token"], row["q_token"])
         assert overlap == pytest.approx(row["overlap"], abs=1e-5)
         assert target == pytest.approx(row["target_entropy"], abs=6e-4)

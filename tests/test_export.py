@@ -30,10 +30,7 @@ from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.sampling import Sampling
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
-AT, OF = (
-    "e9c932ac1893a49ae0fc497ad6e1e86e2e39af20",
-    "7ae557604adf67be50417f59c2c2f167def9a775",
-)
+AT, OF = ("e9c932ac1893a49ae0fc497ad6e1e86e2e39af20", "7ae557604adf67be50417f59c2c2f167def9a775")
 CONFIG = (
     f'{{"method": "draft_model", "model": "{DRAFT}", "revision": "{OF}", '
     '"use_heterogeneous_vocab": true, "num_speculative_tokens": 3'
@@ -72,9 +69,7 @@ def qwen(tiny):
 @pytest.mark.parametrize("engine", SAID)
 def test_a_shell_reads_what_the_engine_knows(qwen, engine, tmp_path):
     program, known = SAID[engine].split()[0], export.engines()[engine]
-    script = f"{program}() {{ echo {program} $@; }}\n" + export.commands(
-        qwen, engine, 3
-    )
+    script = f"{program}() {{ echo {program} $@; }}\n" + export.commands(qwen, engine, 3)
     said = subprocess.check_output(["bash", "-euc", script], cwd=tmp_path, text=True)
     assert said.strip() == SAID[engine]
     assert {*re.findall(r" (--[a-z-]+)", said)} <= {*known["options"]}
@@ -86,9 +81,7 @@ def test_a_shell_reads_what_the_engine_knows(qwen, engine, tmp_path):
     assert {*read, *read.get("speculative_config", {})} <= {*known.get("keys", [])}
 
 
-def test_transformers_makes_the_same_texts_in_the_same_blocks(
-    tiny, tiny_pair, monkeypatch
-):
+def test_transformers_makes_the_same_texts_in_the_same_blocks(tiny, tiny_pair, monkeypatch):
     monkeypatch.chdir(ROOT)
     made, read, new, gamma = {}, [], 24, 4
     exec(export.commands(tiny, "transformers", gamma), made)
@@ -172,9 +165,7 @@ def test_a_speculation_profile_agrees_with_itself(kind, tmp_path, capsys):
     np.testing.assert_allclose(means, mean, atol=1e-5)
 
 
-def test_a_profile_json_appears_whole_and_writes_over_nothing(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_profile_json_appears_whole_and_writes_over_nothing(tmp_path, capsys, monkeypatch):
     path = tmp_path / "profile.json"
     asked = ["export", "tiny/greedy", "--for", "vllm", "--profile-json", str(path)]
     broken = {"a": 1, "b": object()}
@@ -244,16 +235,10 @@ def told(tmp_path):
     def run(shell, text):
         if shell == "python":
             nodes = ast.walk(ast.parse(text))
-            return [
-                n.value if isinstance(n, ast.Constant) else str(type(n)) for n in nodes
-            ]
+            return [n.value if isinstance(n, ast.Constant) else str(type(n)) for n in nodes]
         command, env = [shutil.which(shell), "-euc", text], {"PATH": str(stubs)}
-        words = subprocess.check_output(command, cwd=place, env=env, text=True).split(
-            "\0"
-        )
-        files = {
-            file.name: yaml.safe_load(file.read_text()) for file in place.iterdir()
-        }
+        words = subprocess.check_output(command, cwd=place, env=env, text=True).split("\0")
+        files = {file.name: yaml.safe_load(file.read_text()) for file in place.iterdir()}
         return [json.loads(w) if w.startswith('{"') else w for w in words] + [files]
 
     return run
@@ -261,17 +246,14 @@ def told(tmp_path):
 
 @pytest.mark.parametrize(
     ("engine", "shell"),
-    [(engine, shell) for engine in SAID for shell in ("bash", "sh")]
-    + [("transformers", "python")],
+    [(engine, shell) for engine in SAID for shell in ("bash", "sh")] + [("transformers", "python")],
 )
 def test_a_name_stays_one_value_and_no_part_of_it_is_run(engine, shell, tiny, told):
     plain = json.dumps(told(shell, export.commands(of_names(tiny, "NAME"), engine, 1)))
     for name, argument in NAMES.items():
         found = told(shell, export.commands(of_names(tiny, name), engine, 1))
         wanted = plain.replace('"NAME"', json.dumps(argument))
-        assert found == json.loads(
-            wanted.replace('"of NAME"', json.dumps(f"of {name}"))
-        )
+        assert found == json.loads(wanted.replace('"of NAME"', json.dumps(f"of {name}")))
 
 
 @pytest.mark.parametrize("engine", [*SAID, "transformers"])

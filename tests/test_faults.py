@@ -16,12 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from speclab.models.pairs import load_model
 from speclab.profiles import ModelSpec
-from speclab.runs import (
-    RunError,
-    load_run,
-    part_file,
-    record_run,
-)
+from speclab.runs import RunError, load_run, part_file, record_run
 
 
 def forked(work):
@@ -57,9 +52,7 @@ def test_killed_many_times_at_random_moments_it_ends_with_the_same_bytes(
     assert tables(folder) == whole and not list(folder.rglob("*.tmp"))
 
 
-def test_a_disk_that_is_full_loses_nothing(
-    short_profile, short_run, random_pair, tmp_path
-):
+def test_a_disk_that_is_full_loses_nothing(short_profile, short_run, random_pair, tmp_path):
     """/dev/full refuses every byte with the kernel's own error."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")

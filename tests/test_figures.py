@@ -76,11 +76,7 @@ def test_lines_with_bands_dots_and_looks():
         }
     )
     figure = figures.facets(
-        frame,
-        "gamma",
-        hue="made",
-        dots=["decoded"],
-        looks={"replayed": {"color": "red"}},
+        frame, "gamma", hue="made", dots=["decoded"], looks={"replayed": {"color": "red"}}
     )
     dots, line = figure.axes[0].lines
     assert dots.get_linestyle() == "None" and line.get_linestyle() != "None"

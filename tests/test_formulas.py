@@ -60,10 +60,7 @@ def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
     p, q = rng.dirichlet(np.ones(4), 2)
     kept, other = np.minimum(1, p / q), np.maximum(p - q, 0)
     other = other / other.sum()
-    for drawn, expected in (
-        (q, p),
-        (np.eye(4)[q.argmax()], formulas.best_token_output(p, q)),
-    ):
+    for drawn, expected in ((q, p), (np.eye(4)[q.argmax()], formulas.best_token_output(p, q))):
         came = np.zeros(4)
         for word, instead in product(range(4), repeat=2):
             chance = drawn[word] * other[instead]
@@ -82,9 +79,7 @@ def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there(
     p, q = rng.dirichlet(np.ones(5), (2, 5))
     assert formulas.commitment(p, q) == pytest.approx(0.0)
     kept = np.minimum(p, q)
-    paths = {
-        pair: kept[0, pair[0]] * kept[pair] for pair in product(range(5), repeat=2)
-    }
+    paths = {pair: kept[0, pair[0]] * kept[pair] for pair in product(range(5), repeat=2)}
     once = kept[0] @ kept.sum(axis=1) / kept[0].sum()
     given = sum(paths.values()) / kept[0].sum()
     deeper = given - once
@@ -113,8 +108,7 @@ def test_the_numbers_that_are_read_off_follow_from_tables_logs_and_the_example()
     """By claim: the number that claims.yaml states, from its sources."""
     alpha = published.published("I").query("quantity == 'alpha_mean'")
     alpha, length = (
-        rows.set_index("domain")["published"]
-        for rows in (alpha, published.published("II"))
+        rows.set_index("domain")["published"] for rows in (alpha, published.published("II"))
     )
     gaps = [np.log(one["chat"] / one["math"]) for one in (length, alpha)]
     cells = pd.read_csv(published.DATA / "run_alpha_by_depth_task.csv")

@@ -66,9 +66,7 @@ def test_decoded_chains_count_what_the_replay_says():
     decoded = study.decode_chains(pair, prompts, [1, 4], text, NEW)
     replayed = study.chain_counts(text, [1, 4])
     columns = ["gamma", "prompt_id", "domain", "blocks", "accepted", "emitted"]
-    pd.testing.assert_frame_equal(
-        decoded[columns], replayed[columns], check_dtype=False
-    )
+    pd.testing.assert_frame_equal(decoded[columns], replayed[columns], check_dtype=False)
     # a decoder drafts past an end that it cannot foresee
     assert (decoded["drafted"] >= replayed["drafted"]).all()
 
@@ -113,9 +111,7 @@ def test_lag1_is_pearsons_correlation_of_neighbours():
     drawn = study.one_token(text)
     ours = drawn.table({"lag1": study.lag1(drawn)})
     numbers = ["estimate", "low", "high"]
-    assert ours[numbers].iloc[0].tolist() == pytest.approx(
-        theirs[numbers].iloc[0].tolist()
-    )
+    assert ours[numbers].iloc[0].tolist() == pytest.approx(theirs[numbers].iloc[0].tolist())
     by_hand = study.one_token(text_of(*[[0, 0, 1, 0]] * 5, [3]))
     assert study.lag1(by_hand).loc[0, "code"] == pytest.approx(-0.5)
     assert by_hand["alpha"].loc[0, "code"] == 15 / 21, "the text of one token too"

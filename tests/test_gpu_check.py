@@ -64,9 +64,7 @@ def test_a_call_writes_its_file_and_names_what_a_cpu_cannot_do(out, on_the_toy):
 
 
 @pytest.mark.parametrize("name", ["packing", "recorder"])
-def test_a_wrong_recorder_fails_and_the_other_checks_go_on(
-    out, on_the_toy, monkeypatch, name
-):
+def test_a_wrong_recorder_fails_and_the_other_checks_go_on(out, on_the_toy, monkeypatch, name):
     """Negative control: nodes see their siblings and cousins."""
     let_nodes_see_their_cousins(monkeypatch)
     code, results = ran(out, "--tokens", "6", "--only", name, "text")
@@ -164,13 +162,7 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
 @pytest.mark.slow
 def test_sigterm_stops_what_a_check_has_started(tmp_path):
     out = tmp_path / "o.json"
-    command = [
-        sys.executable,
-        "tests/tools/gpu_check.py",
-        "--out",
-        str(out),
-        "--device",
-    ]
+    command = [sys.executable, "tests/tools/gpu_check.py", "--out", str(out), "--device"]
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
     call = subprocess.Popen(
         [*command, "cpu", "--only", "recorder", "--literal-tokens", "64"],

@@ -18,12 +18,7 @@ from test_notebooks import bootstrap
 from speclab import record
 from speclab.models.pairs import model_folder
 from speclab.ops import hosted
-from speclab.ops.hosted import (
-    attach,
-    keep,
-    restore,
-    slug,
-)
+from speclab.ops.hosted import attach, keep, restore, slug
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import PAPER_SETS
 from speclab.runs import record_run
@@ -62,23 +57,14 @@ def put(folder, name="config.json"):
         ),  # a model of Kaggle
     ],
 )
-def test_attached_models_are_found_as_kaggle_mounts_them(
-    tmp_path, environment, target, draft
-):
+def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, target, draft):
     mounted = tmp_path / "input"
-    places = {
-        T4.target.path: put(mounted / target),
-        T4.draft.path: put(mounted / draft),
-    }
-    put(
-        mounted / target / "onnx"
-    )  # a configuration inside the model is not another model
+    places = {T4.target.path: put(mounted / target), T4.draft.path: put(mounted / draft)}
+    put(mounted / target / "onnx")  # a configuration inside the model is not another model
     put(mounted / "datasets/bob/other")
     assert attach(T4, mounted, tmp_path / "links") == places
     for spec in (T4.target, T4.draft):
-        assert model_folder(spec).resolve() == places[spec.path], (
-            "found without the hub"
-        )
+        assert model_folder(spec).resolve() == places[spec.path], "found without the hub"
     assert attach(T4, mounted, tmp_path / "links") == {}, "what is set stays"
 
 
@@ -92,15 +78,12 @@ def test_nothing_attached_changes_nothing_and_two_copies_are_refused(
     for name in ("a", "b"):
         put(tmp_path / "input" / name / "llama-2-7b-chat-gptq")
     with pytest.raises(
-        ValueError,
-        match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one",
+        ValueError, match=r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"
     ):
         attach(T4, tmp_path / "input", tmp_path / "links")
 
 
-def test_attached_data_sets_are_read_only_when_all_four_are_there(
-    tmp_path, environment
-):
+def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, environment):
     paper, mounted = load_profile("paper"), tmp_path / "input"
     names = [one.name for one in PAPER_SETS.values()]
     for name in names:
@@ -131,11 +114,7 @@ def kit_in(folder, asks=""):
 def test_the_first_cell_clones_the_kit_once_and_a_wrong_address_is_said(tmp_path):
     away, kit = tmp_path / "away", kit_in(tmp_path / "kit")
     away.mkdir()
-    for address in (
-        "",
-        str(tmp_path / "none"),
-        str(tmp_path),
-    ):  # nothing, no folder, no repository
+    for address in ("", str(tmp_path / "none"), str(tmp_path)):  # nothing, no folder, no repository
         done = bootstrap(away, SPECLAB_REPO=address)
         assert done.returncode == 1 and "set SPECLAB_REPO to its address" in done.stderr
         assert "Traceback" not in done.stderr and not list(away.iterdir())
@@ -149,9 +128,7 @@ def test_the_first_cell_clones_the_kit_once_and_a_wrong_address_is_said(tmp_path
 
 def test_on_a_host_the_first_cell_installs_and_its_refusal_is_one_line(tmp_path):
     done = bootstrap(ROOT, COLAB_RELEASE_TAG="release-1")
-    assert (
-        done.stdout.splitlines()[0] == "speclab 0.1.0 in Colab: no package is missing"
-    )
+    assert done.stdout.splitlines()[0] == "speclab 0.1.0 in Colab: no package is missing"
     kit = kit_in(tmp_path / "kit", '"torch>=99",')
     done = bootstrap(kit, KAGGLE_KERNEL_RUN_TYPE="Interactive")
     assert done.returncode == 1 and "Traceback" not in done.stderr
@@ -174,15 +151,7 @@ MAIN = "from speclab.__main__ import main; sys.exit(main({}))"
 
 
 ROOMS = ("studies", "show", "analysis", "models")
-HEAVY = (
-    "torch",
-    "pandas",
-    "pyarrow",
-    "transformers",
-    "ipykernel",
-    "ipywidgets",
-    "IPython",
-)
+HEAVY = ("torch", "pandas", "pyarrow", "transformers", "ipykernel", "ipywidgets", "IPython")
 
 
 def test_the_installer_loads_nothing_that_it_might_have_to_move():
@@ -194,8 +163,7 @@ def test_the_installer_loads_nothing_that_it_might_have_to_move():
 
 
 @pytest.fixture(
-    params=json.loads((ROOT / "tests/hosts.json").read_text()).items(),
-    ids=lambda x: x[0],
+    params=json.loads((ROOT / "tests/hosts.json").read_text()).items(), ids=lambda x: x[0]
 )
 def host(request, monkeypatch):
     """The packages of a host, by name, and the calls of pip there, whose `fails` is its last
@@ -212,9 +180,7 @@ def host(request, monkeypatch):
 
     def distributions():
         both = [({"Name": name}, number) for name, number in there.items()]
-        return [
-            SimpleNamespace(metadata=about, version=number) for about, number in both
-        ]
+        return [SimpleNamespace(metadata=about, version=number) for about, number in both]
 
     def run(command, **_options):
         calls.append(command[5:])
@@ -225,9 +191,7 @@ def host(request, monkeypatch):
         return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails)
 
     stub = SimpleNamespace(
-        version=version,
-        distributions=distributions,
-        PackageNotFoundError=real.PackageNotFoundError,
+        version=version, distributions=distributions, PackageNotFoundError=real.PackageNotFoundError
     )
     monkeypatch.setattr(hosted, "metadata", stub)
     monkeypatch.setattr(hosted.subprocess, "run", run)
@@ -245,9 +209,7 @@ def test_on_both_hosts_nothing_is_missing(host):
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
-def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installed(
-    host, name
-):
+def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installed(host, name):
     """torch 2.10 of Kaggle was replaced, because the kit asked for 2.11."""
     host.there[name] = "0.1"
     del host.there["tqdm"]
@@ -264,9 +226,7 @@ def test_what_is_missing_comes_with_all_that_stays_pinned(host):
     hosted.install()
     (asked,) = host.calls
     kept = {name: number for name, number in host.there.items() if name in hosted.KEPT}
-    assert {need for need in asked if "==" in need} == {
-        f"{a}=={b}" for a, b in kept.items()
-    }
+    assert {need for need in asked if "==" in need} == {f"{a}=={b}" for a, b in kept.items()}
     rest = [need for need in asked if "==" not in need]
     assert [re.split("[<>=]", need)[0] for need in rest] == ["transformers", "seaborn"]
 
@@ -279,19 +239,12 @@ def test_gptqmodel_comes_without_its_own_requirements(host):
     assert not {re.split("[<>=]", need)[0] for need in asked} & set(hosted.KEPT)
 
 
-def test_what_was_upgraded_is_named_and_pips_reason_is_printed(
-    host, monkeypatch, capsys
-):
+def test_what_was_upgraded_is_named_and_pips_reason_is_printed(host, monkeypatch, capsys):
     del host.there["seaborn"]
-    before, after = (
-        {"seaborn": "0.12", "tqdm": "4"},
-        {"seaborn": "0.13", "tqdm": "4", "new": "1"},
-    )
+    before, after = ({"seaborn": "0.12", "tqdm": "4"}, {"seaborn": "0.13", "tqdm": "4", "new": "1"})
     monkeypatch.setattr(hosted, "_versions", iter((before, after)).__next__)
     said = hosted.install()
-    assert (
-        said == "upgraded: seaborn 0.12 to 0.13; restart the session if it was imported"
-    )
+    assert said == "upgraded: seaborn 0.12 to 0.13; restart the session if it was imported"
     host.fails = "building PyPcre\nerror: pcre2.h: No such file"
     monkeypatch.setattr(hosted, "_versions", dict)
     with pytest.raises(ValueError, match="apt-get install libpcre2-dev"):
@@ -307,29 +260,18 @@ def test_notebooks_need_neither_papermill_nor_jupytext_nor_nbconvert():
     asked = MAIN.format(["reproduce", "--notebook", "00"])
     done = python(f"{loaded}; {asked}", "papermill", "jupytext", "nbconvert")
     assert done.returncode == 2, done.stderr
-    assert (
-        "run `python -m speclab hosted install --reproduce`"
-        in done.stderr.splitlines()[-1]
-    )
+    assert "run `python -m speclab hosted install --reproduce`" in done.stderr.splitlines()[-1]
 
 
-def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(
-    tmp_path,
-):
+def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(tmp_path):
     """transformers imports it with every model, and says only that it cannot import Llama."""
     fake, about = tmp_path / "torchvision", tmp_path / "torchvision-0.28.0.dist-info"
-    put(fake, "__init__.py").joinpath("__init__.py").write_text(
-        "raise RuntimeError('no nms')"
-    )
-    put(about, "METADATA").joinpath("METADATA").write_text(
-        "Name: torchvision\nVersion: 0.28.0\n"
-    )
+    put(fake, "__init__.py").joinpath("__init__.py").write_text("raise RuntimeError('no nms')")
+    put(about, "METADATA").joinpath("METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
     record = ["record", "--profile", "tiny", "--out", str(tmp_path / "run")]
     done = python(MAIN.format(record), PYTHONPATH=str(tmp_path), HF_HUB_OFFLINE="1")
     last = done.stderr.splitlines()[-1]
-    assert done.returncode == 2 and "torchvision does not fit torch" in last, (
-        done.stderr
-    )
+    assert done.returncode == 2 and "torchvision does not fit torch" in last, done.stderr
     assert "no nms" in last and "pip uninstall torchvision" in last
 
 
@@ -370,9 +312,7 @@ def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
     (attached / "speclab-kit/data/runs/run/parts/00002.trace.parquet.tmp").write_bytes(
         b"half a file"
     )
-    assert restore(tmp_path / "input", first) == ["run"] and not list(
-        first.rglob("*.tmp")
-    )
+    assert restore(tmp_path / "input", first) == ["run"] and not list(first.rglob("*.tmp"))
     assert tables(record_run(short_profile, first / "run", random_pair).folder) == whole
     assert len(calls) == 7, "two of six blocks were there; the third was tried twice"
     assert restore(tmp_path / "input", first) == [], "nothing new"
@@ -386,9 +326,7 @@ def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, cap
         (here / "run" / name).unlink()
     own = here / "run/parts/00002.nodes.parquet"
     own.write_bytes(b"own")
-    assert restore(saved, here) == ["run"] and tables(here / "run") == tables(
-        short_run.folder
-    )
+    assert restore(saved, here) == ["run"] and tables(here / "run") == tables(short_run.folder)
     assert own.read_bytes() == b"own", "the recorder checks it"
     (here / "run/settings.json").write_text("{}")
     assert restore(saved, here) == []

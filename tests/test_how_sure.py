@@ -21,9 +21,7 @@ TREE = static_tree(3, 2, 8)
 def recorded(max_new_tokens, prompts=20):
     """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
     ids = [
-        EncodedPrompt(
-            f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0
-        )
+        EncodedPrompt(f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0)
         for i in range(prompts)
     ]
     found = record_block(toy_pair(0.6), ids, TREE, Sampling(), max_new_tokens, 0, 4096)
@@ -50,9 +48,7 @@ def long():
 def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
     cut = getattr(long.cut(8), name).reset_index(drop=True)
     columns = [c for c in cut if cut[c].dtype != object]
-    pd.testing.assert_frame_equal(
-        cut[columns], getattr(short, name)[columns], atol=1e-6
-    )
+    pd.testing.assert_frame_equal(cut[columns], getattr(short, name)[columns], atol=1e-6)
     assert len(cut) < len(getattr(long, name)), "some texts do go on"
 
 
@@ -62,10 +58,7 @@ def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
 def test_seen_by_hand(monkeypatch):
     own = [Prompt("x", "chat", "one two three four, FIVE"), Prompt("y", "chat", "six")]
     monkeypatch.setattr(study.runs, "profile_prompts", lambda profile: own)
-    known = [
-        Prompt("t1", "chat", "two three four"),
-        Prompt("t2", "chat", "a one two three four"),
-    ]
+    known = [Prompt("t1", "chat", "two three four"), Prompt("t2", "chat", "a one two three four")]
     found = study.seen(load_profile("smollm"), known)
     assert found["seen"].tolist() == pytest.approx([2 / 3, 0])
     assert found["nearest"].iloc[0] == "t2"

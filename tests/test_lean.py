@@ -13,12 +13,7 @@ from speclab.models.model import LanguageModel
 def network(kind="Llama", **changes):
     torch.manual_seed(0)
     small = {
-        **{
-            "vocab_size": 50,
-            "hidden_size": 48,
-            "intermediate_size": 64,
-            "head_dim": 12,
-        },
+        **{"vocab_size": 50, "hidden_size": 48, "intermediate_size": 64, "head_dim": 12},
         **{"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2},
         **{"initializer_range": 0.2, "max_position_embeddings": 256},
     }

@@ -30,9 +30,9 @@ def test_the_share_by_hand():
         for off in (-1, 1)
     ]
     frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "seed", "y"])
-    assert of_prompts(frame.drop(columns="seed")) == (
-        pytest.approx(1 - (5 / 2) / (60 / 9 / 2))
-    ), "one text a prompt: of the means"
+    assert of_prompts(frame.drop(columns="seed")) == (pytest.approx(1 - (5 / 2) / (60 / 9 / 2))), (
+        "one text a prompt: of the means"
+    )
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
     assert of_prompts(frame) == pytest.approx(1 - within / whole)
     parts = levels.components(frame, "y", n=50)
@@ -118,9 +118,7 @@ def test_the_three_components_of_texts_and_their_intervals(sizes):
 @pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
 def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
     found = [
-        levels.components(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)[
-            "domain"
-        ]
+        levels.components(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)["domain"]
         for seed in range(60)
     ]
     assert np.median([one.estimate for one in found]) < 0.03
@@ -143,11 +141,7 @@ def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
         columns = [y**0, y, y**2, prompts["about"], k - 1, 1 / k]
         sums = pd.concat(columns, axis=1).groupby("domain").sum().to_numpy()
         found.append(levels.variances(sums))
-    planted = (
-        domain**2,
-        (spread**2).mean(),
-        0.5**2 + 1,
-    )  # a row's own counts as the draw
+    planted = (domain**2, (spread**2).mean(), 0.5**2 + 1)  # a row's own counts as the draw
     error = np.std(found, axis=0) / len(found) ** 0.5
     off = np.abs(np.mean(found, axis=0) - planted)
     assert (off < 3 * error + 0.01 * domain**2).all()

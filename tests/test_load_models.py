@@ -72,9 +72,7 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
     assert study.wanted_tree(nodes, TREE, 1, blank=[0]) == ("a", 3), "no white space"
     assert study.wanted_tree(nodes, TREE, 1, blank=[]) == ("a", 2)
     assert study.wanted_tree(nodes, TREE, 0, blank=[0]) == ("a", 0)
-    assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), (
-        "nothing below to reject"
-    )
+    assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), "nothing below to reject"
 
 
 def test_favourites_and_all_others_sum_to_the_whole():

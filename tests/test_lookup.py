@@ -47,11 +47,7 @@ def states(text, **settings):
     return [([int(t) for t in row[:-1] if t >= 0], int(row[-1])) for row in hidden]
 
 
-@given(
-    st.lists(st.integers(0, 4), min_size=1, max_size=40),
-    st.integers(1, 4),
-    st.integers(1, 5),
-)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 4), st.integers(1, 5))
 def test_every_state_is_what_a_literal_search_finds(text, longest, candidates):
     assert states(text, longest=longest, candidates=candidates) == [
         literal(text[: i + 1], longest, candidates) for i in range(len(text))
@@ -88,11 +84,7 @@ def test_sampled_first_tokens_have_the_targets_distribution():
     studies.
     """
     pair, ids, draws = with_lookup(toy_pair(stop=-1)), (1, 2, 3, 1, 2), 800
-    rng, counts, shape = (
-        np.random.default_rng(5),
-        np.zeros(WORDS),
-        parse_shape("chain:3"),
-    )
+    rng, counts, shape = (np.random.default_rng(5), np.zeros(WORDS), parse_shape("chain:3"))
     for _ in range(draws):
         steps = decode(pair, ids, "rejection", shape, WARM, 2, rng)
         counts[next(steps).tokens[0]] += 1

@@ -8,21 +8,13 @@ from hypothesis import strategies as st
 
 from speclab.analysis import loops
 
-TEXTS = st.lists(
-    st.lists(st.integers(0, 2), min_size=1, max_size=25), min_size=1, max_size=4
-)
+TEXTS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=25), min_size=1, max_size=4)
 
 
 def texts(*tokens):
     """A trace with one prompt for each list of tokens."""
     parts = [
-        pd.DataFrame(
-            {
-                "prompt_id": f"code-{number}",
-                "position": range(len(one)),
-                "token": one,
-            }
-        )
+        pd.DataFrame({"prompt_id": f"code-{number}", "position": range(len(one)), "token": one})
         for number, one in enumerate(tokens)
     ]
     return pd.concat(parts, ignore_index=True)
@@ -55,10 +47,7 @@ def test_repeats_are_the_literal_loops_in_any_order_of_rows(tokens, n, random):
     [
         ([1, 2, 3, 4, 1, 2, 3, 4], [7]),  # said again once, whole
         ([5] * 6, [4, 5]),  # the two runs may overlap
-        (
-            [1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6],
-            [8, 9],
-        ),  # what leaves the loop lies outside
+        ([1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 6], [8, 9]),  # what leaves the loop lies outside
     ],
 )
 def test_repeats_by_hand(tokens, repeated):

@@ -80,9 +80,7 @@ def test_a_forged_manifest_is_refused_in_a_line(run_copy, place, value, word, ca
     assert not list(run_copy.glob("out/*"))
 
 
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", "null", "[" * 100_000, '{"a":1,"a":2}', "\xff"]
-)
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", "[" * 100_000, '{"a":1,"a":2}', "\xff"])
 def test_what_is_no_manifest_is_refused_in_a_line(run_copy, text):
     (run_copy / "manifest.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(Damaged, match=r"manifest\.json"):
@@ -92,9 +90,7 @@ def test_what_is_no_manifest_is_refused_in_a_line(run_copy, text):
 def set_to(value, row=3):
     def change(column):
         values = column.to_pylist()
-        values[row] = (
-            [value] * len(values[row]) if isinstance(values[row], list) else value
-        )
+        values[row] = [value] * len(values[row]) if isinstance(values[row], list) else value
         return pa.array(values, column.type)
 
     return change
@@ -123,9 +119,7 @@ TABLES = [
 
 
 @pytest.mark.parametrize(("name", "column", "change", "word"), TABLES)
-def test_a_forged_table_is_refused_in_a_line(
-    run_copy, name, column, change, word, capsys
-):
+def test_a_forged_table_is_refused_in_a_line(run_copy, name, column, change, word, capsys):
     path = run_copy / f"{name}.parquet"
     table = pq.read_table(path)
     place = table.column_names.index(column)
@@ -139,9 +133,7 @@ def test_a_forged_table_is_refused_in_a_line(
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    "change", [lambda t: t.slice(1), lambda t: t.drop_columns("kl")]
-)
+@pytest.mark.parametrize("change", [lambda t: t.slice(1), lambda t: t.drop_columns("kl")])
 def test_a_table_lacks_nothing(run_copy, change):
     path = run_copy / "trace.parquet"
     pq.write_table(change(pq.read_table(path)), path)
@@ -150,9 +142,7 @@ def test_a_table_lacks_nothing(run_copy, change):
         load_run(run_copy).table("trace")
 
 
-def test_a_run_of_an_older_kit_is_refused_and_kept(
-    short_profile, run_copy, tmp_path, monkeypatch
-):
+def test_a_run_of_an_older_kit_is_refused_and_kept(short_profile, run_copy, tmp_path, monkeypatch):
     """It is neither read, nor recorded over, nor recorded a second time beside."""
     monkeypatch.setattr(runs, "RUNS", tmp_path)
     folder = run_copy.rename(tmp_path / f"{short_profile.name}-greedy-{'0' * 16}")
@@ -166,6 +156,4 @@ def test_a_run_of_an_older_kit_is_refused_and_kept(
         with pytest.raises(RunError, match="another version of the kit|other settings"):
             ask()
     longer = short_profile.replace(max_new_tokens=7)
-    assert runs.recorded_run(longer, "greedy") is None, (
-        "another study is not in its way"
-    )
+    assert runs.recorded_run(longer, "greedy") is None, "another study is not in its way"

@@ -12,15 +12,7 @@ from made_pair import STRINGS, made_pair, made_text
 
 from speclab import replay, score
 from speclab.analysis import claims
-from speclab.analysis.claims import (
-    AT_0,
-    AT_1,
-    FAILS,
-    HOLDS,
-    PUBLISHED,
-    SOURCES,
-    TURNS,
-)
+from speclab.analysis.claims import AT_0, AT_1, FAILS, HOLDS, PUBLISHED, SOURCES, TURNS
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text, kind_of
 from speclab.profiles import load_profile
@@ -95,9 +87,7 @@ def test_late_and_early_are_of_the_same_prompts():
     (row,) = measures.evaluate(text, "long texts", "acceptance", "late - early")
     same(row, 1.0)
     with pytest.raises(ValueError, match="positions from 32 on"):
-        measures.evaluate(
-            greedy(texts(chat=0)), "long texts", "acceptance", "late - early"
-        )
+        measures.evaluate(greedy(texts(chat=0)), "long texts", "acceptance", "late - early")
 
 
 def test_tested_tokens_by_hand():
@@ -120,9 +110,7 @@ def test_shares_are_the_variance_of_group_means():
     share = measures.share_between(frame, "y", "f")
     assert share(frame) == pytest.approx(slow)
     one = frame[frame["f"] == 1]
-    assert share(one) == pytest.approx(0.0), (
-        "levels that a resample lacks count nothing"
-    )
+    assert share(one) == pytest.approx(0.0), "levels that a resample lacks count nothing"
 
 
 def nested(of_domain, of_prompt, of_text, seeds, rng):
@@ -256,9 +244,7 @@ def test_every_claim_is_asked_somewhere(found):
 def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found):
     """The text of the other temperature is another pair's, and a column that the exact answers at
     this one may not need is not there."""
-    other = measures.with_numbers(
-        made_text(5, 6, prompts=5, length=36, tables=7), STRINGS
-    )
+    other = measures.with_numbers(made_text(5, 6, prompts=5, length=36, tables=7), STRINGS)
     greedy = pair.greedy[OWN]
     bare = replace(greedy, trace=greedy.trace.drop(columns="overlap"))
     again = measures.evidence(
@@ -271,9 +257,7 @@ def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found
     again = replace(pair, greedy={OWN: cold}, sampled={OWN: pair.sampled[OWN]})
     again = measures.evidence(again, LISTED, GRID, {})
     but = ("temperature",)  # a difference of both
-    pd.testing.assert_frame_equal(
-        numbers(again, AT_1, but=but), numbers(found, AT_1, but=but)
-    )
+    pd.testing.assert_frame_equal(numbers(again, AT_1, but=but), numbers(found, AT_1, but=but))
     assert not numbers(again, AT_0).equals(numbers(found, AT_0)), "that text is another"
 
 
@@ -357,12 +341,7 @@ def made(folder, prompts=50, five=1.2):
         {"estimator": "hit[1]", "domain": domain, "estimate": number, "low": 0, "high": 0.1}
         for domain, number in (("math", 0.06), ("chat", -0.2))
     ]  # fmt: skip
-    times = {
-        "n": [1, 5],
-        "target_low": [9, 11],
-        "target_high": [11, 13],
-        "v(n)": [1.0, five],
-    }
+    times = {"n": [1, 5], "target_low": [9, 11], "target_high": [11, 13], "v(n)": [1.0, five]}
     names = ("08/self-drafts", "08/distillation", "08/specialist", "10/pass-times")
     for name, table in zip(names, (drafts, distilled, specialist, times), strict=True):
         pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)

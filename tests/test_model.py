@@ -50,9 +50,7 @@ def trees(draw):
     parents = [-1]
     for node in range(1, draw(st.integers(1, 12)) + 1):
         parents.append(draw(st.integers(parents[-1] if node > 1 else 0, node - 1)))
-    rank = [0] + [
-        parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))
-    ]
+    rank = [0] + [parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))]
     depth = [0]
     for parent in parents[1:]:
         depth.append(depth[parent] + 1)
@@ -99,9 +97,7 @@ def test_levels_tell_what_a_draft_runs(tree):
 
 
 @pytest.mark.parametrize("out", [5, 40])
-@pytest.mark.parametrize(
-    "shape", [(1, 1), (2, 1), (1, 2), (1, 6), (1, 32), (1, 33), (2, 40), (7,)]
-)
+@pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 2), (1, 6), (1, 32), (1, 33), (2, 40), (7,)])
 def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
     torch.manual_seed(0)
     weight, bias = torch.randn(out, 16), torch.randn(out)
@@ -112,9 +108,7 @@ def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):
         assert_close(biased(x), expected + bias, atol=1e-5, rtol=0)
 
 
-@pytest.mark.skipif(
-    not torch.backends.mkldnn.is_available(), reason="oneDNN is not in this torch"
-)
+@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="oneDNN is not in this torch")
 @pytest.mark.parametrize("slow", ["_few", "_many"])
 def test_the_faster_way_for_one_row_is_taken(slow, monkeypatch):
     way = getattr(Projection, slow)

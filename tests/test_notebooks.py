@@ -107,11 +107,7 @@ def test_papermill_sees_every_parameter(source):
         ('profile: str = "smollm"', 'profile: str = "ti" * 2', "not a literal"),
         ('# %% tags=["parameters"]', "# %%", "0 cells tagged parameters"),
         ("hosted.prepare()", "hosted.restore()", "bootstrap"),
-        (
-            "from speclab import runs",
-            "from speclab.score import *",
-            "star import",
-        ),
+        ("from speclab import runs", "from speclab.score import *", "star import"),
     ],
 )
 def test_each_rule_can_be_broken(tmp_path, old, new, complaint):
@@ -138,9 +134,7 @@ def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
     done = bootstrap(folder)
     assert (done.returncode, done.stdout.strip()) == (0, str(ROOT)), done.stderr
     cell = tagged(TEMPLATE, "bootstrap")[0].splitlines()
-    assert sum(not line.startswith("#") for line in cell if line) <= 10, (
-        "a short first cell"
-    )
+    assert sum(not line.startswith("#") for line in cell if line) <= 10, "a short first cell"
 
 
 def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
@@ -161,9 +155,7 @@ def shown(monkeypatch):
     return found
 
 
-def test_context_writes_numbered_figures_tables_and_numbers(
-    tmp_path, monkeypatch, shown
-):
+def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatch, shown):
     from speclab.show import figures
 
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
@@ -197,9 +189,7 @@ ctx.say("In between.")
 """
 
 
-def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(
-    tmp_path, monkeypatch
-):
+def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, monkeypatch):
     """Under papermill, in a kernel, and in the HTML that nbconvert writes."""
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     source, done = tmp_path / "source.ipynb", tmp_path / "done.ipynb"
@@ -212,9 +202,7 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(
         ]
     )
     nbformat.write(book, source)
-    papermill.execute_notebook(
-        source, done, kernel_name="python3", cwd=ROOT, progress_bar=False
-    )
+    papermill.execute_notebook(source, done, kernel_name="python3", cwd=ROOT, progress_bar=False)
     _, first, last = nbformat.read(done, as_version=4).cells
     shown = [output["data"]["text/markdown"] for output in first.outputs]
     assert shown == ["**Answer.** It is **0.5** here.", "In between."]

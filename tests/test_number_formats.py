@@ -48,23 +48,13 @@ def rotary(network):
 def test_every_model_turns_by_the_same_angles_in_every_number_format(tmp_path, dtype):
     """A trimmed draft was cast whole: at position 575 its angles were wrong by 0.09."""
     plain = save_random_llama(tmp_path / "plain", 3)
-    for folder in (
-        plain,
-        save_trimmed_draft(tmp_path / "trimmed", plain, range(2, 20)),
-    ):
-        specs = (
-            ModelSpec(str(folder), dtype=name, device="cpu")
-            for name in ("float32", dtype)
-        )
+    for folder in (plain, save_trimmed_draft(tmp_path / "trimmed", plain, range(2, 20))):
+        specs = (ModelSpec(str(folder), dtype=name, device="cpu") for name in ("float32", dtype))
         exact, half = (pairs.load_model(spec) for spec in specs)
         assert next(half.network.parameters()).dtype == getattr(torch, dtype)
-        for ours, theirs in zip(
-            rotary(half.network), rotary(exact.network), strict=True
-        ):
+        for ours, theirs in zip(rotary(half.network), rotary(exact.network), strict=True):
             assert ours.dtype == torch.float32 and torch.equal(ours, theirs)
-        with pytest.raises(
-            ValueError, match="frequencies of its positions .*not float32"
-        ):
+        with pytest.raises(ValueError, match="frequencies of its positions .*not float32"):
             pairs._check_angles(folder, half.network.to(getattr(torch, dtype)))
 
 
@@ -76,9 +66,7 @@ def test_the_probe_at_loading_sees_a_wrong_mask(monkeypatch, name, dtype):
     for one in (pair.target, pair.draft):
         pairs._probe(one, "as it is")
     monkeypatch.setattr(
-        model.LanguageModel,
-        "_mask",
-        lambda self, seen, n, past: right(self, None, n, past),
+        model.LanguageModel, "_mask", lambda self, seen, n, past: right(self, None, n, past)
     )
     for one in (pair.target, pair.draft):
         with pytest.raises(ValueError, match="packed tree and its paths differ"):
@@ -146,15 +134,10 @@ def test_a_manifest_says_how_many_tokens_of_a_greedy_text_are_not_the_argmax(
     assert short_run.manifest["not_argmax"] == 0
     texts = runs.texts_of(short_run)
     changed, text = next(iter(texts.items()))
-    texts[changed] = (
-        *text[:-1],
-        text[-1] + 1,
-    )  # the last: no other token is read after it
+    texts[changed] = (*text[:-1], text[-1] + 1)  # the last: no other token is read after it
     turned = runs.record_run(short_profile, tmp_path / "turned", random_pair, texts)
     assert turned.manifest["not_argmax"] == pytest.approx(1 / len(turned.trace))
-    warm = runs.record_run(
-        short_profile.replace(temperature=1.0), tmp_path / "warm", random_pair
-    )
+    warm = runs.record_run(short_profile.replace(temperature=1.0), tmp_path / "warm", random_pair)
     assert warm.manifest["not_argmax"] is None
 
 

@@ -20,12 +20,7 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.ops import pair
-from speclab.ops.pair import (
-    fetched_wheel,
-    make,
-    missing,
-    source_of,
-)
+from speclab.ops.pair import fetched_wheel, make, missing, source_of
 from speclab.profiles import ModelSpec, Profile, load_profile
 from speclab.runs import RunError, sha256_of
 
@@ -91,9 +86,7 @@ def in_cache(profile, shelf):
 def assert_made_and_tidy(profile):
     target = Path(profile.target.path)
     found = load_file(target / "model.safetensors")
-    assert torch.equal(
-        found["model.embed_tokens.weight"], WEIGHTS["model.embed_tokens.weight"]
-    )
+    assert torch.equal(found["model.embed_tokens.weight"], WEIGHTS["model.embed_tokens.weight"])
     assert not list(target.parent.rglob("*.tmp")) and missing(profile) == []
     assert not (source(profile).cache / "unpacked").exists()
 
@@ -178,9 +171,7 @@ def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
     assert_made_and_tidy(profile)
 
 
-def test_of_two_at_once_one_makes_it_and_the_other_waits(
-    profile, tmp_path, monkeypatch
-):
+def test_of_two_at_once_one_makes_it_and_the_other_waits(profile, tmp_path, monkeypatch):
     log, honest = tmp_path / "log", pair._read
 
     def slow(gguf):

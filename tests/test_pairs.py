@@ -11,11 +11,7 @@ from toy import plain
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.models.pairs import (
-    load_model,
-    load_pair,
-    model_folder,
-)
+from speclab.models.pairs import load_model, load_pair, model_folder
 from speclab.profiles import ModelSpec
 from speclab.prompts import Prompt, encode_prompts
 from speclab.record import Job, in_process, record_prompt
@@ -47,8 +43,7 @@ def test_padded_vocabularies_are_cut_to_the_shared_ids(random_folders, tmp_path)
 def test_vocabularies_that_differ_are_refused(random_folders, tmp_path):
     other = save_random_llama(tmp_path / "other", 3, words=20)
     with pytest.raises(
-        ValueError,
-        match=r"different vocabularies: 17 tokens differ, as .*one vocabulary",
+        ValueError, match=r"different vocabularies: 17 tokens differ, as .*one vocabulary"
     ):
         pair_of(random_folders[0], other)
 
@@ -67,9 +62,7 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
         load_model(ModelSpec("owner/name", device="cpu"))
 
 
-def test_an_architecture_that_ignores_tree_masks_is_refused(
-    random_folders, monkeypatch
-):
+def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monkeypatch):
     from speclab.models.model import LanguageModel
 
     honest = LanguageModel.forward
@@ -88,9 +81,7 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     from speclab.profiles import load_profile
 
     pair = load_pair(
-        load_profile(
-            "tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}
-        )
+        load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"})
     )
     assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in (
         "",
@@ -99,13 +90,10 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
     assert pair.facts["target"]["parameters"] == tiny_pair.facts["target"]["parameters"]
     tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
     p, plain = (
-        m.logits(m.forward(tokens, m.cache())).softmax(-1)
-        for m in (pair.target, tiny_pair.target)
+        m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
     )
     overlap = torch.minimum(p, plain).sum(-1).mean()
-    assert (
-        0.7 < overlap < 0.9999
-    )  # close to the full-precision target, and not the same
+    assert 0.7 < overlap < 0.9999  # close to the full-precision target, and not the same
 
 
 def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkeypatch):
@@ -144,9 +132,7 @@ def set_config(folder, name, value):
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
 
 
-@pytest.mark.parametrize(
-    "name", ["config.json", "generation_config.json", "tokenizer.json"]
-)
+@pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
 def test_a_broken_json_file_is_named(copied, random_folders, name):
     """Also those that the libraries pass over in silence, as a cut generation_config.json: it holds
     the tokens that end a text.

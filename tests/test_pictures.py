@@ -29,9 +29,7 @@ STEPS = [
 
 def test_every_token_has_its_kind_block_and_place():
     found = pictures.pieces(STEPS, STRINGS)
-    assert [p.token for p in found] == list(range(10)) and [
-        p.text for p in found
-    ] == STRINGS
+    assert [p.token for p in found] == list(range(10)) and [p.text for p in found] == STRINGS
     kinds = (
         ["accepted"] * 2
         + ["recovered", "accepted", "bonus"]

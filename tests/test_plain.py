@@ -63,16 +63,7 @@ def test_a_broken_file_is_named_with_what_to_do(content, tmp_path):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "\x1b[31mred",
-        "\x1b]0;title\x07",
-        "a\r\nb",
-        "\x9b2J",
-        "\u202eabc",
-        "\udc80",
-        "\u2028",
-        "\0",
-    ],
+    ["\x1b[31mred", "\x1b]0;title\x07", "a\r\nb", "\x9b2J", "\u202eabc", "\udc80", "\u2028", "\0"],
 )
 def test_a_terminal_prints_a_text_of_others_and_obeys_nothing(text):
     seen = shown(f"größe\xa0名 {text}")

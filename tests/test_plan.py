@@ -8,12 +8,7 @@ from test_record import resampling_of
 from speclab import record
 from speclab.models.pairs import parameter_count
 from speclab.ops import plan
-from speclab.ops.plan import (
-    Planned,
-    held,
-    planned_bytes,
-    planned_pair,
-)
+from speclab.ops.plan import Planned, held, planned_bytes, planned_pair
 from speclab.profiles import load_profile
 from speclab.sampling import Sampling
 
@@ -66,9 +61,7 @@ def test_sizes_of_the_papers_pair():
 
 
 def test_parameters_are_those_of_the_loaded_network(random_pair):
-    for model, planned in zip(
-        models_of(random_pair), of_pair(random_pair), strict=True
-    ):
+    for model, planned in zip(models_of(random_pair), of_pair(random_pair), strict=True):
         assert planned.products + planned.others == parameter_count(model.network)
 
 
@@ -101,8 +94,7 @@ def test_on_a_cpu_in_float32_the_weights_of_products_are_held_twice(random_pair)
 
 
 @pytest.mark.parametrize(
-    ("length", "new", "packed"),
-    [(5, 12, 2048), (40, 12, 7), (100, 60, 64), (3, 9, 2048)],
+    ("length", "new", "packed"), [(5, 12, 2048), (40, 12, 7), (100, 60, 64), (3, 9, 2048)]
 )
 def test_planned_caches_are_the_recorders(
     random_pair, random_profile, monkeypatch, length, new, packed
@@ -117,9 +109,7 @@ def test_planned_caches_are_the_recorders(
         resampling_of(*[[3 + i % 30 for i in range(length)]] * 3),
     )
     texts = record.generate(random_pair.target, prompts, new, frozenset(), GREEDY, 0)
-    record.record_prompt(
-        random_pair, prompts[0], texts[0], profile.tree, GREEDY, packed
-    )
+    record.record_prompt(random_pair, prompts[0], texts[0], profile.tree, GREEDY, packed)
     written, *scored = [
         sum(buffer.nbytes for buffers in cache.layers.values() for buffer in buffers)
         for cache in made

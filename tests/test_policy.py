@@ -133,10 +133,7 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path):
         ({"costs": {"c": 0.3}}, "missing field costs.target_ms; .*'costs.c'"),
         ({"costs": 0.3}, "costs=0.3: .*instance of Costs"),
         ({"costs": asdict(MADE.costs) | {"sizes": [4, 1]}}, "costs=.*ascending"),
-        (
-            {"costs": asdict(MADE.costs) | {"target_ms": float("nan")}},
-            "target_ms is nan",
-        ),
+        ({"costs": asdict(MADE.costs) | {"target_ms": float("nan")}}, "target_ms is nan"),
         ({"domains": {"code": "chain:0"}}, "domains.code=.*gamma=0"),
     ],
 )

@@ -22,11 +22,7 @@ def texts(domain, values, rows=1):
     """One prompt a value; each of its rows is that value."""
     ids = np.repeat([f"{domain}-{i:03d}" for i in range(len(values))], rows)
     return pd.DataFrame(
-        {
-            "prompt_id": ids,
-            "domain": domain,
-            "x": np.repeat(np.asarray(values, float), rows),
-        }
+        {"prompt_id": ids, "domain": domain, "x": np.repeat(np.asarray(values, float), rows)}
     )
 
 
@@ -37,10 +33,7 @@ def levels(domain, prompts, mean, seed, rows=8):
     rng = np.random.default_rng(seed)
     frame = texts(domain, rng.normal(mean, 1, prompts), rows)
     frame["x"] += rng.normal(0, 0.5, len(frame))
-    return frame[
-        np.arange(len(frame)) % rows
-        < np.repeat(rng.integers(2, rows + 1, prompts), rows)
-    ]
+    return frame[np.arange(len(frame)) % rows < np.repeat(rng.integers(2, rows + 1, prompts), rows)]
 
 
 TWO = pd.concat(
@@ -70,9 +63,7 @@ def test_closed_form_by_hand_and_by_statsmodels():
         reference = TTestIndPower().power(1 / errors, prompts, 0.05 / comparisons)
         found = design.power(1.0, prompts, comparisons=comparisons)
         assert found == pytest.approx(reference)
-    assert (
-        design.prompts_needed(1.0) == 60
-    )  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
+    assert design.prompts_needed(1.0) == 60  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
     many = (1.959964 + 0.841621) * np.sqrt(7.5 / 10**6)
     assert design.power(many, 10**6) == pytest.approx(0.8, abs=1e-4), (
         "of many prompts the normal approximation"
@@ -83,21 +74,15 @@ def test_closed_form_by_hand_and_by_statsmodels():
 
 
 @given(
-    st.floats(0.01, 10),
-    st.floats(0.05, 5),
-    st.sampled_from([0.5, 0.8, 0.95]),
-    st.integers(1, 10),
+    st.floats(0.01, 10), st.floats(0.05, 5), st.sampled_from([0.5, 0.8, 0.95]), st.integers(1, 10)
 )
-def test_the_prompts_needed_are_enough_and_no_fewer_are(
-    sd, difference, wanted, comparisons
-):
+def test_the_prompts_needed_are_enough_and_no_fewer_are(sd, difference, wanted, comparisons):
     design = Design(sd)
     needed = design.prompts_needed(difference, wanted, comparisons=comparisons)
     assert design.power(difference, needed, comparisons=comparisons) >= wanted - 1e-9
     if needed > 5:
         assert (
-            design.power(difference, needed - 1, comparisons=comparisons)
-            < wanted + 1e-3
+            design.power(difference, needed - 1, comparisons=comparisons) < wanted + 1e-3
         )  # a wrong-sided finding counts too
 
 
@@ -123,9 +108,7 @@ def simulated_power(
     rng, found = np.random.default_rng([seed, 3]), 0
     for _ in range(repeats):
         drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
-        redrawn = replace(
-            estimator, columns=lambda rows, drawn=drawn: drawn[rows.index]
-        )
+        redrawn = replace(estimator, columns=lambda rows, drawn=drawn: drawn[rows.index])
         again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
         tested = significance.differences(study, redrawn, **again)
         found += tested["p_value"].item() < level

@@ -33,22 +33,12 @@ CASES = [
     ("greedy", "lookup:1", GREEDY, 2),
     # one per level, four for checks, one for each child tried, and one for the last token
     ("rejection", "chain:4", WARM, 4 + 4 + 4 + 1),
-    (
-        "rejection",
-        "chain:4+lookup:2",
-        WARM,
-        4 + 4 + 10 + 1,
-    ),  # a copy has up to 10 tokens
+    ("rejection", "chain:4+lookup:2", WARM, 4 + 4 + 10 + 1),  # a copy has up to 10 tokens
     ("point-mass", "tree:3,2,8", CUT, 3 + 2 + 6 + 1),
     ("point-mass", "dynamic:4,4,8", WARM, 4 + 2 + 8 + 1),
     ("without-replacement", "tree:3,2,8", WARM, 3 + 4 + 6 + 1),
 ]
-PLACES = [
-    ("cuda:0", "cuda:0"),
-    ("cuda:0", "cuda:1"),
-    ("cuda:0", "cpu"),
-    ("cpu", "cuda:0"),
-]
+PLACES = [("cuda:0", "cuda:0"), ("cuda:0", "cuda:1"), ("cuda:0", "cpu"), ("cpu", "cuda:0")]
 TOLERANCE = 1e-4  # the GPU's path rounds otherwise than the CPU's (seen: 2e-5)
 
 
@@ -68,9 +58,7 @@ def decoded(pair, prompt, cases, gpu=None):
     found = []
     for rule, shape, sampling, most in cases:
         before = gpu and gpu.waits.total()
-        found.append(
-            decode_prompt(pair, prompt, rule, parse_shape(shape), sampling, 8).steps
-        )
+        found.append(decode_prompt(pair, prompt, rule, parse_shape(shape), sampling, 8).steps)
         # two more: the prefill is waited for
         assert not gpu or gpu.waits.total() - before <= most * len(found[-1]) + 2, shape
     return found
@@ -84,9 +72,7 @@ def test_texts_and_records_are_those_of_the_cpu(target, drafter, tiny_pair, prom
         given = pair.target, prompts[:2], 6, pair.stop_ids
         texts = [record.generate(*given, sampling, 3) for sampling in (GREEDY, CUT)]
         records = [
-            record.record_prompt(
-                pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16
-            )
+            record.record_prompt(pair, prompts[0], texts[0][0], static_tree(3, 2, 8), s, 16)
             for s in (GREEDY, WARM, CUT)
         ]
         return texts, decoded(pair, prompts[0], cases, gpu), records
@@ -100,19 +86,13 @@ def test_texts_and_records_are_those_of_the_cpu(target, drafter, tiny_pair, prom
         for name, values in (one.trace | one.nodes).items():
             theirs = (other.trace | other.nodes)[name]
             np.testing.assert_allclose(values, theirs, rtol=0, atol=TOLERANCE)
-    assert [pair.facts[which]["device"] for which in ("target", "draft")] == [
-        target,
-        drafter,
-    ]
+    assert [pair.facts[which]["device"] for which in ("target", "draft")] == [target, drafter]
 
 
 def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
     def stopped(pair):
         shapes = [Shape(chain(4), StopRule(measure, 0.4)) for measure in MEASURES]
-        return [
-            decode_prompt(pair, prompts[0], "greedy", s, GREEDY, 8).steps
-            for s in shapes
-        ]
+        return [decode_prompt(pair, prompts[0], "greedy", s, GREEDY, 8).steps for s in shapes]
 
     shapes = {name: parse_shape(name) for name in ("chain:2", "tree:2,2,3")}
     with pretended() as gpu:
@@ -124,9 +104,7 @@ def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
         timing.measured(pair, prompts[:1], shapes, 4, (1, 2, 3, 4), 4, 2)
 
 
-def test_a_trimmed_draft_lookup_and_facts_are_those_of_the_cpu(
-    tmp_path, random_folders
-):
+def test_a_trimmed_draft_lookup_and_facts_are_those_of_the_cpu(tmp_path, random_folders):
     """A GPU without an index is the first one: GPTQModel would spread the layers over all."""
     trimmed = save_trimmed_draft(tmp_path / "draft", random_folders[0], range(2, 20))
     profile = profile_of(random_folders[0], trimmed, "float32")
@@ -172,9 +150,7 @@ BUGS = {
     "draft's logits": (
         record,
         "_distributions",
-        lambda pair, hidden, *_: (
-            pair.target.logits(hidden[0]) + pair.draft.logits(hidden[1])
-        ),
+        lambda pair, hidden, *_: pair.target.logits(hidden[0]) + pair.draft.logits(hidden[1]),
     ),
 }
 
@@ -208,8 +184,5 @@ def test_all_is_as_before_when_the_device_is_left(prompts, tiny_pair):
         assert torch.tensor([]).device.type == "meta"
     with pytest.raises(RuntimeError, match="outside"):
         left + 1
-    both = [
-        decoded(pair, prompts[0], CASES[:1])
-        for pair in (pair_on("cpu", "cpu"), tiny_pair)
-    ]
+    both = [decoded(pair, prompts[0], CASES[:1]) for pair in (pair_on("cpu", "cpu"), tiny_pair)]
     assert both[0] == both[1]

@@ -12,9 +12,7 @@ from speclab.profiles import load_profile, parse_overrides, profile_names
 OWN = ("tiny", "smollm")  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
-UNPINNED = {
-    ("reasoning", "target")
-}  # its commit could not be looked up; the file says 'fill in'
+UNPINNED = {("reasoning", "target")}  # its commit could not be looked up; the file says 'fill in'
 PARAMETERS = {  # as the hub's model cards have them, quantised weights counted one by one
     "t4": (6_738_415_616, 1_100_048_384),
     "paper": (6_738_415_616, 1_100_048_384),

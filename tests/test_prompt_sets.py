@@ -82,9 +82,7 @@ def test_power_is_how_often_a_test_finds_such_a_difference():
     spread, difference = 0.5, 0.55
     rng = np.random.default_rng(1)
     few, many = rng.standard_normal((4000, 8)), rng.standard_normal((4000, 30))
-    error = (
-        np.sqrt(few.var(axis=1, ddof=1) / 8 + many.var(axis=1, ddof=1) / 30) * spread
-    )
+    error = np.sqrt(few.var(axis=1, ddof=1) / 8 + many.var(axis=1, ddof=1) / 30) * spread
     statistic = (difference + spread * (few.mean(axis=1) - many.mean(axis=1))) / error
     drawn = (np.abs(statistic) > student.isf(0.025, 14)).mean()
     sides = [rows_of({name: 0.0}, n, spread) for name, n in (("code", 8), ("chat", 30))]
@@ -126,9 +124,7 @@ def test_texts_that_are_the_same_on_two_sets_never_agree():
 
 def test_near_ties_are_neither_the_same_nor_reversed():
     near = rows_of(dict.fromkeys(FOUR, 0.5), spread=0.2, seed=5)
-    pairs = prompt_sets.pairs_of_domains(
-        {OWN: rows_of(FOUR), SECOND: near}, asked, 0.05
-    )
+    pairs = prompt_sets.pairs_of_domains({OWN: rows_of(FOUR), SECOND: near}, asked, 0.05)
     (_, own), (_, second) = prompt_sets.carried(pairs).iterrows()
     assert own["same"] == 6 and second[["same", "reversed"]].tolist() == [0, 0]
 

@@ -45,9 +45,7 @@ CHAT_TEMPLATE = (
 
 
 def line(prompt_id="a", domain="code", prompt="def f():", **more):
-    return json.dumps(
-        {"prompt_id": prompt_id, "domain": domain, "prompt": prompt, **more}
-    )
+    return json.dumps({"prompt_id": prompt_id, "domain": domain, "prompt": prompt, **more})
 
 
 def write(folder, *lines, name="mine.jsonl"):
@@ -58,9 +56,7 @@ def write(folder, *lines, name="mine.jsonl"):
 
 def make_tokenizer(chat_template=None, **more):
     words = ["[BOS]", "[UNK]", "[U]", "[/U]", "[A]", "one", "two", "three", "four"]
-    core = Tokenizer(
-        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]")
-    )
+    core = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     core.post_processor = processors.TemplateProcessing(
         single="[BOS] $A", special_tokens=[("[BOS]", 0)]
@@ -153,12 +149,7 @@ def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monke
 
 
 def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
-    path = write(
-        tmp_path,
-        line("b", "chat", "Grüß dich\u2028du"),
-        "",
-        line("a", "math", "x = {}"),
-    )
+    path = write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a", "math", "x = {}"))
     assert read_prompts(path) == [
         Prompt("b", "chat", "Grüß dich\u2028du"),
         Prompt("a", "math", "x = {}"),
@@ -170,15 +161,9 @@ def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
     write(tmp_path, line("c"), name="2.jsonl")
     (tmp_path / "README.md").write_text("not prompts")
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
-    assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == [
-        "b",
-        "a",
-    ]
+    assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
-    with pytest.raises(
-        ValueError,
-        match=r"3\.jsonl, line 2: prompt_id 'a' is taken",
-    ):
+    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken"):
         read_prompts(tmp_path)
 
 
@@ -215,9 +200,7 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
         read_prompts(path)
 
 
-def test_a_relative_name_in_a_profile_is_read_from_the_repository(
-    tmp_path, monkeypatch
-):
+def test_a_relative_name_in_a_profile_is_read_from_the_repository(tmp_path, monkeypatch):
     write(tmp_path, line())
     (tmp_path / "away").mkdir()
     monkeypatch.chdir(tmp_path / "away")
@@ -298,18 +281,12 @@ def test_paper_prompts_have_the_papers_text_and_documented_ids(cache, tmp_path):
             "Solve as a math problem. Show all intermediate steps.\n"
             "Problem: Find $\\frac{a}{2}$.\nSolution:",
         ),
-        Prompt(
-            "reasoning-0",
-            "reasoning",
-            "Show your reasoning step by step.\nQ: How many?\nA:",
-        ),
+        Prompt("reasoning-0", "reasoning", "Show your reasoning step by step.\nQ: How many?\nA:"),
         Prompt(
             "chat-2", "chat", "0123456789"
         ),  # rows 0 and 1 have 8 and 9 characters once stripped
     ]
-    with pytest.raises(
-        ValueError, match="prompts 'paper': domain chat has 1, asked for 2"
-    ):
+    with pytest.raises(ValueError, match="prompts 'paper': domain chat has 1, asked for 2"):
         load_prompts("paper", 2, ["chat"])
 
 
@@ -344,9 +321,7 @@ def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
 # ---------------------------------------------------------------- prompts_digest
 
 PROMPTS = st.lists(
-    st.builds(
-        Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)
-    ),
+    st.builds(Prompt, st.text(max_size=3), st.sampled_from(DOMAINS), st.text(max_size=3)),
     max_size=3,
 )
 
@@ -367,38 +342,25 @@ def test_text_is_encoded_with_the_tokenizers_special_tokens():
 
 
 def test_the_chat_template_wraps_the_text_and_opens_the_answer():
-    encoded = encode_prompts(
-        make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat"
-    )
+    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat")
     assert encoded == [
         EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)
     ]  # [U] two [/U] [A], and no [BOS] beside the template's own
 
 
-@pytest.mark.parametrize(
-    "limit, ids, cut",
-    [
-        (3, (0, 5, 6), 2),
-        (5, (0, 5, 6, 7, 8), 0),
-    ],
-)
+@pytest.mark.parametrize("limit, ids, cut", [(3, (0, 5, 6), 2), (5, (0, 5, 6, 7, 8), 0)])
 def test_a_long_prompt_keeps_its_first_tokens_like_the_authors_and_the_rest_is_counted(
     limit, ids, cut
 ):
     text, tokenizer = "one two three four", make_tokenizer()
     (encoded,) = encode_prompts(tokenizer, [Prompt("a", "code", text)], limit)
     assert (encoded.ids, encoded.cut) == (ids, cut)
-    assert (
-        list(encoded.ids)
-        == tokenizer(text, truncation=True, max_length=limit)["input_ids"]
-    )
+    assert list(encoded.ids) == tokenizer(text, truncation=True, max_length=limit)["input_ids"]
 
 
 def test_a_template_that_writes_the_date_writes_the_same_every_day():
     day = "{% if not date_string %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    tokenizer = make_tokenizer(
-        day + "{{ 'one' if date_string == '26 Jul 2024' else 'two' }}"
-    )
+    tokenizer = make_tokenizer(day + "{{ 'one' if date_string == '26 Jul 2024' else 'two' }}")
     (encoded,) = encode_prompts(tokenizer, [Prompt("a", "chat", "x")], 9, "chat")
     assert tokenizer.decode(encoded.ids).split()[-1] == "one"
 
@@ -421,9 +383,7 @@ def test_a_tokenizer_without_a_chat_template_is_refused():
 def test_a_template_that_fails_is_named_with_its_prompt(template):
     asked = [Prompt("the-prompt", "chat", "two")]
     with pytest.raises(ValueError, match=r"(?s)the/model.*mend") as error:
-        encode_prompts(
-            make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat"
-        )
+        encode_prompts(make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat")
     assert "'the-prompt'" in str(error.value)
 
 

@@ -34,9 +34,7 @@ def cell_totals(cells, by, m):
 def test_a_run_of_two_domains_is_beside_these_two_alone():
     """The paper's `all` is a mean of four domains: beside a mean of two it would mislead."""
     run, two = make_run(), ["math", "chat"]
-    run.nodes, run.trace = (
-        rows[rows["domain"].isin(two)] for rows in (run.nodes, run.trace)
-    )
+    run.nodes, run.trace = (rows[rows["domain"].isin(two)] for rows in (run.nodes, run.trace))
     table = published.comparison("I", run)
     assert set(table["domain"]) == set(two)
     assert table["ours_as_published"].notna().all()
@@ -46,12 +44,7 @@ def test_published_tables_follow_from_the_authors_files():
     depth = run_file("alpha_by_depth_task")
     for table, frame, value, keys in (
         ("IV", depth, "alpha_mean", ["domain", "depth"]),
-        (
-            "III",
-            run_file("cumulative_acceptance"),
-            "prob_chain_ge_d",
-            ["domain", "depth"],
-        ),
+        ("III", run_file("cumulative_acceptance"), "prob_chain_ge_d", ["domain", "depth"]),
         ("II", run_file("expected_length"), "expected_length", ["domain"]),
         ("V", run_file("alpha_by_depth_position"), "alpha_mean", ["depth", "bin"]),
     ):
@@ -80,11 +73,7 @@ def test_domain_means_are_count_weighted_and_the_all_row_is_their_mean():
     summary = run_file("summary_by_task").sort_values("domain")
     assert_allclose(values[:4], summary["mean_alpha"], rtol=1e-12)
     np.testing.assert_array_equal(flat[:, 1], summary["n_nodes"])
-    printed = (
-        published.published("I")
-        .query("domain == 'all'")
-        .set_index("quantity")["published"]
-    )
+    printed = published.published("I").query("domain == 'all'").set_index("quantity")["published"]
     assert round(values[4], 4) == printed["alpha_mean"] == 0.5384
     assert round(values[5], 4) == 0.5382  # pooled over nodes: not what was printed
 
@@ -121,9 +110,7 @@ def test_comparison_puts_the_named_estimators_side_by_side():
         assert row["corrected"] == pytest.approx(value) and row["estimator"] == name
     fifth = published.comparison("V", run).set_index(["depth", "bin"])
     late = run.nodes[run.nodes["position"] >= 32]
-    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(
-        score.ratio_by_depth(late)[3]
-    )
+    assert fifth.loc[(3, 1), "ours_as_published"] == pytest.approx(score.ratio_by_depth(late)[3])
     chain = late[late["best_path"]]
     assert fifth.loc[(3, 1), "corrected"] == pytest.approx(
         score.tree_estimators()["accept_by_depth"](chain)[3]
@@ -134,8 +121,7 @@ def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
     """The survival of the paper's tree adds up to its accepted tokens, walked by hand."""
     text = made_text(prompts=5, length=40)
     second, third = (
-        published.comparison(name, text).set_index("domain")["corrected"]
-        for name in ("II", "III")
+        published.comparison(name, text).set_index("domain")["corrected"] for name in ("II", "III")
     )
     for domain, rows in text.trace.groupby("domain"):
         assert second[domain] == pytest.approx(visited(rows))

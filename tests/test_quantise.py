@@ -45,9 +45,7 @@ def calibration(rows):
 def copies(source, rows, tmp_path_factory):
     """The model at 8 and 4 bits."""
     work = tmp_path_factory.mktemp("work")
-    return {
-        bits: quantised_copy(source, work, calibration(rows), bits) for bits in (8, 4)
-    }
+    return {bits: quantised_copy(source, work, calibration(rows), bits) for bits in (8, 4)}
 
 
 def weights_of(folder):

@@ -38,14 +38,9 @@ def test_what_the_paper_published_is_the_mean_of_its_four_domains():
 
 
 def test_every_path_that_it_names_exists():
-    names = set(
-        re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", TEXT)
-    )
+    names = set(re.findall(r"`((?:speclab|data|tests|notebooks|figures)/[\w./-]*)`", TEXT))
     names |= set(re.findall(r"\]\(((?!http)[^)#]+)", TEXT))
-    not_files = {
-        "data/runs/",
-        "notebooks/NN_question.py",
-    }  # the user's own runs; a pattern
+    not_files = {"data/runs/", "notebooks/NN_question.py"}  # the user's own runs; a pattern
     wanted = sorted(names - not_files)
     assert [name for name in wanted if not (ROOT / name).exists()] == []
 
@@ -59,17 +54,12 @@ def test_every_target_that_it_names_exists():
     targets = set(re.findall(r"`make ([a-z-]+)", TEXT))
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     assert (
-        targets
-        and [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)]
-        == []
+        targets and [t for t in targets if not re.search(rf"^{t}:", makefile, re.MULTILINE)] == []
     )
 
 
 def test_what_is_collected_of_a_finished_run(tmp_path):
-    build, run = (
-        tmp_path / "build" / "tiny",
-        tmp_path / "data" / "runs" / "tiny-greedy-1",
-    )
+    build, run = (tmp_path / "build" / "tiny", tmp_path / "data" / "runs" / "tiny-greedy-1")
     manifest = {"time_s": 12.34, "rows": {"trace": 9}, "peak_bytes": {"process": 8}}
     few = {"time_s": 0.1, "rows": {"trace": 2}, "peak_bytes": {"process": 5}}
     for path, held in {
@@ -100,9 +90,7 @@ def test_the_lines_of_python_are_a_chains_tokens_per_pass(values):
     """Gamma 1 by hand: a pass at each position that does not follow a kept draft."""
     trace = readme.load_run(readme.TRACES / "greedy").trace
     passes = {domain: [0, 0] for domain in DOMAINS}
-    for (_, domain), text in trace.sort_values("position").groupby(
-        ["prompt_id", "domain"]
-    ):
+    for (_, domain), text in trace.sort_values("position").groupby(["prompt_id", "domain"]):
         ranks, at = text["draft_rank"].tolist(), 0
         while at < len(ranks):
             passes[domain][0] += 1
@@ -115,6 +103,4 @@ def test_the_lines_of_python_are_a_chains_tokens_per_pass(values):
 
 def test_block_efficiency_is_of_visited_blocks(values):
     row = values["estimates"]["`block_efficiency`, T = 0"]
-    assert [row.estimate, row.low, row.high] == pytest.approx(
-        [2.370, 2.325, 2.416], abs=6e-4
-    )
+    assert [row.estimate, row.low, row.high] == pytest.approx([2.370, 2.325, 2.416], abs=6e-4)

@@ -42,9 +42,7 @@ def assert_equal_records(pair, prompt, recorded, max_new_tokens, tree=(3, 2, 8))
 def test_equals_the_literal_procedure_on_the_toy_whatever_the_packing(tree, packed):
     pair, prompts = toy_pair(), resampling_of([1, 2, 3, 4], [5])
     for prompt, recorded in zip(
-        prompts,
-        record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed),
-        strict=True,
+        prompts, record_block(pair, prompts, static_tree(*tree), GREEDY, 9, 0, packed), strict=True
     ):
         assert_equal_records(pair, prompt, recorded, 9, tree)
 
@@ -55,9 +53,7 @@ def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_posi
 ):
     rng = np.random.default_rng(0)
     prompts = resampling_of(rng.integers(2, 40, 90), rng.integers(2, 40, 3))
-    recorded = record_block(
-        random_pair, prompts, static_tree(3, 2, 8), GREEDY, 12, 0, packed
-    )
+    recorded = record_block(random_pair, prompts, static_tree(3, 2, 8), GREEDY, 12, 0, packed)
     for prompt, found in zip(prompts, recorded, strict=True):
         assert_equal_records(random_pair, prompt, found, 12)
 
@@ -68,9 +64,7 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
     """
     let_nodes_see_their_cousins(monkeypatch)
     (prompt,) = resampling_of(range(2, 30))
-    (recorded,) = record_block(
-        random_pair, [prompt], static_tree(3, 2, 8), GREEDY, 6, 0, 4096
-    )
+    (recorded,) = record_block(random_pair, [prompt], static_tree(3, 2, 8), GREEDY, 6, 0, 4096)
     with pytest.raises(AssertionError):
         assert_equal_records(random_pair, prompt, recorded, 6)
 
@@ -131,9 +125,7 @@ def test_trace_columns_are_what_their_definitions_say(random_pair):
         np.testing.assert_allclose(first.target_prob, best[:3], atol=1e-5)
 
 
-def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_processed(
-    random_pair,
-):
+def test_sampled_text_does_not_depend_on_the_batch_and_its_probabilities_are_processed(random_pair):
     prompts = resampling_of(range(2, 20), [7], range(3, 9))
     sampling = Sampling(0.8, top_k=5, top_p=0.9)
 
@@ -161,9 +153,7 @@ def test_the_stop_token_ends_a_text_and_is_recorded(random_pair):
         np.testing.assert_array_equal(alone.trace[name], column)
 
 
-def test_a_probability_that_is_not_finite_names_prompt_and_position(
-    random_pair, monkeypatch
-):
+def test_a_probability_that_is_not_finite_names_prompt_and_position(random_pair, monkeypatch):
     prompt = EncodedPrompt("math-07", "math", tuple(range(2, 30)), 0)
     (text,) = generate(random_pair.target, [prompt], 10, frozenset(), GREEDY, 0)
     honest = random_pair.draft.head
@@ -176,7 +166,5 @@ def test_a_probability_that_is_not_finite_names_prompt_and_position(
             return logits
 
     monkeypatch.setattr(random_pair.draft, "head", Broken())
-    with pytest.raises(
-        NonFiniteProbability, match="the draft gave .* prompt math-07, position 6"
-    ):
+    with pytest.raises(NonFiniteProbability, match="the draft gave .* prompt math-07, position 6"):
         record_prompt(random_pair, prompt, text, static_tree(1, 1), GREEDY)

@@ -95,9 +95,7 @@ def texts_to_labels(text, domain="chat"):
 
 
 def test_kinds_and_beginnings_of_prose():
-    text = (
-        'The¦ cat¦ met¦ Ann¦a¦.¦ Then¦ I¦ saw¦ I¦ Bob¦,¦ Al¦ said¦."¦ \n¦He¦ 3¦.¦5¦</s>'
-    )
+    text = 'The¦ cat¦ met¦ Ann¦a¦.¦ Then¦ I¦ saw¦ I¦ Bob¦,¦ Al¦ said¦."¦ \n¦He¦ 3¦.¦5¦</s>'
     kind, begins = texts_to_labels(text)
     assert kind == (
         "word start¦word start¦word start¦name¦word inside¦punctuation¦word start¦word start¦"
@@ -118,9 +116,7 @@ def test_kinds_and_beginnings_of_code():
 
 def test_a_text_does_not_go_on_from_the_one_before():
     strings = ["Yes", ".", " So", "\n"]
-    first, second = (
-        trace_of([[0] * 2], copies=1, token=pair) for pair in ([0, 3], [2, 2])
-    )
+    first, second = (trace_of([[0] * 2], copies=1, token=pair) for pair in ([0, 3], [2, 2]))
     for apart in ({"prompt_id": "z"}, {"seed": 43}):
         both = pd.concat([first, second.assign(**apart)], ignore_index=True)
         found = labelled(both.sample(frac=1, random_state=0), strings)
@@ -221,10 +217,7 @@ def test_gains_by_hand():
 
 def test_other_ranks_may_lose_what_they_do_not_gain():
     frame = labelled(trace_of([RANKS]))
-    ranks = {
-        "worse": np.ones(len(frame), int),
-        "as it is": frame["draft_rank"].to_numpy(),
-    }
+    ranks = {"worse": np.ones(len(frame), int), "as it is": frame["draft_rank"].to_numpy()}
     none = pd.DataFrame(False, frame.index, [*ranks])
     found = causes.in_one_table(causes.costs(frame, 4, ranks, none))
     assert (pooled(found, "random") == 0).all(), "without members nothing is mended"
@@ -263,9 +256,7 @@ def test_a_class_of_random_positions_has_no_excess_and_a_planted_one_has():
 
 
 @pytest.mark.parametrize(("ahead", "least", "most"), [(0, 0, 0.08), (1.5, 0.9, 1)])
-def test_the_largest_of_several_is_first_only_where_its_lead_is_real(
-    ahead, least, most
-):
+def test_the_largest_of_several_is_first_only_where_its_lead_is_real(ahead, least, most):
     rng = np.random.default_rng(1)
     candidates = pd.DataFrame({"cause": ["state: a", "state: b", "state: c"]})
     candidates = candidates.assign(domain="pooled", family="state")

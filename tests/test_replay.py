@@ -13,19 +13,12 @@ from hypothesis import strategies as st
 from test_choose import trace_of
 
 from speclab import score
-from speclab.replay import (
-    chain_sums,
-    prompt_sums,
-    replay,
-    replay_sampled,
-)
+from speclab.replay import chain_sums, prompt_sums, replay, replay_sampled
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
 GAPS = Tree(
-    np.array([-1, 0, 0, 1, 2, 4]),
-    np.array([0, 1, 3, 0, 2, 0]),
-    np.array([0, 1, 1, 2, 2, 3]),
+    np.array([-1, 0, 0, 1, 2, 4]), np.array([0, 1, 3, 0, 2, 0]), np.array([0, 1, 1, 2, 2, 3])
 )  # ranks need not be 0, 1, 2
 TREES = [
     GAPS,
@@ -136,9 +129,7 @@ def test_sampled_by_hand():
     blocks = replay_sampled(trace, 2)
     # From 0: rejected -> a block at 1; else both accepted, the bonus ends the text. From 1: one
     # accepted, then one recovered or accepted.
-    assert blocks["start"].tolist() == [0, 1] and np.allclose(
-        blocks["weight"], [1, 1 / 2]
-    )
+    assert blocks["start"].tolist() == [0, 1] and np.allclose(blocks["weight"], [1, 1 / 2])
     assert np.allclose(blocks["accepted"], [1 / 2 + 1 / 2, 1 + 1 / 4])
     assert np.allclose(blocks["truncated"], [0, 1 / 4])
     assert np.allclose(blocks["emitted"], [2, 2])
@@ -186,9 +177,7 @@ class GreedyToy:
         text = self.text(limit)
         return {
             "token": list(text),
-            "draft_rank": [
-                self.draft(text[:t]).index(text[t]) for t in range(len(text))
-            ],
+            "draft_rank": [self.draft(text[:t]).index(text[t]) for t in range(len(text))],
         }
 
 
@@ -217,9 +206,7 @@ def literal_decoder(toy, tree, limit):
     return passes
 
 
-@pytest.mark.parametrize(
-    "tree", TREES, ids=lambda tree: f"{tree.size}nodes{tree.max_depth}deep"
-)
+@pytest.mark.parametrize("tree", TREES, ids=lambda tree: f"{tree.size}nodes{tree.max_depth}deep")
 @pytest.mark.parametrize("limit", [1, 7, 30])
 def test_equals_the_literal_decoder(tree, limit):
     toys = {f"p{seed}": GreedyToy(seed) for seed in range(12)}
@@ -327,9 +314,7 @@ def test_point_mass_tree_over_sampled_text():
 # ---------------------------------------------------------------- properties
 
 rank_lists = st.lists(
-    st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25),
-    min_size=1,
-    max_size=4,
+    st.lists(st.sampled_from([0, 0, 0, 1, 2, 7]), min_size=1, max_size=25), min_size=1, max_size=4
 )
 prob_lists = st.lists(
     st.lists(st.tuples(st.floats(0.01, 1), st.floats(0, 1)), min_size=1, max_size=20),
@@ -344,26 +329,20 @@ def check_counts(trace, blocks, depth):
     assert np.allclose(sums["emitted"], trace.groupby("prompt_id", sort=False).size())
     total = sums[COUNTS].sum()
     assert 1 - 1e-12 <= total.emitted / total.blocks <= depth + 1 + 1e-12
-    assert total.emitted == pytest.approx(
-        total.blocks + total.accepted - total.truncated
-    )
+    assert total.emitted == pytest.approx(total.blocks + total.accepted - total.truncated)
     survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
-    assert (
-        survival.diff().dropna() <= 1e-12
-    ).all() and survival.sum() == pytest.approx(sums["accepted"].sum())
+    assert (survival.diff().dropna() <= 1e-12).all() and survival.sum() == pytest.approx(
+        sums["accepted"].sum()
+    )
     assert (blocks["accepted"] <= np.minimum(depth, blocks["remaining"]) + 1e-12).all()
     room = prompt_sums(blocks, "room")
-    assert room["emitted"].sum() == pytest.approx(
-        (room["blocks"] + room["accepted"]).sum()
-    )
+    assert room["emitted"].sum() == pytest.approx((room["blocks"] + room["accepted"]).sum())
 
 
 @settings(max_examples=40)
 @given(rank_lists, st.sampled_from(TREES))
 def test_walk_properties(lists, tree):
-    trace = as_trace(
-        {f"p{i}": {"draft_rank": values} for i, values in enumerate(lists)}
-    )
+    trace = as_trace({f"p{i}": {"draft_rank": values} for i, values in enumerate(lists)})
     blocks = replay(trace, tree)
     check_counts(trace, blocks, tree.max_depth)
     assert (blocks["emitted"] == blocks["accepted"] + 1 - blocks["truncated"]).all()
@@ -400,14 +379,9 @@ def test_larger_gamma_never_accepts_less_and_sampled_agrees_at_certainty(lists, 
     trace = as_trace({f"p{i}": column for i, column in enumerate(columns)})
     short, longer = (replay(trace, g, "every") for g in (gamma, gamma + 1))
     assert (longer["accepted"] >= short["accepted"]).all()
-    for starts in (
-        "visited",
-        "every",
-    ):  # q/p in {0, 1}: the sampled chain is the greedy one
+    for starts in ("visited", "every"):  # q/p in {0, 1}: the sampled chain is the greedy one
         pd.testing.assert_frame_equal(
-            replay(trace, gamma, starts),
-            replay_sampled(trace, gamma, starts),
-            check_dtype=False,
+            replay(trace, gamma, starts), replay_sampled(trace, gamma, starts), check_dtype=False
         )
 
 
@@ -439,18 +413,14 @@ def test_rejection_rule_refuses_greedy_text():
     }
     with pytest.raises(ValueError, match="greedy text"):
         replay_sampled(as_trace({"a": columns}), 2)
-    replay_sampled(
-        as_trace({"a": {**columns, "target_top": [4] * 29 + [5]}}), 2
-    )  # sampled
+    replay_sampled(as_trace({"a": {**columns, "target_top": [4] * 29 + [5]}}), 2)  # sampled
     replay_sampled(
         as_trace({"a": {**columns, "p_token": [0.9] * 30}}), 2
     )  # may well be sampled: 0.9 ** 30 = 0.04
 
 
 @pytest.mark.parametrize("rounded", [0, 1, 5])
-def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_tokens(
-    rounded,
-):
+def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_tokens(rounded):
     top = np.arange(512) % 30
     p, token = np.full(512, 0.7), top.copy()
     token[:rounded] += 1  # a near tie fell the other way
@@ -464,16 +434,11 @@ def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_to
 def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
     """2,000 positions, 200 texts each: in the surest 99 % and more are the argmax."""
     rng = np.random.default_rng(3)
-    top, p_top = (
-        np.zeros(2000, int),
-        1 - rng.exponential(1 - sure, (200, 2000)).clip(0, 0.5),
-    )
+    top, p_top = (np.zeros(2000, int), 1 - rng.exponential(1 - sure, (200, 2000)).clip(0, 0.5))
     for p in p_top:
         left = rng.random(2000) >= p
         columns = {"token": left.astype(int), "target_top": top, "q_token": p}
-        replay_sampled(
-            as_trace({"a": columns | {"p_token": np.where(left, 1 - p, p)}}), 1
-        )
+        replay_sampled(as_trace({"a": columns | {"p_token": np.where(left, 1 - p, p)}}), 1)
 
 
 @pytest.mark.parametrize(

@@ -228,11 +228,7 @@ def digest_of(kit, parameters=None, **changes):
     [
         ("speclab/score.py", "from speclab.tree import chain\nx = 2\n", True),
         ("speclab/tree.py", "def chain():\n    return 2\n", True),
-        (
-            "speclab/tree.py",
-            'def chain():\n    """Says."""\n    return 1  # so\n',
-            False,
-        ),
+        ("speclab/tree.py", 'def chain():\n    """Says."""\n    return 1  # so\n', False),
         ("speclab/stats.py", "x = 2\n", False),
         ("speclab/studies/good.py", "x = 3\n", True),
         ("speclab/lazy.py", "def start():\n    return 2\n", True),
@@ -295,9 +291,7 @@ def test_what_an_environment_variable_points_at_counts(
     assert digest_of(kit, **changes) != before
 
 
-def test_a_variable_that_names_no_folder_is_refused_at_once(
-    repository, capsys, monkeypatch
-):
+def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, monkeypatch):
     monkeypatch.setenv("SPECLAB_TRACES", "nowhere")
     assert run(repository) == 2
     assert "SPECLAB_TRACES=" in capsys.readouterr().err
@@ -377,9 +371,7 @@ def test_every_parameter_of_the_kit_says_what_is_allowed():
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert run(repository, "--notebook", "01") == 0
     plot = repository / "figures" / "tiny" / "01" / "plot.png"
-    body = (
-        "import pathlib\npathlib.Path('figures/tiny/01/plot.png').write_text('half')\n"
-    )
+    body = "import pathlib\npathlib.Path('figures/tiny/01/plot.png').write_text('half')\n"
     write(repository, "01_good", f"{body}x = 1\nassert x == 2, 'x is not two'")
     assert run(repository) == 1
     build = repository / "build" / "tiny"
@@ -436,9 +428,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
         (reproduce, "replace_figures", KeyboardInterrupt()),
     ],
 )
-def test_however_a_run_ends_figures_are_as_they_were(
-    drawn, monkeypatch, owner, name, error
-):
+def test_however_a_run_ends_figures_are_as_they_were(drawn, monkeypatch, owner, name, error):
     before, root = content(drawn), drawn.parents[2]
 
     def fails(*_, **__):
@@ -693,12 +683,8 @@ def test_weights_that_cannot_be_had_stop_no_call(repository, capsys, monkeypatch
 # ---- what is refused before anything runs --------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("edited", "keep"), [("py", "notebooks"), ("ipynb", "sources")]
-)
-@pytest.mark.parametrize(
-    ("code", "tags"), [("more = 1", ["timed"]), ("x = 1", ["raw"])]
-)
+@pytest.mark.parametrize(("edited", "keep"), [("py", "notebooks"), ("ipynb", "sources")])
+@pytest.mark.parametrize(("code", "tags"), [("more = 1", ["timed"]), ("x = 1", ["raw"])])
 def test_a_notebook_that_differs_from_its_source_stops_the_call(
     root, capsys, edited, keep, code, tags
 ):
@@ -716,11 +702,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         assert run(root, "--notebook", "01") == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1
-        for words in (
-            "01_good.py and",
-            "`make notebooks NOTEBOOKS=01`",
-            "`make sources",
-        ):
+        for words in ("01_good.py and", "`make notebooks NOTEBOOKS=01`", "`make sources"):
             assert words in said
     assert not (root / "build").exists()
     reproduce.open_call("tiny", ["2"], {}, {}, root)  # another is asked for
@@ -745,15 +727,10 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--set prompts_per_domain=51", "domain code has 50, asked for 51"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
-        (
-            "--set prompts_per_domain=3",
-            "02_also_good needs at least 5 prompts_per_domain",
-        ),
+        ("--set prompts_per_domain=3", "02_also_good needs at least 5 prompts_per_domain"),
     ],
 )
-def test_bad_input_is_an_error_before_anything_runs(
-    repository, capsys, arguments, message
-):
+def test_bad_input_is_an_error_before_anything_runs(repository, capsys, arguments, message):
     assert run(repository, *shlex.split(arguments)) == 2
     assert message in capsys.readouterr().err
     assert not (repository / "build").exists()
@@ -788,10 +765,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository,
 @pytest.mark.usefixtures("repository")
 @pytest.mark.parametrize(
     ("name", "values", "said"),
-    [
-        ("01_good", {"gama": 2}, "did you mean 'gamma'"),
-        ("03_c", {"gamma": 2}, "notebook '03_c'"),
-    ],
+    [("01_good", {"gama": 2}, "did you mean 'gamma'"), ("03_c", {"gamma": 2}, "notebook '03_c'")],
 )
 def test_a_parameter_that_a_profile_gets_wrong_is_named(own, name, values, said):
     with pytest.raises(ValueError, match=said):
@@ -816,9 +790,7 @@ def write_span(root, name, seconds, more="", tags=()):
 
 def spans(root):
     """When each notebook of SPAN began and ended, and its threads."""
-    return {
-        p.stem[:2]: [*map(float, p.read_text().split())] for p in root.glob("*.span")
-    }
+    return {p.stem[:2]: [*map(float, p.read_text().split())] for p in root.glob("*.span")}
 
 
 def overlap(one, other):
@@ -950,9 +922,7 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(root, how, monkeypatc
     if how == signal.SIGKILL:
         assert run(root, "--notebook", "00") == 0
     assert committed.read_bytes() == b"as committed"
-    left = {
-        str(p.relative_to(root / "figures" / "tiny")) for p in root.rglob("plot.png")
-    }
+    left = {str(p.relative_to(root / "figures" / "tiny")) for p in root.rglob("plot.png")}
     assert left == {"00/plot.png", "02/plot.png"}, "nothing half is left"
     for number in ("02", "03"):
         write(root, f"{number}_sleeps", FIGURE.format(number=number))

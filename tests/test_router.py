@@ -101,9 +101,9 @@ def test_the_router_knows_the_projects_prompts_with_and_without_form(router):
             texts["text"] = texts["text"].map(prepare.strip_form)
         found = prepare.routed(texts, router)
         assert found["correct"].mean() >= least
-        assert (
-            (found["route"] != found["domain"]) & (found["route"] != UNKNOWN)
-        ).mean() <= 0.02, "unsure is better than wrong"
+        assert ((found["route"] != found["domain"]) & (found["route"] != UNKNOWN)).mean() <= 0.02, (
+            "unsure is better than wrong"
+        )
 
 
 def test_open_set_prose_is_less_sure_and_mostly_refused(router):
@@ -131,12 +131,8 @@ def made_up(n=40, seed=0):
     for domain, words in WORDS.items():
         for i in range(n):
             text = " ".join(rng.choice(words.split(), 4))
-            rows.append(
-                (f"{domain}-{i}", domain, f"{domain}: {text}", text, i % 5 == 0)
-            )
-    return pd.DataFrame(
-        rows, columns=["prompt_id", "domain", "text", "bare", "held_out"]
-    )
+            rows.append((f"{domain}-{i}", domain, f"{domain}: {text}", text, i % 5 == 0))
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "text", "bare", "held_out"])
 
 
 def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
@@ -176,9 +172,7 @@ def test_probabilities_are_those_of_the_scikit_learn_pipeline():
 @pytest.fixture
 def data(tmp_path):
     """A folder laid out like the training text, made up."""
-    leaked = (
-        "one two three four five six seven eight nine ten eleven twelve thirteen apples"
-    )
+    leaked = "one two three four five six seven eight nine ten eleven twelve thirteen apples"
     numbers = range(60)
     asked = [leaked, *(f"Ann has {n} apples. How many are left?" for n in numbers)]
     answered = [{"question": q, "answer": "1\n#### 1"} for q in asked]

@@ -63,16 +63,12 @@ def moved(profile, root):
     """The profile with its models and prompts copied to another folder."""
     for name in ("target", "draft"):
         shutil.copytree(getattr(profile, name).path, root / name)
-    models = {
-        n: replace(getattr(profile, n), path=str(root / n)) for n in ("target", "draft")
-    }
+    models = {n: replace(getattr(profile, n), path=str(root / n)) for n in ("target", "draft")}
     prompts = shutil.copy(profile.prompts, root / "moved.jsonl")
     return profile.replace(prompts=str(prompts), **models)
 
 
-def test_the_key_follows_what_decides_the_numbers_and_nothing_else(
-    short_profile, tmp_path
-):
+def test_the_key_follows_what_decides_the_numbers_and_nothing_else(short_profile, tmp_path):
     key = run_key(short_profile)
     same = short_profile.replace(block_prompts=5, max_packed_tokens=9, name="other")
     assert run_key(same) == run_key(same.replace(seed=7, top_k=3)) == key, "T = 0"
@@ -110,15 +106,9 @@ def other_token(folder):
 
 TEMPLATE = "{{ messages[0].content }}"
 READ_OTHERWISE = {
-    "template": lambda folder: (folder / "chat_template.jinja").write_text(
-        f"a {TEMPLATE}"
-    ),
-    "stop id": lambda folder: edit(
-        folder / "generation_config.json", eos_token_id=[1, 9]
-    ),
-    "end of a text": lambda folder: edit(
-        folder / "tokenizer_config.json", eos_token="b"
-    ),
+    "template": lambda folder: (folder / "chat_template.jinja").write_text(f"a {TEMPLATE}"),
+    "stop id": lambda folder: edit(folder / "generation_config.json", eos_token_id=[1, 9]),
+    "end of a text": lambda folder: edit(folder / "tokenizer_config.json", eos_token="b"),
     "tokenizer": other_token,
     "weights": other_weights,
 }
@@ -272,14 +262,9 @@ def test_few_rows_go_through_one_library_in_a_run_and_after_it(
     assert run.manifest["pair"]["target"]["few_rows"] == first == model.MKL
     used = pairs.load_pair(short_profile)
     pairs.fix_few_rows(used, {"target": model.ONEDNN, "draft": model.MKL})
-    of_models = [
-        pairs._projections(one)[0].few_by_mkl for one in (used.target, used.draft)
-    ]
+    of_models = [pairs._projections(one)[0].few_by_mkl for one in (used.target, used.draft)]
     assert of_models == [False, True]
-    assert [used.facts[name]["few_rows"] for name in ("target", "draft")] == [
-        "oneDNN",
-        "MKL",
-    ]
+    assert [used.facts[name]["few_rows"] for name in ("target", "draft")] == ["oneDNN", "MKL"]
 
 
 def cut_short(path):

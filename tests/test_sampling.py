@@ -4,31 +4,19 @@ import numpy as np
 import pytest
 import torch
 
-from speclab.sampling import (
-    Sampling,
-    entropy,
-    probabilities,
-    rank_key,
-    rank_of,
-    sample,
-    uniforms,
-)
+from speclab.sampling import Sampling, entropy, probabilities, rank_key, rank_of, sample, uniforms
 
 LOGITS = torch.tensor([2.0, 1.0, 1.0, 0.0]).log_softmax(-1)
 
 
 def test_temperature_zero_gives_the_probabilities_of_temperature_one():
     assert torch.equal(probabilities(LOGITS, Sampling(0.0)), torch.softmax(LOGITS, -1))
-    assert torch.allclose(
-        probabilities(LOGITS, Sampling(0.5)), torch.softmax(2 * LOGITS, -1)
-    )
+    assert torch.allclose(probabilities(LOGITS, Sampling(0.5)), torch.softmax(2 * LOGITS, -1))
 
 
 def test_top_k_breaks_ties_by_the_lower_id_and_top_p_keeps_the_token_that_crosses_the_line():
     p = torch.tensor([0.5, 0.2, 0.2, 0.1]).log()
-    assert probabilities(p, Sampling(1.0, top_k=2)).tolist() == pytest.approx(
-        [5 / 7, 2 / 7, 0, 0]
-    )
+    assert probabilities(p, Sampling(1.0, top_k=2)).tolist() == pytest.approx([5 / 7, 2 / 7, 0, 0])
     assert probabilities(p, Sampling(1.0, top_p=0.55)).tolist() == pytest.approx(
         [5 / 7, 2 / 7, 0, 0]
     )
@@ -47,29 +35,21 @@ def test_entropy_is_in_nats_and_zero_times_log_zero_is_zero():
 
 def test_inverse_cdf_sampling_has_the_distribution_and_never_draws_an_excluded_token():
     p = torch.tensor([0.0, 0.25, 0.0, 0.75])
-    tokens = sample(
-        p.expand(10_000, 4), torch.from_numpy((np.arange(10_000) + 0.5) / 10_000)
-    )
+    tokens = sample(p.expand(10_000, 4), torch.from_numpy((np.arange(10_000) + 0.5) / 10_000))
     assert torch.bincount(tokens, minlength=4).tolist() == [0, 2500, 0, 7500]
     assert sample(p, torch.tensor(0.0)).item() == 1 and sample(p, 1 - 1e-16).item() == 3
 
 
 def test_uniforms_belong_to_the_prompt_and_the_seed():
     assert np.array_equal(uniforms(0, "a", 3), uniforms(0, "a", 5)[:3])
-    assert not np.array_equal(
-        uniforms(0, "a", 3), uniforms(0, "b", 3)
-    ) and not np.array_equal(uniforms(0, "a", 3), uniforms(1, "a", 3))
+    assert not np.array_equal(uniforms(0, "a", 3), uniforms(0, "b", 3)) and not np.array_equal(
+        uniforms(0, "a", 3), uniforms(1, "a", 3)
+    )
 
 
 @pytest.mark.parametrize(
     "values",
-    [
-        {"temperature": -1},
-        {"temperature": 9e-5},
-        {"top_k": -1},
-        {"top_p": 0},
-        {"top_p": 1.1},
-    ],
+    [{"temperature": -1}, {"temperature": 9e-5}, {"top_k": -1}, {"top_p": 0}, {"top_p": 1.1}],
 )
 def test_settings_out_of_range_are_refused(values):
     with pytest.raises(ValueError, match="allowed are temperature"):

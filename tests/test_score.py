@@ -11,27 +11,15 @@ from numpy.testing import assert_allclose
 
 from speclab import score, stats
 
-PARENT, RANK, DEPTH = (
-    [0, 0, 1, 1, 2, 2, 3, 3],
-    [0, 1, 0, 1, 0, 1, 0, 1],
-    [1, 1, 2, 2, 2, 2, 3, 3],
-)
+PARENT, RANK, DEPTH = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3])
 BEST = [True, False, True, False, False, False, True, False]
 ALPHA = np.array([0.5, 1.0, 0.2, 0.4, 0.6, 0.8, 1.0, 0.0])
 
 
-def tree_nodes(
-    target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5
-):
+def tree_nodes(target_prob, target_rank, prompt_id="p", position=0, domain="code", draft_prob=0.5):
     """The paper's tree of 2 + 4 + 2 nodes at one position."""
     frame = pd.DataFrame(
-        {
-            "node": range(1, 9),
-            "parent": PARENT,
-            "depth": DEPTH,
-            "rank": RANK,
-            "best_path": BEST,
-        }
+        {"node": range(1, 9), "parent": PARENT, "depth": DEPTH, "rank": RANK, "best_path": BEST}
     )
     frame = frame.assign(
         target_prob=target_prob,
@@ -56,8 +44,7 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     rng, each = np.random.default_rng(seed), prompts * positions
     domain = np.repeat(score.DOMAINS, each)
     prompt = np.char.add(
-        np.char.add(domain, "-"),
-        np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str),
+        np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str)
     )
     at = pd.DataFrame(
         {
@@ -76,18 +63,12 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
         target_entropy=rng.random(size),
     )
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
-    shape = tree_nodes(0.5, 0)[
-        ["node", "parent", "depth", "rank", "best_path", "draft_prob"]
-    ]
+    shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
     nodes = at.merge(shape, how="cross")
     ranks = np.repeat(rng.integers(0, 2, (size, 4)), 2, axis=1) ^ np.array(RANK)
     nodes["target_rank"] = (ranks + (rng.random(size) > ease)[:, None]).ravel()
-    nodes["target_prob"] = np.clip(
-        rng.random((size, 8)) * ease[:, None], 0.001, 1
-    ).ravel()
-    return SimpleNamespace(
-        nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace
-    )
+    nodes["target_prob"] = np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel()
+    return SimpleNamespace(nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace)
 
 
 def test_published_estimators_by_hand():
@@ -112,24 +93,7 @@ def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
 
 def test_greedy_walk_by_hand():
     nodes, tree = hand_nodes(), score.tree_estimators("greedy")
-    assert score.reach(nodes).tolist() == [
-        1,
-        0,
-        0,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        1,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-    ]
+    assert score.reach(nodes).tolist() == [1, 0, 0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
     assert_allclose(tree["survival_by_depth"](nodes), [1.0, 0.5, 0.0])
     assert_allclose(tree["accept_by_depth"](nodes), [1.0, 0.5, 0.0])
     assert tree["mean_accepted"](nodes) == 1.5
@@ -161,10 +125,7 @@ def test_reach_equals_a_literal_walk_in_any_row_order(seed):
         for n in nodes.itertuples():
             product, at = 1.0, n.node
             while at:
-                product, at = (
-                    product * value(table[n.position, at]),
-                    table[n.position, at].parent,
-                )
+                product, at = (product * value(table[n.position, at]), table[n.position, at].parent)
             expected.append(product)
         assert_allclose(score.reach(nodes, rule), expected)
 
@@ -222,9 +183,7 @@ def test_families_never_turn_and_all_is_the_mean_of_domains():
             r"domain \['chat'\] has no rows",
         ),
         (
-            lambda: score.mean_of("target_entropy")(
-                hand_nodes().assign(target_entropy=np.nan)
-            ),
+            lambda: score.mean_of("target_entropy")(hand_nodes().assign(target_entropy=np.nan)),
             "'target_entropy' has 16 values",
         ),
     ],

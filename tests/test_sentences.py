@@ -61,10 +61,7 @@ def leader(*columns):
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 CASES = [
     *(lambda rows=rows: f"It is {table(*rows).sentence()}." for rows in ROWS),
-    *(
-        lambda rows=rows: f"{table(*rows, of='x').sentence(within='of')}."
-        for rows in ROWS
-    ),
+    *(lambda rows=rows: f"{table(*rows, of='x').sentence(within='of')}." for rows in ROWS),
     *(lambda rows=rows: f"From {table(*rows).span()}." for rows in ROWS),
     *(lambda rows=rows: f"They are {table(*rows)}." for rows in ROWS),
     *(lambda rows=rows: f"It {entropy.trend(table(*rows))}." for rows in ROWS),
@@ -83,14 +80,8 @@ CASES = [
         lambda v=v: claims.tally(pd.Series(v))
         for v in ([], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM])
     ),
-    *(
-        lambda c=c: held_fixed(**c)
-        for c in ({}, {"entropy": 0.2}, {"entropy": 0.2, "kind": -0.19})
-    ),
-    *(
-        lambda n=n: f"{counted(n, 'prompt')} of {whole('domain', n)}"
-        for n in (1, 2, 4, 30)
-    ),
+    *(lambda c=c: held_fixed(**c) for c in ({}, {"entropy": 0.2}, {"entropy": 0.2, "kind": -0.19})),
+    *(lambda n=n: f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
 ]
 
 

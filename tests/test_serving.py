@@ -63,9 +63,7 @@ def event_loop(arrival, service):
 # ---- the queue -----------------------------------------------------------------------------------
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40)
-)
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0.01, 5)), min_size=1, max_size=40))
 def test_lindley_is_the_event_loop(pairs):
     gap, service = np.array(pairs).T
     arrival = gap.cumsum()
@@ -73,9 +71,7 @@ def test_lindley_is_the_event_loop(pairs):
         serving.finish_times(arrival, service), event_loop(arrival, service), atol=1e-9
     )
     assert np.allclose(
-        serving.finish_times(
-            np.stack([arrival, arrival]), np.stack([service, service])
-        )[1],
+        serving.finish_times(np.stack([arrival, arrival]), np.stack([service, service]))[1],
         event_loop(arrival, service),
     )
 
@@ -160,28 +156,14 @@ def test_the_loops_own_time_by_hand():
                 "tree:2,2,4": (10, 2.5 + extra),
             }
             for name, (blocks, cost) in prices.items():
-                rows.append(
-                    (
-                        name,
-                        repeat,
-                        prompt,
-                        "code",
-                        20,
-                        blocks,
-                        slow * 0.01 * blocks * cost,
-                    )
-                )
+                rows.append((name, repeat, prompt, "code", 20, blocks, slow * 0.01 * blocks * cost))
     names = "method repeat prompt_id domain tokens blocks time_s"
     speeds = pd.DataFrame(rows, columns=names.split())
     trees = {"chain:1": chain(1), "tree:2,2,4": static_tree(2, 2, 4)}
     shapes = {name: Shape(tree) for name, tree in trees.items()}
     found, least = timing.with_loop(BARE, timing.in_plain_tokens(speeds), shapes)
-    passes = (
-        0.2 + 0.2 + COSTS.v(5)
-    )  # two draft passes (over one and two tokens) and five tokens
-    assert (found.overhead, found.tree_overhead) == pytest.approx(
-        (0.3 + 0.1, 2.6 - passes)
-    )
+    passes = 0.2 + 0.2 + COSTS.v(5)  # two draft passes (over one and two tokens) and five tokens
+    assert (found.overhead, found.tree_overhead) == pytest.approx((0.3 + 0.1, 2.6 - passes))
     assert found.of_block(trees["chain:1"]) == pytest.approx(1.7)
     assert found.of_block(trees["tree:2,2,4"]) == pytest.approx(2.6)
     plain = speeds["method"] == "plain"
@@ -201,9 +183,7 @@ def test_extrapolation_goes_on_with_the_last_slope():
         (5 + 64 * 2 / 32, 1 + 64 * 0.4 / 32)
     ) and wide.v(96) == pytest.approx(7)
     falling = Costs(1.0, (1, 32, 64), (0.2, 0.5, 0.4), (1.0, 3.0, 2.0))
-    assert serving.extended(falling, 128).v(128) == 2.0, (
-        "noise does not make larger passes cheaper"
-    )
+    assert serving.extended(falling, 128).v(128) == 2.0, "noise does not make larger passes cheaper"
     with pytest.raises(ValueError, match="was not measured"):
         COSTS.v(65)
 
@@ -217,12 +197,7 @@ def test_a_full_batch_by_hand(costs):
     shared = serving.batched(costs, 8, 8)
     tree = SETTINGS["tree:2,2,4"]
     inner = int((tree.width[tree.level(1)] > 0).sum())
-    block = (
-        costs.c(8)
-        + costs.c(8 * inner)
-        + costs.v(8 * (tree.size + 1))
-        + costs.loop(False)
-    )
+    block = costs.c(8) + costs.c(8 * inner) + costs.v(8 * (tree.size + 1)) + costs.loop(False)
     column = list(SETTINGS).index("tree:2,2,4")
     share = priced(trace, SETTINGS, shared, max_new_tokens=99).cost[0, column]
     assert share * shared.target_ms * 8 == pytest.approx(2 * block * costs.target_ms)

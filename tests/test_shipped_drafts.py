@@ -36,9 +36,7 @@ def test_notebook_08_finds_all_of_them(tiny_pair, profile):
     trained = candidates.trained_drafts(tried)
     made = [one for family in trained.values() for one in family.values()]
     assert len(made) == len(tried.added) == 9
-    assert {one.folder for one in made} == {
-        path.parent for path in TINY.glob("*/*.safetensors")
-    }
+    assert {one.folder for one in made} == {path.parent for path in TINY.glob("*/*.safetensors")}
 
 
 def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkeypatch):
@@ -54,9 +52,7 @@ def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkey
     card = (SHIPPED / "README.md").read_text(encoding="utf-8")
     assert prepare.card_table(drafts) in card, "python -m data.drafts.prepare"
     other = prepare.wanted(tiny_pair, profile, steps=7)
-    with pytest.raises(
-        TypeError, match="not callable"
-    ):  # not finished: it would be trained
+    with pytest.raises(TypeError, match="not callable"):  # not finished: it would be trained
         prepare.train_all(other[:1], copied)
 
 
@@ -75,9 +71,7 @@ def test_a_draft_of_other_settings_than_its_name_says_is_refused(tiny_pair, copi
     path = next(copied.glob(f"specialist-seed-1-*/{shipped.FACTS}"))
     facts = read_facts(path, "") | {"objective": "sequence"}
     write_facts(path, facts, [path.parent / name for name in facts["files"]])
-    with pytest.raises(
-        Damaged, match="specialist-seed-1-.* other settings than its name"
-    ):
+    with pytest.raises(Damaged, match="specialist-seed-1-.* other settings than its name"):
         shipped_drafts(tiny_pair, copied.parent)
 
 

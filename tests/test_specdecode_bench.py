@@ -153,9 +153,7 @@ def test_times_of_a_batch_of_eight_by_hand():
 
 
 def test_other_prices_by_hand_and_a_block_s_own():
-    block, token, lookup = (
-        1000 * cost.block_s(3, 10, 1, price) for price in cost.PRICES
-    )
+    block, token, lookup = (1000 * cost.block_s(3, 10, 1, price) for price in cost.PRICES)
     assert token - block == pytest.approx(2 * (2.13526175 + 2.37768493e-5) - 8.41e-4)
     assert lookup == pytest.approx(1.005875 * target_ms(4, 10) + 1.20683946)
     own = cost.times(BLOCKS.assign(is_copied=[False, True]))["speculative_s"][0]
@@ -176,8 +174,7 @@ def real():
 
 
 @pytest.mark.parametrize(
-    ("batch", "speedups"),
-    [(1, [1.29, 1.81, 2.01, 2.13]), (8, [1.28, 1.73, 1.86, 2.06])],
+    ("batch", "speedups"), [(1, [1.29, 1.81, 2.01, 2.13]), (8, [1.28, 1.73, 1.86, 2.06])]
 )
 def test_their_eight_speed_ups_on_gsm8k(real, batch, speedups):
     starts = real.of("eagle").query("domain == 'gsm8k'")
@@ -206,9 +203,7 @@ TOKENS_A_PASS = {  # with the prompt's pass counted as a block
 }
 
 
-@pytest.mark.parametrize(
-    ("proposer", "gammas"), [("eagle", (1, 3, 5, 8)), ("n-gram", (3, 8, 20))]
-)
+@pytest.mark.parametrize(("proposer", "gammas"), [("eagle", (1, 3, 5, 8)), ("n-gram", (3, 8, 20))])
 def test_tokens_a_pass_on_the_four_sets(real, proposer, gammas):
     sums = sums_of_starts(real.of(proposer), gammas)
     total = sums.groupby(["domain", "gamma"])[["emitted", "blocks"]].sum()

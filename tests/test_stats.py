@@ -23,15 +23,11 @@ def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
             "domain": domain,
         }
     )
-    return frame.assign(
-        x=level + rng.normal(0, 0.3, len(level)), y=rng.normal(0, 1, len(level))
-    )
+    return frame.assign(x=level + rng.normal(0, 0.3, len(level)), y=rng.normal(0, 1, len(level)))
 
 
 def expand(frame, prompts, weight):
-    return frame.iloc[
-        np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))
-    ]
+    return frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
 
 
 def test_an_interval_is_that_of_the_redrawn_rows():
@@ -57,25 +53,19 @@ def test_a_frame_without_domains_has_each_column_once():
 
 def test_by_domain_equals_brute_force_per_domain():
     nodes = make_run().nodes
-    result = stats.by_domain(nodes, score.ratio_by_depth, n=200).set_index(
-        ["estimator", "domain"]
-    )
+    result = stats.by_domain(nodes, score.ratio_by_depth, n=200).set_index(["estimator", "domain"])
     prompts = stats.resampling_of(nodes, 200)
     resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
     draws = np.array(
         [
-            [
-                score.ratio_by_depth(part)
-                for _, part in one.groupby("domain", sort=False)
-            ]
+            [score.ratio_by_depth(part) for _, part in one.groupby("domain", sort=False)]
             for one in resamples
         ]
     )
     for number, domain in enumerate(score.DOMAINS):
         row = result.loc[("ratio_by_depth[2]", domain)]
         assert_allclose(
-            row[["low", "high"]].astype(float),
-            np.quantile(draws[:, number, 1], stats.levels_of(6)),
+            row[["low", "high"]].astype(float), np.quantile(draws[:, number, 1], stats.levels_of(6))
         )
         assert row["estimate"] == pytest.approx(
             score.ratio_by_depth(nodes[nodes["domain"] == domain])[2]
@@ -191,9 +181,7 @@ def test_permutation_p_value_equals_enumeration():
 
 
 def test_permutation_and_holm_hold_their_level_without_a_difference():
-    frame = pd.concat(
-        [clustered(10, 5, seed=seed, domain=f"d{seed:02d}") for seed in range(20)]
-    )
+    frame = pd.concat([clustered(10, 5, seed=seed, domain=f"d{seed:02d}") for seed in range(20)])
     result = significance.differences(frame, score.mean_of("x"), n=1000)
     assert len(result) == 190
     assert (result["p_value"] < 0.05).mean() < 0.12
@@ -216,10 +204,7 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
     loose = pd.concat(
         [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
     )
-    assert (
-        significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0]
-        > 0.5
-    )
+    assert significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
     same = significance.paired_difference(first, first, score.mean_of("x"), n=200)
     assert (same.estimate, same.p_value) == (0.0, 1.0)
 
@@ -240,9 +225,7 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
         (
             lambda: stats.bootstrap(
                 clustered(),
-                score.Estimator(
-                    "none", lambda f: np.zeros((len(f), 2)), score.quotient
-                ),
+                score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.quotient),
             ),
             "undefined",
         ),

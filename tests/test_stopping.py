@@ -21,12 +21,8 @@ from speclab.sampling import Sampling
 from speclab.tree import chain
 
 GREEDY, NEW = Sampling(), 15
-COSTS = Costs(
-    10.0, (1, 2, 4, 8, 16), (0.2, 0.2, 0.22, 0.3, 0.5), (1.0, 1.02, 1.1, 1.3, 1.8), 0.1
-)
-FLAT = Costs(
-    10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5
-)  # powers of two: sums are exact
+COSTS = Costs(10.0, (1, 2, 4, 8, 16), (0.2, 0.2, 0.22, 0.3, 0.5), (1.0, 1.02, 1.1, 1.3, 1.8), 0.1)
+FLAT = Costs(10.0, (1, 16), (0.25, 0.25), (1.0, 1.0), 0.5)  # powers of two: sums are exact
 
 
 def nodes_of(texts, depth=4):
@@ -98,9 +94,7 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
 
 
 def test_the_threshold_itself_does_not_stop():
-    at = stopping.chains(
-        nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2), 3
-    )
+    at = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2), 3)
 
     def first(measure, value):
         return int(stopping.stopped(at, measure, value, 2).drafted[0, 0])
@@ -139,12 +133,7 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     found = blocks(at, stopping.stopped(at, measure, threshold, limit))
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(
-            pair,
-            prompt,
-            "greedy",
-            Shape(chain(limit), StopRule(measure, threshold)),
-            GREEDY,
-            NEW,
+            pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW
         )
         mine = found[found["prompt_id"] == prompt.prompt_id]
         assert decoded.token_ids == text

@@ -52,10 +52,7 @@ def test_a_difference_is_paired_by_prompt(greedy):
 def test_a_missing_prompt_is_said(greedy):
     short = greedy.positions[greedy.positions["prompt_id"] != "math-00"]
     assert len(short) < len(greedy.positions)
-    asked = {
-        "whole": (greedy.positions, greedy.acceptance),
-        "short": (short, greedy.acceptance),
-    }
+    asked = {"whole": (greedy.positions, greedy.acceptance), "short": (short, greedy.acceptance)}
     with pytest.raises(ValueError, match="short: 1 prompts are missing"):
         stats.jointly(asked, n=10)
     apart = stats.jointly(asked, same=False, n=10)
@@ -89,9 +86,7 @@ def test_seeds_are_texts_of_one_prompt(sampled):
 def test_a_cut_text_is_replayed_to_its_new_end(greedy):
     short = greedy.cut(10)
     run = greedy.trace[greedy.trace["position"] < 10]
-    pd.testing.assert_frame_equal(
-        short.chain(4).drop(columns="seed"), replay.replay(run, 4)
-    )
+    pd.testing.assert_frame_equal(short.chain(4).drop(columns="seed"), replay.replay(run, 4))
     assert short.hung["position"].max() == 9
 
 

@@ -61,9 +61,7 @@ def rounds_of(first, second, block=3.0):
         )
         for price in (first, second)
     ]
-    blocks = pd.DataFrame(
-        {"method": "chain:1", "prompt_id": list("abc"), "block": block}
-    )
+    blocks = pd.DataFrame({"method": "chain:1", "prompt_id": list("abc"), "block": block})
     return Measured(tuple(rounds), blocks, {"chain:1": Shape(chain(1))})
 
 
@@ -86,9 +84,7 @@ def test_a_disturbed_clock_is_seen_in_both_directions(first, second, block, drif
 
 def test_resampled_prices_come_from_one_round_or_the_other():
     drawn = rounds_of(1.5, 1.8).resampled(200)
-    prices = pd.Series([round(one.c(), 6) for one in drawn]).value_counts(
-        normalize=True
-    )
+    prices = pd.Series([round(one.c(), 6) for one in drawn]).value_counts(normalize=True)
     assert set(prices.index) == {0.5, 0.8} and prices.between(0.4, 0.6).all()
     blocks = [one.of_block(chain(1)) for one in drawn]
     assert blocks == pytest.approx([3.0] * 200), "the loop is what is left"
@@ -100,9 +96,7 @@ def test_rounds_are_timed_again_while_the_clock_is_disturbed(monkeypatch, bad, t
     prices = [1.5 * 1.3**k for k in range(bad)] + [9.0] * 9
     left = iter([rounds_of(price, price).rounds[0] for price in prices])
     counted = []
-    monkeypatch.setattr(
-        timing, "pass_times", lambda *a: counted.append(0) or next(left)
-    )
+    monkeypatch.setattr(timing, "pass_times", lambda *a: counted.append(0) or next(left))
     monkeypatch.setattr(timing, "decoded_speed", lambda *a, **k: None)
     blocks = rounds_of(1, 1, block=20.0).blocks
     monkeypatch.setattr(timing, "in_plain_tokens", lambda speeds: blocks)
@@ -131,9 +125,7 @@ def test_seconds_are_drawn_over_prompts_and_repeats():
     assert np.allclose(still["chain:1"], 3)
     unequal = speeds.assign(time_s=speeds["prompt_id"].str[1:].astype(float))
     of_prompts = np.arange(6).std() * 6**0.5  # of a sum of six that are drawn
-    assert drawn_seconds(unequal)["plain"][1:].std() == pytest.approx(
-        of_prompts, rel=0.1
-    )
+    assert drawn_seconds(unequal)["plain"][1:].std() == pytest.approx(of_prompts, rel=0.1)
 
 
 def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):

@@ -46,9 +46,7 @@ def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_p
     assert tiny_pair.stop_ids == {tokenizer.eos_token_id}
 
 
-@pytest.mark.parametrize(
-    ("count", "new"), [(4, 24), pytest.param(10, 32, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(("count", "new"), [(4, 24), pytest.param(10, 32, marks=pytest.mark.slow)])
 def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
     tiny_pair, count, new
 ):

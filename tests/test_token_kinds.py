@@ -47,8 +47,7 @@ MADE = [
     ),
 ]
 LINES = [
-    (domain, list(zip(tokens.split(BAR), kinds, strict=True)))
-    for domain, tokens, kinds in MADE
+    (domain, list(zip(tokens.split(BAR), kinds, strict=True))) for domain, tokens, kinds in MADE
 ]
 
 
@@ -87,10 +86,7 @@ def test_domain_decides():
         ("'s", "f", "p i i"),
         (" self", "x", "I w w"),
     ]:
-        found = [
-            token_kind(text, previous, domain=domain)
-            for domain in ("code", "math", "chat")
-        ]
+        found = [token_kind(text, previous, domain=domain) for domain in ("code", "math", "chat")]
         assert found == [SHORT[mark] for mark in expected.split()], text
 
 
@@ -139,9 +135,7 @@ class Tokenizer:
 
 
 def test_strings_keep_their_spaces_in_both_kinds_of_vocabulary():
-    pieces = Tokenizer(
-        ["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"]
-    )
+    pieces = Tokenizer(["\u2581the", "\u2581a", "<0x0A>", "ly"], ["the", "a", "\n", "ly"])
     assert strings_of(pieces) == [" the", " a", "\n", "ly"]
     bytes_ = Tokenizer(["\u0120the", "\u010a", "ly"], [" the", "\n", "ly"])
     assert strings_of(bytes_) == [" the", "\n", "ly"]

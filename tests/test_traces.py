@@ -231,10 +231,7 @@ def other_prompts(root):
 
 @pytest.mark.parametrize(
     ("changes", "change", "words"),
-    [
-        ({"max_new_tokens": 5}, None, r"max_new_tokens"),
-        ({}, other_prompts, r"prompts"),
-    ],
+    [({"max_new_tokens": 5}, None, r"max_new_tokens"), ({}, other_prompts, r"prompts")],
 )
 def test_what_a_trace_has_otherwise_is_named_before_it_is_recorded(
     clone, changes, change, words, capsys
@@ -262,9 +259,7 @@ def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():
     assert runs.model_digest(spec) == commit
 
 
-def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(
-    recorded, tmp_path
-):
+def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):
     """Prompts then count by their texts: nobody can encode them."""
     root = tmp_path / "kit"
     shutil.copytree(recorded, root)
@@ -315,9 +310,7 @@ def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
     assert load_or_record(PROFILE, "sampled"), "the others are read"
 
 
-def test_a_kind_that_is_recorded_here_is_not_read_from_its_trace(
-    kit, monkeypatch, capsys
-):
+def test_a_kind_that_is_recorded_here_is_not_read_from_its_trace(kit, monkeypatch, capsys):
     shutil.rmtree(kit / "data")
     own = PROFILE.replace(recorded=("sampled",))
     assert load_or_record(own, "greedy").folder == kit / "traces" / "greedy"

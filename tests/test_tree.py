@@ -14,17 +14,7 @@ def test_the_papers_tree_has_levels_of_2_4_2_and_the_last_two_hang_below_the_bes
     assert tree.parent.tolist() == [-1, 0, 0, 1, 1, 2, 2, 3, 3]
     assert tree.depth.tolist() == [0, 1, 1, 2, 2, 2, 2, 3, 3]
     assert tree.rank.tolist() == [0, 0, 1, 0, 1, 0, 1, 0, 1]
-    assert tree.best_path.tolist() == [
-        True,
-        True,
-        False,
-        True,
-        False,
-        False,
-        False,
-        True,
-        False,
-    ]
+    assert tree.best_path.tolist() == [True, True, False, True, False, False, False, True, False]
     assert tree.width.tolist() == [2, 2, 2, 2, 0, 0, 0, 0, 0]
     assert tree.ancestors[7].nonzero()[0].tolist() == [0, 1, 3, 7]
 
@@ -48,9 +38,7 @@ def test_static_trees_are_breadth_first_and_never_over_budget(depth, branches, b
     ).all()
     for node in range(tree.size + 1):
         kids = tree.children(node)
-        assert tree.rank[kids].tolist() == list(range(len(kids))) and tree.width[
-            node
-        ] == len(kids)
+        assert tree.rank[kids].tolist() == list(range(len(kids))) and tree.width[node] == len(kids)
         assert tree.ancestors[node].sum() == tree.depth[node] + 1
     assert tree.best_path.sum() == tree.max_depth + 1
 
@@ -63,15 +51,9 @@ def test_a_chain_is_a_path(gamma):
 
 def test_shapes_are_read_from_text():
     assert parse_shape("chain:4").tree.parent.tolist() == chain(4).parent.tolist()
-    assert (
-        parse_shape("tree:3,2,8").tree.parent.tolist()
-        == static_tree(3, 2, 8).parent.tolist()
-    )
+    assert parse_shape("tree:3,2,8").tree.parent.tolist() == static_tree(3, 2, 8).parent.tolist()
     assert parse_shape("tree:2, 3").size == 12
-    assert (
-        parse_shape("dynamic:4,3,7").size == 7
-        and not parse_shape("dynamic:4,3,7").is_chain
-    )
+    assert parse_shape("dynamic:4,3,7").size == 7 and not parse_shape("dynamic:4,3,7").is_chain
     both, alone = parse_shape("chain:5 + lookup:3"), parse_shape("lookup:1")
     assert (both.tree.size, both.lookup, both.size) == (5, 3, 16) and both.is_chain
     assert (alone.tree.size, alone.lookup, alone.size) == (0, 1, 16)
@@ -128,7 +110,5 @@ def test_nodes_out_of_order_are_no_tree(parent, depth, words):
 
 def test_a_tree_is_cut_below_a_depth():
     tree = static_tree(3, 2, 8)
-    assert (
-        tree.upto(2).parent.tolist() == [-1, 0, 0, 1, 1, 2, 2] and tree.upto(3) is tree
-    )
+    assert tree.upto(2).parent.tolist() == [-1, 0, 0, 1, 1, 2, 2] and tree.upto(3) is tree
     assert tree.upto(0).size == 0

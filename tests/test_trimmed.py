@@ -132,9 +132,7 @@ def draft(random_folders, tmp_path):
 @pytest.mark.parametrize(
     ("own", "dtype"), [(False, "float32"), (True, "float32"), (False, "float16")]
 )
-def test_a_saved_one_is_loaded_as_a_draft_like_any(
-    random_folders, tmp_path, own, dtype
-):
+def test_a_saved_one_is_loaded_as_a_draft_like_any(random_folders, tmp_path, own, dtype):
     draft = save_trimmed_draft(tmp_path / "draft", random_folders[0], SAID, own)
     pair = load_pair(profile_of(random_folders[0], draft, dtype))
     assert pair.draft.tokens_said == pair.facts["draft"]["tokens_said"] == len(SAID)
@@ -183,7 +181,5 @@ def test_an_id_that_only_a_larger_target_has_is_named(random_folders, tmp_path):
     """The draft has ids for 48 tokens, the pair shares 40."""
     larger = save_random_llama(tmp_path / "larger", 3, vocab=48)
     draft = save_trimmed_draft(tmp_path / "draft", larger, (*SAID, 45), vocab=48)
-    with pytest.raises(
-        ValueError, match=r"the target does not have, as \[45\] \(it has 40\)"
-    ):
+    with pytest.raises(ValueError, match=r"the target does not have, as \[45\] \(it has 40\)"):
         load_pair(profile_of(random_folders[0], draft))

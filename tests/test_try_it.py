@@ -66,9 +66,7 @@ def test_a_text_is_compared_with_plain_decoding():
         for rule, t in (("greedy", 0.0), ("rejection", 1.0))
     )
     pairs = (greedy, (1, 2)), (greedy, (1, 3)), (warm, (1, 2)), (warm, (1, 3))
-    same, turned, *drawn = (
-        try_it.plain_in_words(asked, (1, 2), plain) for asked, plain in pairs
-    )
+    same, turned, *drawn = (try_it.plain_in_words(asked, (1, 2), plain) for asked, plain in pairs)
     assert drawn[0] == same
     assert len({same, turned, drawn[1]}) == 3
 
@@ -133,9 +131,7 @@ def cell(tiny_pair):
     return shown, {part.description: part for part in box.children[:-1]}
 
 
-def test_a_press_shows_text_numbers_and_the_draft_of_a_block(
-    cell, tiny_pair, greedy, capsys
-):
+def test_a_press_shows_text_numbers_and_the_draft_of_a_block(cell, tiny_pair, greedy, capsys):
     shown, parts = cell
     assert not shown.value, "nothing is decoded before somebody asks"
     parts["Decode"].click()

@@ -21,11 +21,7 @@ def test_passes_as_a_table_and_as_curves():
     costs = timing.costs_of(TIMES)
     table = study.pass_table(TIMES, costs).set_index("n")
     assert table.loc[4, ["c(n)", "v(n)"]].tolist() == pytest.approx([3 / 11, 16 / 11])
-    assert table.loc[1, ["target_ms", "target_low", "draft_high"]].tolist() == [
-        11,
-        10.5,
-        2.5,
-    ]
+    assert table.loc[1, ["target_ms", "target_low", "draft_high"]].tolist() == [11, 10.5, 2.5]
     curves = study.pass_curves(TIMES, costs)
     ratios = curves.at(unit="target passes over one token")
     assert ratios.at(**{"pass": "target"}, n=4).value == pytest.approx(16 / 11)
@@ -64,9 +60,7 @@ def test_speed_ups_and_their_leads_are_paired_by_prompt():
     each = timing.medians(timed(seconds))
     assert each["plain_s"].tolist() == [0.3] * 18
     speed = study.drawn(each, "method", "plain_s", "time_s")
-    assert speed.iloc[0].to_dict() == pytest.approx(
-        {"plain": 1, "chain": 1.5, "tree": 1.2}
-    )
+    assert speed.iloc[0].to_dict() == pytest.approx({"plain": 1, "chain": 1.5, "tree": 1.2})
     gain = study.intervals(speed, "method", 6).at(method="chain").frame
     assert gain[["low", "high"]].to_numpy().tolist() == [pytest.approx([1.5, 1.5])]
     slower = each.assign(time_s=each["time_s"] * (1 + 0.1 * (each.index % 6)))
@@ -79,9 +73,7 @@ def test_speed_ups_and_their_leads_are_paired_by_prompt():
 
 def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
     rng = np.random.default_rng(1)
-    rows = [
-        ("chain", f"{d}{i}", d, *rng.integers(1, 30, 2)) for d in "ab" for i in range(7)
-    ]
+    rows = [("chain", f"{d}{i}", d, *rng.integers(1, 30, 2)) for d in "ab" for i in range(7)]
     columns = ["method", "prompt_id", "domain", "tokens", "blocks"]
     each = pd.DataFrame(rows, columns=columns)
     drawn = study.drawn(each, "method", "tokens", "blocks")
@@ -119,10 +111,6 @@ def test_limits_by_hand():
     assert table.loc["as measured", ["low", "high"]].tolist() == pytest.approx(
         [1.2 / one, 1.8 / one]
     )
-    assert table.loc["all three", ["same gamma", "own best", "gamma"]].tolist() == [
-        1.5,
-        2.0,
-        4,
-    ]
+    assert table.loc["all three", ["same gamma", "own best", "gamma"]].tolist() == [1.5, 2.0, 4]
     assert table.loc["draft always right", "own best"] == pytest.approx(5 / four)
     assert np.isnan(table.loc["draft always right", "low"])

@@ -23,12 +23,8 @@ class ToyBody:
     visible tokens, oldest first.
     """
 
-    def __call__(
-        self, input_ids, attention_mask, position_ids, past_key_values, use_cache
-    ):
-        new = torch.stack([input_ids, position_ids], -1).float()[
-            :, None
-        ]  # (batch, 1 head, n, 2)
+    def __call__(self, input_ids, attention_mask, position_ids, past_key_values, use_cache):
+        new = torch.stack([input_ids, position_ids], -1).float()[:, None]  # (batch, 1 head, n, 2)
         slots, _ = past_key_values.update(new, new, 0)
         tokens, positions = slots[:, 0, None].unbind(-1)  # (batch, 1, slots)
         seen = attention_mask[:, 0] == 0
@@ -40,9 +36,7 @@ class ToyBody:
 
 
 def _draw(salt, context):
-    seed = int.from_bytes(
-        hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big"
-    )
+    seed = int.from_bytes(hashlib.sha256(f"{salt}{context}".encode()).digest()[:6], "big")
     return torch.randn(WORDS, generator=torch.Generator().manual_seed(seed))
 
 
@@ -61,16 +55,14 @@ class ToyHead:
 
     def __call__(self, hidden):
         flat = hidden.reshape(-1, 3)
-        return torch.stack(
-            [self._row(tuple(int(x) for x in row)) for row in flat]
-        ).view(*hidden.shape[:-1], WORDS)
+        return torch.stack([self._row(tuple(int(x) for x in row)) for row in flat]).view(
+            *hidden.shape[:-1], WORDS
+        )
 
 
 def toy_model(seed=0, noise=0.0, scale=2.0):
     """A toy behind the same interface as a Llama."""
-    return LanguageModel(
-        ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy"
-    )
+    return LanguageModel(ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy")
 
 
 class TrimmedToyHead:
@@ -93,19 +85,9 @@ def toy_pair(noise=1.0, stop=9, kept=None):
     return Pair(toy_model(), draft, None, frozenset({stop}), {})
 
 
-def record_block(
-    pair,
-    prompts,
-    tree,
-    sampling,
-    max_new_tokens,
-    seed,
-    max_packed_tokens,
-):
+def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed_tokens):
     """Generate the continuations of several prompts together, then record each prompt."""
-    texts = generate(
-        pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed
-    )
+    texts = generate(pair.target, prompts, max_new_tokens, pair.stop_ids, sampling, seed)
     return [
         record_prompt(pair, prompt, text, tree, sampling, max_packed_tokens)
         for prompt, text in zip(prompts, texts, strict=True)

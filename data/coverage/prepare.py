@@ -51,17 +51,13 @@ def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list
     prompts = stats.resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
     own = [totals[prompts.domain == d] for d in range(len(prompts.domains))]
-    return [
-        Case(name, (each,), lambda s: estimator.value(s)[..., 0, 0]) for each in own
-    ]
+    return [Case(name, (each,), lambda s: estimator.value(s)[..., 0, 0]) for each in own]
 
 
 def difference(name: str, first: Case, second: Case) -> Case:
     """One domain's number minus another's: `first` and `second` of one estimator."""
     both = first.totals + second.totals
-    return Case(
-        name, both, lambda s: first.value(s[..., :1, :]) - second.value(s[..., 1:, :])
-    )
+    return Case(name, both, lambda s: first.value(s[..., :1, :]) - second.value(s[..., 1:, :]))
 
 
 def cases(greedy, gamma: int = 4) -> list[Case]:
@@ -142,9 +138,7 @@ def standard_errors(
     return np.sqrt(np.maximum(variance, 0.0)).reshape(out)
 
 
-def four_intervals(
-    case: Case, drawn: np.ndarray, weights: np.ndarray
-) -> dict[str, np.ndarray]:
+def four_intervals(case: Case, drawn: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Bounds (2, studies) by each method. drawn: the totals of the prompts that each study drew
     [studies, domains, n, k]; weights [1 + resamples, domains, n], as of `stats.Resampling`.
     """
@@ -153,10 +147,7 @@ def four_intervals(
     sums, seconds = (_resampled(weights, one) for one in (drawn, products))
     values = case.value(sums)
     errors = standard_errors(
-        sums,
-        seconds.reshape(*sums.shape, -1),
-        np.full(sums.shape[2], size),
-        case.value,
+        sums, seconds.reshape(*sums.shape, -1), np.full(sums.shape[2], size), case.value
     )
     left_out = []
     for domain in range(drawn.shape[1]):
@@ -174,8 +165,7 @@ def four_intervals(
 def _resampled(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """Sums [1 + resamples, studies, domains, k] of `totals` [studies, domains, n, k]."""
     each = [
-        (weights[:, domain] @ totals[:, domain]).swapaxes(0, 1)
-        for domain in range(totals.shape[1])
+        (weights[:, domain] @ totals[:, domain]).swapaxes(0, 1) for domain in range(totals.shape[1])
     ]
     return np.stack(each, axis=2)
 
@@ -187,9 +177,7 @@ def simulated_coverage(
     that is undefined does not), width (their median).
     """
     names = np.repeat([f"domain {d}" for d in range(len(case.totals))], n_prompts)
-    ids = [
-        f"{number:06d}" for number in range(len(names))
-    ]  # in the order of the domains
+    ids = [f"{number:06d}" for number in range(len(names))]  # in the order of the domains
     study = pd.DataFrame({"prompt_id": ids, "domain": names})
     weights = stats.resampling_of(study, resamples, seed).weights
     weights = weights.reshape(len(weights), len(case.totals), n_prompts)
@@ -224,9 +212,7 @@ def coverage_table(
             parts.append(part.assign(estimator=case.name, n_prompts=size, n=studies))
     keys = ["estimator", "n_prompts", "method"]
     groups = pd.concat(parts).groupby(keys, sort=False)
-    counts = groups.agg(
-        held=("held", "sum"), studies=("n", "sum"), width=("width", "mean")
-    )
+    counts = groups.agg(held=("held", "sum"), studies=("n", "sum"), width=("width", "mean"))
     found = [
         binomtest(row.held, row.studies).proportion_ci(method="wilson")
         for row in counts.itertuples()

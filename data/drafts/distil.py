@@ -51,8 +51,7 @@ def _sequence(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 def _forward_kl(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
     unsaid = p.detach().isneginf() | q.detach().isneginf()
     log_p, log_q = (
-        log_softmax(x.masked_fill(unsaid, -torch.inf), -1).masked_fill(unsaid, 0.0)
-        for x in (p, q)
+        log_softmax(x.masked_fill(unsaid, -torch.inf), -1).masked_fill(unsaid, 0.0) for x in (p, q)
     )
     return kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
 
@@ -120,9 +119,7 @@ def draws_of(step: int, lengths: Sequence[int], size: int, seed: int = 0) -> np.
 # ---- 3. training ---------------------------------------------------------------------------------
 
 
-def both_logits(
-    pair: Pair, network: Any, batch: Batch
-) -> tuple[Tensor, Tensor, Tensor]:
+def both_logits(pair: Pair, network: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """(p logits [n, vocab], q logits [n, vocab], token [n]) of the learned positions, float32 on
     the draft's device: a draft is trained in float32 everywhere.
     """
@@ -186,11 +183,7 @@ class TrainedDraft:
 
 
 def distil(
-    text: TrainingText,
-    objective: str,
-    config: TrainConfig,
-    label: str,
-    base: Path,
+    text: TrainingText, objective: str, config: TrainConfig, label: str, base: Path
 ) -> TrainedDraft:
     """Train the draft of the text's pair on what its target wrote and keep it as
     `base`/<label>-<key>. A finished draft is read, a killed training goes on.
@@ -206,12 +199,8 @@ def distil(
     folder = base / name_of(label, settings)
     if not (folder / FACTS).is_file():
         if not text.split()[0]:
-            raise ValueError(
-                "no texts to train on: give more prompts, or other domains"
-            )
-        with locked(
-            folder
-        ):  # a second process waits, and then reads the finished draft
+            raise ValueError("no texts to train on: give more prompts, or other domains")
+        with locked(folder):  # a second process waits, and then reads the finished draft
             if not (folder / FACTS).is_file():
                 _train(text, objective, config, label, folder, settings)
     done = read_facts(folder / FACTS, "remove it, and the draft is trained again")

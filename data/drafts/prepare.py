@@ -23,10 +23,7 @@ from speclab.profiles import ModelSpec, Profile, load_profile
 from speclab.runs import RunError, write_facts
 from speclab.studies.better_drafts.candidates import SPECIALIST
 
-CARD_MARKS = (
-    "<!-- numbers: written by `python -m data.drafts.prepare` -->",
-    "<!-- /numbers -->",
-)
+CARD_MARKS = ("<!-- numbers: written by `python -m data.drafts.prepare` -->", "<!-- /numbers -->")
 # the first objective is trained with every seed, the others with the first seed
 ORDER = ("total-variation", "forward-kl", "reverse-kl", "sequence")
 SEEDS = (0, 1, 2)
@@ -45,9 +42,7 @@ class Training(NamedTuple):
     config: TrainConfig
 
 
-def train_config(
-    steps: int = 150, batch: int = 16, learning_rate: float = 1e-3
-) -> TrainConfig:
+def train_config(steps: int = 150, batch: int = 16, learning_rate: float = 1e-3) -> TrainConfig:
     """Steps of `batch` texts. A fifteenth of them warms up; the draft is measured five times."""
     return TrainConfig(
         steps=steps,
@@ -97,9 +92,7 @@ def train_all(asked: Sequence[Training], folder: Path) -> list[TrainedDraft]:
         made = distil(one.text, one.objective, one.config, one.name, folder)
         drafts.append(checked(made))
         (made.folder / ".lock").unlink(missing_ok=True)
-        rows.append(
-            {"name": one.name, "family": one.family, "folder": made.folder.name}
-        )
+        rows.append({"name": one.name, "family": one.family, "folder": made.folder.name})
     listed = {"pair": pair_of(asked[0].text.pair), "drafts": rows}
     write_facts(folder / INDEX, listed, [])
     return drafts
@@ -147,9 +140,7 @@ def write_card(card: Path, table: str) -> None:
 @click.option("--profile", "name", default="tiny", show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=SHIPPED)
 @click.option("--steps", type=click.IntRange(1), default=150, show_default=True)
-@click.option(
-    "--prompts-per-domain", type=click.IntRange(1), default=100, show_default=True
-)
+@click.option("--prompts-per-domain", type=click.IntRange(1), default=100, show_default=True)
 def main(name: str, out: Path, steps: int, prompts_per_domain: int) -> None:
     """Train what is not there yet, check it, write the index and the card."""
     try:

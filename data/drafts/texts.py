@@ -87,11 +87,7 @@ class TrainingText:
         # in the names of shipped drafts
         always = {"greedy": True, "prompt_loss": False, "seed": 0}
         config = asdict(self.config) | always
-        facts = [
-            weights_digest(self.pair.target.folder),
-            prompts_digest(self.prompts),
-            config,
-        ]
+        facts = [weights_digest(self.pair.target.folder), prompts_digest(self.prompts), config]
         if self.config.template != "none":  # which the tokenizer's settings hold
             facts.append([prompt.ids for prompt in self._encoded()])
         return digest_of(facts)[:16]
@@ -148,10 +144,7 @@ class TrainingText:
 
 
 def continuations(
-    pair: Pair,
-    prompts: Sequence[Prompt],
-    config: TextConfig,
-    base: Path = FOLDER,
+    pair: Pair, prompts: Sequence[Prompt], config: TextConfig, base: Path = FOLDER
 ) -> TrainingText:
     """The text that the pair's target writes after training prompts; nothing is written yet.
 
@@ -170,11 +163,7 @@ def continuations(
 
 
 def _continued(
-    pair: Pair,
-    block: list[EncodedPrompt],
-    config: TextConfig,
-    sampling: Sampling,
-    seed: int,
+    pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampling: Sampling, seed: int
 ) -> dict[str, np.ndarray]:
     """`tokens` and `hidden` of each text of a batch, as in `Example`, by its place and name."""
     new, stops = config.max_new_tokens, pair.stop_ids

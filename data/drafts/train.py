@@ -108,9 +108,7 @@ def load_checkpoint(
         facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
     if other := dict(facts["settings"].items() ^ settings.items()):
         names = ", ".join(sorted(other))
-        raise RunError(
-            f"{path} belongs to a training with another {names}; {START_AGAIN}"
-        )
+        raise RunError(f"{path} belongs to a training with another {names}; {START_AGAIN}")
     tensors = load_file(path)
     with torch.no_grad():
         for name, p in _learned(model).items():

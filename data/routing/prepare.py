@@ -23,12 +23,7 @@ from sklearn.preprocessing import normalize
 from data import corpus
 from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
-from speclab.analysis.router import (
-    FEATURES,
-    ROUTING,
-    Router,
-    hashed,
-)
+from speclab.analysis.router import FEATURES, ROUTING, Router, hashed
 from speclab.drafts import prompts
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
 
@@ -51,10 +46,7 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
     drawn at random; 10 %, by a hash of the text, are held out. Paragraphs of technical prose
     without any code come as domain UNKNOWN, and are not trained on.
     """
-    folder, seen = (
-        Path(data) / "train",
-        corpus.benchmark_ngrams(Path(data) / "hub_mirror"),
-    )
+    folder, seen = (Path(data) / "train", corpus.benchmark_ngrams(Path(data) / "hub_mirror"))
     rows, rng = [], np.random.default_rng(seed)
     for domain, most, texts in _sources(folder):
         texts = list(dict.fromkeys(texts))
@@ -62,12 +54,8 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
             bare = strip_form(text)
             if not prompts.ngrams(bare) & seen:
                 held_out = int(hashlib.sha256(bare.encode()).hexdigest(), 16) % 10 == 0
-                rows.append(
-                    (f"{domain}-train-{len(rows)}", domain, text, bare, held_out)
-                )
-    return pd.DataFrame(
-        rows, columns=["prompt_id", "domain", "text", "bare", "held_out"]
-    )
+                rows.append((f"{domain}-train-{len(rows)}", domain, text, bare, held_out))
+    return pd.DataFrame(rows, columns=["prompt_id", "domain", "text", "bare", "held_out"])
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
@@ -118,9 +106,7 @@ def strip_form(text: str) -> str:
     )
     if not described:
         return text
-    kept = re.split(
-        r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2]
-    )[0]
+    kept = re.split(r">>>|\b(?:Args|Parameters|Returns|Examples?|:param)\b", described[2])[0]
     return " ".join(kept.split()) or text
 
 
@@ -137,9 +123,7 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     fit, held = both[~both["held_out"]], both[both["held_out"]]
     for part, use in ((fit, "fit on"), (held, "hold out")):
         if missing := sorted(set(DOMAINS) - set(part["domain"])):
-            raise ValueError(
-                f"no prompt of {missing} to {use}: {len(prompts)} came; give more"
-            )
+            raise ValueError(f"no prompt of {missing} to {use}: {len(prompts)} came; give more")
     counts = hashed(fit["text"])
     idf = TfidfTransformer().fit(counts).idf_
     features = normalize(counts.multiply(idf))

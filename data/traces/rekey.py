@@ -38,9 +38,7 @@ LEFT_OUT = (
 
 def old_key(profile: Profile) -> str:
     """The key of version 1."""
-    kept = {
-        name: value for name, value in asdict(profile).items() if name not in LEFT_OUT
-    }
+    kept = {name: value for name, value in asdict(profile).items() if name not in LEFT_OUT}
     weights = {name: old_digest(getattr(profile, name)) for name in MODELS}
     prompts = prompts_digest(runs.profile_prompts(profile))
     text = json.dumps([1, kept, weights, prompts], sort_keys=True, default=str)
@@ -78,9 +76,7 @@ def check_ends(texts: dict, stop_ids: list[int], limit: int) -> None:
     for prompt, text in texts.items():
         stops = [place for place, token in enumerate(text) if token in stop_ids]
         if (stops or [limit - 1])[0] != len(text) - 1:
-            raise ValueError(
-                f"{prompt}: its text does not end as the stop ids {stop_ids} say"
-            )
+            raise ValueError(f"{prompt}: its text does not end as the stop ids {stop_ids} say")
 
 
 @cache
@@ -116,9 +112,7 @@ def rekey(folder: Path) -> str:
         return f"{folder}: has a key of today"
     profile = profile_of(old["profile"])
     if old_key(profile) != old["key"]:
-        raise ValueError(
-            f"{folder}: models, prompts or settings are not here as it was recorded"
-        )
+        raise ValueError(f"{folder}: models, prompts or settings are not here as it was recorded")
     prompts = runs.profile_prompts(profile)
     identity = runs.identity_of(profile, prompts)
     known = {name: old[name] for name in Manifest.__dataclass_fields__ if name in old}
@@ -139,11 +133,7 @@ def rekey(folder: Path) -> str:
         card.write_text(text.replace(old["key"], facts["key"]), encoding="utf-8")
     if folder.name.endswith(old["key"]):
         folder.rename(folder.with_name(folder.name.replace(old["key"], facts["key"])))
-    proof = (
-        "its first text recorded again"
-        if again
-        else "no weights here to record a text again"
-    )
+    proof = "its first text recorded again" if again else "no weights here to record a text again"
     return f"{folder}: {old['key']} is now {facts['key']} ({proof})"
 
 

@@ -11,11 +11,7 @@ from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
 
 
 def correlation(
-    frame: pd.DataFrame,
-    x: str,
-    y: str,
-    method: str = "spearman",
-    n: int = RESAMPLES,
+    frame: pd.DataFrame, x: str, y: str, method: str = "spearman", n: int = RESAMPLES
 ) -> Interval:
     """Spearman or Pearson correlation of two columns over rows, with a prompt-clustered interval
     (`ratio` may be named).
@@ -35,18 +31,14 @@ def correlation(
     return Interval.of(draws, prompts, f"the correlation of {x} and {y}")
 
 
-def correlations(
-    frame: pd.DataFrame, x: str, y: str, method: str = "spearman"
-) -> pd.DataFrame:
+def correlations(frame: pd.DataFrame, x: str, y: str, method: str = "spearman") -> pd.DataFrame:
     """`correlation` in each domain: domain, Interval's fields and a note; missing, with the reason
     as the note, where a column is constant in a domain.
     """
     return per_domain(frame, partial(correlation, x=x, y=y, method=method))
 
 
-def correlation_draws(
-    x: np.ndarray, y: np.ndarray, prompts: Resampling, method: str
-) -> np.ndarray:
+def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method: str) -> np.ndarray:
     """Correlations (1 + n,): of the sample, then of each resample."""
     ranked = {"spearman": True, "pearson": False}[method]
     levels = [np.unique(values, return_inverse=True)[1] for values in (x, y)]

@@ -58,9 +58,7 @@ def _breadth_first(children: tuple) -> Tree:
     return Tree(parents, ranks, depths)
 
 
-def best_tree_for_speed(
-    a: Sequence[float], costs: Costs, budgets: Iterable[int]
-) -> Tree:
+def best_tree_for_speed(a: Sequence[float], costs: Costs, budgets: Iterable[int]) -> Tree:
     """The tree with the largest predicted speed-up under measured costs: maximise S, not F."""
     tried = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
     speeds = [expected / costs.of_block(tree) for tree, expected in tried]

@@ -39,9 +39,7 @@ def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> pd.Series:
     """
     values = column_of(frame, column)
     if bins < 2 or np.ptp(values) == 0:
-        raise ValueError(
-            f"{bins} bins of {column!r}: needed are 2 bins and values that differ"
-        )
+        raise ValueError(f"{bins} bins of {column!r}: needed are 2 bins and values that differ")
     cut = pd.qcut(values, bins, labels=False, duplicates="drop")
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
@@ -58,9 +56,7 @@ def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> pd.Series:
     return pd.Series(cut, index=frame.index, name=f"{column}_bin")
 
 
-def in_levels(
-    value: str, group: str, levels: Sequence
-) -> Callable[[pd.DataFrame], np.ndarray]:
+def in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFrame], np.ndarray]:
     """(rows, 2m) to be summed, for an `Estimator` of m means: `value` where the row's `group` is
     that level, and whether it is.
     """
@@ -75,12 +71,7 @@ def in_levels(
     return columns
 
 
-def group_means(
-    frame: pd.DataFrame,
-    value: str,
-    group: str,
-    x: str | None = None,
-) -> Estimates:
+def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = None) -> Estimates:
     """Mean of `value` in each level of `group` (a bin, a kind of token), per domain and pooled:
     domain, group, estimate, low, high, rows, n_prompts, [x: its mean there]. Levels with rows of
     fewer than 5 prompts are left out; ValueError if that leaves none.

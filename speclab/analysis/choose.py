@@ -20,14 +20,7 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.show.estimates import Estimates, named
-from speclab.stats import (
-    RESAMPLES,
-    Draws,
-    Interval,
-    Resampling,
-    bounds_of,
-    resampling_of,
-)
+from speclab.stats import RESAMPLES, Draws, Interval, Resampling, bounds_of, resampling_of
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import Tree, chain
 
@@ -80,9 +73,7 @@ def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
     return table.loc[best]
 
 
-def how_sure(
-    speedup: np.ndarray, settings: Sequence, prompts: Resampling
-) -> pd.DataFrame:
+def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd.DataFrame:
     """How sure it is which setting is the fastest, from speed-ups [1 + n, domains (+ 1), settings]
     of the sample itself, then of n resamples of its prompts. One row a domain (then POOLED) and
     setting.
@@ -111,10 +102,7 @@ def how_sure(
 
 
 def block_counts(
-    trace: pd.DataFrame,
-    settings: Settings,
-    rule: str = "greedy",
-    max_new_tokens: int | None = None,
+    trace: pd.DataFrame, settings: Settings, rule: str = "greedy", max_new_tokens: int | None = None
 ) -> pd.DataFrame:
     """How many blocks each setting makes of each prompt's text, by the `levels` that were drafted
     (fewer than the tree's depth near a text's end).
@@ -133,10 +121,7 @@ def block_counts(
 
 
 def blocks_of(
-    trace: pd.DataFrame,
-    shape: Tree,
-    rule: str = "greedy",
-    max_new_tokens: int | None = None,
+    trace: pd.DataFrame, shape: Tree, rule: str = "greedy", max_new_tokens: int | None = None
 ) -> pd.DataFrame:
     """The blocks of one setting, in the order of each text: prompt_id, domain, levels, blocks (1,
     or the probability that there is one), emitted; arguments as of `block_counts`.
@@ -144,17 +129,11 @@ def blocks_of(
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
     if rule == "rejection":
-        assert shape.is_chain, (
-            "the rejection rule replays chains; 'point-mass' replays trees"
-        )
+        assert shape.is_chain, "the rejection rule replays chains; 'point-mass' replays trees"
         walked = replay.replay_sampled(trace, shape.size)
     else:
         walked = replay.replay(trace, shape)
-    room = (
-        walked["remaining"]
-        if max_new_tokens is None
-        else max_new_tokens - walked["start"]
-    )
+    room = walked["remaining"] if max_new_tokens is None else max_new_tokens - walked["start"]
     return walked[PROMPT].assign(
         levels=np.minimum(room, shape.max_depth).astype(int),
         blocks=walked["weight"],
@@ -206,9 +185,7 @@ class Prices:
         ids = self.prompts["prompt_id"]
         chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
         by_name = self.table.reset_index("domain")
-        return by_name.loc[
-            [(name, prompt) for prompt, name in chosen.items()]
-        ].reset_index()
+        return by_name.loc[[(name, prompt) for prompt, name in chosen.items()]].reset_index()
 
 
 def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
@@ -225,9 +202,7 @@ def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
         target_passes=rows["blocks"],
         draft_passes=rows["blocks"] * rows["levels"],
     )
-    return Prices(
-        priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum()
-    )
+    return Prices(priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum())
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -255,11 +230,7 @@ def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
 
 
 def best_gamma(
-    trace: pd.DataFrame,
-    costs: Costs,
-    rule: str,
-    max_new_tokens: int | None,
-    longest: int = 8,
+    trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None, longest: int = 8
 ) -> tuple[int, str]:
     """The smallest gamma (0: plain) that cannot be told apart from the `fastest` of plain and the
     chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
@@ -362,9 +333,7 @@ def gain(prices: Prices, n: int = RESAMPLES) -> Interval:
     where they are nearly tied.)
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    one, each = (
-        fit(prices, routes, n=n).cost.sum(axis=1) for routes in (for_all, None)
-    )
+    one, each = (fit(prices, routes, n=n).cost.sum(axis=1) for routes in (for_all, None))
     return Interval.of(one / each - 1, resampling_of(prices.prompts, 1), "the gain")
 
 

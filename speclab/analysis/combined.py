@@ -22,9 +22,7 @@ from speclab.stats import RESAMPLES
 from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
-PASSES = Costs.on_a_line(
-    0.0
-)  # a block costs one target pass: speed-ups are tokens per pass
+PASSES = Costs.on_a_line(0.0)  # a block costs one target pass: speed-ups are tokens per pass
 DRAFT = "draft alone"
 COPIES = "copies alone"
 BOTH = "both"
@@ -46,9 +44,7 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def blocks(
-    both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
-) -> pd.DataFrame:
+def blocks(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST) -> pd.DataFrame:
     """The visited blocks where one is copied if `least` tokens or more match, else a chain of
     `gamma`: the frame of `starts.replay_starts`, with is_copied and draft_passes.
 
@@ -90,11 +86,7 @@ def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
 
 
 def ways(
-    both: pd.DataFrame,
-    gamma: int,
-    costs: Costs = PASSES,
-    folds: int = 5,
-    n: int = RESAMPLES,
+    both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5, n: int = RESAMPLES
 ) -> dict[str, Choice]:
     """What a chain alone, copies alone and both make of each prompt. The two that copy have their
     setting of `prices` fitted on the other folds' prompts of the same domain, and again in every
@@ -109,9 +101,7 @@ def ways(
     }
 
 
-def settings_held(
-    found: Mapping[str, Choice], both: pd.DataFrame, gamma: int
-) -> dict[str, Choice]:
+def settings_held(found: Mapping[str, Choice], both: pd.DataFrame, gamma: int) -> dict[str, Choice]:
     """Tokens per target pass of the settings that `ways` found, on other texts or other counted
     blocks of the same prompts.
     """

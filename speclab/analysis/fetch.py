@@ -34,9 +34,7 @@ class Published:
     again: str
     variable: str
 
-    def fetch(
-        self, out: Path | str | None = None, base: str | None = None
-    ) -> list[Path]:
+    def fetch(self, out: Path | str | None = None, base: str | None = None) -> list[Path]:
         """Fetch the files into a folder; returns their paths.
 
         A file that is there and right is kept; nothing appears under its own name before its digest
@@ -89,6 +87,4 @@ def content_of(path: Path) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"{path} is damaged or cut ({error}): fetch it again"
-        ) from None
+        raise ValueError(f"{path} is damaged or cut ({error}): fetch it again") from None

@@ -27,9 +27,7 @@ from speclab.score import column_of
 from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
 
 
-def components(
-    positions: pd.DataFrame, value: str, n: int = RESAMPLES
-) -> dict[str, Interval]:
+def components(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, Interval]:
     """Shares of the variance between texts (of the column `value`), from 0 to 1, each with its
     interval over resampled prompts: "domain", "prompt" (within its domain) and "draw" (of the text,
     given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
@@ -74,14 +72,7 @@ def _resampled(
     powers = np.stack([y**0, y, y**2], axis=1)
     count, total, square = prompts.totals(powers).T
     level = total / count
-    of_prompt = [
-        count**0,
-        level,
-        level**2,
-        square - total * level,
-        count - 1,
-        1 / count,
-    ]
+    of_prompt = [count**0, level, level**2, square - total * level, count - 1, 1 / count]
     found = variances(prompts.resampled(np.stack(of_prompt, axis=1)))
     return found if count.max() > 1 else found[:2], prompts
 

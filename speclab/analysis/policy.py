@@ -54,14 +54,10 @@ class Policy:
     router: Literal["none", "classifier"]
     run: str
     version: Literal[1] = 1
-    made: str = field(
-        default="on a machine and a day that it does not name", compare=False
-    )
+    made: str = field(default="on a machine and a day that it does not name", compare=False)
 
 
-def costs_for(
-    run: Run, c: float | None = None, figures: Path | None = None
-) -> tuple[Costs, str]:
+def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> tuple[Costs, str]:
     """The prices for the pair of a run, and what they are (a disturbed clock is told of): with the
     c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy (the
     text says when and on which machine); else with c assumed to be the draft's share of the

@@ -36,19 +36,13 @@ class Design:
     sd: float
 
     def prompts_needed(
-        self,
-        difference: float,
-        power: float = 0.8,
-        level: float = 0.05,
-        comparisons: int = 1,
+        self, difference: float, power: float = 0.8, level: float = 0.05, comparisons: int = 1
     ) -> int:
         """Prompts a side that find a true `difference` (not 0) with probability `power`; never
         below the 5 that an interval needs. `comparisons` as in `power`.
         """
         if not 0 < level < power < 1:
-            raise ValueError(
-                f"level={level}, power={power}: needed are 0 < level < power < 1"
-            )
+            raise ValueError(f"level={level}, power={power}: needed are 0 < level < power < 1")
         most = (MOST_ERRORS * self.sd / difference) ** 2 + MIN_PROMPTS
 
         def missing(prompts: float) -> float:
@@ -58,9 +52,7 @@ class Design:
             return MIN_PROMPTS
         return int(np.ceil(brentq(missing, MIN_PROMPTS, most)))
 
-    def power(
-        self, difference, prompts, level: float = 0.05, comparisons: int = 1
-    ) -> np.ndarray:
+    def power(self, difference, prompts, level: float = 0.05, comparisons: int = 1) -> np.ndarray:
         """Probability that the test finds a true `difference` with `prompts` prompts a side; both
         may be arrays. The square of its statistic follows a noncentral F distribution.
 
@@ -90,10 +82,7 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
     found = {}
     for number, domain in enumerate(prompts.domains):
         own = totals[prompts.domain == number]
-        more, less = (
-            estimator.value(own.sum(axis=0) + step * own)[:, 0]
-            for step in (STEP, -STEP)
-        )
+        more, less = (estimator.value(own.sum(axis=0) + step * own)[:, 0] for step in (STEP, -STEP))
         values = len(own) * (more - less) / (2 * STEP)
         if not np.isfinite(values).all():
             raise ValueError(
@@ -103,9 +92,7 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
     return found
 
 
-def between(
-    frame: pd.DataFrame, estimator: Estimator, first: str, second: str
-) -> Design:
+def between(frame: pd.DataFrame, estimator: Estimator, first: str, second: str) -> Design:
     """The design of two domains. ValueError: a domain missing, as `influence`, no spread at all."""
     names = [first, second]
     domains_in(frame, names)

@@ -69,9 +69,7 @@ def is_new(name: str, *domains: str) -> bool:
     return any(domain in NEW.get(name, domains) for domain in domains)
 
 
-def by_set(
-    draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3
-) -> Estimates:
+def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) -> Estimates:
     """A number of the draws on each set, where its texts are new: set, domain, estimate, low, high,
     n_prompts.
     """
@@ -137,9 +135,7 @@ def power_of(
     return design.power(differences, fewest, comparisons=comparisons)
 
 
-def pairs_of_domains(
-    sets: Mapping[str, Text], question: Question, level: float
-) -> pd.DataFrame:
+def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
     """Every pair of domains on each set where one of the two has new texts: set, the columns of
     `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
     (`power_of` the first set's difference).
@@ -150,14 +146,10 @@ def pairs_of_domains(
         found = significance.with_signs(found, level)
         rows[name] = found
         own = rows[OWN]
-        first, second = (
-            pd.get_dummies(own[side], dtype=float) for side in ("first", "second")
-        )
+        first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
         weights = first.sub(second, fill_value=0).T
         found["sign_own"] = own["sign"]
-        found["power"] = power_of(
-            own["difference"], weights, *question(text), comparisons=len(own)
-        )
+        found["power"] = power_of(own["difference"], weights, *question(text), comparisons=len(own))
     table = stack(rows, "set")
     new = [is_new(row.set, row.first, row.second) for row in table.itertuples()]
     return table[new].reset_index(drop=True)

@@ -130,10 +130,7 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
     """
     keys = [key for key in KEYS if table[key].nunique() > 1]
-    columns = {
-        "ours, as published": OURS,
-        "corrected": ["corrected", "low", "high"],
-    }
+    columns = {"ours, as published": OURS, "corrected": ["corrected", "low", "high"]}
     shown = table[[*keys, "published"]].copy()
     for name, numbers in columns.items():
         shown[name] = [
@@ -144,10 +141,7 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _estimates(
-    row: _Row,
-    estimator: Estimator,
-    frame: pd.DataFrame,
-    which_bin: int,
+    row: _Row, estimator: Estimator, frame: pd.DataFrame, which_bin: int
 ) -> pd.DataFrame:
     """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
     if pd.notna(which_bin):
@@ -158,9 +152,7 @@ def _estimates(
     values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
     number = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
     values = values.assign(
-        depth=number.where(
-            values["estimator"] != estimator.name
-        ),  # not of hit[1] alone
+        depth=number.where(values["estimator"] != estimator.name),  # not of hit[1] alone
         bin=pd.array([which_bin] * len(values), "Int64"),
         quantity=row.quantity,
         estimator=estimator.name,

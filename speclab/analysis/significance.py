@@ -53,9 +53,7 @@ def differences(
         fewest = min(size, len(both) - size)
         bounds = bounds_of(spread[1:], fewest)
         rows.append((first, second, spread[0], *bounds, p_value))
-    result = pd.DataFrame(
-        rows, columns=["first", "second", "difference", "low", "high", "p_value"]
-    )
+    result = pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p_value"])
     return result.assign(p_holm=holm(result["p_value"]))
 
 
@@ -75,10 +73,7 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
 
 
 def paired_difference(
-    first: pd.DataFrame,
-    second: pd.DataFrame,
-    estimator: Estimator,
-    n: int = PERMUTATIONS,
+    first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
 ) -> Difference:
     """first - second on the same prompts (template on and off, two drafts): prompts resampled
     together, swapped within a prompt.
@@ -101,10 +96,7 @@ def paired_difference(
 
 
 def paired_by_domain(
-    first: pd.DataFrame,
-    second: pd.DataFrame,
-    estimator: Estimator,
-    n: int = PERMUTATIONS,
+    first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
 ) -> pd.DataFrame:
     """`paired_difference` in each domain and pooled: domain, estimate, low, high, n_prompts,
     p_value.

@@ -83,9 +83,7 @@ class SpecDecodeBench:
 Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
 
 
-Entries = Annotated[
-    list[Annotated[int, Field(ge=1, le=LIMIT + 1)]], Field(min_length=1)
-]
+Entries = Annotated[list[Annotated[int, Field(ge=1, le=LIMIT + 1)]], Field(min_length=1)]
 Lengths = Annotated[dict[Literal["acc_len"], Entries], Field(min_length=1)]
 
 

@@ -59,9 +59,7 @@ def block_s(
     return draft[price] + verify + LOOP_S
 
 
-def plain_s(
-    prompt_tokens: np.ndarray, tokens: np.ndarray, batch: int = 1
-) -> np.ndarray:
+def plain_s(prompt_tokens: np.ndarray, tokens: np.ndarray, batch: int = 1) -> np.ndarray:
     """Seconds of plain decoding of texts: the prompt's pass, then one for each further token."""
     passes = tokens - 1
     cached = passes * (prompt_tokens + 1) + passes * (passes - 1) / 2

@@ -28,24 +28,7 @@ from speclab.stats import RESAMPLES
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
 THRESHOLDS = {  # tried in the fit; the first never stops
     "confidence": [round(0.05 * i, 2) for i in range(20)],
-    "entropy": [
-        np.inf,
-        6,
-        5,
-        4,
-        3.5,
-        3,
-        2.5,
-        2,
-        1.75,
-        1.5,
-        1.25,
-        1,
-        0.75,
-        0.5,
-        0.25,
-        0.1,
-    ],
+    "entropy": [np.inf, 6, 5, 4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0.1],
 }
 FIXED = "best fixed gamma"
 ORACLE = "oracle"
@@ -135,8 +118,7 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
     broken = shorter & (left[:, 1:] > 0)
     if broken.sum() > 0.01 * len(position):
         raise ValueError(
-            "the nodes do not hang on the target's greedy text: "
-            "chains need a run at temperature 0"
+            "the nodes do not hang on the target's greedy text: chains need a run at temperature 0"
         )
     return Chains(
         prompt_id=np.asarray(ids),
@@ -160,10 +142,7 @@ def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
     below, or entropy above, the threshold.
     """
     most = fixed(at, limit).drafted
-    going = {
-        "confidence": at.confidence >= threshold,
-        "entropy": at.entropy <= threshold,
-    }[measure]
+    going = {"confidence": at.confidence >= threshold, "entropy": at.entropy <= threshold}[measure]
     sure = going.cumprod(axis=-1).sum(axis=-1)
     drafted = np.minimum(sure, most)
     return Drafts(drafted, np.minimum(drafted + 1, most))
@@ -235,9 +214,7 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
 
-def candidates(
-    at: Chains, costs: Costs, method: str
-) -> list[tuple[float, int, Drafts]]:
+def candidates(at: Chains, costs: Costs, method: str) -> list[tuple[float, int, Drafts]]:
     """(threshold, limit, drafts) of the rules to choose from: limits from 1 to the depth of the
     chains, thresholds from THRESHOLDS (a fixed gamma is a limit without one: NaN); the oracle is
     the only one of its kind.
@@ -254,9 +231,7 @@ def candidates(
     ]
 
 
-def fitted(
-    at: Chains, costs: Costs, method: str, group: np.ndarray
-) -> tuple[float, int, Drafts]:
+def fitted(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
     """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
     tried = candidates(at, costs, method)
     cost = [totals(at, drafts, costs)["cost"][group].sum() for *_, drafts in tried]
@@ -264,9 +239,7 @@ def fitted(
     return tried[best]
 
 
-def fit_rule(
-    at: Chains, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
-) -> Choice:
+def fit_rule(at: Chains, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES) -> Choice:
     """A method (of METHODS) on every prompt, its rule fitted on the other folds' prompts of the
     same domain and again in every resample: `choose.fit`.
 

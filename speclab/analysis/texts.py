@@ -71,8 +71,7 @@ class Text:
                 "runs with another seed"
             )
         traces = [
-            one.trace.assign(seed=seed)
-            for one, seed in zip((run, *others), seeds, strict=True)
+            one.trace.assign(seed=seed) for one, seed in zip((run, *others), seeds, strict=True)
         ]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
         ratio = score.ratio(run.nodes)
@@ -89,9 +88,7 @@ class Text:
     @property
     def acceptance(self) -> Estimator:
         """The exact acceptance of one drafted token: hit[1] at T = 0, alpha above."""
-        return score.mean_of(
-            self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value]
-        )
+        return score.mean_of(self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value])
 
     def with_columns(self, **columns: Callable | pd.Series) -> "Text":
         """More is known of each position (aligned with `trace`)."""
@@ -122,9 +119,7 @@ class Text:
         if isinstance(gamma, Tree):
             raise ValueError("gamma is a Tree: replay it with Text.tree(tree)")
         drawn = self.chain_rule == "rejection"
-        return self._blocks(
-            replay.replay_sampled if drawn else replay.replay, gamma, starts
-        )
+        return self._blocks(replay.replay_sampled if drawn else replay.replay, gamma, starts)
 
     def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
         """Blocks of a static tree: the columns of `replay.replay`, and `seed`. At T > 0 its

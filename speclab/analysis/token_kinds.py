@@ -49,27 +49,17 @@ _SPECIAL = re.compile(
     re.IGNORECASE,
 )
 _CODE_OPERATORS = frozenset("+-*/%=<>!&|^~@")
-_PROSE_OPERATORS = frozenset(
-    "+=<>^\N{MIDDLE DOT}"
-)  # and the mathematical signs outside ASCII
+_PROSE_OPERATORS = frozenset("+=<>^\N{MIDDLE DOT}")  # and the mathematical signs outside ASCII
 # elsewhere in prose these are dashes, bullets and 'and/or'
 _FORMULA_OPERATORS = _PROSE_OPERATORS | frozenset("-*/")
-_OPERATORS = {
-    "code": _CODE_OPERATORS,
-    "math": _FORMULA_OPERATORS,
-    "reasoning": _FORMULA_OPERATORS,
-}
+_OPERATORS = {"code": _CODE_OPERATORS, "math": _FORMULA_OPERATORS, "reasoning": _FORMULA_OPERATORS}
 FENCE = "```"  # around code in a chat model's text
-BEFORE = (
-    32  # characters of text before a token that can matter: the name it may go on with
-)
+BEFORE = 32  # characters of text before a token that can matter: the name it may go on with
 _APOSTROPHES = ("'", "\N{RIGHT SINGLE QUOTATION MARK}")
 _CONTRACTION = re.compile(r"['\N{RIGHT SINGLE QUOTATION MARK}][A-Za-z]{1,3}")
 
 
-def token_kind(
-    text: str, previous_text: str = "", next_text: str = "", domain: str = ""
-) -> str:
+def token_kind(text: str, previous_text: str = "", next_text: str = "", domain: str = "") -> str:
     """Kind (one of KINDS) of the decoded token `text` after `previous_text` (any length; "" = start
     of a text).
 
@@ -116,9 +106,7 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
         domains = _domains(texts, rows["domain"].iloc[0])
         before = ""
         found = []
-        for text, following, domain in zip(
-            texts, [*texts[1:], ""], domains, strict=True
-        ):
+        for text, following, domain in zip(texts, [*texts[1:], ""], domains, strict=True):
             found.append(token_kind(text, before, following, domain))
             before = (before + text)[-BEFORE:]
         kinds[rows.index] = found
@@ -143,9 +131,7 @@ def _name(core: str, before: str, after: str) -> str:
     goes_on_with = re.search(r"\w*\Z", before).group()
     if (goes_on_with or core)[0].isnumeric():
         return "number"
-    doubled = (
-        len(core) == 1 and goes_on_with == core
-    )  # `x` right after `x` counts as a new name
+    doubled = len(core) == 1 and goes_on_with == core  # `x` right after `x` counts as a new name
     if goes_on_with and not doubled:
         return "word inside"
     whole = not re.match(r"\w", after)
@@ -158,15 +144,9 @@ def _symbol(core: str, before: str, domain: str) -> str:
     hyphen = core == "-" and domain != "code" and before and _letter(before[-1])
     if core[0] in operators and not hyphen:
         return "operator"
-    if core.startswith((":=", "!=", "->")) or (
-        category == "Sm" and not core[0].isascii()
-    ):
+    if core.startswith((":=", "!=", "->")) or (category == "Sm" and not core[0].isascii()):
         return "operator"
-    return (
-        "punctuation"
-        if category[0] == "P" or category in ("Sc", "Sk", "Sm")
-        else "other"
-    )
+    return "punctuation" if category[0] == "P" or category in ("Sc", "Sk", "Sm") else "other"
 
 
 def _ends_in_word(before: str) -> bool:

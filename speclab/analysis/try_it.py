@@ -22,14 +22,7 @@ from ipywidgets import (
     interactive,
 )
 
-from speclab.decode import (
-    LOSSLESS,
-    LanguageModel,
-    Pair,
-    Step,
-    decode,
-    score_tree,
-)
+from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
 from speclab.draft import PLAIN, Shape, parse_shape
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
@@ -106,9 +99,7 @@ def request(
     return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
 
 
-def plain_in_words(
-    asked: Request, text: tuple[int, ...], plain: tuple[int, ...]
-) -> str:
+def plain_in_words(asked: Request, text: tuple[int, ...], plain: tuple[int, ...]) -> str:
     """Whether a text and plain decoding's, both as token ids, are the same."""
     if text == plain:
         return "Plain decoding gives the same text, token for token."
@@ -134,9 +125,7 @@ class DraftedBlock:
     own_p: float | None
 
 
-def drafted_block(
-    pair: Pair, asked: Request, steps: Sequence[Step], number: int
-) -> DraftedBlock:
+def drafted_block(pair: Pair, asked: Request, steps: Sequence[Step], number: int) -> DraftedBlock:
     """Both models' probabilities in block `number` (from 0), by one pass of each over its context
     and one over its draft. At temperature 0 they are those at temperature 1.
     """

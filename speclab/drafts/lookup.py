@@ -69,9 +69,7 @@ class LookupBody:
         return torch.from_numpy(np.stack(states))
 
     def _state(self, text: np.ndarray) -> np.ndarray:
-        ends = np.arange(
-            1, len(text)
-        )  # an earlier occurrence may end before each of them
+        ends = np.arange(1, len(text))  # an earlier occurrence may end before each of them
         matches = np.ones(len(ends), bool)
         length = np.zeros(len(ends), int)
         longest = min(self.longest, len(text))
@@ -79,9 +77,7 @@ class LookupBody:
             same = text[ends - back] == text[-back]
             matches &= (ends >= back) & same
             length += matches
-        order = np.lexsort((ends, length))[
-            ::-1
-        ]  # longer matches first, then later places
+        order = np.lexsort((ends, length))[::-1]  # longer matches first, then later places
         found = order[length[order] > 0]
         followed = text[ends[found]]
         tokens = pd.unique(followed)[: self.candidates]
@@ -141,9 +137,7 @@ def chains_along(
     """
     draft = lookup_model(vocab)
     whole = np.array([*ids, *text])
-    known = np.arange(
-        len(ids), len(whole)
-    )  # how many tokens stand before each position
+    known = np.arange(len(ids), len(whole))  # how many tokens stand before each position
     wanted = np.append(whole, np.full(gamma, -1))
     texts = [whole[:n] for n in known]
     levels = []

@@ -25,9 +25,7 @@ from speclab.prompts import (
     without_wrapper,
 )
 
-PHRASES = yaml.safe_load(
-    (ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8")
-)
+PHRASES = yaml.safe_load((ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8"))
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
 # what stands around a problem of a domain
@@ -97,9 +95,7 @@ def code_stub(rng: random.Random) -> str:
     """A Python function without its body: type hints, a docstring, one or two examples that are
     true.
     """
-    kind, table, noun = rng.choice(
-        [("int", NUMBERS, "numbers"), ("str", STRINGS, "words")]
-    )
+    kind, table, noun = rng.choice([("int", NUMBERS, "numbers"), ("str", STRINGS, "words")])
     quality = rng.choice(list(table))
     action = rng.choice(list(ACTIONS))
     arg = fill(f"<{kind}_arg>", rng)

@@ -61,9 +61,7 @@ def available() -> bool:
     return importlib.util.find_spec("gptqmodel") is not None
 
 
-def quantise(
-    folder: Path, out: QuantisedCopy, calibration: list[list[int]], bits: int
-) -> None:
+def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bits: int) -> None:
     """Quantise the linear layers of the model in `folder` to `bits`, calibrated on token rows, and
     save it with its tokenizer; then with weights unpacked to float32: scale times (code - zero),
     computed in float32, so exactly equal. ValueError for what GPTQ does not take.
@@ -98,9 +96,7 @@ def _alone(work: Callable, *arguments: Any) -> None:
         process.submit(work, *arguments).result()
 
 
-def quantised_copy(
-    folder: Path, work: Path, calibration: Calibration, bits: int
-) -> QuantisedCopy:
+def quantised_copy(folder: Path, work: Path, calibration: Calibration, bits: int) -> QuantisedCopy:
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
     calibration, bits and library.
 

@@ -20,13 +20,7 @@ from speclab.runs import Damaged, read_facts
 SHIPPED = ROOT / "data" / "drafts"
 INDEX = "drafts.json"
 FACTS = "facts.json"
-MADE_OF = (
-    "objective",
-    "lora_rank",
-    "config",
-    "text",
-    "draft",
-)  # facts in a folder's name
+MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name
 REPAIR = "git checkout brings it back"
 
 
@@ -72,12 +66,8 @@ def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
         for row in listed["drafts"]:
             folder = index.parent / row["folder"]
             facts = read_facts(folder / FACTS, REPAIR)
-            made_of = {name: facts[name] for name in MADE_OF} | {
-                "draft": wanted["draft"]
-            }
+            made_of = {name: facts[name] for name in MADE_OF} | {"draft": wanted["draft"]}
             if folder.name != name_of(row["name"], made_of):
-                raise Damaged(
-                    f"{folder} was made of other settings than its name says; {REPAIR}"
-                )
+                raise Damaged(f"{folder} was made of other settings than its name says; {REPAIR}")
             drafts.append(TrainedDraft(row["name"], row["family"], folder, facts))
     return drafts

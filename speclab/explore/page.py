@@ -181,9 +181,7 @@ def page(
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
-    heat = " and ".join(
-        f"T = {run.manifest['profile']['temperature']:g}" for run in runs
-    )
+    heat = " and ".join(f"T = {run.manifest['profile']['temperature']:g}" for run in runs)
     said = f"Recorded text at {heat}, at most {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
         said += (
@@ -192,9 +190,7 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
             "number on it is of these."
         )
     if tokenizer_of(runs[0]) is None:
-        said += (
-            " The target's tokenizer of that time is not here: tokens are shown as ids."
-        )
+        said += " The target's tokenizer of that time is not here: tokens are shown as ids."
     return said
 
 
@@ -236,11 +232,7 @@ def machine_of(exported: Path) -> Machine:
     passes = pd.read_csv(exported / "pass-times.csv").set_index("n")
     numbers = read_json(exported / "numbers.json", "run notebook 10 again")
     flat = passes.index[(passes["v(n)"] <= FLAT).cummin()]
-    return {
-        "c": numbers["c"],
-        "o": max(numbers["overhead"], 0.0),
-        "knee": int(flat.max()),
-    }
+    return {"c": numbers["c"], "o": max(numbers["overhead"], 0.0), "knee": int(flat.max())}
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:
@@ -274,9 +266,7 @@ def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -
 
     if not notebook.is_open():
         return
-    content = (
-        page(runs, parts, per_domain) if runs else assemble(None, "speclab", parts)
-    )
+    content = page(runs, parts, per_domain) if runs else assemble(None, "speclab", parts)
     height = sum(PARTS[part] for part in parts)
     frame = (
         f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '

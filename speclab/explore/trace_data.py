@@ -138,9 +138,7 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
     rows = ordered(trace)
     nodes = ordered(run.nodes, "node")
     whole = len(nodes) == len(rows) * _shape(profile)[-1]
-    return _Text(
-        profile, rows, nodes[whole & (nodes["depth"] > 1)], firsts, _most(every)
-    )
+    return _Text(profile, rows, nodes[whole & (nodes["depth"] > 1)], firsts, _most(every))
 
 
 def _most(firsts: pd.DataFrame) -> int:

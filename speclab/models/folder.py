@@ -68,9 +68,7 @@ def model_folder(spec: ModelSpec) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(
-            snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS)
-        )
+        return Path(snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS))
     except Exception as error:
         raise ModelsMissing(
             f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
@@ -124,9 +122,7 @@ def _promised_weights(folder: Path) -> dict[str, str]:
     again = "take it from the repository again (git checkout)"
     weights = read_json(source, again).get("weights")
     try:
-        return {
-            name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()
-        }
+        return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
     except (AttributeError, TypeError, KeyError, ValueError):
         came = f"weights={brief(weights)}"
         raise ValueError(f"{source}: {came}: digests are needed; {again}") from None
@@ -182,9 +178,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
 
 
 @cache
-def _read(
-    folder: Path, _stamps: tuple, prompts: tuple, longest: int, template: str
-) -> Read:
+def _read(folder: Path, _stamps: tuple, prompts: tuple, longest: int, template: str) -> Read:
     """Once a process, as long as no file of the model's folder changes."""
     from speclab.models.pairs import load_tokenizer, stop_ids
 

@@ -12,20 +12,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import (
-    embedding,
-    rms_norm,
-    scaled_dot_product_attention,
-    silu,
-)
+from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attention, silu
 
 from speclab.models.model import KVCache, Projection
 
-ROPES = (
-    "default",
-    "linear",
-    "llama3",
-)  # those whose angles depend on the position alone
+ROPES = ("default", "linear", "llama3")  # those whose angles depend on the position alone
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
@@ -64,9 +55,7 @@ def knows(network: Any) -> bool:
 def _fused(*modules: torch.nn.Linear) -> Projection:
     """Linear modules as one projection; the modules keep views of its weights."""
     weight = torch.cat([m.weight.data for m in modules])
-    for module, part in zip(
-        modules, weight.split([m.out_features for m in modules]), strict=True
-    ):
+    for module, part in zip(modules, weight.split([m.out_features for m in modules]), strict=True):
         module.weight.data = part
     if modules[0].bias is None:
         return Projection(weight)
@@ -94,25 +83,16 @@ class LeanBody:
 
     def __init__(self, network: Any):
         inner, config = network.model, network.config
-        self.heads, self.kv_heads = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-        )
-        self.head_dim = (
-            getattr(config, "head_dim", None) or config.hidden_size // self.heads
-        )
+        self.heads, self.kv_heads = (config.num_attention_heads, config.num_key_value_heads)
+        self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.eps = config.rms_norm_eps
         self.embed = inner.embed_tokens.weight
         self.norm = inner.norm.weight
         self.layers = [_layer(layer) for layer in inner.layers]
-        places = torch.arange(config.max_position_embeddings, device=self.embed.device)[
-            None
-        ]
+        places = torch.arange(config.max_position_embeddings, device=self.embed.device)[None]
         angles = inner.rotary_emb(self.embed[:1].unsqueeze(0), position_ids=places)
         half = self.head_dim // 2  # the other half repeats it
-        self.cos, self.sin = (
-            x[0, :, None, :half].contiguous() for x in angles
-        )  # [places, 1, ·]
+        self.cos, self.sin = (x[0, :, None, :half].contiguous() for x in angles)  # [places, 1, ·]
 
     def __call__(
         self,
@@ -123,15 +103,10 @@ class LeanBody:
         use_cache: bool = True,
     ) -> SimpleNamespace:
         x = embedding(input_ids, self.embed)
-        turn = (
-            self.cos[position_ids],
-            self.sin[position_ids],
-        )  # [batch, n, 1, head_dim / 2] each
+        turn = (self.cos[position_ids], self.sin[position_ids])  # [batch, n, 1, head_dim / 2] each
         for index, layer in enumerate(self.layers):
             normed = self._norm(x, layer.norm)
-            x = x + self._attend(
-                normed, layer, index, turn, attention_mask, past_key_values
-            )
+            x = x + self._attend(normed, layer, index, turn, attention_mask, past_key_values)
             gate_up = layer.gate_up(self._norm(x, layer.mlp_norm))
             gate, up = gate_up.chunk(2, -1)
             x = x + layer.down(silu(gate) * up)
@@ -140,12 +115,7 @@ class LeanBody:
     @property
     def projections(self) -> list[Projection]:
         """Those of all layers."""
-        return [
-            part
-            for layer in self.layers
-            for part in layer
-            if isinstance(part, Projection)
-        ]
+        return [part for layer in self.layers for part in layer if isinstance(part, Projection)]
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32:

@@ -36,9 +36,7 @@ class KVCache:
     def __init__(self, capacity: int = 256):
         self.capacity = capacity
         self.length = 0
-        self.layers: dict[
-            int, list[Tensor]
-        ] = {}  # keys and values: (batch, heads, capacity, d)
+        self.layers: dict[int, list[Tensor]] = {}  # keys and values: (batch, heads, capacity, d)
 
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
@@ -56,10 +54,7 @@ class KVCache:
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        fresh = [
-            like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1])
-            for _ in range(2)
-        ]
+        fresh = [like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1]) for _ in range(2)]
         for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
             new[..., : self.length, :] = old[..., : self.length, :]
         self.layers[layer_idx] = fresh
@@ -269,9 +264,7 @@ class LanguageModel:
             attention_mask=self._mask(visible, n, past),
             past_key_values=cache,
             use_cache=True,
-            position_ids=positions.to(self.device, non_blocking=True).expand(
-                tokens.shape[0], n
-            ),
+            position_ids=positions.to(self.device, non_blocking=True).expand(tokens.shape[0], n),
         )
         cache.length = past + n
         self.passes += 1

@@ -17,21 +17,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from speclab.models import trimmed
-from speclab.models.folder import (
-    MEND,
-    ModelsMissing,
-    base_folder,
-    model_folder,
-    tokenizer_folder,
-)
+from speclab.models.folder import MEND, ModelsMissing, base_folder, model_folder, tokenizer_folder
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import (
-    MKL,
-    LanguageModel,
-    Projection,
-    send_few_rows,
-    take_fastest,
-)
+from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
@@ -101,9 +89,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     folder, device = model_folder(spec), device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     config = check_folder(folder)
-    quantised = (
-        "quantization_config" in config or (folder / "quantize_config.json").is_file()
-    )
+    quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
     check_fits(folder, device, dtype, quantised)
     if quantised:
         network = _load_quantised(folder, spec, device, dtype)
@@ -215,9 +201,7 @@ def device_of(spec: ModelSpec) -> torch.device:
     device = torch.device(spec.device)
     if device.type != "cuda":
         return device
-    index = (
-        device.index or 0
-    )  # with no index GPTQModel would spread the layers over all GPUs
+    index = device.index or 0  # with no index GPTQModel would spread the layers over all GPUs
     if index >= there:
         raise ValueError(
             f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
@@ -235,9 +219,7 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def check_fits(
-    folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool
-) -> None:
+def check_fits(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> None:
     """An error when the device has fewer bytes free than the weights will take in `dtype`."""
     need, free = 1.1 * weight_bytes(folder), free_bytes(device)
     if not quantised:
@@ -275,9 +257,7 @@ def weight_bytes(folder: Path) -> int:
 # ---- the network ---------------------------------------------------------------------------------
 
 
-def _load_quantised(
-    folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype
-) -> Any:
+def _load_quantised(folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Any:
     from gptqmodel import BACKEND, GPTQModel
 
     name = "auto" if spec.backend == "auto" else f"gptq_{spec.backend}"
@@ -326,9 +306,7 @@ def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
             trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
         )
         network.load_state_dict(weights | {"lm_head.kept": kept})
-    for (
-        parameter
-    ) in network.parameters():  # buffers, as the rotary frequencies, stay float32
+    for parameter in network.parameters():  # buffers, as the rotary frequencies, stay float32
         parameter.data = parameter.data.to(dtype)
     return network
 
@@ -433,9 +411,7 @@ def _probe(model: LanguageModel, name: str) -> None:
     said = ~alone.isneginf()  # a trimmed draft cannot say all tokens
     gap = float((packed - alone)[said].abs().max())
     scale = float(alone[said].abs().max())
-    if not gap <= ROUNDING[model.dtype] * max(
-        scale, 1.0
-    ):  # also where one is no number
+    if not gap <= ROUNDING[model.dtype] * max(scale, 1.0):  # also where one is no number
         raise ValueError(
             f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
             "its logits are not its head's alone, its weights are damaged, or this architecture "

@@ -69,9 +69,7 @@ def costs_of(times: pd.DataFrame) -> Costs:
     """Medians of `pass_times` as Costs."""
     median = times.groupby(["n", "model"])["ms"].median().unstack()
     one = float(median["target"].iloc[0])
-    draft, verify = (
-        tuple((median[model] / one).tolist()) for model in ("draft", "target")
-    )
+    draft, verify = (tuple((median[model] / one).tolist()) for model in ("draft", "target"))
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
@@ -141,17 +139,11 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
 
 
 def _run_one(
-    pair: Pair,
-    prompt: EncodedPrompt,
-    shape: Shape,
-    new: int,
-    caches: tuple[KVCache, KVCache],
+    pair: Pair, prompt: EncodedPrompt, shape: Shape, new: int, caches: tuple[KVCache, KVCache]
 ) -> tuple[tuple[int, ...], int, float]:
     """The text, its target passes, and the seconds behind the prefill."""
     if shape.size:
-        found = decode_prompt(
-            pair, prompt, "greedy", shape, Sampling(), new, caches=caches
-        )
+        found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), new, caches=caches)
         return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
     text: list[int] = []
     target, cache = pair.target, caches[0]

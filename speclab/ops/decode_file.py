@@ -35,21 +35,14 @@ def settings_file(out: Path) -> Path:
 
 
 def settings_of(
-    profile: Profile,
-    prompts: Sequence[Prompt],
-    rule: str,
-    drafted: str | dict,
-    check: bool,
+    profile: Profile, prompts: Sequence[Prompt], rule: str, drafted: str | dict, check: bool
 ) -> dict[str, Any]:
     """Everything that decides the lines of a result but their times, as JSON has it; no path and
     no name.
 
     drafted: the shape as it was asked for, or what a policy file holds.
     """
-    from speclab.runs import (
-        pair_digests,
-        read_by_target,
-    )  # pandas: the rest does without
+    from speclab.runs import pair_digests, read_by_target  # pandas: the rest does without
 
     models = {}
     for name, weights in pair_digests(profile).items():
@@ -94,9 +87,7 @@ def lines_there(
         return []
     beside = settings_file(out)
     if not beside.is_file():
-        raise ValueError(
-            f"--out {out} is there already, without its {beside.name}; {ANEW}"
-        )
+        raise ValueError(f"--out {out} is there already, without its {beside.name}; {ANEW}")
     there = read_json(beside, ANEW)
     others = [name for name in settings if there.get(name) != settings[name]]
     if others:
@@ -107,9 +98,7 @@ def lines_there(
     lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
     found = [_prompt_of(line, check) for line in lines]
     if found != [prompt.prompt_id for prompt in prompts][: len(found)]:
-        raise ValueError(
-            f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
-        )
+        raise ValueError(f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}")
     return lines
 
 
@@ -185,12 +174,7 @@ def decode_file(
 
 
 def decoded_row(
-    pair: Pair,
-    prompt: EncodedPrompt,
-    rule: str,
-    shape: Shape,
-    profile: Profile,
-    check: bool,
+    pair: Pair, prompt: EncodedPrompt, rule: str, shape: Shape, profile: Profile, check: bool
 ) -> dict:
     """Decode a prompt; what the file says of it."""
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
@@ -224,9 +208,7 @@ def plain_difference(
     In half precision a packed pass rounds otherwise than a single one: a difference at a small
     margin is rounding, at a large one a bug.
     """
-    (plain,) = generate(
-        pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0
-    )
+    (plain,) = generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
     if found.token_ids == plain:
         return None
     equal = [a == b for a, b in zip(found.token_ids, plain, strict=False)]

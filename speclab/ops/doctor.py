@@ -123,9 +123,7 @@ def recorded(profile: Profile) -> str:
         return UNKNOWN
     there = []
     for kind in runs.KINDS:
-        with contextlib.suppress(
-            ValueError
-        ):  # the line of prompts or tokenizers says it
+        with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
             there += [kind] * bool(runs.recorded_run(profile, kind))
     return f"read without the models: {', '.join(there) or 'none'}"
 
@@ -150,10 +148,7 @@ def gpu(device: str) -> str:
     """Does torch have kernels for the compute capability of this GPU?"""
     import torch
 
-    about, kernels = (
-        torch.cuda.get_device_properties(device),
-        torch.cuda.get_arch_list(),
-    )
+    about, kernels = (torch.cuda.get_device_properties(device), torch.cuda.get_arch_list())
     capability = f"{about.major}.{about.minor}"
     said = f"{about.name}, compute capability {capability}, {about.total_memory / 1e9:.1f} GB"
     if not any(runs_on(kernel, capability) for kernel in kernels):
@@ -222,9 +217,7 @@ def report(profile: Profile) -> tuple[str, int]:
     free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
     lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
     if platform() and not gpus:
-        lines.append(
-            f"ok  GPU: none in this session of {platform()}; choose a T4 in its settings"
-        )
+        lines.append(f"ok  GPU: none in this session of {platform()}; choose a T4 in its settings")
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         lines += examine(profile, free, _hub_answers())
     todo = sum(line.startswith("do") for line in lines)

@@ -86,9 +86,7 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         actor = ray.remote(**needs, max_restarts=3, max_task_retries=3)(Worker)
         shared = ray.put(job)
         pool = ActorPool([actor.remote(shared) for _ in range(count)])
-        yield from pool.map_unordered(
-            lambda worker, index: worker.record.remote(index), indices
-        )
+        yield from pool.map_unordered(lambda worker, index: worker.record.remote(index), indices)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
     except ray.exceptions.RayError as error:
@@ -103,9 +101,7 @@ def engine_of(name: str, devices: Sequence[str], workers: int | None) -> Engine 
     together.
     """
     if (devices and name == "ray") or (workers is not None and name == "local"):
-        raise ValueError(
-            "--devices goes with --engine local, --workers with --engine ray"
-        )
+        raise ValueError("--devices goes with --engine local, --workers with --engine ray")
     for device in devices:  # before anything is loaded or written
         device_of(ModelSpec("any", device=device))
     if name == "ray":

@@ -77,10 +77,7 @@ def vocabularies(run: Run) -> list[int]:
     notes = run.manifest["profile"]["notes"]
     shared = run.manifest["pair"]["shared_vocabulary"]
     try:
-        return [
-            index(notes.get(f"{name}_config", {}).get("vocab_size", shared))
-            for name in MODELS
-        ]
+        return [index(notes.get(f"{name}_config", {}).get("vocab_size", shared)) for name in MODELS]
     except (AttributeError, TypeError):
         raise ValueError(
             "notes of the profile: target_config and draft_config need `vocab_size`, a whole "
@@ -206,17 +203,13 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
         "max_supported_k": gamma,
         "verification_method": "longest_prefix",
         **rates,
-        "mean_accept_length_per_request": found["mean_of_requests"][
-            "mean_accepted_and_bonus"
-        ],
+        "mean_accept_length_per_request": found["mean_of_requests"]["mean_accepted_and_bonus"],
         "accept_length_model": "chain_analytic",
         "accept_length_by_k": {str(gamma): rates["mean_accept_length"]},
         "acceptance_length_histogram": {
             str(length): blocks for length, blocks in enumerate(histogram, 1)
         },
-        "per_category": {
-            name: rates_of(part["pooled"]) for name, part in by_domain.items()
-        },
+        "per_category": {name: rates_of(part["pooled"]) for name, part in by_domain.items()},
         "measurement_conditions": {
             "writer": "speclab export, version 1",
             "run": run.manifest["key"],

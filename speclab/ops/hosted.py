@@ -161,9 +161,7 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
         above = [place for place in file.parents if place.is_relative_to(mounted)]
         called_so = [place for place in above if slug(place.name) == wanted]
         if called_so:
-            found.setdefault(
-                called_so[-1], file.parent
-            )  # the outermost; first the shallowest file
+            found.setdefault(called_so[-1], file.parent)  # the outermost; first the shallowest file
     if len(found) > 1:
         raise ValueError(
             f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
@@ -173,9 +171,7 @@ def _attached(name: str, mounted: Path, holds: str) -> Path | None:
 
 
 def attach(
-    profile: "Profile",
-    mounted: Path = MOUNTED,
-    links: Path = ROOT / "build" / "attached",
+    profile: "Profile", mounted: Path = MOUNTED, links: Path = ROOT / "build" / "attached"
 ) -> dict[str, Path]:
     """Find the profile's models (and the paper's data sets) among what is attached, and let the kit
     read them from there.

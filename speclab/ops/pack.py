@@ -62,9 +62,7 @@ profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
 """
 
 
-def pack(
-    run: Run, out: Path, kind: str | None = None, licence: str | None = None
-) -> Path:
+def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = None) -> Path:
     """Write a finished run as a trace into the new folder `out`, its manifest last. A call that was
     killed leaves MARK in the folder, and a later call for the same run writes it again.
 

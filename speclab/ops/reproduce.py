@@ -48,13 +48,7 @@ from tqdm import tqdm
 from speclab.explore import page as explorer
 from speclab.models.folder import ModelsMissing, cached, local_folder, weights_digest
 from speclab.ops import pair, report
-from speclab.ops.parameters import (
-    OF_PAIR,
-    Parameter,
-    check_names,
-    check_values,
-    parameters_of,
-)
+from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.plain import near, read_json
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
@@ -74,9 +68,7 @@ from speclab.show import notebook as kit
 
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
 NOT_FOLLOWED = ("speclab.ops.hosted", "speclab.explore", "speclab.__main__")
-PICTURES = re.compile(
-    r"\]\(\.\./figures/[^/]+/"
-)  # how the text of a notebook shows a figure
+PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
 DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
 BESIDE = re.compile(r"""\.path \+ ["'](-[\w-]+)""")  # a folder beside a model's
 TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
@@ -188,11 +180,7 @@ class Call:
 
 
 def open_call(
-    profile: str,
-    wanted: Sequence[str],
-    overrides: dict,
-    changes: dict,
-    out: Path | None = None,
+    profile: str, wanted: Sequence[str], overrides: dict, changes: dict, out: Path | None = None
 ) -> Call:
     """What a call of `make reproduce` asks for, checked.
 
@@ -212,8 +200,7 @@ def open_call(
         check_names(own, notebook_of(*chosen([name]), own).known)
     values = changes | {"profile": profile, "overrides": overrides}
     notebooks = [
-        notebook_of(path, settings.notebooks.get(path.stem, {}) | values)
-        for path in chosen(wanted)
+        notebook_of(path, settings.notebooks.get(path.stem, {}) | values) for path in chosen(wanted)
     ]
     check_names(changes, {n: 0 for one in notebooks for n in one.known})
     for one in notebooks:
@@ -279,8 +266,7 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
 def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
     """(kind, text, tags) of every cell."""
     return [
-        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", []))
-        for cell in book.cells
+        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
     ]
 
 
@@ -380,9 +366,7 @@ def tables_of(call: Call, notebook: Notebook, named: Iterable[str]) -> list[Path
     pairs = [call.profile.name, *(text for text in named if text in profile_names())]
     folders = [call.figures.parent, ROOT / "figures"]
     tables = tables_read(notebook)
-    return [
-        folder / pair / name for folder in folders for pair in pairs for name in tables
-    ]
+    return [folder / pair / name for folder in folders for pair in pairs for name in tables]
 
 
 def inputs(profile: Profile) -> list[Any]:
@@ -731,8 +715,7 @@ def finish(call: Call, spent: float) -> int:
     head = load_profile(profile, shared)
     described = {"profile": profile} | shared
     remarks = {
-        stamp.name: report.remark(stamp, described, is_stale(call, stamp))
-        for stamp in stamps
+        stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
     page = report.write_index(call.build, call.figures, head, stamps, remarks)
@@ -751,9 +734,7 @@ def is_stale(call: Call, stamp: Stamp) -> bool:
     if stamp.status != DONE or stamp.name in call.current | call.ran:
         return False
     try:
-        again = open_call(
-            wanted=[stamp.name], out=call.figures.parents[1], **stamp.given
-        )
+        again = open_call(wanted=[stamp.name], out=call.figures.parents[1], **stamp.given)
     except ValueError:  # what it was given is not allowed any more
         return True
     return not again.is_current(stamp, digest(again, *again.notebooks))

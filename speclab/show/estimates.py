@@ -47,16 +47,11 @@ class Estimates:
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
         told apart by the new column `key`.
         """
-        curves = {
-            name: without_interval(pd.DataFrame({x: at}), ys)
-            for name, ys in lines.items()
-        }
+        curves = {name: without_interval(pd.DataFrame({x: at}), ys) for name, ys in lines.items()}
         return cls(stack(curves, key))
 
     @classmethod
-    def of(
-        cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2
-    ) -> "Estimates":
+    def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
         """The columns `name`, `name`_low and `name`_high of a table with one row for each value of
         `keys`.
         """
@@ -98,9 +93,7 @@ class Estimates:
 
     def defined(self) -> "Estimates":
         """The rows whose estimate is a number."""
-        return replace(
-            self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True)
-        )
+        return replace(self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True))
 
     def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
         """(value, the rows that have it) for every value of a key, in order of appearance."""
@@ -148,9 +141,7 @@ class Estimates:
         """A single number with its interval, several as a list by their first key that differs."""
         if len(self.frame) == 1:
             return self._cell(next(self.rows()))
-        names = next(
-            (key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0]
-        )
+        names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
         return self.listed(names)
 
     def listed(self, names: str = "domain", within: str | None = None) -> str:
@@ -162,9 +153,7 @@ class Estimates:
             return "; ".join(
                 f"{value}: {part.listed(names)}" for value, part in self.groups(within)
             )
-        return ", ".join(
-            f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()
-        )
+        return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
 
     def span(self) -> str:
         """Least to greatest estimate: '0.43 to 0.62'; '0.43' where both are this, 'undefined' where
@@ -211,15 +200,11 @@ class Estimates:
 
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
-        return bool(
-            self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all()
-        )
+        return bool(self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all())
 
     def highest(self, within: str = "domain") -> "Estimates":
         """The row of the largest estimate in each value of `within`."""
-        best = self.frame.groupby(within, sort=False, observed=True)[
-            "estimate"
-        ].idxmax()
+        best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
         return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
 
 
@@ -262,13 +247,7 @@ def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
     return frame.assign(estimate=values, low=np.nan, high=np.nan)
 
 
-def direction(
-    interval: Any,
-    above: str,
-    below: str,
-    neither: str,
-    than: float = 0.0,
-) -> str:
+def direction(interval: Any, above: str, below: str, neither: str, than: float = 0.0) -> str:
     """`above` or `below` if the whole interval (anything with .low and .high) is on that side of
     `than`; else, also if undefined, `neither`.
     """
@@ -279,9 +258,7 @@ def direction(
     return neither
 
 
-def per_domain(
-    frame: pd.DataFrame, measure: Callable, pooled: bool = False
-) -> pd.DataFrame:
+def per_domain(frame: pd.DataFrame, measure: Callable, pooled: bool = False) -> pd.DataFrame:
     """Fields of `measure(rows)` in each domain: domain, fields, note. Where it raises ValueError (a
     constant column, too few prompts) the numbers are missing and `note` is the reason, so that one
     domain that cannot answer does not hide the others.

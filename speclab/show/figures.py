@@ -72,11 +72,7 @@ def use_style() -> None:
 
 
 def subplots(
-    rows: int = 1,
-    columns: int = 1,
-    width: float = TWO_COLUMNS,
-    height: float = 2.5,
-    **options: Any,
+    rows: int = 1, columns: int = 1, width: float = TWO_COLUMNS, height: float = 2.5, **options: Any
 ) -> tuple[Figure, Any]:
     """A figure of `width` x `height` inches and its axes (one, or an array), as matplotlib's
     `subplots`.
@@ -94,8 +90,7 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
         layout.execute(figure)  # once for both files: it takes longer than drawing
         figure.set_layout_engine("none")
     figure.savefig(
-        folder / f"{name}.pdf",
-        metadata={"CreationDate": None, "Creator": None, "Producer": None},
+        folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None}
     )
     figure.savefig(folder / f"{name}.png", metadata={"Software": None})
     return folder / f"{name}.png"

@@ -38,11 +38,7 @@ NEEDS = {
     "13": (4, 5, 2),
     "14": (3, 5, 2),
 }
-NEEDED = (
-    "domains",
-    "prompts_per_domain (or judged_prompts_per_domain)",
-    "max_new_tokens",
-)
+NEEDED = ("domains", "prompts_per_domain (or judged_prompts_per_domain)", "max_new_tokens")
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
 SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
@@ -87,9 +83,7 @@ class Context:
         path = self.figures / f"{slug}.json"
         path.write_text(text, encoding="utf-8")
 
-    def plot(
-        self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any
-    ) -> None:
+    def plot(self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any) -> None:
         """Draw estimates by `x` with their intervals and save the figure; options as of
         `figures.facets` (hue, rows, columns, kind, …).
         """
@@ -98,11 +92,7 @@ class Context:
         self.save(figures.facets(estimates.frame, x, **options), slug, caption)
 
     def table(
-        self,
-        table: "pd.DataFrame | Estimates",
-        slug: str,
-        digits: int = 3,
-        rows: int = 12,
+        self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12
     ) -> None:
         """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
         decimals.
@@ -147,9 +137,7 @@ class Context:
         self.record(answer=text)
 
 
-def start(
-    notebook: str, profile: str, overrides: dict | None = None, judged: int = 0
-) -> Context:
+def start(notebook: str, profile: str, overrides: dict | None = None, judged: int = 0) -> Context:
     """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of
     its parameters.
 
@@ -316,9 +304,7 @@ def formats(pair: Mapping[str, Mapping]) -> str:
     return target if target == draft else f"{target}, the draft in {draft}"
 
 
-def made_with(
-    recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None
-) -> str:
+def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
     """Says in which `formats` texts were recorded, and in which this notebook decodes (None: it
     decodes nothing).
     """

@@ -115,9 +115,7 @@ def hint(piece: Piece, step: "Step") -> str:
 
 def legend(shown: Sequence[Piece]) -> str:
     """What the boxes mean and how many there are of each kind, as a fragment of HTML."""
-    kinds = " ".join(
-        f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items()
-    )
+    kinds = " ".join(f"{_span(kind, kind)} {count}" for kind, count in counts(shown).items())
     return f"{kinds} {BAR} a block begins"
 
 

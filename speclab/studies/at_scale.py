@@ -63,9 +63,7 @@ def weighted(
 
 
 def per_pass(
-    proposers: Mapping[str, pd.DataFrame],
-    ran_away: Collection[str],
-    gammas: Sequence[int],
+    proposers: Mapping[str, pd.DataFrame], ran_away: Collection[str], gammas: Sequence[int]
 ) -> Estimates:
     """Tokens per target pass of chains, by proposer, weight, gamma and domain; the starts of each
     proposer are given.
@@ -88,8 +86,7 @@ def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
     for above in range(deepest):
         known = (starts["accepted"] >= above) & (starts["remaining"] > above)
         reached = starts.assign(
-            deeper=starts["accepted"] > above,
-            afresh=starts["hit"].shift(-above, fill_value=False),
+            deeper=starts["accepted"] > above, afresh=starts["hit"].shift(-above, fill_value=False)
         )[known]
         asked = {
             EVERYWHERE: (starts, FIRST_HIT),
@@ -161,10 +158,7 @@ def time_prices(
             texts = cost.times(made, batch, price).rename(columns=names)
             sums = texts.set_index(PROMPT).reindex(columns=SUMS)
             parts[price, batch][shape] = sums
-    return {
-        cell: Prices(pd.concat(tables, names=["setting"]))
-        for cell, tables in parts.items()
-    }
+    return {cell: Prices(pd.concat(tables, names=["setting"])) for cell, tables in parts.items()}
 
 
 def ways_in_time(prices: Prices) -> dict[str, Choice]:

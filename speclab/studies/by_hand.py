@@ -155,9 +155,7 @@ def best_tokens(tree: Tree, q: np.ndarray, last: int) -> np.ndarray:
     return tokens
 
 
-def node_columns(
-    tree: Tree, p: np.ndarray, q: np.ndarray, last: int
-) -> dict[str, np.ndarray]:
+def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[str, np.ndarray]:
     """The columns of a `nodes` frame for a tree of the draft's best tokens after the word `last`:
     each [N], the root left out.
     """
@@ -213,9 +211,7 @@ def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
         def body(input_ids: torch.Tensor, **_) -> SimpleNamespace:
             return SimpleNamespace(last_hidden_state=rows[input_ids])
 
-        return LanguageModel(
-            body, lambda hidden: hidden, len(table), torch.float32, "cpu"
-        )
+        return LanguageModel(body, lambda hidden: hidden, len(table), torch.float32, "cpu")
 
     return Pair(model(p_table), model(q_table), None, frozenset(), {})
 

@@ -28,11 +28,7 @@ STAGES = ["before", "after", "change"]
 FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
 OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
 NEVER_SAID = "tokens never said"
-MATCHED = {
-    "entropy": "entropy_bin",
-    "token kind": "kind",
-    "token frequency": "frequency_bin",
-}
+MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "frequency_bin"}
 
 
 # ---- contrasts -----------------------------------------------------------------------------------
@@ -57,16 +53,11 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     """
     views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
     for text in texts:
-        views[f"{text.acceptance.name}, on {text.label}"] = (
-            text.positions,
-            text.acceptance,
-        )
+        views[f"{text.acceptance.name}, on {text.label}"] = (text.positions, text.acceptance)
     parts = {}
     for view, (rows, acceptance) in views.items():
         entropy = score.mean_of("target_entropy")
-        draws = stats.jointly(
-            {"entropy": (rows, entropy), acceptance.name: (rows, acceptance)}
-        )
+        draws = stats.jointly({"entropy": (rows, entropy), acceptance.name: (rows, acceptance)})
         found = {name: contrast(draws[name], domain) for name in draws.values}
         highest = {name: share_highest(draws[name], domain) for name in draws.values}
         table = draws.table(found, "quantity")
@@ -97,9 +88,7 @@ def entropy_and_acceptance(
         "greedy text (T = 0),\nhit[1]": (table, exact),
         "sampled text (T = 1),\nalpha": (sampled, exact),
     }
-    figure, grid = figures.subplots(
-        1, len(panels), height=2.7, sharex=True, sharey=True
-    )
+    figure, grid = figures.subplots(1, len(panels), height=2.7, sharex=True, sharey=True)
     for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
         numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
         for name in domains:
@@ -150,9 +139,7 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
         for keys in ("prompt_id", ["prompt_id", "token"], "token")
     )
     if (length == len(trace)).any():
-        raise ValueError(
-            "trace holds one prompt: there are no other prompts to count in"
-        )
+        raise ValueError("trace holds one prompt: there are no other prompts to count in")
     return (every - own) / (len(trace) - length)
 
 
@@ -203,9 +190,7 @@ def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
     return (kept, score.mean_of(value)), (kept, fixed)
 
 
-def held_fixed(
-    greedy: Text, sampled: Text, count: int
-) -> dict[tuple, Callable[[], Pair]]:
+def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[[], Pair]]:
     """What is held fixed, one at a time: (estimator, held_fixed) -> what gives (rows, estimator)
     before and after it is. The texts are of `with_tokens`.
 
@@ -254,9 +239,7 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
     return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
 
 
-def staged(
-    pair: Callable[[], Pair], domain: str
-) -> tuple[stats.Draws, dict[str, pd.Series]]:
+def staged(pair: Callable[[], Pair], domain: str) -> tuple[stats.Draws, dict[str, pd.Series]]:
     """The contrast in every draw: before, after and change."""
     draws = stats.jointly(dict(zip(STAGES[:2], pair(), strict=True)))
     before, after = (contrast(values, domain) for values in draws.values.values())
@@ -268,12 +251,8 @@ def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
     draw), and whether its lead is significant, as sentences.
     """
     if changes.empty:
-        return (
-            "Nothing could be held fixed: the domains share too few kinds of position."
-        )
+        return "Nothing could be held fixed: the domains share too few kinds of position."
     sizes = changes * np.sign(changes.iloc[0])
     most, lead = choose.leader(sizes, n_prompts)
-    said = (
-        f"Holding {most} fixed changes it by {100 * changes[most].iloc[0]:+z.0f} points"
-    )
+    said = f"Holding {most} fixed changes it by {100 * changes[most].iloc[0]:+z.0f} points"
     return f"{said}; {lead}." if len(sizes.columns) > 1 else f"{said}."

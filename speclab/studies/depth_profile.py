@@ -36,9 +36,7 @@ def shape(text: Text) -> str:
 # ---- profiles by depth ---------------------------------------------------------------------------
 
 
-def kinds(
-    cut: Text, full: Text, warm: Text, depth: int, branches: int
-) -> dict[str, Question]:
+def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[str, Question]:
     """Kinds of node by name, each as rows and a family of estimators by depth: of the paper's tree
     (`cut`), the complete one (`full`), and at T = 1 (`warm`: the best path from the nodes of its
     first seed, the complete tree replayed on all seeds).
@@ -82,9 +80,7 @@ def change_by_kind(asked: Mapping[str, Question]) -> Estimates:
     return Estimates(found[columns], digits=3)
 
 
-def beside_the_paper(
-    ours: Estimates, names: Sequence[str], change: bool = False
-) -> Estimates:
+def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
     """The paper's Table IV (`change`: its depth 3 less depth 1), then ours of the given names and
     the paper's domains, a `panel` each.
     """
@@ -125,11 +121,7 @@ def mixtures(texts: Sequence[Text]) -> Estimates:
             "under other branches": text.nodes[~inside],
             "all nodes": text.nodes,
         }
-        asked = {
-            name: (rows, score.ratio_by_depth)
-            for name, rows in groups.items()
-            if len(rows)
-        }
+        asked = {name: (rows, score.ratio_by_depth) for name, rows in groups.items() if len(rows)}
         found = by_depth(asked).at(domain=ALL)
         parts[shape(text)] = found.defined()
     return Estimates.stacked(parts, "tree", digits=3)
@@ -155,9 +147,7 @@ def best_path(text: Text) -> pd.DataFrame:
     chain["hit"] = hit.to_numpy(float)
     of_block = chain.groupby(PLACE, sort=False)
     chain["reached"] = of_block["accepted"].shift(fill_value=1.0)
-    above = (
-        of_block["hit"].cumprod().groupby([chain[name] for name in PLACE], sort=False)
-    )
+    above = of_block["hit"].cumprod().groupby([chain[name] for name in PLACE], sort=False)
     in_text = first.notna().to_numpy()
     chain["followed"] = above.shift(fill_value=1.0) * in_text
     return chain.assign(new=chain["followed"] * first.fillna(0).to_numpy(float))

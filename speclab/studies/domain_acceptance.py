@@ -6,15 +6,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis.prompt_sets import (
-    CHANGE,
-    LAST,
-    LEAD,
-    OWN,
-    SECOND,
-    SPREAD,
-    UNWRAPPED,
-)
+from speclab.analysis.prompt_sets import CHANGE, LAST, LEAD, OWN, SECOND, SPREAD, UNWRAPPED
 from speclab.analysis.texts import Text
 from speclab.score import Estimator
 from speclab.show import figures
@@ -24,12 +16,7 @@ from speclab.tree import Tree
 Asked = dict[str, tuple[pd.DataFrame, Estimator]]
 
 OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
-MAIN = (
-    "published_alpha, T = 0",
-    "hit[1], T = 0",
-    "alpha, T = 1",
-    "block_efficiency, T = 0",
-)
+MAIN = ("published_alpha, T = 0", "hit[1], T = 0", "alpha, T = 1", "block_efficiency, T = 0")
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -101,8 +88,7 @@ def shared_places(found: pd.DataFrame) -> pd.DataFrame:
     """
     sides = {"first": (1 - found["sign"]) / 2, "second": (1 + found["sign"]) / 2}
     above = pd.concat(
-        found[["name"]].assign(domain=found[side], above=count)
-        for side, count in sides.items()
+        found[["name"]].assign(domain=found[side], above=count) for side, count in sides.items()
     )
     return 1 + above.pivot_table("above", "name", "domain", aggfunc="sum", sort=False)
 
@@ -124,9 +110,7 @@ def orders(rungs: Estimates, signs: pd.DataFrame) -> pd.Series:
     return pd.Series(said)
 
 
-def ladder_picture(
-    shares: Estimates, lengths: Estimates, place: pd.DataFrame
-) -> figures.Figure:
+def ladder_picture(shares: Estimates, lengths: Estimates, place: pd.DataFrame) -> figures.Figure:
     """Levels with their intervals (left) and places among the domains (right), shares above tokens
     per pass; grey: not the acceptance of any lossless algorithm.
     """
@@ -147,9 +131,7 @@ def ladder_picture(
         right.set(xlim=(0.5, last + 0.5), xticks=range(1, last + 1))
         right.tick_params(left=False)
     grid[0, 0].set(
-        title="level (grey: of no lossless algorithm)",
-        xlabel="share of tokens",
-        xlim=(0, 1),
+        title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
     )
     grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
     grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
@@ -159,11 +141,7 @@ def ladder_picture(
 
 
 # ---- other prompts -------------------------------------------------------------------------------
-IN_WORDS = {
-    OWN: "on our own prompts",
-    UNWRAPPED: "without wrapper",
-    SECOND: "in the second set",
-}
+IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in the second set"}
 
 
 def on_other_prompts(found: pd.DataFrame) -> str:

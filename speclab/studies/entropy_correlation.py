@@ -21,11 +21,7 @@ SIGNALS = {
 }
 OVERLAP, HIT = "overlap (T = 1)", "hit (T = 0)"
 RISE_OR_FALL = ("rises in", "falls in", "no significant trend in")
-PREDICTS = (
-    "significantly above 0.5 in",
-    "below 0.5 in",
-    "not significantly different in",
-)
+PREDICTS = ("significantly above 0.5 in", "below 0.5 in", "not significantly different in")
 BETTER = ("higher than", "lower than", "not significantly different from")
 TOO_SURE = ("underconfident in", "overconfident in", "no significant difference in")
 

@@ -57,9 +57,7 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
         line[targets_own] = 0
         kept = own["accepted"].sum()
         tried = own["drafted"].sum()
-        labels.append(
-            f"gamma {gamma}: {len(own)} passes, {kept} of {tried} drafts kept"
-        )
+        labels.append(f"gamma {gamma}: {len(own)} passes, {kept} of {tried} drafts kept")
     figure, axes = figures.subplots(height=0.8 + 0.27 * len(blocks))
     axes.pcolormesh(drafted, cmap="Blues_r", vmax=1.6, edgecolors="white", linewidth=2)
     axes.set_yticks(np.arange(len(blocks)) + 0.5, labels)
@@ -74,9 +72,7 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
 # ---- every gamma ---------------------------------------------------------------------------------
 
 
-def chain_counts(
-    text: Text, gammas: Iterable[int], starts: str = "visited"
-) -> pd.DataFrame:
+def chain_counts(text: Text, gammas: Iterable[int], starts: str = "visited") -> pd.DataFrame:
     """`replay.chain_sums` of a text's seeds: a row for each gamma, prompt and seed."""
     gammas = list(gammas)
     parts = [
@@ -98,10 +94,7 @@ def curves(
     draws: Mapping[str, stats.Draws], values: Mapping[str, ByGamma] | None = None
 ) -> Estimates:
     """By temperature, gamma and domain: the draws of each text, or what was made of them."""
-    parts = {
-        text: own.table(values and values[text], key="gamma")
-        for text, own in draws.items()
-    }
+    parts = {text: own.table(values and values[text], key="gamma") for text, own in draws.items()}
     return Estimates.stacked(parts, "temperature").without(domain=[ALL, POOLED])
 
 

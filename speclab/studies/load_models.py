@@ -82,16 +82,12 @@ def listed(tokenizer, ids: Iterable[int]) -> str:
 # ---- one tree ------------------------------------------------------------------------------------
 
 
-def wanted_tree(
-    nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[int]
-) -> tuple:
+def wanted_tree(nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[int]) -> tuple:
     """(prompt_id, position) of the first tree of which the target accepts `wanted` tokens and then
     rejects what the draft put below them, without `blank` tokens; where there is none, of the first
     with the most accepted tokens. `nodes` has `accepted` (`score.reach`).
     """
-    trees = nodes.assign(
-        last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank)
-    )
+    trees = nodes.assign(last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank))
     trees = trees.groupby(["prompt_id", "position"], sort=False)
     trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
     rejects = trees["last"].isin(tree.parent)  # there was something below to reject
@@ -120,8 +116,7 @@ def place_of_overlap(trace: pd.DataFrame, wanted: float) -> tuple[str, int]:
     off = (trace["overlap"] - wanted).abs()
     near = trace[off <= max(0.02, off.min())]
     shared = [
-        min(q[1], p[1])
-        for q, p in zip(near["top_draft_q"], near["top_draft_p"], strict=True)
+        min(q[1], p[1]) for q, p in zip(near["top_draft_q"], near["top_draft_p"], strict=True)
     ]
     most = int(np.argmax(shared))
     found = near.iloc[most]

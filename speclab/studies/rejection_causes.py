@@ -44,15 +44,7 @@ FAMILIES = {
     "begins": ("text", "line", "sentence", "nothing"),
     "state": ("both sure", "only target sure", "only draft sure", "both unsure"),
     "lookup": ("right", "wrong", "no match"),
-    "found": (
-        "rank 1",
-        "rank 2",
-        "ranks 3-4",
-        "ranks 5-8",
-        "ranks 9-64",
-        "beyond 64",
-        "never",
-    ),
+    "found": ("rank 1", "rank 2", "ranks 3-4", "ranks 5-8", "ranks 9-64", "beyond 64", "never"),
 }
 _FOUND_FROM = (1, 2, 3, 5, 9, 65)
 # where nothing of the family applies, and ranks that depend on how wide a tree is: no causes
@@ -100,10 +92,7 @@ def label(
     }
     return frame.assign(
         rejected=(rank > 0).astype(float),
-        **{
-            name: pd.Categorical(values, FAMILIES[name])
-            for name, values in labels.items()
-        },
+        **{name: pd.Categorical(values, FAMILIES[name]) for name, values in labels.items()},
     )
 
 
@@ -224,10 +213,7 @@ def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series
 
 
 def costs(
-    frame: pd.DataFrame,
-    gamma: int,
-    ranks: Mapping[str, np.ndarray],
-    members: pd.DataFrame,
+    frame: pd.DataFrame, gamma: int, ranks: Mapping[str, np.ndarray], members: pd.DataFrame
 ) -> dict[str, stats.Draws]:
     """What other draft ranks (rows,) change in the tokens per target pass of a chain of gamma, by
     quantity, with draws by the names of `ranks`, all on the same resampled prompts.
@@ -317,9 +303,7 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
         row = excess.table({best: excess[best][[domain]]}, "cause")
         rows.append(row.assign(domain=domain, family=family, lead=lead))
     found = pd.concat(rows, ignore_index=True)
-    return Estimates(
-        found[["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]]
-    )
+    return Estimates(found[["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]])
 
 
 def first_in_words(first: Estimates, key: str = "domain") -> str:

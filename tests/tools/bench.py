@@ -35,12 +35,7 @@ from speclab.models import timing
 from speclab.models.model import Projection
 from speclab.models.pairs import ModelsMissing, Pair, load_pair
 from speclab.profiles import ROOT, load_profile
-from speclab.prompts import (
-    EncodedPrompt,
-    decoded_prompts,
-    encode_prompts,
-    load_prompts,
-)
+from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.show.notebook import quiet
@@ -88,9 +83,7 @@ def literal_speed(pair, new, length):
 
     def nodes_at(step):
         context = prompt.ids + text[:step]
-        rows, _ = literal.measure(
-            pair.target, pair.draft, context, 1, frozenset(), *TREE
-        )
+        rows, _ = literal.measure(pair.target, pair.draft, context, 1, frozenset(), *TREE)
         return len(rows)
 
     nodes_at(0)
@@ -102,24 +95,12 @@ def literal_speed(pair, new, length):
 def recorder_rows(pair):
     """All cases: nodes per second of both, and their ratio."""
     rows = [
-        (
-            new,
-            length,
-            literal_speed(pair, new, length),
-            recorder_speed(pair, new, length),
-        )
+        (new, length, literal_speed(pair, new, length), recorder_speed(pair, new, length))
         for new, length in CASES
     ]
-    columns = [
-        "new_tokens",
-        "prompt_tokens",
-        "literal_nodes_per_s",
-        "recorder_nodes_per_s",
-    ]
+    columns = ["new_tokens", "prompt_tokens", "literal_nodes_per_s", "recorder_nodes_per_s"]
     table = pd.DataFrame(rows, columns=columns)
-    return table.assign(
-        ratio=table["recorder_nodes_per_s"] / table["literal_nodes_per_s"]
-    )
+    return table.assign(ratio=table["recorder_nodes_per_s"] / table["literal_nodes_per_s"])
 
 
 # ---- decoding -----------------------------------------------------------------------------------

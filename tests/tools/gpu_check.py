@@ -197,9 +197,7 @@ def literal_rows(pair, prompt, text):
     rows, tokens = [], []
     for position in range(len(text)):
         context = prompt.ids + text[:position]
-        found, (token,) = literal.measure(
-            pair.target, pair.draft, context, 1, frozenset(), *TREE
-        )
+        found, (token,) = literal.measure(pair.target, pair.draft, context, 1, frozenset(), *TREE)
         rows += [row | {"position": position} for row in found]
         tokens.append(token)
     return rows, tokens
@@ -216,13 +214,7 @@ def apart(model, context, one, other):
     return float(abs(logits[one] - logits[other]))
 
 
-def compare_rows(
-    pair,
-    prompt,
-    text,
-    ours,
-    theirs,
-):
+def compare_rows(pair, prompt, text, ours, theirs):
     """Node records of one text, made in two ways."""
     found = Compared(rows=len(ours))
     paths: dict[tuple[int, int], tuple[int, ...] | None] = {}  # None: not the same
@@ -252,13 +244,7 @@ def compare_rows(
     return found
 
 
-def compare_tokens(
-    pair,
-    prompt,
-    text,
-    tokens,
-    up_to_the_first=False,
-):
+def compare_tokens(pair, prompt, text, tokens, up_to_the_first=False):
     """A text, and the tokens that the target would go on with along it. With `up_to_the_first`: a
     greedy text against the plain one, up to where they part. One that ends earlier has no margin.
     """
@@ -537,9 +523,7 @@ def waits(settings):
         lines = Counter(f"{Path(one.filename).name}:{one.lineno}" for one in own)
         facts[name] = {"per_block": len(own) / blocks, "lines": dict(lines)}
     each = (f"{name} {one['per_block']:.1f}" for name, one in facts.items())
-    return Outcome(
-        "passed", f"waits per block, uploads included: {', '.join(each)}", facts
-    )
+    return Outcome("passed", f"waits per block, uploads included: {', '.join(each)}", facts)
 
 
 def attention(settings):
@@ -815,19 +799,12 @@ def options(arguments=None):
     add("--only", nargs="+", choices=ASKED, metavar="CHECK", help=", ".join(ASKED))
     add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
     add("--tokens", type=int, help="new tokens of a text")
-    add(
-        "--literal-tokens",
-        type=int,
-        help="new tokens that the literal procedure follows",
-    )
+    add("--literal-tokens", type=int, help="new tokens that the literal procedure follows")
     add("--child", nargs=3, help=argparse.SUPPRESS)
     return top.parse_args(arguments)
 
 
-def main(
-    arguments=None,
-    run=in_child,
-):
+def main(arguments=None, run=in_child):
     """All checks, or those of --only; 0 when none failed, 1 otherwise, 130 when stopped."""
     given = options(arguments)
     if given.child:
@@ -859,7 +836,5 @@ def main(
 
 
 if __name__ == "__main__":
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # no check is left running
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # no check is left running
     sys.exit(main())

@@ -67,9 +67,7 @@ def _trees(at, p, q, text, length):
     place = np.tile(np.arange(length), len(text))
     before = np.concatenate([np.zeros((len(text), 1), int), text[:, :-1]], axis=1)
     tokens, parts = {0: before.ravel()}, []
-    for node, (parent, depth, rank) in enumerate(
-        zip(PARENT, DEPTH, RANK, strict=True), 1
-    ):
+    for node, (parent, depth, rank) in enumerate(zip(PARENT, DEPTH, RANK, strict=True), 1):
         of_p, of_q = (t[who, place + depth - 1, tokens[parent]] for t in (p, q))
         token = np.argsort(-of_q, axis=1, kind="stable")[:, rank]
         tokens[node] = token
@@ -87,9 +85,7 @@ def _trees(at, p, q, text, length):
                 target_entropy=_entropy(of_p),
             )
         )
-    return pd.concat(parts).sort_values(
-        ["prompt_id", "position", "node"], ignore_index=True
-    )
+    return pd.concat(parts).sort_values(["prompt_id", "position", "node"], ignore_index=True)
 
 
 def _softmax(logits):

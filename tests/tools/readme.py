@@ -67,9 +67,7 @@ def seconds_of(build):
     """Seconds of each notebook that is done, by name."""
     stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
     return {
-        name: round(stamp["seconds"])
-        for name, stamp in stamps.items()
-        if stamp["status"] == "done"
+        name: round(stamp["seconds"]) for name, stamp in stamps.items() if stamp["status"] == "done"
     }
 
 
@@ -113,9 +111,7 @@ def measure(alone=None, tests_s=None, tables=False):
     lines = known["tiny"]["tables"]
     if tables:
         paths = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
-        lines = {
-            name: path.read_text("utf-8").splitlines() for name, path in paths.items()
-        }
+        lines = {name: path.read_text("utf-8").splitlines() for name, path in paths.items()}
     found["tiny"]["tables"] = lines
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
@@ -146,9 +142,7 @@ def values():
         "ran_away": numbers("15_at_scale")["ran_away"],
         "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names()],
-        "engines": read_yaml(
-            ROOT / "data" / "engines" / "names.yaml", "fetch it again"
-        ),
+        "engines": read_yaml(ROOT / "data" / "engines" / "names.yaml", "fetch it again"),
     }
 
 
@@ -258,9 +252,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=main.__doc__)
     said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
-    parser.add_argument(
-        "--tables", action="store_true", help="take notebook 11's tables"
-    )
+    parser.add_argument("--tables", action="store_true", help="take notebook 11's tables")
     parser.add_argument("--tests", type=float, help="seconds that `make test` took")
     given = parser.parse_args(arguments)
     measure(given.alone, given.tests, given.tables)

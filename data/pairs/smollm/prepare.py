@@ -28,13 +28,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, embedding, linear, rms_norm, silu
 from transformers import LlamaConfig, LlamaModel
 
-from data.corpus import (
-    benchmark_ngrams,
-    code_rows,
-    math_rows,
-    read_jsonl,
-    reasoning_rows,
-)
+from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
 from speclab.analysis import loops
 from speclab.drafts.prompts import ngrams, shingles, training_prompts
@@ -103,12 +97,7 @@ def target_tokenizer():
 
 PROMPT_TOKENS = 256  # a longer training prompt is left out
 ROWS = 48  # prompts a batch of the writer
-COMPOSED = {
-    "code": 600,
-    "math": 600,
-    "reasoning": 600,
-    "chat": 1800,
-}  # of training_prompts
+COMPOSED = {"code": 600, "math": 600, "reasoning": 600, "chat": 1800}  # of training_prompts
 MOST_CHATS = {  # prompts taken of a source of chats, so that no narrow one rules
     "chat_justeval_outputs.jsonl.gz": 2000,
     "chat_oasst_en100.jsonl.gz": 500,
@@ -124,8 +113,7 @@ def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
     for source in MOST_CHATS:
         if source != "ultrachat":
             talks[source] = [
-                row["messages"]
-                for row in read_jsonl(data / "train" / source, messages=list)
+                row["messages"] for row in read_jsonl(data / "train" / source, messages=list)
             ]
     mirror = data / "hub_mirror" / "HuggingFaceH4" / "ultrachat_200k" / "default"
     first_turns = read_jsonl(mirror / "train_sft.jsonl.gz", messages=list)
@@ -135,9 +123,7 @@ def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
 
 def shingles_judged(data: Path) -> set[tuple[str, ...]]:
     """Runs of 13 words that no training row may share: benchmark tests and the kit's prompts."""
-    own = set().union(
-        *(shingles(prompt.text) for prompt in read_prompts(PROJECT_PROMPTS))
-    )
+    own = set().union(*(shingles(prompt.text) for prompt in read_prompts(PROJECT_PROMPTS)))
     return own | benchmark_ngrams(data / "hub_mirror")
 
 
@@ -145,16 +131,8 @@ def training_questions(data: Path) -> dict[str, list[str]]:
     """Prompts by domain in a drawn order: the data sets' train splits and composed ones."""
     judged, rng = shingles_judged(data), random.Random(SEED)
     texts = {}
-    for domain, rows in (
-        ("math", math_rows),
-        ("reasoning", reasoning_rows),
-        ("code", code_rows),
-    ):
-        kept = [
-            prompt
-            for key, prompt, _ in rows(data / "train")
-            if not ngrams(key) & judged
-        ]
+    for domain, rows in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
+        kept = [prompt for key, prompt, _ in rows(data / "train") if not ngrams(key) & judged]
         texts[domain] = kept
     texts["chat"] = []
     for source, talks in chat_rows(data).items():
@@ -162,9 +140,7 @@ def training_questions(data: Path) -> dict[str, list[str]]:
         first = [text for text in first if not ngrams(text) & judged]
         texts["chat"] += rng.sample(first, min(MOST_CHATS[source], len(first)))
     for domain in DOMAINS:
-        texts[domain] += [
-            p.text for p in training_prompts(COMPOSED[domain], SEED, [domain])
-        ]
+        texts[domain] += [p.text for p in training_prompts(COMPOSED[domain], SEED, [domain])]
         texts[domain] = list(dict.fromkeys(texts[domain]))
         rng.shuffle(texts[domain])
     return texts
@@ -173,9 +149,7 @@ def training_questions(data: Path) -> dict[str, list[str]]:
 def chat_ids(tokenizer, text: str) -> list[int]:
     """Token ids of a user's message in the target's template; the assistant is to speak next."""
     message = {"role": "user", "content": text}
-    return tokenizer.apply_chat_template(
-        [message], add_generation_prompt=True, return_dict=False
-    )
+    return tokenizer.apply_chat_template([message], add_generation_prompt=True, return_dict=False)
 
 
 def batches_of(prompts: list[list[int]]) -> list[list[list[int]]]:
@@ -200,9 +174,7 @@ def prompts(args: argparse.Namespace) -> None:
     order = []
     for number in range(max(map(len, by_domain.values()))):
         for domain in DOMAINS:
-            order += [
-                (domain, batch) for batch in by_domain[domain][number : number + 1]
-            ]
+            order += [(domain, batch) for batch in by_domain[domain][number : number + 1]]
     content = json.dumps(order).encode()
     settled(args.work / "prompts.json", content, "shards/*.safetensors")
 
@@ -224,18 +196,12 @@ class Writer:
         self.dtype = dtype
         self.embed = weights["model.embed_tokens.weight"]
         self.norm = weights["model.norm.weight"]
-        self.heads, self.kv_heads = (
-            config["num_attention_heads"],
-            config["num_key_value_heads"],
-        )
+        self.heads, self.kv_heads = (config["num_attention_heads"], config["num_key_value_heads"])
         self.size, self.eps = config["head_dim"], config["rms_norm_eps"]
         count = config["num_hidden_layers"]
         self.layers = [self._layer(weights, f"model.layers.{i}.") for i in range(count)]
         powers = torch.arange(0, self.size, 2) / self.size
-        angles = (
-            torch.arange(1024)[:, None]
-            / config["rope_parameters"]["rope_theta"] ** powers
-        )
+        angles = torch.arange(1024)[:, None] / config["rope_parameters"]["rope_theta"] ** powers
         self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
 
     @staticmethod
@@ -263,9 +229,7 @@ class Writer:
             for _ in self.layers
         ]
 
-    def states(
-        self, tokens: Tensor, places: Tensor, cache: list, at: int, mask: Tensor
-    ) -> Tensor:
+    def states(self, tokens: Tensor, places: Tensor, cache: list, at: int, mask: Tensor) -> Tensor:
         """Last states [rows, n, d] of tokens [rows, n] that stand in column `at` of the cache on.
 
         places: their positions [rows, n]. mask: 0 or MASKED, [rows or 1, 1, n, at + n].
@@ -277,28 +241,18 @@ class Writer:
             projected = linear(rms_norm(x, norm.shape, norm, self.eps), qkv)
             mixed = self._attend(projected, cos, sin, kept, at, mask)
             x = x + linear(mixed, out)
-            gate, up = linear(
-                rms_norm(x, mlp_norm.shape, mlp_norm, self.eps), gate_up
-            ).chunk(2, -1)
+            gate, up = linear(rms_norm(x, mlp_norm.shape, mlp_norm, self.eps), gate_up).chunk(2, -1)
             x = x + linear(silu(gate) * up, down)
         return rms_norm(x, self.norm.shape, self.norm, self.eps)
 
     def _attend(
-        self,
-        projected: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        kept: tuple,
-        at: int,
-        mask: Tensor,
+        self, projected: Tensor, cos: Tensor, sin: Tensor, kept: tuple, at: int, mask: Tensor
     ) -> Tensor:
         rows, n, _ = projected.shape
         end, group = at + n, self.heads // self.kv_heads
         keys, values = kept
         heads = projected.view(rows, n, -1, self.size)
-        turning = (
-            self.heads + self.kv_heads
-        )  # queries and keys are turned by their position
+        turning = self.heads + self.kv_heads  # queries and keys are turned by their position
         first, second = heads[:, :, :turning].chunk(2, -1)
         turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
         keys[..., at:end] = turned[:, :, self.heads :].permute(0, 2, 3, 1)
@@ -307,29 +261,19 @@ class Writer:
         query = query.reshape(rows * self.kv_heads, group * n, self.size)
         score = query.bmm(keys[..., :end].flatten(0, 1)).float()
         score = score.view(rows, self.heads, n, end) * self.size**-0.5 + mask
-        weight = (
-            score.softmax(-1).to(self.dtype).view(rows * self.kv_heads, group * n, end)
-        )
+        weight = score.softmax(-1).to(self.dtype).view(rows * self.kv_heads, group * n, end)
         mixed = weight.bmm(values[:, :, :end].flatten(0, 1))
-        return (
-            mixed.view(rows, self.heads, n, self.size)
-            .transpose(1, 2)
-            .reshape(rows, n, -1)
-        )
+        return mixed.view(rows, self.heads, n, self.size).transpose(1, 2).reshape(rows, n, -1)
 
     @torch.inference_mode()
-    def write(
-        self, ids: list[list[int]], stop: int, seed: int
-    ) -> dict[str, np.ndarray]:
+    def write(self, ids: list[list[int]], stop: int, seed: int) -> dict[str, np.ndarray]:
         """Each prompt continued twice by NEW_TOKENS or to `stop`: greedily, and sampled at T = 1.
 
         Texts stand end to end, the greedy ones first: tokens; length and first (of the new ones) a
         text; top_ids and top_logp [new tokens, TOP]; states [new tokens, d] that predict them.
         """
         rows, longest = len(ids), max(map(len, ids))
-        pad = torch.tensor(
-            [longest - len(i) for i in ids]
-        )  # prompts end in the same column
+        pad = torch.tensor([longest - len(i) for i in ids])  # prompts end in the same column
         tokens = torch.tensor([[0] * (longest - len(i)) + i for i in ids])
         places = (torch.arange(longest) - pad[:, None]).clamp(min=0)
         padded = torch.arange(longest + NEW_TOKENS) < pad[:, None]
@@ -338,9 +282,7 @@ class Writer:
 
         cache = self.cache(2 * rows, longest + NEW_TOKENS)
         first_half = [(keys[:rows], values[:rows]) for keys, values in cache]
-        state = self.states(
-            tokens, places, first_half, 0, mask[..., :longest] + causal
-        )[:, -1]
+        state = self.states(tokens, places, first_half, 0, mask[..., :longest] + causal)[:, -1]
         for kept in cache:
             for buffer in kept:
                 buffer[rows:] = buffer[:rows]  # the sampled texts have the same prompts
@@ -362,17 +304,14 @@ class Writer:
             if not live.any() or column + 1 == longest + NEW_TOKENS:
                 break
             place = (column - pad)[:, None]
-            state = self.states(
-                token[:, None], place, cache, column, mask[..., : column + 1]
-            )[:, -1]
+            state = self.states(token[:, None], place, cache, column, mask[..., : column + 1])[
+                :, -1
+            ]
 
         said, top_ids, top_logp, states = (
             torch.stack(part, 1) for part in zip(*steps, strict=True)
         )
-        texts = [
-            prompt + row[row >= 0].tolist()
-            for prompt, row in zip(ids * 2, said, strict=True)
-        ]
+        texts = [prompt + row[row >= 0].tolist() for prompt, row in zip(ids * 2, said, strict=True)]
         return {
             "tokens": np.concatenate([np.array(text, np.uint16) for text in texts]),
             "length": np.array([len(text) for text in texts], np.int32),
@@ -386,10 +325,7 @@ class Writer:
 def write(args: argparse.Namespace) -> None:
     """`shards/`: the target's text, a file a batch of prompts, until `--minutes` are over."""
     order = read_json(args.work / "prompts.json", "run the step `prompts`", list)
-    writer, stop = (
-        Writer(TARGET),
-        target_tokenizer().eos_token_id,
-    )
+    writer, stop = (Writer(TARGET), target_tokenizer().eos_token_id)
     began = time.time()
     for number, (domain, ids) in enumerate(order):
         path = args.work / "shards" / f"{number:04d}-{domain}.safetensors"
@@ -402,20 +338,12 @@ def write(args: argparse.Namespace) -> None:
         del arrays["states"]
         written(path, lambda p, arrays=arrays: save_arrays(arrays, p))
         used = time.process_time() - used
-        print(
-            path.name,
-            len(arrays["top_ids"]),
-            f"tokens, {used:.0f} core seconds",
-            flush=True,
-        )
+        print(path.name, len(arrays["top_ids"]), f"tokens, {used:.0f} core seconds", flush=True)
 
 
 # ---- text, vocabulary: what the draft reads first, and the tokens it can say ---------------------
 
-SHARE_OF_CHATS = {
-    "chat_topical_chat.jsonl.gz": 0.25,
-    "chat_taskmaster4_quarter.jsonl": 0.2,
-}
+SHARE_OF_CHATS = {"chat_topical_chat.jsonl.gz": 0.25, "chat_taskmaster4_quarter.jsonl": 0.2}
 PROSE_CHARS = 1500  # of each file
 FENCED = 0.5  # of the answers with code
 KEPT = 10240
@@ -426,36 +354,23 @@ PRIOR = 300_000  # and each token PRIOR / (id + 100): a low id was merged early,
 def conversations(data: Path) -> list[tuple[str, list[dict]]]:
     """(domain, turns) of all permissive text in a drawn order; rows near a judged one left out."""
     judged, rng, talks = shingles_judged(data), random.Random(SEED), []
-    for domain, rows in (
-        ("math", math_rows),
-        ("reasoning", reasoning_rows),
-        ("code", code_rows),
-    ):
+    for domain, rows in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in rows(data / "train"):
             if ngrams(key) & judged:
                 continue
             answer = answer.strip("\n")
-            if (
-                domain == "code"
-            ):  # the target repeats the head it was given, often in a fence
+            if domain == "code":  # the target repeats the head it was given, often in a fence
                 answer = prompt + answer
                 if rng.random() < FENCED:
                     answer = f"```python\n{answer}\n```"
-            turns = [
-                {"role": "user", "content": prompt},
-                {"role": "assistant", "content": answer},
-            ]
+            turns = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
             talks.append((domain, turns))
     for source, found in chat_rows(data).items():
-        found = [
-            t for t in found if len(t) > 1 and not ngrams(t[0]["content"]) & judged
-        ]
+        found = [t for t in found if len(t) > 1 and not ngrams(t[0]["content"]) & judged]
         taken = rng.sample(found, int(SHARE_OF_CHATS.get(source, 1) * len(found)))
         talks += [("chat", turns) for turns in taken]
     for row in read_jsonl(data / "train" / "prose_technical.jsonl.gz", text=str):
-        talks.append(
-            ("prose", [{"role": "assistant", "content": row["text"][:PROSE_CHARS]}])
-        )
+        talks.append(("prose", [{"role": "assistant", "content": row["text"][:PROSE_CHARS]}]))
     rng.shuffle(talks)
     return talks
 
@@ -493,9 +408,7 @@ def vocabulary(args: argparse.Namespace) -> None:
     if path.is_file():
         return
     stream = arrays_of(args.work / "text.safetensors")["tokens"]
-    weight = np.bincount(stream, minlength=VOCABULARY) + PRIOR / (
-        np.arange(VOCABULARY) + 100
-    )
+    weight = np.bincount(stream, minlength=VOCABULARY) + PRIOR / (np.arange(VOCABULARY) + 100)
     for shard in sorted((args.work / "shards").glob("*.safetensors")):
         own = np.concatenate(answers(arrays_of(shard)))
         weight += OWN_WEIGHT * np.bincount(own, minlength=VOCABULARY)
@@ -516,12 +429,7 @@ SHAPE = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
     "rms_norm_eps": 1e-5,
 }
-NO_EMBEDDING = {
-    "vocab_size": 1,
-    "bos_token_id": None,
-    "eos_token_id": None,
-    "pad_token_id": None,
-}
+NO_EMBEDDING = {"vocab_size": 1, "bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
 
 
 class Draft(torch.nn.Module):
@@ -543,9 +451,7 @@ class Draft(torch.nn.Module):
         self.body = LlamaModel(LlamaConfig(**SHAPE, **NO_EMBEDDING))
         self.body.embed_tokens.weight.requires_grad_(False)
         rows = target_embed[kept]
-        vectors = (
-            torch.linalg.svd(rows, full_matrices=False).Vh[: SHAPE["hidden_size"]].T
-        )
+        vectors = torch.linalg.svd(rows, full_matrices=False).Vh[: SHAPE["hidden_size"]].T
         self.embed_map = torch.nn.Parameter(vectors.clone())
         self.embed_kept = torch.nn.Parameter(rows @ vectors)
         self.lm_head = torch.nn.Parameter(rows @ vectors)
@@ -634,13 +540,7 @@ class OwnText:
 
 
 OWN_TEXTS = 24  # a batch
-COMMON = {
-    "batch": 8,
-    "context": 256,
-    "lr_matrix": 0.01,
-    "lr_other": 2e-3,
-    "seed": SEED,
-}
+COMMON = {"batch": 8, "context": 256, "lr_matrix": 0.01, "lr_other": 2e-3, "seed": SEED}
 PHASES = {  # the second starts from the weights of the first
     "learn": TrainConfig(
         steps=300, decay_share=0.0, warmup_steps=50, checkpoint_every=100, **COMMON
@@ -650,10 +550,7 @@ PHASES = {  # the second starts from the weights of the first
     ),
 }
 OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches in four that are the target's text
-SKIP = {
-    "learn": 0,
-    "distil": 300,
-}  # batches of the permissive text that were read before
+SKIP = {"learn": 0, "distil": 300}  # batches of the permissive text that were read before
 
 
 def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
@@ -681,10 +578,7 @@ def shards_at_start(work: Path, phase: str) -> list[Path]:
     """What the target had written when the phase began, so that a second call reads the same."""
     listed = work / phase / "shards.json"
     if not listed.is_file():
-        write_json(
-            listed,
-            sorted(path.name for path in (work / "shards").glob("*.safetensors")),
-        )
+        write_json(listed, sorted(path.name for path in (work / "shards").glob("*.safetensors")))
     return [work / "shards" / name for name in read_json(listed, "remove it", list)]
 
 
@@ -712,9 +606,7 @@ def train(args: argparse.Namespace) -> None:
 
     def note(draft: Draft) -> dict[str, float]:
         """For the log of a checkpoint."""
-        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(
-            draft, texts
-        )
+        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(draft, texts)
 
     folder = args.work / phase
     log = optimise(draft, batch, config, folder, loss_of, note, phase, about=about)
@@ -730,22 +622,15 @@ def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
     """
     if path.is_file():
         return
-    tokenizer, writer = (
-        target_tokenizer(),
-        Writer(TARGET, torch.float32),
-    )
+    tokenizer, writer = (target_tokenizer(), Writer(TARGET, torch.float32))
     known, parts = read_prompts(PROJECT_PROMPTS), []
     for number, domain in enumerate(DOMAINS):
         mine = [prompt.text for prompt in known if prompt.domain == domain][:per_domain]
         for start in range(0, len(mine), ROWS // 2):
-            ids = [
-                chat_ids(tokenizer, text) for text in mine[start : start + ROWS // 2]
-            ]
+            ids = [chat_ids(tokenizer, text) for text in mine[start : start + ROWS // 2]]
             made = writer.write(ids, tokenizer.eos_token_id, seed=start)
             del made["top_ids"], made["top_logp"]
-            made["prompt"] = np.tile(
-                np.arange(start, start + len(ids), dtype=np.int32), 2
-            )
+            made["prompt"] = np.tile(np.arange(start, start + len(ids), dtype=np.int32), 2)
             made["domain"] = np.full(2 * len(ids), number, np.int32)
             made["sampled"] = np.repeat(np.array([0, 1], np.int32), len(ids))
             parts.append(made)
@@ -765,10 +650,7 @@ def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarra
     """
     said = answers(texts)
     states = np.split(texts["states"], np.cumsum([len(s) for s in said])[:-1])
-    found: dict[str, list[np.ndarray]] = {
-        "hit": [],
-        "alpha": [],
-    }
+    found: dict[str, list[np.ndarray]] = {"hit": [], "alpha": []}
     for text, first, state, answer in zip(
         split_texts(texts), texts["first"], states, said, strict=True
     ):
@@ -780,9 +662,7 @@ def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarra
         found["alpha"].append(torch.minimum(p[:, draft.kept], q).sum(-1).numpy())
     values = {key: np.concatenate(parts).astype(float) for key, parts in found.items()}
     counts = [len(s) for s in said]
-    return values | {
-        key: np.repeat(texts[key], counts) for key in ("domain", "sampled")
-    }
+    return values | {key: np.repeat(texts[key], counts) for key in ("domain", "sampled")}
 
 
 def judge(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, float]:
@@ -807,9 +687,7 @@ def export(args: argparse.Namespace) -> None:
         if not name.startswith("body.embed_tokens"):
             weights[name.replace("body.", "model.")] = value.half().contiguous()
     weights["lm_head.weight"] = weights.pop("lm_head")
-    weights["kept"] = torch.from_numpy(
-        arrays_of(args.work / "kept.safetensors")["kept"]
-    )
+    weights["kept"] = torch.from_numpy(arrays_of(args.work / "kept.safetensors")["kept"])
     config = LlamaConfig(
         **SHAPE,
         vocab_size=VOCABULARY,
@@ -852,9 +730,7 @@ def acceptance() -> pd.DataFrame:
         run = load_or_record(profile, kind)
         says = run.manifest["pair"]["draft"]["tokens_said"]
         rank = run.trace["draft_rank"]
-        trace = run.trace.assign(
-            hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace)
-        )
+        trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace))
         rows = trace[~trace["repeats"]] if outside else trace
         parts[name] = by_domain(rows, mean_of(column)).query("domain != @POOLED")
     return stack(parts, "row")
@@ -910,16 +786,7 @@ def numbers(content: dict) -> str:
     return "\n".join(lines)
 
 
-ORDER = (
-    prompts,
-    write,
-    text,
-    vocabulary,
-    look,
-    train,
-    export,
-    card,
-)
+ORDER = (prompts, write, text, vocabulary, look, train, export, card)
 STEPS = {step.__name__: step for step in ORDER}
 
 

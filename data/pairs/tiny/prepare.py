@@ -15,15 +15,7 @@ import numpy as np
 import pandas as pd
 import torch
 from safetensors import SafetensorError
-from tokenizers import (
-    Regex,
-    Tokenizer,
-    decoders,
-    models,
-    pre_tokenizers,
-    processors,
-    trainers,
-)
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn.functional import cross_entropy
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -80,9 +72,7 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
     tokenizer.train_from_iterator(texts, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        "<s> $A", "<s> $A $B", [("<s>", 0)]
-    )
+    tokenizer.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A $B", [("<s>", 0)])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token="<s>",
@@ -102,9 +92,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, docs: list[Document]) -> np.ndarr
     )
 
 
-def new_model(
-    name: str, tokenizer: PreTrainedTokenizerFast, seed: int
-) -> LlamaForCausalLM:
+def new_model(name: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
     """A randomly initialised Llama of the tiny pair's `target` or `draft` size."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(
@@ -174,13 +162,9 @@ def next_token_loss(
 
 
 @torch.no_grad()
-def losses(
-    model: torch.nn.Module, held_out: dict[str, torch.Tensor]
-) -> dict[str, float]:
+def losses(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[str, float]:
     """Held-out loss per domain, nats per token."""
-    return {
-        domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()
-    }
+    return {domain: float(next_token_loss(model, rows)) for domain, rows in held_out.items()}
 
 
 def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
@@ -197,9 +181,7 @@ def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
     return loss
 
 
-def export(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path
-) -> None:
+def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Half-precision safetensors, configuration and tokenizer in Hugging Face layout."""
     try:
         model.to(torch.float16).save_pretrained(folder, safe_serialization=True)
@@ -243,20 +225,10 @@ def build_tiny_pair(
     rows, logs = held_out_rows(tokenizer, docs, config), {}
     for name in ("draft", "target"):
         model = new_model(name, tokenizer, seed)
-        loss, measure = (
-            turn_loss(tokenizer, MASK_FROM[name]),
-            partial(losses, held_out=rows),
-        )
+        loss, measure = (turn_loss(tokenizer, MASK_FROM[name]), partial(losses, held_out=rows))
         folder, label = work / name, f"tiny {name}"
         logs[name] = optimise(
-            model,
-            stream.batch,
-            configs[name],
-            folder,
-            loss,
-            measure,
-            label,
-            about=about,
+            model, stream.batch, configs[name], folder, loss, measure, label, about=about
         )
         export(model, tokenizer, out / name)
     calibration = [stream.batch(step)[0].tolist() for step in range(CALIBRATION_ROWS)]
@@ -294,21 +266,15 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
     for name in losses:
         steps, minutes = facts["steps"][name], facts["minutes"][name]
         per_step = facts["tokens_per_step"]
-        lines.append(
-            f"{name}: {steps} steps of {per_step} tokens, {minutes:.0f} minutes."
-        )
+        lines.append(f"{name}: {steps} steps of {per_step} tokens, {minutes:.0f} minutes.")
     tokens, documents = facts["corpus_tokens"], sum(facts["documents"].values())
     lines += [f"The text has {tokens} training tokens in {documents} documents.", ""]
     _, _, after = rest.partition(CARD_MARKS[1])
-    path.write_text(
-        head + mark + "\n".join(lines) + CARD_MARKS[1] + after, encoding="utf-8"
-    )
+    path.write_text(head + mark + "\n".join(lines) + CARD_MARKS[1] + after, encoding="utf-8")
 
 
 @click.command()
-@click.option(
-    "--data", type=Path, required=True, help="folder with train/ and hub_mirror/"
-)
+@click.option("--data", type=Path, required=True, help="folder with train/ and hub_mirror/")
 @click.option("--out", type=Path, default=Path("data/pairs/tiny"), show_default=True)
 @click.option(
     "--work",
@@ -318,9 +284,7 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
     help="checkpoints; a killed run goes on from here",
 )
 @click.option(
-    "--steps",
-    type=int,
-    help="of each model (default: as the committed pair; fewer are worse)",
+    "--steps", type=int, help="of each model (default: as the committed pair; fewer are worse)"
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(data: Path, out: Path, work: Path, steps: int | None, seed: int) -> None:

@@ -83,9 +83,7 @@ def candidate(
     spec = replace(profile.draft, path=str(path), revision=None)
     load = partial(_loaded, pair, spec, profile)
     facts = load().facts
-    return Candidate(
-        name, load, facts, spec, weight_bytes or facts["draft"]["weight_bytes"]
-    )
+    return Candidate(name, load, facts, spec, weight_bytes or facts["draft"]["weight_bytes"])
 
 
 def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
@@ -176,9 +174,7 @@ def judged(
     row a position: prompt_id, domain, COLUMNS, confidence (q of its best token). Made once.
     """
     small = runs.of_kind(profile, kind).replace(draft=one.spec)
-    formats = [
-        spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)
-    ]
+    formats = [spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)]
     name = name_of(one.name, runs.run_key(small), formats, list(texts))
     path = WORK / kind / f"{name}.parquet"
     with locked(path.parent):  # a second process waits, and finds it there
@@ -275,31 +271,23 @@ def calibration_prompts(
             f"calibration_rows={count}: allowed are 1 to {len(composed)}; for more rows raise "
             "calibration_prompts_per_domain"
         )
-    encoded = encode_prompts(
-        pair.tokenizer, composed, profile.max_prompt_tokens, profile.template
-    )
+    encoded = encode_prompts(pair.tokenizer, composed, profile.max_prompt_tokens, profile.template)
     by_length = sorted(encoded, key=lambda prompt: len(prompt.ids))
     step = len(by_length) // count
     return by_length[::step][:count]
 
 
-def greedy_texts(
-    pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int
-) -> list[list[int]]:
+def greedy_texts(pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int) -> list[list[int]]:
     """Each prompt with the target's greedy continuation, as token ids."""
     texts = []
     for start in range(0, len(prompts), CALIBRATED_TOGETHER):
         block = prompts[start : start + CALIBRATED_TOGETHER]
         made = generate(pair.target, block, new_tokens, pair.stop_ids, Sampling(), 0)
-        texts += [
-            [*prompt.ids, *text] for prompt, text in zip(block, made, strict=True)
-        ]
+        texts += [[*prompt.ids, *text] for prompt, text in zip(block, made, strict=True)]
     return texts
 
 
-def quantised_draft(
-    tried: Tried, prompts: Sequence[EncodedPrompt], bits: int
-) -> Candidate:
+def quantised_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Candidate:
     """The target in `bits` bits as its own draft, calibrated on its greedy text after `prompts`."""
     pair, new_tokens = tried.pair, tried.profile.max_new_tokens
     calibration = quantise.Calibration(

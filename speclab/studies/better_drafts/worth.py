@@ -61,9 +61,7 @@ CHANGE += ["seed_low", "seed_high", "n_prompts", "n_seeds"]
 
 
 def trained_change(
-    before: pd.DataFrame,
-    after: Sequence[pd.DataFrame],
-    estimator: score.Estimator,
+    before: pd.DataFrame, after: Sequence[pd.DataFrame], estimator: score.Estimator
 ) -> pd.DataFrame:
     """What training changed, by domain, with intervals over prompts and training seeds.
 
@@ -76,9 +74,7 @@ def trained_change(
     well.
     """
     seeds = len(after)
-    asked = {
-        number: (trace, estimator) for number, trace in enumerate([before, *after])
-    }
+    asked = {number: (trace, estimator) for number, trace in enumerate([before, *after])}
     draws = stats.jointly(asked)
     first, *others = draws.values.values()
     each = np.stack([other - first for other in others])
@@ -132,10 +128,7 @@ def objective_of(drafts: Mapping[str, TrainedDraft]) -> str:
     return next(iter(drafts.values())).facts["objective"]
 
 
-IN_CARD = {
-    "hit[1]": "hit",
-    "alpha": "alpha",
-}  # an estimator, and its name in a card's log
+IN_CARD = {"hit[1]": "hit", "alpha": "alpha"}  # an estimator, and its name in a card's log
 
 
 def learning_curve(pair: Pair) -> Estimates | None:
@@ -156,9 +149,7 @@ def learning_curve(pair: Pair) -> Estimates | None:
     for estimator, column in IN_CARD.items():
         curves[estimator, ALL] = without_interval(steps, log[column])
         for domain in DOMAINS:
-            curves[estimator, domain] = without_interval(
-                steps, log[f"{domain} {column}"]
-            )
+            curves[estimator, domain] = without_interval(steps, log[f"{domain} {column}"])
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
@@ -194,9 +185,7 @@ def training_in_words(trained: Families, profile: str) -> str:
 # ---- the price, and the fastest chain ------------------------------------------------------------
 
 
-def pass_costs(
-    candidates: Iterable[Candidate], context: int, repeats: int
-) -> dict[str, float]:
+def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> dict[str, float]:
     """c of each candidate on this machine: median draft pass over median target pass, both measured
     in one run in random orders.
 
@@ -206,9 +195,7 @@ def pass_costs(
     measured, prices = {}, {}
     for one in candidates:
         facts = one.facts["draft"]
-        work = tuple(
-            facts[name] for name in ("parameters", "layers", "heads", "kernel")
-        )
+        work = tuple(facts[name] for name in ("parameters", "layers", "heads", "kernel"))
         if work not in measured:
             times = timing.pass_times(one.load(), (1,), context, repeats)
             measured[work] = timing.costs_of(times).c()
@@ -293,9 +280,7 @@ class Compared:
 
     def said(self, quantity: str, unit: str) -> str:
         """The best draft by a quantity, its number in this unit, and its lead (`choose.leader`)."""
-        best, lead = choose.leader(
-            self.draws.xs(quantity, axis=1, level=1), self.fewest
-        )
+        best, lead = choose.leader(self.draws.xs(quantity, axis=1, level=1), self.fewest)
         number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
         return f"{best} ({number} {unit}); {lead}"
 
@@ -316,9 +301,7 @@ def compared(
     rows, asked, new = [], {}, tried.profile.max_new_tokens
     for one in drafts:
         texts = {kind: tried.trace(one.name, kind) for kind in ESTIMATORS}
-        ways = {
-            short_name(one.name): partial(best_chain, texts["greedy"], gammas=gammas)
-        }
+        ways = {short_name(one.name): partial(best_chain, texts["greedy"], gammas=gammas)}
         if one.name == LOOKUP:
             ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]

@@ -65,9 +65,7 @@ def in_words(found: timing.Measured) -> str:
     )
 
 
-def with_clock(
-    speeds: Draws, choices: Mapping[str, Choice], again: Sequence[Prices]
-) -> Draws:
+def with_clock(speeds: Draws, choices: Mapping[str, Choice], again: Sequence[Prices]) -> Draws:
     """`choose.speeds` of these choices, with what the clock adds to their resamples: each is judged
     at one of the prices `again` (of `timing.Measured.resampled`), the same for every choice.
 

@@ -30,8 +30,7 @@ OPEN = "inconclusive"
 
 
 def judged_policies(
-    prices: Prices,
-    routes: Mapping[str, Mapping[str, str]] = {},
+    prices: Prices, routes: Mapping[str, Mapping[str, str]] = {}
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
     are judged on and chosen again in every resample (but the oracle's).
@@ -60,9 +59,7 @@ def elsewhere(chosen: Mapping[str, str], prices: Prices) -> dict[str, Choice]:
     return {name: Choice(prices.judged(one)) for name, one in settings.items()}
 
 
-def sampled_prices(
-    sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int
-) -> Prices:
+def sampled_prices(sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int) -> Prices:
     """Prices on sampled texts, a prompt's seeds together: chains by the rejection rule, trees by
     point mass.
     """

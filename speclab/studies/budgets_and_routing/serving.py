@@ -155,10 +155,7 @@ def flat_until(knee: int, c: float) -> Costs:
     in proportion; a draft pass costs c of it.
     """
     return Costs(
-        target_ms=1.0,
-        sizes=(1, knee, 16 * knee),
-        draft=(c, c, 16 * c),
-        verify=(1.0, 1.0, 16.0),
+        target_ms=1.0, sizes=(1, knee, 16 * knee), draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0)
     )
 
 
@@ -248,9 +245,5 @@ def rates_in_words(rate: Estimates) -> str:
 
 def batches_in_words(crowd: Estimates) -> str:
     """At which batches drafting pays, over all prompts, as a clause."""
-    words = (
-        "pays at batch",
-        "slows decoding at batch",
-        "makes no significant difference at batch",
-    )
+    words = ("pays at batch", "slows decoding at batch", "makes no significant difference at batch")
     return f"drafting {crowd.at(domain=POOLED).sentence(*words, names='batch', than=1)}"

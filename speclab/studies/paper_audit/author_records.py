@@ -94,9 +94,7 @@ def text_of(records: pd.DataFrame) -> Text:
     """The usable nodes as a text that can be asked as published; it has no trace."""
     nodes = usable(records)
     nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
-    return Text(
-        "T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes
-    )
+    return Text("T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes)
 
 
 def read_file(path: Path | str) -> pd.DataFrame:
@@ -125,9 +123,7 @@ def read_file(path: Path | str) -> pd.DataFrame:
 # ---- a folder ------------------------------------------------------------------------------------
 
 
-def read(
-    folder: Path | str | None = None, source: Published = SOURCE
-) -> dict[str, pd.DataFrame]:
+def read(folder: Path | str | None = None, source: Published = SOURCE) -> dict[str, pd.DataFrame]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
 

@@ -38,9 +38,7 @@ def pseudo_code(
     }
 
 
-def best_token_output(
-    p: np.ndarray = P_TABLE[0], q: np.ndarray = Q_TABLE[0]
-) -> np.ndarray:
+def best_token_output(p: np.ndarray = P_TABLE[0], q: np.ndarray = Q_TABLE[0]) -> np.ndarray:
     """Distribution of the word that comes out when the draft's best word is kept with min(1, p/q),
     as Eq. 1 has it, and else the word is drawn from the residual of the standard rule.
     """

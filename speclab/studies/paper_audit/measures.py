@@ -23,14 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import (
-    association,
-    bins,
-    choose,
-    levels,
-    prompt_sets,
-    rungs,
-)
+from speclab.analysis import association, bins, choose, levels, prompt_sets, rungs
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -263,9 +256,7 @@ def gap(rows: pd.DataFrame, estimator: Estimator, pair: Sequence[str]) -> list[d
     return evidence_rows(estimator.name, draws, difference)
 
 
-def correlated(
-    rows: pd.DataFrame, text: Text, number: str, method: str, other: str
-) -> list[dict]:
+def correlated(rows: pd.DataFrame, text: Text, number: str, method: str, other: str) -> list[dict]:
     """Correlation of a number's column with another column, in each domain."""
     column = text.value if number == "acceptance" else number
     found = association.correlations(rows, other, column, method)
@@ -339,10 +330,7 @@ def share_between_texts(text: Text) -> list[dict]:
     """
     found = levels.components(text.positions, text.value)
     name = f"share of what texts differ in, {text.acceptance.name}"
-    return [
-        row_of(name, part, one.estimate, one.low, one.high)
-        for part, one in found.items()
-    ]
+    return [row_of(name, part, one.estimate, one.low, one.high) for part, one in found.items()]
 
 
 def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> list[dict]:
@@ -421,9 +409,7 @@ def _at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple]:
     }
 
 
-def budget_gains(
-    sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: str
-) -> list[dict]:
+def budget_gains(sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: str) -> list[dict]:
     """How much faster a gamma for each domain is than one for all, as a share, by cost
     (`choose.gain`: cross-fitted, and chosen again in every resample).
     """
@@ -466,9 +452,7 @@ def _answers(
     return {(name, way): ask for name, ask in every.items()}
 
 
-def as_published(
-    text: Text, listed: Mapping[str, Claim]
-) -> dict[tuple[str, str], Answer]:
+def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[tuple[str, str], Answer]:
     """The paper's own procedure, on the trees of greedy text, by claim and way to ask; also the
     authors' own.
     """
@@ -478,10 +462,7 @@ def as_published(
 
 
 def exact_at(
-    text: Text,
-    listed: Mapping[str, Claim],
-    grid: Sequence[tuple[float, float]],
-    tree: Tree,
+    text: Text, listed: Mapping[str, Claim], grid: Sequence[tuple[float, float]], tree: Tree
 ) -> dict[tuple[str, str], Answer]:
     """What is exact for a lossless decoder at the temperature of these texts, by claim and way to
     ask (AT_0 or AT_1, the name of the text). tree: the one that the pair's nodes have.
@@ -538,17 +519,9 @@ WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is a
 SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 DRAFTS = {  # claim: table, what its number is, of which rows
-    "self-draft": (
-        "08/self-drafts",
-        "",
-        {"draft": ["INT4 self-draft"], "domain": DOMAINS},
-    ),
+    "self-draft": ("08/self-drafts", "", {"draft": ["INT4 self-draft"], "domain": DOMAINS}),
     "own-outputs": ("08/distillation", ", distilled - before", {"domain": [score.ALL]}),
-    "maths-draft": (
-        "08/specialist",
-        ", specialist - all domains",
-        {"domain": ["math"]},
-    ),
+    "maths-draft": ("08/specialist", ", specialist - all domains", {"domain": ["math"]}),
 }
 
 
@@ -591,9 +564,7 @@ def _table(places: Iterable[Path], name: str) -> pd.DataFrame | None:
     return None
 
 
-def _of_draft(
-    table: pd.DataFrame | None, name: str, asked: Mapping[str, Sequence]
-) -> list[dict]:
+def _of_draft(table: pd.DataFrame | None, name: str, asked: Mapping[str, Sequence]) -> list[dict]:
     """The rows that have one of the values asked for, by domain, or by draft over all domains."""
     if table is None:
         return []

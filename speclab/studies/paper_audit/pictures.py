@@ -5,13 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from speclab.analysis.claims import (
-    AT_0,
-    AT_1,
-    PUBLISHED,
-    SIGNS,
-    Claim,
-)
+from speclab.analysis.claims import AT_0, AT_1, PUBLISHED, SIGNS, Claim
 from speclab.show import figures
 
 GREEN, EDGE = "#DDEBD9", "#5B8A52"
@@ -56,7 +50,5 @@ def _region(axes, claim: Claim) -> None:
     for edge in {edge for region in regions for edge in region if edge is not None}:
         axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
     if one:
-        axes.axvspan(
-            *np.clip(claim.bounds(""), *limits), color=GREEN, zorder=0, label="it holds"
-        )
+        axes.axvspan(*np.clip(claim.bounds(""), *limits), color=GREEN, zorder=0, label="it holds")
     axes.set_xlim(limits)
