@@ -45,9 +45,9 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published, significance, variance_components
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, counted, named, stack, without_interval
 from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, counted, named, stack, without_interval
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]

@@ -45,8 +45,8 @@ import numpy as np
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published, rungs
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 from speclab.studies import depth_profile as study
 
 # %% tags=["parameters"]

@@ -45,9 +45,9 @@ import pandas as pd
 from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, direction, named, stack, without_interval
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates, direction, named, stack, without_interval
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]

@@ -44,10 +44,10 @@ import pandas as pd
 from speclab import prompts, replay, runs, score, stats
 from speclab.analysis import loops, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates
 from speclab.models import pairs
 from speclab.score import ALL, POOLED
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as study
 
 # %% tags=["parameters"]

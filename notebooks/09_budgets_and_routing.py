@@ -63,9 +63,9 @@ engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-l
 import numpy as np
 
 from speclab import draft, prompts, runs
+from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting
 from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page

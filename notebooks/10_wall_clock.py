@@ -42,10 +42,10 @@ import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
 from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
+from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting, without_interval
 from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]

@@ -45,8 +45,8 @@ import pandas as pd
 from speclab import cost, stats
 from speclab.analysis import claims, published
 from speclab.analysis.prompt_sets import OWN
+from speclab.estimates import counted, named
 from speclab.show import notebook
-from speclab.show.estimates import counted, named
 from speclab.models.pairs import load_tokenizer, model_folder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of

@@ -59,8 +59,8 @@ assumed_c: float = 0.1  # 0.0001 to 10
 import numpy as np
 
 from speclab import runs
+from speclab.estimates import Estimates, direction, stack
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, direction, stack
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import machines, policies, serving

@@ -15,7 +15,7 @@ from speclab.profiles import ROOT
 
 PURE = (
     "show.pictures",
-    "show.estimates",
+    "estimates",
     "tree",
     "copying",
     "score",

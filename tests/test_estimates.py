@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from frames import frame_of
 
+from speclab import estimates
 from speclab.analysis import association
-from speclab.show import estimates
 
 FEW = 60  # resamples, where the interval's width is not the question
 

@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
+from speclab.estimates import per_domain
 from speclab.score import column_of, divide
-from speclab.show.estimates import per_domain
 from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
 
 

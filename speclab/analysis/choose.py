@@ -18,8 +18,8 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
+from speclab.estimates import Estimates, named
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
-from speclab.show.estimates import Estimates, named
 from speclab.stats import RESAMPLES, Draws, Interval, Resampling, bounds_of, resampling_of
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import Tree, chain

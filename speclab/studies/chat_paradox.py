@@ -15,9 +15,9 @@ from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
+from speclab.estimates import NUMBERS, Estimates, stack
 from speclab.score import ALL, POOLED, Estimator, domains_in, member
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, stack
 
 Question = tuple[pd.DataFrame, Estimator]
 Pair = tuple[Question, Question]

@@ -12,8 +12,8 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import bins, published, rungs
 from speclab.analysis.texts import PLACE, Text
+from speclab.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import static_tree
 
 START = 8  # tokens at the start of a text that are looked at apart

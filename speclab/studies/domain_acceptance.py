@@ -8,9 +8,9 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis.prompt_sets import CHANGE, LAST, LEAD, OWN, SECOND, SPREAD, UNWRAPPED
 from speclab.analysis.texts import Text
+from speclab.estimates import NUMBERS, Estimates, named, stack, starting, whole
 from speclab.score import Estimator
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, named, stack, starting, whole
 from speclab.tree import Tree
 
 Asked = dict[str, tuple[pd.DataFrame, Estimator]]

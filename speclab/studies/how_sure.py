@@ -9,10 +9,10 @@ import pandas as pd
 
 from speclab import replay, runs, score
 from speclab.drafts.prompts import training_prompts, without_wrapper
+from speclab.estimates import counted
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt
 from speclab.score import Estimator
-from speclab.show.estimates import counted
 
 HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 

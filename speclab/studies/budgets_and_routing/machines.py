@@ -14,9 +14,9 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Choice, Prices
 from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
+from speclab.estimates import NUMBERS, Estimates
 from speclab.models import timing
 from speclab.score import POOLED
-from speclab.show.estimates import NUMBERS, Estimates
 from speclab.stats import Draws
 from speclab.tree import Tree
 

@@ -11,11 +11,11 @@ from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
+from speclab.estimates import stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
-from speclab.show.estimates import stack
 from speclab.stats import Interval, bounds_of
 from speclab.studies.budgets_and_routing import machines
 
