@@ -1,9 +1,9 @@
 """Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out,
 compare, put into words.
 
-Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no
-statistics: `speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands
-for 95 % of resampled prompts.
+Everything that a notebook computes and shows is an `Estimates`. It knows no model and no figure:
+`speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands for 95 % of
+resampled prompts.
 """
 
 import re
@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 from speclab.score import POOLED, domains_in, require
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNKNOWN, verdict
 
-NUMBERS = ["estimate", "low", "high"]
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
 
@@ -105,14 +105,23 @@ class Estimates:
         return self.frame.itertuples(index=False)
 
     @property
-    def value(self) -> float:
-        """The estimate of a table of one row. ValueError for more."""
+    def row(self) -> Any:
+        """The row of a table of one row. ValueError for more."""
         if len(self.frame) != 1:
             raise ValueError(
                 f"{len(self.frame)} estimates where one is needed: "
                 f"pick it with .at({', '.join(self.keys)}=…)"
             )
-        return float(self.frame["estimate"].iloc[0])
+        return next(self.rows())
+
+    @property
+    def value(self) -> float:
+        """The estimate of a table of one row."""
+        return float(self.row.estimate)
+
+    def verdict(self, null: float = 0.0) -> str:
+        """What the interval of a table of one row says of `null` (`stats.verdict`)."""
+        return verdict(self.row.low, self.row.high, null)
 
     # ---- lay out ---------------------------------------------------------------------------------
 
@@ -140,7 +149,7 @@ class Estimates:
     def __str__(self) -> str:
         """A single number with its interval, several as a list by their first key that differs."""
         if len(self.frame) == 1:
-            return self._cell(next(self.rows()))
+            return self._cell(self.row)
         names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
         return self.listed(names)
 
@@ -186,11 +195,10 @@ class Estimates:
             return ". ".join(
                 f"{starting(str(at))}: {part.sentence(*wording)}" for at, part in parts
             )
+        wording = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNKNOWN: "no estimate for"}
         said: dict[str, list[str]] = {}
         for row in self.rows():
-            words = "no estimate for"
-            if row.low <= row.high:
-                words = direction(row, above, below, neither, than)
+            words = wording[verdict(row.low, row.high, than)]
             said.setdefault(words, []).append(str(getattr(row, names)))
         if names == "domain" and len(said) == 1 < len(self.frame):
             return f"{words} {whole('domain', len(self.frame))}"
@@ -234,6 +242,11 @@ def whole(noun: str, count: int) -> str:
     return f"all {WORDS[count] if count < len(WORDS) else count} {noun}s"
 
 
+def yes_or_no(verdict: str) -> str:
+    """A verdict as the answer to 'is it above?': 'yes', 'no' or 'inconclusive'."""
+    return {ABOVE: "yes", BELOW: "no"}.get(verdict, INCONCLUSIVE)
+
+
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:
     """Several frames as one, rows numbered anew; the new first column `key` holds their names
     (several columns where the names are tuples).
@@ -245,17 +258,6 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
 def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
     """The rows with other numbers, of which no interval is known."""
     return frame.assign(estimate=values, low=np.nan, high=np.nan)
-
-
-def direction(interval: Any, above: str, below: str, neither: str, than: float = 0.0) -> str:
-    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of
-    `than`; else, also if undefined, `neither`.
-    """
-    if interval.low > than:
-        return above
-    if interval.high < than:
-        return below
-    return neither
 
 
 def per_domain(frame: pd.DataFrame, measure: Callable, pooled: bool = False) -> pd.DataFrame:

@@ -8,6 +8,7 @@ rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,9 +19,25 @@ from speclab.score import Estimator, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
-NUMBERS = ("estimate", "low", "high")
+NUMBERS = ["estimate", "low", "high"]
+# of `verdict`
+ABOVE, BELOW, WITHIN = "above", "below", "within"
+INCONCLUSIVE, UNKNOWN = "inconclusive", "undefined"
 UNNAMED = "one domain"  # of a frame without `domain`
 UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
+
+
+def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
+    """What an interval says of a null value: ABOVE or BELOW where all of it lies on that side, else
+    INCONCLUSIVE; UNKNOWN where an end is missing. Of a null region (least, most) also WITHIN, where
+    the interval lies inside. A word for numbers, an array of words for columns.
+    """
+    low, high = np.asarray(low, float), np.asarray(high, float)
+    least, most = np.broadcast_to(null, 2)
+    inside = (least < most) & (least <= low) & (high <= most)
+    cases = {UNKNOWN: np.isnan(low + high), ABOVE: low > most, BELOW: high < least, WITHIN: inside}
+    words = np.select(list(cases.values()), list(cases), INCONCLUSIVE)
+    return words if words.ndim else str(words)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,23 @@ def expand(frame, prompts, weight):
     return frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
 
 
+def test_the_verdict_of_an_interval():
+    """Ends on the null value decide nothing; a region's own ends lie within it."""
+    cases = {
+        "above": [(0.1, 2), (3.5, 4)],
+        "below": [(-1, -0.1), (0, 0.9)],
+        "inconclusive": [(0, 2), (0.5, 1.5)],
+        "undefined": [(np.nan, np.nan)] * 2,
+        "within": [None, (1, 3)],
+    }
+    for word, by_null in cases.items():
+        for ends, null in zip(by_null, (0, (1, 3)), strict=True):
+            assert ends is None or stats.verdict(*ends, null) == word
+    columns = stats.verdict(pd.Series([1, -2, np.nan]), pd.Series([2, 1, np.nan]))
+    assert columns.tolist() == ["above", "inconclusive", "undefined"]
+    assert stats.verdict(0, 0) == "inconclusive", "nothing lies within a single value"
+
+
 def test_an_interval_is_that_of_the_redrawn_rows():
     nodes = make_run().nodes
     prompts = stats.resampling_of(nodes, 60)

@@ -15,7 +15,7 @@ from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import NUMBERS, Estimates, stack
+from speclab.estimates import NUMBERS, Estimates, stack, yes_or_no
 from speclab.score import ALL, POOLED, Estimator, domains_in, member
 from speclab.show import figures
 
@@ -65,13 +65,11 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     return Estimates.stacked(parts, "view", digits=3)
 
 
-def told(share: float) -> str:
-    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %,
-    else 'inconclusive'.
+def is_highest(share: float) -> str:
+    """'yes' where it is the highest in more than 97.5 % of the resamples (`share_highest`), 'no'
+    where in fewer than 2.5 %, else 'inconclusive'.
     """
-    if share > 0.975:
-        return "yes"
-    return "no" if share < 0.025 else "inconclusive"
+    return yes_or_no(stats.verdict(share, share, (0.025, 0.975)))
 
 
 def entropy_and_acceptance(
