@@ -7,15 +7,15 @@ resampled prompts.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from speclab.score import POOLED, domains_in, require
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNKNOWN, verdict
+from speclab.score import require
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, cell, verdict
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
@@ -136,13 +136,7 @@ class Estimates:
         return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
-        number, low, high = map(self._rounded, (row.estimate, row.low, row.high))
-        if np.isnan(row.estimate):
-            return "undefined"
-        return number if np.isnan(row.low) else f"{number} [{low}, {high}]"
-
-    def _rounded(self, value: float) -> str:
-        return f"{value:z.{self.digits}f}"  # z: no minus before a zero
+        return cell(row.estimate, row.low, row.high, self.digits)
 
     # ---- put into words --------------------------------------------------------------------------
 
@@ -171,7 +165,7 @@ class Estimates:
         known = self.frame["estimate"].dropna()
         if known.empty:
             return "undefined"
-        ends = map(self._rounded, (known.min(), known.max()))
+        ends = [cell(end, np.nan, np.nan, self.digits) for end in (known.min(), known.max())]
         return " to ".join(dict.fromkeys(ends))
 
     def sentence(
@@ -195,7 +189,7 @@ class Estimates:
             return ". ".join(
                 f"{starting(str(at))}: {part.sentence(*wording)}" for at, part in parts
             )
-        wording = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNKNOWN: "no estimate for"}
+        wording = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
         said: dict[str, list[str]] = {}
         for row in self.rows():
             words = wording[verdict(row.low, row.high, than)]
@@ -258,23 +252,3 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
 def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
     """The rows with other numbers, of which no interval is known."""
     return frame.assign(estimate=values, low=np.nan, high=np.nan)
-
-
-def per_domain(frame: pd.DataFrame, measure: Callable, pooled: bool = False) -> pd.DataFrame:
-    """Fields of `measure(rows)` in each domain: domain, fields, note. Where it raises ValueError (a
-    constant column, too few prompts) the numbers are missing and `note` is the reason, so that one
-    domain that cannot answer does not hide the others.
-
-    pooled: all domains together as well, last.
-    """
-    parts = {domain: frame[frame["domain"] == domain] for domain in domains_in(frame)}
-    if pooled:
-        parts[POOLED] = frame
-    rows = []
-    for domain, part in parts.items():
-        try:
-            found = vars(measure(part)) | {"note": ""}
-        except ValueError as error:
-            found = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
-        rows.append({"domain": domain} | found)
-    return pd.DataFrame(rows)

@@ -16,7 +16,7 @@ from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import NUMBERS, Estimates, stack, yes_or_no
-from speclab.score import ALL, POOLED, Estimator, domains_in, member
+from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.show import figures
 
 Question = tuple[pd.DataFrame, Estimator]
@@ -199,10 +199,10 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
         entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = (greedy.positions, greedy.acceptance), member(score.ratio_by_rank, 0)
+    exact, best = (greedy.positions, greedy.acceptance), nodes[nodes["rank"] == 0]
     tests = {
         (name, "estimator"): lambda: (published, exact),
-        (name, "rank 0 only"): lambda: (published, (nodes, best)),
+        (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):
