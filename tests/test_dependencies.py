@@ -45,7 +45,6 @@ PURE = (
     "analysis.specdecode_bench",
     "analysis.specdecode_cost",
     "analysis.fetch",
-    "analysis.rungs",
     "analysis.significance",
     "studies.at_scale",
     "studies.paper_audit.measures",
