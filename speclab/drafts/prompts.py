@@ -25,7 +25,8 @@ from speclab.prompts import (
     without_wrapper,
 )
 
-PHRASES = yaml.safe_load((ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8"))
+READS = ["data/training_prompts/phrases.yaml"]
+PHRASES = yaml.safe_load((ROOT / READS[0]).read_text("utf-8"))
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
 # what stands around a problem of a domain

@@ -17,7 +17,8 @@ from speclab.plain import digest_of
 from speclab.profiles import ROOT
 from speclab.runs import Damaged, read_facts
 
-SHIPPED = ROOT / "data" / "drafts"
+READS = ["data/drafts"]
+SHIPPED = ROOT / READS[0]
 INDEX = "drafts.json"
 FACTS = "facts.json"
 MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name

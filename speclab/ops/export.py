@@ -20,7 +20,8 @@ from speclab.runs import Run, RunError, load_run, recorded_run
 from speclab.tree import chain
 
 TRACES = ROOT / "data" / "traces"
-OPTIONS = ROOT / "data" / "engines" / "options.yaml"
+READS = ["data/engines/options.yaml"]
+OPTIONS = ROOT / READS[0]
 
 
 def run_named(name: str) -> Run:

@@ -366,7 +366,11 @@ def code_of(path: str, text: str) -> Code:
         elif isinstance(node, ast.ImportFrom):
             names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "READS":
-            reads += ast.literal_eval(node.value)
+            try:
+                reads += ast.literal_eval(node.value)
+            except ValueError:
+                place = (path, node.lineno, None, None)
+                raise SyntaxError("READS holds plain texts", place) from None
         elif isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
     imports = []

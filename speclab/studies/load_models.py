@@ -17,6 +17,7 @@ from speclab.show import figures
 from speclab.tree import Tree
 
 GREEDY = Sampling()
+READS = ["{target}-gptq"]  # the 4-bit copy beside the target, where there is one
 
 
 # ---- the models ----------------------------------------------------------------------------------
