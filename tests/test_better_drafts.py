@@ -23,10 +23,9 @@ from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs, speedup_standard
-from speclab.drafts.prompts import training_prompts
 from speclab.drafts.shipped import shipped_drafts
 from speclab.profiles import ROOT
-from speclab.prompts import decoded_prompts, load_prompts
+from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, worth
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
@@ -195,7 +194,10 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, w
     )
     tried = candidates.Tried(profile, random_pair, per_domain=2)
     assert asked == [profile, profile], "the run as it is shipped, no smaller one"
-    chosen = [p.prompt_id for p in decoded_prompts(load_prompts("project", 5), 2)]
+    chosen = [
+        p.prompt_id
+        for p in decoded_prompts(load_prompts("project", 5), 2, profile.notes.decoded_from)
+    ]
     trace = tried.trace(OWN, "greedy")
     assert trace["prompt_id"].drop_duplicates().tolist() == chosen
     assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20

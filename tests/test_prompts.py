@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from speclab.drafts.prompts import ngrams
+from data.training_prompts.compose import ngrams
 from speclab.profiles import load_profile
 from speclab.prompts import (
     DOMAINS,

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from speclab.drafts.shipped import name_of
-from speclab.models.folder import weights_digest
+from speclab.models.folder import ModelFolder
 from speclab.runs import locked
 
 # its pool asks for two workers also where there is one core
@@ -103,7 +103,7 @@ def quantised_copy(folder: Path, work: Path, calibration: Calibration, bits: int
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    facts = weights_digest(folder), calibration.facts, bits, GROUP, version("gptqmodel")
+    facts = ModelFolder(folder).digest, calibration.facts, bits, GROUP, version("gptqmodel")
     place = work / name_of(f"int{bits}", *facts)
     copied = QuantisedCopy(place / "packed", place / "plain")
     with locked(work):  # a second process waits, and finds it finished

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speclab.models.folder import weights_digest
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
-from speclab.profiles import ROOT
+from speclab.profiles import MODELS, ROOT
 from speclab.runs import Damaged, read_facts
 
 SHIPPED = ROOT / "data" / "drafts"
@@ -40,8 +39,7 @@ class TrainedDraft:
 
 def pair_of(pair: Pair) -> dict[str, str]:
     """Digests of the target and of the draft that trained drafts belong to."""
-    target, draft = pair.target.folder, pair.draft.folder
-    return {"target": weights_digest(target), "draft": weights_digest(draft)}
+    return {name: getattr(pair, name).folder.digest for name in MODELS}
 
 
 def name_of(label: str, *facts: Any) -> str:
