@@ -46,8 +46,8 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, without_interval
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, without_interval
 from speclab.studies import entropy_correlation as study
 
 # %% tags=["parameters"]

@@ -44,10 +44,10 @@ import numpy as np
 from speclab import cost, draft
 from speclab.analysis import significance
 from speclab.drafts import quantise
+from speclab.estimates import Estimates, stack, without_interval
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, without_interval
 from speclab.studies.better_drafts import candidates, worth
 
 # %% tags=["parameters"]

@@ -63,9 +63,9 @@ engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-l
 import numpy as np
 
 from speclab import draft, prompts, runs
+from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting
 from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
@@ -104,11 +104,11 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # %%
 known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
 encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
-probed = prompts.decoded_prompts(encoded, probe_prompts)
+probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%
 others = [prompt for prompt in encoded if prompt not in probed]
-checked = prompts.decoded_prompts(others, check_prompts)
+checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from)
 
 # %% [markdown]
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target

@@ -42,10 +42,10 @@ import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
 from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
+from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting, without_interval
 from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
@@ -95,7 +95,8 @@ known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, sett
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
-timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed)
+decoded_from = settings.notes.decoded_from
+timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
 domains = list(score.domains_in(greedy.trace))
 
 # %%
@@ -106,7 +107,7 @@ short = trace.query("prompt_id in @ids and position < @new_tokens")
 all_timed = len(timed) == len(encoded)
 others = trace if all_timed else trace.query("prompt_id not in @ids")
 untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in ids]
-probed = prompts.decoded_prompts(untimed, probe_prompts)
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ctx.say(

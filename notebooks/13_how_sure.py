@@ -45,8 +45,8 @@ from scipy.stats import nct, t
 from speclab import prompts, runs, score, stats
 from speclab.analysis import association, bins, loops, power, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 from speclab.studies import how_sure as study
 
 # %% tags=["parameters"]

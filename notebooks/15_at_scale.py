@@ -49,8 +49,8 @@ from speclab import score, stats
 from speclab.analysis import choose, claims, combined, loops, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
+from speclab.estimates import Estimates, counted, named, stack
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, counted, named, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
 

@@ -38,8 +38,8 @@ import numpy as np
 
 from speclab import runs, stats
 from speclab.analysis.texts import Text
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file

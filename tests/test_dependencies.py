@@ -15,7 +15,7 @@ from speclab.profiles import ROOT
 
 PURE = (
     "show.pictures",
-    "show.estimates",
+    "estimates",
     "tree",
     "copying",
     "score",
@@ -33,7 +33,7 @@ PURE = (
     "analysis.published",
     "analysis.texts",
     "analysis.loops",
-    "analysis.levels",
+    "analysis.variance_components",
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",
@@ -45,7 +45,6 @@ PURE = (
     "analysis.specdecode_bench",
     "analysis.specdecode_cost",
     "analysis.fetch",
-    "analysis.rungs",
     "analysis.significance",
     "studies.at_scale",
     "studies.paper_audit.measures",

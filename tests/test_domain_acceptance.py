@@ -11,7 +11,7 @@ from speclab import replay, score
 from speclab.analysis import significance
 from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
 from speclab.analysis.texts import Text, kind_of
-from speclab.show.estimates import NUMBERS, Estimates
+from speclab.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
 

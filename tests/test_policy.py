@@ -10,8 +10,8 @@ from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
+from speclab.estimates import Estimates
 from speclab.prompts import DOMAINS, Prompt
-from speclab.show.estimates import Estimates
 from speclab.studies.budgets_and_routing import machines, policies
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree

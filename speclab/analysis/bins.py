@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pandas as pd
 
+from speclab.estimates import Estimates
 from speclab.score import POOLED, Estimator, column_of, divide, quotient, require
-from speclab.show.estimates import Estimates
 from speclab.stats import MIN_PROMPTS, by_domain
 
 

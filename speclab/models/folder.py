@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -261,8 +262,8 @@ def check_torchvision() -> None:
         return
     except Exception as error:
         raise ValueError(
-            f"torchvision does not fit the installed torch ({error}), so transformers imports no "
-            "model; run `pip uninstall torchvision`, or install the release for this torch"
+            f"torchvision does not fit torch {version('torch')} ({error}), so transformers imports "
+            "no model; run `pip uninstall torchvision`, or install the release for this torch"
         ) from None
 
 

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from speclab.show.estimates import NUMBERS
+from speclab.estimates import NUMBERS
 from speclab.show.pictures import Look, marked
 from speclab.tree import Tree
 

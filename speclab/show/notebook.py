@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from speclab.estimates import Estimates
     from speclab.profiles import Profile
-    from speclab.show.estimates import Estimates
 
 
 # what a notebook needs at least: domains, prompts of each, new tokens; the others work with any

@@ -14,10 +14,10 @@ from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
 from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
 from speclab.copying import MOST
+from speclab.estimates import Estimates, stack
 from speclab.replay import prompt_sums
 from speclab.runs import FilesMissing
 from speclab.score import Estimator
-from speclab.show.estimates import Estimates, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
 

@@ -10,8 +10,8 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
+from speclab.estimates import Estimates
 from speclab.score import Estimator, column_of, mean_of, ratio_of
-from speclab.show.estimates import Estimates
 
 # what may predict acceptance; the last is known only after the target pass
 SIGNALS = {

@@ -16,12 +16,12 @@ from speclab.analysis import choose
 from speclab.analysis.texts import Text
 from speclab.decode import decode_prompt, prefill
 from speclab.draft import Shape
+from speclab.estimates import Estimates, stack
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED
 from speclab.show import figures
-from speclab.show.estimates import Estimates, stack
 from speclab.tree import chain
 
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 import pandas as pd
 
 from speclab import replay, runs, score
+from speclab.estimates import counted
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
-from speclab.show.estimates import counted
 
 HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 

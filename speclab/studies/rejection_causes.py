@@ -21,9 +21,9 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
+from speclab.estimates import NUMBERS, Estimates, named, stack
 from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import ALL, POOLED, Estimator, across, divide
-from speclab.show.estimates import NUMBERS, Estimates, named, stack
 
 NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -318,4 +318,5 @@ def first_in_words(first: Estimates, key: str = "domain") -> str:
 
 
 def _is_first(row: Any) -> bool:
-    return row.low > 0 and row.lead.endswith("is significant")
+    is_more = stats.verdict(row.low, row.high) == stats.ABOVE
+    return is_more and row.lead.endswith("is significant")

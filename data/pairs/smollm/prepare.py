@@ -32,6 +32,7 @@ from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reas
 from data.drafts.train import FILE, TrainConfig, optimise
 from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.analysis import loops
+from speclab.estimates import stack
 from speclab.models.folder import ModelFolder, check_tensors
 from speclab.models.pairs import load_pair
 from speclab.models.timing import pass_times
@@ -41,7 +42,6 @@ from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
 from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
-from speclab.show.estimates import stack
 from speclab.stats import by_domain
 
 HERE = Path(__file__).parent

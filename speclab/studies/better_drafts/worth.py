@@ -15,13 +15,13 @@ from speclab.cost import Costs
 from speclab.decode import decode_prompt, prefill
 from speclab.draft import StopRule, parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
+from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.plain import read_json
 from speclab.prompts import DOMAINS, EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED, ratio_of
-from speclab.show.estimates import Estimates, counted, stack, without_interval
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,

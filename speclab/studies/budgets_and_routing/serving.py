@@ -21,8 +21,8 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
 from speclab.cost import Costs
+from speclab.estimates import NUMBERS, Estimates, stack, starting
 from speclab.score import POOLED, domains_in
-from speclab.show.estimates import NUMBERS, Estimates, stack, starting
 from speclab.stats import RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
