@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import association, bins, choose, levels, prompt_sets, rungs
+from speclab.analysis import association, bins, choose, prompt_sets, variance_components
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -187,9 +187,9 @@ def numbers_of(text: Text) -> dict[str, Estimator]:
         "target_entropy": score.mean_of("target_entropy", "target_entropy"),
         "acceptance": text.acceptance,
         "mean_accepted": of_blocks["mean_accepted"],
-        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
-        "change along the best path": rungs.change(along_path),
-        "change along the chain": rungs.change(of_blocks["accept_by_depth"]),
+        "change of ratio_by_depth": score.change(score.ratio_by_depth),
+        "change along the best path": score.change(along_path),
+        "change along the chain": score.change(of_blocks["accept_by_depth"]),
     }
 
 
@@ -326,9 +326,9 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
 
 def share_between_texts(text: Text) -> list[dict]:
     """Shares of the variance of the texts' acceptance: of the domain, the prompt and, where prompts
-    have several texts, the draw (`levels.components`).
+    have several texts, the draw (`variance_components.shares`).
     """
-    found = levels.components(text.positions, text.value)
+    found = variance_components.shares(text.positions, text.value)
     name = f"share of what texts differ in, {text.acceptance.name}"
     return [row_of(name, part, one.estimate, one.low, one.high) for part, one in found.items()]
 
