@@ -312,13 +312,13 @@ speed = 1 / seconds.div(seconds["plain"], axis=0)
 gain = study.intervals(speed, "method", len(timed))
 
 # %%
-price = study.block_price(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
-reached = study.intervals(speed * price / tau, "method", len(timed))
+block = study.block_costs(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
+reached = study.intervals(speed * block / tau, "method", len(timed))
 
 # %%
 table = gain.frame.rename(columns={"estimate": "speedup"}).set_index("method")
 table.insert(0, "block_efficiency", tau.iloc[0])
-table["predicted"] = table["block_efficiency"] / price
+table["predicted"] = table["block_efficiency"] / block
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
 
 # %%

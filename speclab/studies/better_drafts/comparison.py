@@ -31,7 +31,6 @@ from speclab.studies.better_drafts.candidates import (
     Families,
     Tried,
 )
-from speclab.tree import chain
 
 CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
 STOPPED = f"{LOOKUP} (stop rule)"
@@ -224,8 +223,8 @@ def best_chain(
     the visited blocks of each prompt: emitted, blocks, cost (target passes).
     """
     sums = replay.chain_sums(trace, gammas)
-    price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
-    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)))
+    of_block = costs.of_chain(sums["gamma"])
+    return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
 def best_stopped(
@@ -305,7 +304,7 @@ def compared(
         if one.name == LOOKUP:
             ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]
-        machines = {"": with_c(costs, c), "_by_bytes": Costs.on_a_line(share)}
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
         facts = one.facts["draft"]
         known = {
             "layers": facts["layers"],
