@@ -33,11 +33,6 @@ SURE += ["behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
 
 
-def that_draft(settings: Settings) -> dict[str, Tree]:
-    """The settings without plain."""
-    return {name: shape for name, shape in settings.items() if shape.size}
-
-
 # ---- the fastest setting: the one definition -----------------------------------------------------
 
 
@@ -279,6 +274,11 @@ class Choice:
 
     judged: pd.DataFrame
     cost: np.ndarray | None = None
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """prompt_id -> setting."""
+        return self.judged.set_index("prompt_id")["setting"].to_dict()
 
 
 def fit(
