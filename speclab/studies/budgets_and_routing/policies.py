@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from speclab import stats
 from speclab.analysis import choose, policy
 from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
@@ -17,12 +18,13 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
-from speclab.studies.budgets_and_routing.recommendations import OPEN, REFUSED, is_trusted
+from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
 NEVER = "never"
 ALWAYS = "always"
 ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
+KEPT = {stats.WITHIN: "kept", stats.ABOVE: "not kept", stats.BELOW: "not kept"}
 
 
 # ---- every policy --------------------------------------------------------------------------------
@@ -130,16 +132,12 @@ def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
 
 def kept(ratio: Any, margin: float, costs: Costs) -> str:
     """What became of a promise, from measured over promised speed (anything with .low and .high):
-    'kept' if all of the interval lies within the margin around 1, 'not kept' if all of it lies
-    outside, on one side, else OPEN; REFUSED where the costs are not trusted.
+    KEPT, by the interval's verdict on the margin around 1; REFUSED where the costs are not trusted.
     """
     if not is_trusted(costs):
         return REFUSED
-    least = 1 - margin
-    most = 1 + margin
-    if least <= ratio.low and ratio.high <= most:
-        return "kept"
-    return "not kept" if ratio.high < least or ratio.low > most else OPEN
+    side = stats.verdict(ratio.low, ratio.high, (1 - margin, 1 + margin))
+    return KEPT.get(side, stats.INCONCLUSIVE)
 
 
 def draw_check(each: pd.DataFrame) -> figures.Figure:

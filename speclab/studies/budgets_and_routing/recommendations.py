@@ -15,14 +15,13 @@ from speclab.analysis import choose
 from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
-from speclab.estimates import NUMBERS, Estimates, direction
+from speclab.estimates import NUMBERS, Estimates, yes_or_no
 from speclab.models import timing
 from speclab.score import POOLED
-from speclab.stats import Draws
+from speclab.stats import BELOW, Draws, verdict
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"
-OPEN = "inconclusive"
 
 
 def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
@@ -114,11 +113,10 @@ def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
 
 
 def _speculate(row: Any, costs: Costs) -> str:
-    """Yes, no or inconclusive, by the interval's side of 1 (no also where plain itself is the
+    """Yes, no or inconclusive, by the interval's verdict on 1 (no also where plain itself is the
     fastest in 95 % of the resamples); REFUSED where the costs are not trusted.
     """
     if not is_trusted(costs):
         return REFUSED
-    if row.setting == NO_DRAFT and row.share_best >= 0.95:
-        return "no"
-    return direction(row, "yes", "no", OPEN, than=1)
+    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
+    return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import association, bins, choose, prompt_sets, rungs, variance_components
+from speclab.analysis import association, bins, choose, prompt_sets, variance_components
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -187,9 +187,9 @@ def numbers_of(text: Text) -> dict[str, Estimator]:
         "target_entropy": score.mean_of("target_entropy", "target_entropy"),
         "acceptance": text.acceptance,
         "mean_accepted": of_blocks["mean_accepted"],
-        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
-        "change along the best path": rungs.change(along_path),
-        "change along the chain": rungs.change(of_blocks["accept_by_depth"]),
+        "change of ratio_by_depth": score.change(score.ratio_by_depth),
+        "change along the best path": score.change(along_path),
+        "change along the chain": score.change(of_blocks["accept_by_depth"]),
     }
 
 
