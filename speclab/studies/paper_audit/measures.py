@@ -421,7 +421,7 @@ def budget_gains(sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: 
         of_block = chain_cost(gamma, c, slope)
         cost = chains["blocks"] * of_block
         table = pd.DataFrame({"emitted": chains["emitted"], "cost": cost})
-        prices = choose.Prices(table)
+        prices = choose.PromptCosts(table)
         gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
         row = row_of(name, "all", gain.estimate, gain.low, gain.high)
