@@ -25,6 +25,7 @@ from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs
 from speclab.drafts.shipped import shipped_drafts
+from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
 from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
@@ -235,7 +236,8 @@ def test_families_are_trained_found_and_compared(
 def test_the_learning_curve_is_the_cards_log(tiny_pair):
     card = ROOT / "data" / "pairs" / "smollm" / "card.json"
     phases = json.loads(card.read_text())["training"]
-    pair = SimpleNamespace(draft=SimpleNamespace(folder=card.parent / "draft"))
+    folder = ModelFolder(card.parent / "draft")
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
     curve = comparison.learning_curve(pair).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
     assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]
