@@ -322,9 +322,12 @@ def undeclared(code):
     """Files of data/ and tables of notebooks that code names and does not declare. Runs, traces and
     pairs need no declaration: profiles name them.
     """
-    tree = re.sub(r"'data'\)\), op=Div\(\), right=Constant\(value='(?:runs|traces|pairs)'", "", code.tree)
-    names = re.findall(r"value='(data(?:/(?!runs|traces|pairs).*?)?|\d\d/[a-z].*?)'", tree)
-    return [name for name in names if name not in code.reads]
+    of_profiles = "runs|traces|pairs"
+    parts = rf"'data'\)\), op=Div\(\), right=Constant\(value='(?:{of_profiles})'"
+    names = rf"value='(data(?:/(?!{of_profiles}).*?)?|\d\d/[a-z].*?)'"
+    found = re.findall(names, re.sub(parts, "", code.tree))
+    declared = {text.removesuffix(".csv") for text in code.reads}
+    return [name for name in found if name.removesuffix(".csv") not in declared]
 
 
 @pytest.fixture(scope="module")
@@ -361,8 +364,7 @@ def test_what_is_not_declared_is_found(text, names):
 
 
 MEASURES = re.compile(
-    r"(timing\.(pass_times|decoded_speed|measured)|decode_prompt|policies\.decoded|"
-    r"worth\.pass_costs)\("
+    r"(timing\.(measured|decoded_speed)|policies\.decoded|comparison\.pass_costs)\("
 )
 
 

@@ -43,7 +43,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.explore import page as explorer
-from speclab.models.folder import ModelsMissing, cached, local_folder, weights_digest
+from speclab.models.folder import ModelFolder, ModelsMissing, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.plain import digest_of, near, sha256_of
@@ -63,8 +63,8 @@ from speclab.runs import (
 from speclab.show import notebook as kit
 
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
-# modules that change no outcome: where a notebook runs, what only an open notebook shows, the verbs
-NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/", "speclab/__main__.py")
+# modules that change no outcome: where a notebook runs, what only an open notebook shows
+NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
 PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
@@ -393,9 +393,9 @@ def inputs(profile: Profile) -> list[Any]:
         places += [*folder.rglob("manifest.json"), *folder.glob(BENCH)]
     facts: list[Any] = [profile]
     for spec in (profile.target, profile.draft):
-        if folder := local_folder(spec):
-            facts.append(weights_digest(folder))
-            places += [path for path in folder.rglob("*") if path.suffix != ".safetensors"]
+        if folder := ModelFolder.local(spec):
+            facts.append(folder.digest)
+            places += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
         else:
             facts.append(cached(spec.path, spec.revision))
     return [*facts, content(places)]
