@@ -121,10 +121,10 @@ def power_of(
     weights: pd.DataFrame,
     rows: pd.DataFrame,
     estimator: Estimator,
-    comparisons: int = 1,
+    level: float = 0.05,
 ) -> np.ndarray:
-    """Probabilities that tests on the prompts of `rows`, in a family of `comparisons`, find true
-    `differences` between domains; weights: of the domains (rows) in each of them (columns).
+    """Probabilities that tests on the prompts of `rows` find true `differences` between domains;
+    weights: of the domains (rows) in each of them (columns).
     """
     sides = power.influence(rows, estimator)
     sizes = {name: len(own) for name, own in sides.items()}
@@ -132,7 +132,7 @@ def power_of(
     variance = (weights**2).T @ of_means
     fewest = min(sizes.values())
     design = power.Design(np.sqrt(variance * fewest))
-    return design.power(differences, fewest, comparisons=comparisons)
+    return design.power(differences, fewest, level)
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
@@ -149,7 +149,8 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
         first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
         weights = first.sub(second, fill_value=0).T
         found["sign_own"] = own["sign"]
-        found["power"] = power_of(own["difference"], weights, *question(text), comparisons=len(own))
+        first_step = level / len(own)  # of Holm's
+        found["power"] = power_of(own["difference"], weights, *question(text), first_step)
     table = stack(rows, "set")
     new = [is_new(row.set, row.first, row.second) for row in table.itertuples()]
     return table[new].reset_index(drop=True)
