@@ -126,13 +126,12 @@ def power_of(
     """Probabilities that tests on the prompts of `rows` find true `differences` between domains;
     weights: of the domains (rows) in each of them (columns).
     """
-    sides = power.influence(rows, estimator)
-    sizes = {name: len(own) for name, own in sides.items()}
-    of_means = [sides[name].var(ddof=1) / sizes[name] for name in weights.index]
-    variance = (weights**2).T @ of_means
-    fewest = min(sizes.values())
-    design = power.Design(np.sqrt(variance * fewest))
-    return design.power(differences, fewest, level)
+    influence = power.influence(rows, estimator)
+    fewest = min(map(len, influence.values()))
+    of_means = [influence[name].var(ddof=1) / len(influence[name]) for name in weights.index]
+    variances = (weights**2).T @ of_means
+    design = power.Design(np.sqrt(variances * fewest).to_numpy())
+    return design.power(np.asarray(differences), fewest, level)
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
