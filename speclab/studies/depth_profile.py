@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import bins, published, rungs
+from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
 from speclab.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
@@ -70,7 +70,7 @@ def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
     the difference is paired.
     """
     parts = {
-        name: stats.by_domain(rows, rungs.change(family))
+        name: stats.by_domain(rows, score.change(family))
         for name, (rows, family) in questions.items()
     }
     return Estimates.stacked(parts, "name", digits=3)
@@ -170,7 +170,7 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:
-        rows = text.positions
+        rows = text.trace
         tokens = pd.cut(rows["position"], edges, labels=labels, right=False)
         rows = rows.assign(tokens=tokens)
         last = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
