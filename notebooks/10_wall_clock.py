@@ -41,7 +41,8 @@ hosted.prepare()
 import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
-from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
+from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
+from speclab.copying import repeats
 from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
 from speclab.models import pairs, timing
@@ -507,7 +508,7 @@ ctx.say(
 
 # %%
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
-is_new = at_starts.assign(counted=~loops.repeats(trace))
+is_new = at_starts.assign(counted=~repeats(trace))
 outside = combined.settings_held(ways, is_new, copying_gamma)
 quantities = {
     "tokens per target pass": ways,

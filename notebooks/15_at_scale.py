@@ -45,8 +45,8 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
-from speclab.analysis import choose, claims, combined, loops, significance
+from speclab import copying, score, stats
+from speclab.analysis import choose, claims, combined, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
 from speclab.estimates import Estimates, counted, named, stack
@@ -321,7 +321,7 @@ ctx.say(
 tokens = bench.texts.explode("generated_token_ids")
 tokens = tokens.rename(columns={"generated_token_ids": "token"})
 tokens["position"] = tokens.groupby("prompt_id").cumcount()
-tokens["value"] = loops.repeats(tokens.astype({"token": int}))
+tokens["value"] = copying.repeats(tokens.astype({"token": int}))
 panels = {"share that repeats": tokens, "EAGLE's hit[1]": eagle.assign(value=eagle["hit"])}
 of_sets = stats.jointly({name: (rows, score.mean_of("value")) for name, rows in panels.items()})
 of_sets = Estimates(of_sets.table()).at(domain=sets)

@@ -13,7 +13,7 @@ from scipy.stats import chi2, chisquare, ncx2
 from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
-from speclab.analysis import by_hand, combined
+from speclab.analysis import combined, rejection_rule
 from speclab.analysis.combined import starts_of_trace
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
@@ -170,7 +170,7 @@ def test_so_many_draws_see_a_rule_that_forgets_the_residual():
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
     p, q = next_p(pair, ids), next_p(pair, ids, "draft")
-    wrong = by_hand.emitted(q, by_hand.chance(p, q), p)
+    wrong = rejection_rule.emitted(q, rejection_rule.chance(p, q), p)
     cells, away = 30, DRAWS[0] * ((wrong - p) ** 2 / p).sum()
     assert ncx2.sf(chi2.isf(1e-3, cells), cells, away) > 0.99
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 import pytest
 from browser import chromium, needed
 
-from speclab.analysis import try_it
+from speclab.studies import try_it
 from speclab.profiles import ROOT, load_profile
 from speclab.show.pictures import marked, strings_of
 
@@ -139,8 +139,10 @@ def test_somebody_types_and_presses(page, lab, tiny_pair):
     cell.locator("textarea").fill(PROMPT)
     decoded(cell, new_tokens=64, block=0)
     cell.locator("img").wait_for()
-    asked = try_it.request(tiny_pair, load_profile("tiny"), PROMPT, **try_it.START)
-    steps = list(asked.steps(tiny_pair))
+    asked = dict(try_it.START)
+    seed = asked.pop("seed")
+    request = try_it.request(tiny_pair, load_profile("tiny"), PROMPT, **asked)
+    steps = list(try_it.blocks(tiny_pair, request, seed))
     text = try_it.tokens_in(steps)
     strings = strings_of(tiny_pair.tokenizer)
     boxes = cell.locator("span[title]").all_text_contents()

@@ -8,7 +8,7 @@ import pytest
 from test_record import resampling_of
 
 from speclab.cost import disturbed
-from speclab.draft import PLAIN, Shape
+from speclab.draft import NO_DRAFT, Shape
 from speclab.models import timing
 from speclab.models.timing import (
     Measured,
@@ -140,7 +140,7 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
     )
     caches = timing.prefill(random_pair, prompts[0].ids, 10)
     passes.clear()
-    text, blocks, _ = timing._run_one(random_pair, prompts[0], PLAIN, 10, caches)
+    text, blocks, _ = timing._run_one(random_pair, prompts[0], NO_DRAFT, 10, caches)
     assert passes == [1] * 10 and blocks == len(text) == 10
     asked = random_pair.target, [prompts[0]], 10, random_pair.stop_ids, Sampling(), 0
     assert [text] == generate(*asked)

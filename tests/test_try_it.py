@@ -6,7 +6,7 @@ import pytest
 from test_decode import prompt_of
 from toy import plain
 
-from speclab.analysis import try_it
+from speclab.studies import try_it
 from speclab.decode import Step
 from speclab.draft import parse_shape
 from speclab.profiles import load_profile

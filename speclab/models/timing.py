@@ -13,7 +13,7 @@ import torch
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import decode_prompt, prefill
-from speclab.draft import PLAIN, Shape
+from speclab.draft import NO_DRAFT, Shape
 from speclab.models.model import KVCache, LanguageModel, timed
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
@@ -93,11 +93,11 @@ def decoded_speed(
     caches = prefill(pair, prompts[0].ids, room)
     for name in methods:  # warm-up
         few = min(8, max_new_tokens)
-        _run_one(pair, prompts[0], shapes.get(name, PLAIN), few, caches)
+        _run_one(pair, prompts[0], shapes.get(name, NO_DRAFT), few, caches)
     for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
         caches = prefill(pair, prompt.ids, room)  # the same for all methods
         for name in methods[:: 1 if (repeat + number) % 2 == 0 else -1]:
-            shape = shapes.get(name, PLAIN)
+            shape = shapes.get(name, NO_DRAFT)
             counted = _run_one(pair, prompt, shape, max_new_tokens, caches)
             rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
     frame = pd.DataFrame(rows, columns=columns)
