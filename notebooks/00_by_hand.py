@@ -506,9 +506,9 @@ ctx.answer(
 # from one pass, as the sentence below the table then says.
 # </details>
 #
-# 2. In a new cell make the draft a copy of the target: `1 + rejection_rule.survival(np.minimum(p_table,
-#    p_table), stop, 3).sum()`. How many words does a pass give at gamma = 3, and what is
-#    `rejection_rule.residual(p_table, p_table)` good for?
+# 2. In a new cell make the draft a copy of the target: `1 +
+#    rejection_rule.survival(np.minimum(p_table, p_table), stop, 3).sum()`. How many words does a
+#    pass give at gamma = 3, and what is `rejection_rule.residual(p_table, p_table)` good for?
 #
 # <details><summary>What happens</summary>
 # 4 words, gamma + 1: min(1, p/q) is 1 for every word that can be drafted, nothing is ever rejected,

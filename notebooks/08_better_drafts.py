@@ -48,7 +48,7 @@ from speclab.estimates import Estimates, stack, without_interval
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
 from speclab.show import notebook
-from speclab.studies.better_drafts import candidates, worth
+from speclab.studies.better_drafts import candidates, comparison
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -124,7 +124,7 @@ for bits in [] if obstacle else bit_widths:
     tried.add(candidates.quantised_draft(tried, calibration, bits))
 
 # %%
-levels = worth.acceptance(tried, list(tried.candidates))
+levels = comparison.acceptance(tried, list(tried.candidates))
 ctx.export(levels, "self-drafts")
 
 # %%
@@ -169,7 +169,7 @@ assert levels.lies_within(0, 1)
 # the last points gain from that too.
 
 # %%
-curve = worth.learning_curve(pair)
+curve = comparison.learning_curve(pair)
 if curve:
     ctx.export(curve, "learning-curve")
     ctx.plot(
@@ -184,7 +184,7 @@ if curve:
     )
 
 # %%
-ctx.say(worth.curve_in_words(curve))
+ctx.say(comparison.curve_in_words(curve))
 
 # %% [markdown]
 # ### Further drafts
@@ -195,7 +195,7 @@ ctx.say(worth.curve_in_words(curve))
 
 # %%
 trained = candidates.trained_drafts(tried)
-ctx.say(worth.training_in_words(trained, ctx.profile.name))
+ctx.say(comparison.training_in_words(trained, ctx.profile.name))
 
 # %% [markdown]
 # What did training change on the prompts that drafts are judged on? Intervals resample prompts and,
@@ -203,7 +203,7 @@ ctx.say(worth.training_in_words(trained, ctx.profile.name))
 
 # %%
 if trained:
-    gained = worth.gained(tried, trained)
+    gained = comparison.gained(tried, trained)
     ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
 
 # %%
@@ -230,8 +230,8 @@ if trained:
 # %%
 words = "more in", "less in", "no significant difference in"
 if candidates.SPECIALIST in trained:
-    objective = worth.objective_of(trained[candidates.SPECIALIST])
-    versus = worth.specialist_against(tried, trained)
+    objective = comparison.objective_of(trained[candidates.SPECIALIST])
+    versus = comparison.specialist_against(tried, trained)
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
     ctx.say(f"Acceptance of the specialist compared with {objective} on all domains. {verdict}.")
@@ -253,7 +253,7 @@ for early in exits:
 
 # %%
 free = [candidates.OWN, candidates.LOOKUP, *(early.name for early in exits)]
-levels = worth.acceptance(tried, free)
+levels = comparison.acceptance(tried, free)
 notebook.show_table(levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain"))
 
 # %%
@@ -282,7 +282,7 @@ for _, hits in greedy.groupby("prompt_id")["hit"]:
 
 # %%
 by_hand = len(greedy) / blocks
-_, sums = worth.best_chain(greedy, cost.Costs.on_a_line(0.1), [gamma])
+_, sums = comparison.best_chain(greedy, cost.Costs.assumed(0.1), [gamma])
 assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 
 # %% [markdown]
@@ -310,8 +310,8 @@ sizes = tuple(range(1, max(max_gamma, 4) + 2))
 four = {"chain:4": draft.parse_shape("chain:4")}
 clock = timing.measured(pair, few, four, new_tokens, sizes, context, pass_repeats)
 costs = clock.costs
-drafts = worth.first_seeds(tried)
-price = worth.pass_costs(drafts, context, 3 * pass_repeats)
+drafts = comparison.first_seeds(tried)
+price = comparison.pass_costs(drafts, context, 3 * pass_repeats)
 
 # %%
 refused = cost.disturbed(costs)
@@ -322,7 +322,7 @@ ctx.say(
 
 # %%
 chains = tried.lookup_chains(min(6, max_gamma))
-found = worth.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
+found = comparison.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
 table = found.table
 ctx.export(table, "drafts")
 shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]
@@ -365,7 +365,7 @@ ctx.plot(
 # ### Is every draft lossless?
 
 # %%
-equal = worth.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens)["is_equal"]
+equal = comparison.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens)["is_equal"]
 ctx.say(
     f"Drafts: {len(drafts)}, each with a chain and a tree. **{equal.sum()} of {len(equal)}** "
     "greedy texts equal the target's own token for token."
@@ -410,8 +410,8 @@ ctx.answer(
 #
 # 2. Let prompt lookup look for one token only, in a new cell:
 #    `tried.add(candidates.prompt_lookup(pair, settings, longest=1))`, then compare its row of
-#    `worth.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it right
-#    more often?
+#    `comparison.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it
+#    right more often?
 #
 # <details><summary>What happens</summary>It matches in exactly as many positions: a match of three
 # tokens is also one of a single token. It is right less often, because a single token says less

@@ -70,7 +70,7 @@ from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.ops import export
-from speclab.studies.budgets_and_routing import machines, policies
+from speclab.studies.budgets_and_routing import policies, recommendations
 
 # %% [markdown]
 # ## What is replayed, and what a block costs
@@ -92,7 +92,7 @@ machine = notebook.formats(pair.facts)
 ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %%
-settings = machines.settings_up_to(max_gamma, budget)
+settings = recommendations.settings_up_to(max_gamma, budget)
 counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
@@ -128,15 +128,15 @@ clock = timing.measured(
 
 # %%
 costs = clock.costs
-ctx.say(machines.in_words(clock))
-prices = choose.price(counted, settings, costs)
+ctx.say(recommendations.in_words(clock))
+prices = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
 # What the clock leaves uncertain belongs into every interval of a speed. So the timed passes are
 # resampled as well: one of the two rounds, and its repeats, drawn with replacement.
 
 # %%
-again = [choose.price(counted, settings, one) for one in clock.resampled()]
+again = [choose.prompt_costs(counted, settings, one) for one in clock.resampled()]
 
 # %% [markdown]
 # ## 1. What should be drafted for which domain?
@@ -157,7 +157,7 @@ by_hand = speedup.unstack("setting")[list(chains["setting"].unique())]
 
 # %%
 drafted = {name: settings[name] for name in by_hand.columns}
-by_kit = choose.best_setting(choose.price(counted, drafted, costs), n=100)
+by_kit = choose.best_setting(choose.prompt_costs(counted, drafted, costs), n=100)
 by_kit = by_kit.pivot(index="domain", columns="setting", values="speedup")
 assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
 
@@ -174,8 +174,8 @@ notebook.show_table(by_hand.idxmax(axis=1).rename("best chain").reset_index())
 
 # %%
 own = {"own": choose.fit(prices)}
-speeds = machines.with_clock(choose.speeds(own), own, again)
-advice = machines.recommend(prices, costs, speeds)
+speeds = recommendations.with_clock(choose.speeds(own), own, again)
+advice = recommendations.recommend(prices, costs, speeds)
 ctx.export(advice, "recommendations")
 keys = ["domain", "setting", "share_best", "speculate"]
 
@@ -239,7 +239,7 @@ passes = [one.judged(setting)["cost"].sum() for one in (prices, *again)]
 
 # %%
 reached = seconds["promised"] / seconds["policy"]
-drawn = machines.drawn_clocks(len(reached) - 1, len(again))
+drawn = recommendations.drawn_clocks(len(reached) - 1, len(again))
 reached.iloc[1:] *= np.array(passes[1:])[drawn] / passes[0]
 ratio = policies.interval_of(reached, len(each))
 promised = float(seconds["plain"][0] / seconds["promised"][0])
@@ -281,7 +281,7 @@ routes = {"classifier": dict(zip(ids, found_by, strict=True))}
 
 # %%
 judged = policies.judged_policies(prices, routes)
-ours = machines.with_clock(choose.speeds(judged), judged, again)
+ours = recommendations.with_clock(choose.speeds(judged), judged, again)
 speedups = Estimates(ours.table(key="policy"), digits=3)
 speedups = speedups.without(policy="never", domain="all")
 
@@ -339,9 +339,9 @@ fixed = plan.domains | {choose.UNKNOWN: plan.default}
 there = {}
 for name, text in texts.items():
     replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
-    served = policies.elsewhere(fixed, choose.price(replayed, settings, costs))
-    clocks = [choose.price(replayed, settings, one) for one in clock.resampled(50)]
-    there[name] = machines.with_clock(choose.speeds(served), served, clocks)
+    served = policies.elsewhere(fixed, choose.prompt_costs(replayed, settings, costs))
+    clocks = [choose.prompt_costs(replayed, settings, one) for one in clock.resampled(50)]
+    there[name] = recommendations.with_clock(choose.speeds(served), served, clocks)
 
 # %% [markdown]
 # For the profile's own prompts the policies of section 3 stand in this table, each prompt judged by
@@ -405,7 +405,7 @@ verdict = (
     f"In {machine} the policy is predicted to decode {here} times as fast as plain decoding on its "
     f"own prompts, and {second} times on the second set. {agrees} (to within {price_margin:.0%})."
 )
-if not machines.is_trusted(costs):
+if not recommendations.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
 
 # %%

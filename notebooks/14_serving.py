@@ -63,7 +63,7 @@ from speclab.estimates import Estimates, direction, stack
 from speclab.show import notebook
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.studies.budgets_and_routing import machines, policies, serving
+from speclab.studies.budgets_and_routing import policies, recommendations, serving
 
 # %% [markdown]
 # ## What is served
@@ -87,11 +87,11 @@ ctx.say(notebook.made_with(greedy.manifest["pair"]))
 ctx.say(f"The prices are {priced}")
 
 # %%
-settings = machines.settings_up_to(max_gamma, budget)
+settings = recommendations.settings_up_to(max_gamma, budget)
 counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 
 # %%
-prices = choose.price(counted, settings, costs)
+prices = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
 # The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
@@ -254,7 +254,7 @@ streams_of = {prompt_sets.OWN: served}
 for name, text in texts.items():
     if name != prompt_sets.OWN:
         replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
-        fixed = policies.elsewhere(chosen, choose.price(replayed, settings, costs))
+        fixed = policies.elsewhere(chosen, choose.prompt_costs(replayed, settings, costs))
         streams_of[name] = serving.simulate(fixed, mix, costs.target_ms, load, requests, streams)
 
 # %%
@@ -282,8 +282,8 @@ ctx.say(
 
 # %%
 unsure, in_batches = "", stops[ours]
-if not machines.is_trusted(costs):
-    unsure, in_batches = f" ({machines.REFUSED})", "there is no verdict on speed"
+if not recommendations.is_trusted(costs):
+    unsure, in_batches = f" ({recommendations.REFUSED})", "there is no verdict on speed"
 best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%

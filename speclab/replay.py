@@ -109,9 +109,7 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     return prompts.sum().reset_index()
 
 
-def sums_by_gamma(
-    blocks_of: Callable[[int], pd.DataFrame], gammas: Iterable[int]
-) -> pd.DataFrame:
+def sums_by_gamma(blocks_of: Callable[[int], pd.DataFrame], gammas: Iterable[int]) -> pd.DataFrame:
     """`prompt_sums` of a chain's blocks for each gamma, without the survival columns; a column
     gamma first.
     """

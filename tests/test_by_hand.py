@@ -30,8 +30,14 @@ def rows(seed, count=5):
 def test_one_row_by_hand():
     assert_allclose(rejection_rule.chance(P, Q), [0, 1, 7 / 11, 1, 1])
     assert_allclose(rejection_rule.residual(P, Q), [0, 0.8, 0, 0, 0.2])
-    assert_allclose(rejection_rule.emitted(Q, rejection_rule.chance(P, Q), rejection_rule.residual(P, Q)), P, atol=1e-15)
-    assert_allclose(rejection_rule.emitted(Q, rejection_rule.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075])
+    assert_allclose(
+        rejection_rule.emitted(Q, rejection_rule.chance(P, Q), rejection_rule.residual(P, Q)),
+        P,
+        atol=1e-15,
+    )
+    assert_allclose(
+        rejection_rule.emitted(Q, rejection_rule.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075]
+    )
     assert rejection_rule.total_variation(P, Q) == pytest.approx(0.25)
 
 
@@ -42,10 +48,15 @@ def test_it_is_the_rule_of_verify_and_keeps_p(seed):
         kept, left = RULES["rejection"].step(torch.from_numpy(p), torch.from_numpy(q), [int(token)])
         assert rejection_rule.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
         assert_allclose(rejection_rule.residual(p, q), left.numpy(), atol=1e-12)
-    assert_allclose(rejection_rule.emitted(q, rejection_rule.chance(p, q), rejection_rule.residual(p, q)), p, atol=1e-12)
-    assert rejection_rule.total_variation(rejection_rule.emitted(q, rejection_rule.chance(p, q), p), p) > 1e-3, (
-        "the negative control: no residual"
+    assert_allclose(
+        rejection_rule.emitted(q, rejection_rule.chance(p, q), rejection_rule.residual(p, q)),
+        p,
+        atol=1e-12,
     )
+    assert (
+        rejection_rule.total_variation(rejection_rule.emitted(q, rejection_rule.chance(p, q), p), p)
+        > 1e-3
+    ), "the negative control: no residual"
 
 
 def test_equal_models_and_words_that_are_never_drafted():
@@ -73,9 +84,9 @@ def test_survival_is_a_sum_over_paths():
     assert found[0] == pytest.approx(both[3].sum())
     assert found[2] == pytest.approx(sum(paths))
     same = np.tile(np.minimum(P, Q), (5, 1))
-    assert 1 + rejection_rule.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
-        "equal overlaps: the i.i.d. formula"
-    )
+    assert 1 + rejection_rule.survival(same, 0, 4).sum() == pytest.approx(
+        block_efficiency_iid(0.75, 4)
+    ), "equal overlaps: the i.i.d. formula"
 
 
 def test_best_tokens_follow_the_ranks():

@@ -106,7 +106,8 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
     for drafted, least in ((gamma, 1 + gamma % 3), (0, 1)):
         shape = parse_shape(combined.setting(drafted, least))
         steps = assert_plain(pair, prompt, shape, new).steps
-        blocks = combined.blocks(both, drafted, least)
+        planned = combined.planned(both, drafted, least)
+        blocks = replay_starts(planned, planned["drafted"].to_numpy())
         found = [(s.copied, s.drafted, s.accepted, len(s.tokens)) for s in steps]
         replayed = blocks[["is_copied", "drafted", "accepted", "emitted"]]
         wanted = list(replayed.itertuples(index=False, name=None))

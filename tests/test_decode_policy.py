@@ -34,9 +34,9 @@ def test_drafting_nothing_samples_the_target(rule, draws):
     pair, ids = toy_pair(), (3, 1, 4)
     p = next_p(pair, ids)
     first = [
-        next(decode(pair, ids, rule, NO_DRAFT, Sampling(1.0), 3, np.random.default_rng(seed))).tokens[
-            0
-        ]
+        next(
+            decode(pair, ids, rule, NO_DRAFT, Sampling(1.0), 3, np.random.default_rng(seed))
+        ).tokens[0]
         for seed in range(draws)
     ]
     counts = np.bincount(first, minlength=len(p))
@@ -55,7 +55,7 @@ def test_decode_by_policy(tmp_path, capsys):
     prompts.write_text("\n".join(map(json.dumps, rows)))
 
     def decoded(pair, domains):
-        made = policy.Policy(pair, "cpu", Costs.on_a_line(0.1), "chain:1", domains, "none", "k")
+        made = policy.Policy(pair, "cpu", Costs.assumed(0.1), "chain:1", domains, "none", "k")
         policy.write_policy(made, file)
         places = ["--policy", file, "--prompts", prompts, "--out", out]
         settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]

@@ -32,7 +32,7 @@ PURE = (
     "analysis.best_tree",
     "analysis.published",
     "analysis.texts",
-    "analysis.levels",
+    "analysis.variance_components",
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",

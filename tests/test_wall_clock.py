@@ -29,18 +29,18 @@ def test_passes_as_a_table_and_as_curves():
     assert curves.at(unit="ms", n=1).at(**{"pass": "draft"}).value == 2
 
 
-def test_the_price_of_a_block():
+def test_the_cost_of_a_block():
     shapes = {
         "chain": FOUR,
         "dynamic": draft.Shape(None, None, 3, 4, 7),
         "stop": draft.Shape(tree.chain(4), draft.StopRule("confidence", 0.5)),
     }
     stopped = pd.DataFrame({"blocks": [2, 2], "cost": [4.0, 5.2]})
-    price = study.block_price(shapes, COSTS, {"stop": stopped})
-    assert price["chain"] == pytest.approx(4 * 0.2 + COSTS.v(5) + 0.1)
+    block = study.block_costs(shapes, COSTS, {"stop": stopped})
+    assert block["chain"] == pytest.approx(4 * 0.2 + COSTS.v(5) + 0.1)
     # a root pass, two levels of four, seven nodes to verify
-    assert price["dynamic"] == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
-    assert price["stop"] == pytest.approx(9.2 / 4)
+    assert block["dynamic"] == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
+    assert block["stop"] == pytest.approx(9.2 / 4)
 
 
 def timed(seconds, tokens=30, blocks=10):

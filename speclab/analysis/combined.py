@@ -44,9 +44,7 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def planned(
-    both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
-) -> pd.DataFrame:
+def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST) -> pd.DataFrame:
     """The starts where a block copies if `least` tokens or more match, else drafts a chain of
     `gamma`, as `stopping.totals` takes them: with is_copied, drafted and draft_passes.
 
@@ -87,8 +85,8 @@ def ways(
     both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5, n: int = RESAMPLES
 ) -> dict[str, Choice]:
     """What a chain alone, copies alone and both make of each prompt. The two that copy have their
-    setting of `settings_cost` fitted on the other folds' prompts of the same domain, and again in every
-    resample: `choose.fit`.
+    setting of `settings_cost` fitted on the other folds' prompts of the same domain, and again in
+    every resample: `choose.fit`.
     """
     copies = settings_cost(both, 0, costs)
     mixed = settings_cost(both, gamma, costs)

@@ -187,11 +187,6 @@ def times(blocks: pd.DataFrame, batch: int = 1, draft_cost: str = "block") -> pd
     return total.reset_index()
 
 
-def with_oracle_length(blocks: pd.DataFrame) -> pd.DataFrame:
-    """The blocks, had each drafted just what it gets accepted: an oracle's number of tokens."""
-    return blocks.assign(drafted=blocks["accepted"])
-
-
 def speeds_by_gamma(
     bench: traces.SpecDecodeBench, gammas: Sequence[int], batches: Sequence[int]
 ) -> Estimates:

@@ -1,7 +1,8 @@
 """Notebook 00: speculative decoding on two models that fit on a page, word by word.
 
-A model is a table: row = the last word, column = the next (`analysis.rejection_rule`). The rules that
-decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid out.
+A model is a table: row = the last word, column = the next (`analysis.rejection_rule`). The rules
+that decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid
+out.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from speclab.analysis import choose, policy
-from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
+from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
@@ -17,7 +17,7 @@ from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
 from speclab.stats import Interval, bounds_of
-from speclab.studies.budgets_and_routing import machines
+from speclab.studies.budgets_and_routing import recommendations
 
 NEVER = "never"
 ALWAYS = "always"
@@ -30,7 +30,7 @@ OPEN = "inconclusive"
 
 
 def judged_policies(
-    prices: Prices, routes: Mapping[str, Mapping[str, str]] = {}
+    prices: PromptCosts, routes: Mapping[str, Mapping[str, str]] = {}
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
     are judged on and chosen again in every resample (but the oracle's).
@@ -40,14 +40,14 @@ def judged_policies(
     prompt's own best). prices: of settings with plain.
     """
     for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    found = {NEVER: Choice(prices.judged(PLAIN))}
+    found = {NEVER: Choice(prices.judged(NO_DRAFT))}
     for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
         found[name] = choose.fit(prices, taken_for)
     found[ORACLE] = Choice(choose.with_hindsight(prices))
     return found
 
 
-def elsewhere(chosen: Mapping[str, str], prices: Prices) -> dict[str, Choice]:
+def elsewhere(chosen: Mapping[str, str], prices: PromptCosts) -> dict[str, Choice]:
     """What a policy costs prompts that it was not made from, by NEVER, ALWAYS (its default for
     everybody) and PER_DOMAIN (its setting of each domain).
 
@@ -55,13 +55,15 @@ def elsewhere(chosen: Mapping[str, str], prices: Prices) -> dict[str, Choice]:
     """
     domain = prices.prompts.set_index("prompt_id")["domain"]
     of_each = domain.map(chosen).to_dict()
-    settings = {NEVER: PLAIN, ALWAYS: chosen[UNKNOWN], PER_DOMAIN: of_each}
+    settings = {NEVER: NO_DRAFT, ALWAYS: chosen[UNKNOWN], PER_DOMAIN: of_each}
     return {name: Choice(prices.judged(one)) for name, one in settings.items()}
 
 
-def sampled_prices(sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int) -> Prices:
-    """Prices on sampled texts, a prompt's seeds together: chains by the rejection rule, trees by
-    point mass.
+def sampled_prices(
+    sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int
+) -> PromptCosts:
+    """Costs on sampled texts, the seeds of a prompt together: chains by the rejection rule, trees
+    by point mass.
     """
     chains = {name: shape for name, shape in settings.items() if shape.is_chain}
     trees = {name: shape for name, shape in settings.items() if not shape.is_chain}
@@ -71,7 +73,7 @@ def sampled_prices(sampled: Text, settings: Settings, costs: Costs, max_new_toke
         for _, text in sampled.trace.groupby("seed")
         for shapes, rule in kinds
     ]
-    return choose.price(pd.concat(counted, ignore_index=True), settings, costs)
+    return choose.prompt_costs(pd.concat(counted, ignore_index=True), settings, costs)
 
 
 # ---- a promise beside the clock ------------------------------------------------------------------
@@ -99,7 +101,7 @@ def decoded(
     return stack(parts, "setting")
 
 
-def with_promise(speeds: pd.DataFrame, prices: Prices) -> pd.DataFrame:
+def with_promise(speeds: pd.DataFrame, prices: PromptCosts) -> pd.DataFrame:
     """The prompts of `decoded`, medians of their repeats: prompt_id, domain, setting, tokens,
     blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost at the prices
     that the policy was made from, for each token of the text; and `differs`: the replay's blocks or
@@ -137,10 +139,10 @@ def interval_of(ratio: pd.Series, n_prompts: int) -> Interval:
 def kept(ratio: Interval, margin: float, costs: Costs) -> str:
     """What became of a promise, from measured over promised speed: 'kept' if all of the interval
     lies within the margin around 1, 'not kept' if all of it lies outside, on one side, else OPEN;
-    `machines.REFUSED` where the prices are not trusted.
+    `recommendations.REFUSED` where the prices are not trusted.
     """
-    if not machines.is_trusted(costs):
-        return machines.REFUSED
+    if not recommendations.is_trusted(costs):
+        return recommendations.REFUSED
     least = 1 - margin
     most = 1 + margin
     if least <= ratio.low and ratio.high <= most:

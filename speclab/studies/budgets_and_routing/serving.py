@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
+from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
 from speclab.estimates import NUMBERS, Estimates, stack, starting
 from speclab.score import POOLED, domains_in
@@ -45,7 +45,7 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
 # ---- one setting for a mix -----------------------------------------------------------------------
 
 
-def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
+def best_for_mix(prices: PromptCosts, mix: Mapping[str, float]) -> Choice:
     """One setting for everybody, the fastest for a mix of domains, cross-fitted. (`choose.fit`
     takes the mix as it was recorded: here each domain's costs weigh as much as its share.)
     """
@@ -53,7 +53,7 @@ def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
     return choose.fit(weighed(prices, mix), for_all, paid=prices, n=1)
 
 
-def weighed(prices: Prices, mix: Mapping[str, float]) -> Prices:
+def weighed(prices: PromptCosts, mix: Mapping[str, float]) -> PromptCosts:
     """The prices with each domain's prompts weighing as much as the domain's share in a mix."""
     prompts = prices.prompts
     domains = domains_in(prompts)
@@ -61,7 +61,7 @@ def weighed(prices: Prices, mix: Mapping[str, float]) -> Prices:
     weight = shares / prompts["domain"].value_counts()
     domain = prices.table.index.get_level_values("domain")
     of_row = domain.map(weight)
-    return Prices(prices.table.mul(of_row, axis=0))
+    return PromptCosts(prices.table.mul(of_row, axis=0))
 
 
 # ---- the stream ----------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ def by_batch(
     for machine, costs in machines.items():
         for batch in batches:
             in_batches = batched(costs, batch, largest)
-            prices = choose.price(counted, shapes, in_batches)
+            prices = choose.prompt_costs(counted, shapes, in_batches)
             found = choose.best_setting(prices, n)
             best = choose.fastest_rows(found)
             tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]

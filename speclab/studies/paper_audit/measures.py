@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import association, bins, choose, levels, prompt_sets, rungs
+from speclab.analysis import association, bins, choose, prompt_sets, rungs, variance_components
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -326,9 +326,9 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
 
 def share_between_texts(text: Text) -> list[dict]:
     """Shares of the variance of the texts' acceptance: of the domain, the prompt and, where prompts
-    have several texts, the draw (`levels.components`).
+    have several texts, the draw (`variance_components.shares`).
     """
-    found = levels.components(text.positions, text.value)
+    found = variance_components.shares(text.positions, text.value)
     name = f"share of what texts differ in, {text.acceptance.name}"
     return [row_of(name, part, one.estimate, one.low, one.high) for part, one in found.items()]
 
@@ -421,7 +421,7 @@ def budget_gains(sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: 
         of_block = chain_cost(gamma, c, slope)
         cost = chains["blocks"] * of_block
         table = pd.DataFrame({"emitted": chains["emitted"], "cost": cost})
-        prices = choose.Prices(table)
+        prices = choose.PromptCosts(table)
         gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
         row = row_of(name, "all", gain.estimate, gain.low, gain.high)

@@ -31,7 +31,6 @@ from speclab.studies.better_drafts.candidates import (
     Families,
     Tried,
 )
-from speclab.tree import chain
 
 CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
 STOPPED = f"{LOOKUP} (stop rule)"
@@ -224,8 +223,8 @@ def best_chain(
     the visited blocks of each prompt: emitted, blocks, cost (target passes).
     """
     sums = replay.chain_sums(trace, gammas)
-    price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
-    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)))
+    of_block = costs.of_chain(sums["gamma"])
+    return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
 def best_stopped(
@@ -234,12 +233,12 @@ def best_stopped(
     """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
     chains. Every limit up to the recorded length is tried; the best one is the gamma.
     """
-    at = stopping.chains(nodes, max_new_tokens)
+    starts = stopping.chains(nodes, max_new_tokens)
     sums = []
-    for limit in range(1, at.depth + 1):
-        rule = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(at, rule, costs).assign(gamma=limit))
-    return _fastest(pd.concat(sums))
+    for limit in range(1, starts["limit"].max() + 1):
+        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
+        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
+    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -305,7 +304,7 @@ def compared(
         if one.name == LOOKUP:
             ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]
-        machines = {"": with_c(costs, c), "_by_bytes": Costs.on_a_line(share)}
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
         facts = one.facts["draft"]
         known = {
             "layers": facts["layers"],

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, Choice, Prices
+from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
 from speclab.estimates import NUMBERS, Estimates
@@ -35,7 +35,7 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
         for nodes in range(branches, budget + 1)
     ]
     different: dict[tuple, tuple[str, Tree]] = {}
-    for name in (PLAIN, *chains, *trees):
+    for name in (NO_DRAFT, *chains, *trees):
         shape = parse_shape(name).tree
         key = (*shape.parent, *shape.rank)
         different.setdefault(key, (name, shape))
@@ -65,7 +65,7 @@ def in_words(found: timing.Measured) -> str:
     )
 
 
-def with_clock(speeds: Draws, choices: Mapping[str, Choice], again: Sequence[Prices]) -> Draws:
+def with_clock(speeds: Draws, choices: Mapping[str, Choice], again: Sequence[PromptCosts]) -> Draws:
     """`choose.speeds` of these choices, with what the clock adds to their resamples: each is judged
     at one of the prices `again` (of `timing.Measured.resampled`), the same for every choice.
 
@@ -95,7 +95,7 @@ def drawn_clocks(n: int, clocks: int) -> np.ndarray:
 # ---- what to draft -------------------------------------------------------------------------------
 
 
-def recommend(prices: Prices, costs: Costs, speeds: Draws) -> Estimates:
+def recommend(prices: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     """What to draft in each domain, from the prices of settings (plain among them) at `costs`:
     domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is),
     and its speed-up, which `speeds` hold as "own": each prompt judged by the setting that was
@@ -115,7 +115,7 @@ def _speculate(row, costs: Costs) -> str:
     """
     if not is_trusted(costs):
         return REFUSED
-    surely_plain = row.setting == PLAIN and row.share_best >= 0.95
+    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
     if surely_plain or row.high < 1:
         return "no"
     return "yes" if row.low > 1 else "inconclusive"
