@@ -45,7 +45,7 @@ import pandas as pd
 from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, direction, named, stack, without_interval
+from speclab.estimates import Estimates, named, stack, without_interval
 from speclab.models import pairs
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
@@ -87,7 +87,7 @@ ctx.say(
 # its value minus the mean of the other domains' values.
 
 # %%
-means = greedy.positions.groupby("domain")["hit"].mean()
+means = greedy.trace.groupby("domain")["hit"].mean()
 by_hand = means[domain] - means.drop(domain).mean()
 
 # %%
@@ -113,7 +113,7 @@ paradox = rows.pivot(index="view", columns="kind", values="share_highest")
 paradox = paradox.loc[pd.unique(rows["view"]), ["entropy", "acceptance"]]
 cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide("view", "kind")
 cells["highest in entropy"], cells["in acceptance"] = paradox.to_numpy().T
-cells["paradox"] = paradox.min(axis=1).map(study.told).to_numpy()
+cells["paradox"] = paradox.min(axis=1).map(study.is_highest).to_numpy()
 ctx.table(cells, "paradox", 2)
 
 # %%
@@ -189,7 +189,7 @@ ctx.plot(
 )
 
 # %%
-positions = greedy.positions
+positions = greedy.trace
 positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
 
 # %%
@@ -276,7 +276,7 @@ if change.frame["estimate"].notna().any():
 plain, template = (greedy, other) if own_format == "none" else (other, greedy)
 frames = {
     "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
-    "hit[1]": (template.positions, plain.positions, plain.acceptance),
+    "hit[1]": (template.trace, plain.trace, plain.acceptance),
 }
 
 # %%
@@ -299,7 +299,7 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-draws = stats.jointly({name: (text.positions, text.acceptance) for name, text in both.items()})
+draws = stats.jointly({name: (text.trace, text.acceptance) for name, text in both.items()})
 
 # %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
@@ -333,7 +333,7 @@ questions = {
 elsewhere = {}
 for quantity, (sets, number) in questions.items():
     for name, text in sets.items():
-        own = stats.jointly({quantity: (text.positions, number)})
+        own = stats.jointly({quantity: (text.trace, number)})
         values = own[quantity].drop(columns=[easiest] if quantity == beside else [])
         row = own.table({quantity: study.contrast(values, domain)}, "quantity")
         row["highest"] = study.share_highest(own[quantity], domain)
@@ -348,7 +348,7 @@ notebook.few_prompts(few, f", {prompt_sets.SECOND}")
 
 # %%
 for name, text in cold.items():
-    mean = text.positions.groupby("domain")["hit"].mean()
+    mean = text.trace.groupby("domain")["hit"].mean()
     kit = elsewhere.at(set=name, quantity="hit[1]").value
     assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
     kit = elsewhere.at(set=name, quantity=beside).value
@@ -372,7 +372,7 @@ ctx.plot(
 
 # %%
 both = elsewhere.at(quantity=["hit[1]", "entropy (nats)"]).frame
-least = both.groupby("set", sort=False)["highest"].min().map(study.told)
+least = both.groupby("set", sort=False)["highest"].min().map(study.is_highest)
 said = {
     "yes": "There is a paradox",
     "no": "There is no paradox",
@@ -385,7 +385,7 @@ ctx.say(f"{'. '.join(parts)}.")
 highest = leads.at(quantity="hit[1]").frame["share_highest"].item()
 points = at_0.frame[["estimate", "low", "high"]].mul(100).assign(of=domain)
 english = elsewhere.at(set=prompt_sets.ENGLISH, quantity=beside)
-words = "easier than", "harder than", "not significantly different from"
+words = {stats.ABOVE: "easier than", stats.BELOW: "harder than"}
 
 # %%
 fixed = change.at(estimator="hit[1]").defined().frame["held_fixed"]
@@ -410,13 +410,11 @@ if len(changes) > 1:
 
 # %%
 verdict = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}
-verdict = verdict[study.told(highest)]
+verdict = verdict[study.is_highest(highest)]
 in_english = ""
 if rest:
-    in_english = (
-        f"On the second set's English prompts {domain} is "
-        f"{direction(next(english.rows()), *words)} {named(rest)}. "
-    )
+    easier = words.get(english.verdict(), "not significantly different from")
+    in_english = f"On the second set's English prompts {domain} is {easier} {named(rest)}. "
 ctx.answer(
     f"{verdict}: {domain}'s acceptance minus the others' mean is {Estimates(points, 0)} points "
     f"(T = 0). {in_english}{most}"

@@ -88,14 +88,6 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
 
 
-def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
-    """The columns of `drawn`, or what was made of them, with 95 % intervals."""
-    resamples = draws.to_numpy()[1:]
-    low, high = stats.bounds_of(resamples, n_prompts)
-    rows = {key: list(draws), "estimate": draws.iloc[0].to_numpy()}
-    return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
-
-
 # ---- what limits speed -----------------------------------------------------------------------
 
 
