@@ -45,7 +45,7 @@ from IPython.utils.capture import capture_output
 from speclab import decode, draft, prompts, record, runs, score
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
-from speclab.studies import try_it
+from speclab.analysis import try_it
 from speclab.explore import page
 from speclab.studies import load_models as study
 

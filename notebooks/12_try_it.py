@@ -39,7 +39,7 @@ from IPython.display import HTML, display
 
 from speclab.models import pairs
 from speclab.show import notebook, pictures
-from speclab.studies import try_it
+from speclab.analysis import try_it
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file

@@ -13,9 +13,9 @@ from contextlib import suppress
 import pytest
 from browser import chromium, needed
 
+from speclab.analysis import try_it
 from speclab.profiles import ROOT, load_profile
 from speclab.show.pictures import marked, strings_of
-from speclab.studies import try_it
 
 NOTEBOOK = "12_try_it.ipynb"
 TOKEN = "for-this-test-only"

@@ -6,12 +6,12 @@ import pytest
 from test_decode import prompt_of
 from toy import plain
 
+from speclab.analysis import try_it
 from speclab.decode import Step
 from speclab.profiles import load_profile
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
 from speclab.show import pictures
-from speclab.studies import try_it
 from speclab.tree import chain
 
 PROMPT = "How many apples are left if Tom has 12 apples and eats 5?"
