@@ -96,7 +96,8 @@ known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, sett
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
-timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed)
+decoded_from = settings.notes.decoded_from
+timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
 domains = list(score.domains_in(greedy.trace))
 
 # %%
@@ -107,7 +108,7 @@ short = trace.query("prompt_id in @ids and position < @new_tokens")
 all_timed = len(timed) == len(encoded)
 others = trace if all_timed else trace.query("prompt_id not in @ids")
 untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in ids]
-probed = prompts.decoded_prompts(untimed, probe_prompts)
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ctx.say(

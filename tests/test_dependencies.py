@@ -49,7 +49,6 @@ PURE = (
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
-    "drafts.prompts",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
@@ -61,7 +60,7 @@ ONLY = {
     "matplotlib": {"show.figures"},
     "seaborn": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
-    "transformers": {"models.pairs", "ops.pair", "ops.plan"},
+    "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},

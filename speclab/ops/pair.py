@@ -57,12 +57,12 @@ def source_of(folder: Path) -> Source | None:
 
 def missing(profile: Profile) -> list[Source]:
     """Sources of the profile's models whose weights are not there yet."""
-    from speclab.models.folder import local_folder
+    from speclab.models.folder import ModelFolder
 
     found = []
     for spec in (profile.target, profile.draft):
-        folder = local_folder(spec)
-        source = source_of(folder) if folder else None
+        folder = ModelFolder.local(spec)
+        source = source_of(folder.path) if folder else None
         if source and not source.weights.is_file():
             found.append(source)
     return found

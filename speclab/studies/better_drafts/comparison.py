@@ -135,7 +135,7 @@ def learning_curve(pair: Pair) -> Estimates | None:
     Keys: estimator, domain (first `all`, the mean of the domains), steps. No intervals are known.
     Step 0 is the end of the phase before.
     """
-    card = pair.draft.folder.parent / "card.json"
+    card = pair.draft.folder.path.parent / "card.json"
     phases = read_json(card, REPAIR).get("training") if card.is_file() else None
     if not phases:
         return None
