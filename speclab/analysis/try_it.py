@@ -22,10 +22,8 @@ from ipywidgets import (
     interactive,
 )
 
-from speclab.decode import LOSSLESS, Step, decode, score_tree
+from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
 from speclab.draft import NO_DRAFT, parse_shape
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
