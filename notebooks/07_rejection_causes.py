@@ -45,7 +45,7 @@ from speclab import prompts, replay, runs, score, stats
 from speclab.analysis import loops, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates
-from speclab.models import pairs
+from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
 from speclab.show import notebook, pictures
 from speclab.studies import rejection_causes as study
@@ -71,7 +71,7 @@ can_say = run.manifest["pair"]["draft"]["tokens_said"]
 ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
+tokenizer = ModelFolder.fetched(p.target).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %% [markdown]

@@ -27,6 +27,7 @@ WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
 SECOND_PROMPTS = REPOSITORY / "data" / "second_prompts"
+TRAINING_PROMPTS = REPOSITORY / "data" / "training_prompts"
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
 # files of these folders; with another file the set would be another one under the same name
@@ -44,9 +45,6 @@ DOMAIN_OF = {
     "math_reasoning": "reasoning",
     "reasoning": "reasoning",
 }
-CHOSE_THE_DRAFT = (
-    8  # of each domain: they chose how long smollm's draft was trained, and are easier
-)
 TODAY = "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
@@ -291,6 +289,19 @@ def load_prompts(
     return chosen
 
 
+def training_prompts(
+    per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
+) -> list[Prompt]:
+    """The first `per_domain` of the composed prompts of a seed (data/training_prompts), on which
+    drafts were trained or are calibrated. ValueError where there are fewer, or none.
+    """
+    path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
+    if not path.is_file():
+        command = f"python -m data.training_prompts.compose {seed}"
+        raise ValueError(f"{path} is not here; `{command}` writes it")
+    return load_prompts(path, per_domain, domains)
+
+
 def _check_files(folder: Path) -> None:
     """ValueError where a folder of the kit's own prompts lacks a file or has one more."""
     wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
@@ -301,7 +312,7 @@ def _check_files(folder: Path) -> None:
         )
 
 
-def decoded_prompts(prompts: Sequence, per_domain: int, first: int = CHOSE_THE_DRAFT) -> list:
+def decoded_prompts(prompts: Sequence, per_domain: int, first: int = 0) -> list:
     """The prompts (anything with a `domain`) that are decoded for real where not all are:
     `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
     in order of appearance. Of a domain with fewer prompts than that, its last ones.

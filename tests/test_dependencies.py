@@ -51,7 +51,6 @@ PURE = (
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
-    "drafts.prompts",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
@@ -63,7 +62,7 @@ ONLY = {
     "matplotlib": {"show.figures"},
     "seaborn": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
-    "transformers": {"models.pairs", "ops.pair", "ops.plan"},
+    "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
@@ -165,11 +164,15 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "drafts": {"core", "models", "drafts"},
     "studies": {"core", "models", "show", "analysis", "drafts", "studies"},
     "explore": {"core", "show", "analysis", "explore"},
-    "ops": {"core", "models", "show", "analysis", "explore", "ops"},
+    "ops": {"core", "models", "show", "explore", "ops"},
 }
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {"ops.commands": set(MAY_IMPORT), "show.notebook": {"ops"}}
+LAZY = {
+    "ops.commands": set(MAY_IMPORT),
+    "ops.decode_call": {"analysis"},
+    "show.notebook": {"ops"},
+}
 
 
 def room_of(module):

@@ -153,7 +153,7 @@ def test_notes_that_are_no_config_are_refused(config, tiny):
 
 
 def test_the_smallest_gamma_that_is_not_significantly_slower_than_the_fastest():
-    costs = Costs.on_a_line(0.1)
+    costs = Costs.assumed(0.1)
     for rank, best in ((0, 8), (3, 0)):
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
         assert choose.best_gamma(trace_of(texts), costs, "greedy", None)[0] == best
@@ -167,7 +167,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     measured = policy.load(ROOT / "figures/smollm/09/policy.json")
     costs, said = policy.costs_for(smollm)
     assert costs == measured.costs and f"measured by notebook 09 {measured.made}" in said
-    assert policy.costs_for(smollm, 0.2)[0] == Costs.on_a_line(0.2)
+    assert policy.costs_for(smollm, 0.2)[0] == Costs.assumed(0.2)
     costs, said = policy.costs_for(tiny, figures=tmp_path)  # nothing was measured there
     assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
     policy.write_policy(replace(measured, made="long ago"), tmp_path / "policy.json")
@@ -276,7 +276,7 @@ def test_control_characters_are_refused_or_written_as_escapes(engine, tiny):
 
 def test_whose_machine_was_measured_is_said_in_a_comment(tiny, told, monkeypatch, capsys):
     device = f"cpu\n: >{CANARY}\r: >{CANARY}"
-    for costs, drafts in ((COSTS, True), (Costs.on_a_line(9), False)):
+    for costs, drafts in ((COSTS, True), (Costs.assumed(9), False)):
         monkeypatch.setattr(policy, "costs_for", lambda *_, costs=costs: (costs, device))
         assert main(["export", "tiny/greedy", "--for", "sglang"]) == 0
         text = capsys.readouterr().out

@@ -16,7 +16,7 @@ from conftest import interrupted, tables
 from test_notebooks import bootstrap
 
 from speclab import record
-from speclab.models.pairs import model_folder
+from speclab.models.folder import ModelFolder
 from speclab.ops import hosted
 from speclab.ops.hosted import attach, keep, restore, slug
 from speclab.profiles import ROOT, load_profile
@@ -59,7 +59,9 @@ def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, 
     assert attach(load_profile("tiny"), mounted, links) == {}, "the kit's own pair is here"
     assert attach(T4, mounted, links) == places
     for spec in (T4.target, T4.draft):
-        assert model_folder(spec).resolve() == places[spec.path], "found without the hub"
+        assert ModelFolder.fetched(spec).path.resolve() == places[spec.path], (
+            "found without the hub"
+        )
     assert attach(T4, mounted, links) == {}, "what is set stays"
 
 

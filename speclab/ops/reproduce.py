@@ -46,7 +46,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.explore import page as explorer
-from speclab.models.folder import ModelsMissing, cached, local_folder, weights_digest
+from speclab.models.folder import ModelFolder, ModelsMissing, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.plain import near, read_json
@@ -382,9 +382,9 @@ def inputs(profile: Profile) -> list[Any]:
         places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
     found = [profile]
     for spec in (profile.target, profile.draft):
-        if folder := local_folder(spec):
-            found.append(weights_digest(folder))
-            places += [p for p in folder.rglob("*") if p.suffix != ".safetensors"]
+        if folder := ModelFolder.local(spec):
+            found.append(folder.digest)
+            places += [p for p in folder.path.rglob("*") if p.suffix != ".safetensors"]
         else:
             found.append(cached(spec.path, spec.revision))
     return [*found, content(places)]
@@ -396,7 +396,8 @@ def named_by(profile: Profile, text: str) -> list[Any]:
     """
     if text in profile_names():
         return inputs(load_profile(text))
-    target = local_folder(profile.target) or ROOT / profile.target.path
+    local = ModelFolder.local(profile.target)
+    target = local.path if local else ROOT / profile.target.path
     with contextlib.suppress(OSError, ValueError):  # a text that cannot be a name
         places = [(folder / text).resolve() for folder in (ROOT, target.parent)]
         return content(place for place in places if not ROOT.is_relative_to(place))

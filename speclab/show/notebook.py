@@ -179,7 +179,7 @@ def _hosted(profile: "Profile") -> None:
     if hosted.MOUNTED.is_dir():
         found = ", ".join([*hosted.attach(profile), *hosted.restore()])
         print(f"attached: {found or 'nothing that this profile needs'}")
-    target = profile.notes.get("target_config", {})
+    target = profile.notes.target_config
     if "quantization_config" in target and find_spec("gptqmodel") is None:
         print(
             f"GPTQModel is not installed, and the target of {profile.name} needs it: run "

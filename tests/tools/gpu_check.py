@@ -674,9 +674,9 @@ def shapes(settings):
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
     profile = load_profile("paper").replace(domains=("code",), **limits)
     changes = {"num_hidden_layers": layers, "quantization_config": None}
-    configs = [profile.notes[f"{which}_config"] | changes for which in MODELS]
+    configs = [profile.notes.config_of(which) | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
-    planned = plan.Planned(*(plan.held(one, name, device) for one in configs))
+    planned = [plan.held(config, name, device) for config in configs]
     models = [random_model(config, layers, place, dtype) for config in configs]
     pair = Pair(*models, None, frozenset(), {})
     prompts = random_prompts(profile.prompts_per_domain, profile.max_prompt_tokens)

@@ -18,7 +18,7 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis.fetch import Published, content_of
-from speclab.analysis.texts import GREEDY, Text
+from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
 
 FINAL = "061513"  # the run that the paper reports
@@ -94,7 +94,7 @@ def text_of(records: pd.DataFrame) -> Text:
     """The usable nodes as a text that can be asked as published; it has no trace."""
     nodes = usable(records)
     nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
-    return Text("T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes)
+    return Text(0.0, pd.DataFrame(), nodes)
 
 
 def read_file(path: Path | str) -> pd.DataFrame:

@@ -60,7 +60,7 @@ def commitment(p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE) -> float:
 
 def necessary_length(c: float) -> float:
     """Accepted tokens per pass at which a draft of the paper's depth breaks even, v = 1."""
-    return cost.break_even_block_efficiency(PAPER_DEPTH, c) - 1
+    return cost.block_cost(PAPER_DEPTH, c) - 1
 
 
 def rows_without_pair(claim: Claim) -> list[dict]:
