@@ -63,8 +63,7 @@ def place(tmp_path, monkeypatch):
     def begun(*_, **__):
         raise AssertionError("work begins before what was given is checked")
 
-    for loader in ("_load_plain", "_load_trimmed", "_load_quantised"):
-        monkeypatch.setattr(pairs, loader, begun)
+    monkeypatch.setattr(pairs, "check_fits", begun)  # before any network is loaded
     for name in ("TRACES", "DATASETS", "MODELS", "OUT", "REPO", "AUTHOR_RECORDS"):
         monkeypatch.delenv(f"SPECLAB_{name}", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

