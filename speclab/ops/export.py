@@ -28,7 +28,8 @@ EXACT = {
     "numbers; counts need not be whole",
 }
 TRACES = ROOT / "data" / "traces"
-OPTIONS = ROOT / "data" / "engines" / "options.yaml"
+READS = ["data/engines/options.yaml"]
+OPTIONS = ROOT / READS[0]
 
 
 def run_named(name: str) -> Run:
