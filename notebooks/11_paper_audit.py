@@ -52,6 +52,8 @@ from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
 from speclab.studies.paper_audit import author_records as authors, formulas, measures, pictures
 
+READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
+
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"

@@ -164,7 +164,7 @@ by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error
 if error > 0:  # else the prompts do not differ, and there is nothing to plan with
     rows = means.reset_index()
     design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
-    assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
+    assert np.isclose(by_hand, design.power(true, 50, level / 6), rtol=1e-4)
 
 # %% [markdown]
 # (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) The paper

@@ -25,9 +25,8 @@ REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of math and reasoning; code and chat have nothing around them
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 REPOSITORY = Path(__file__).resolve().parent.parent
-PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
-SECOND_PROMPTS = REPOSITORY / "data" / "second_prompts"
-TRAINING_PROMPTS = REPOSITORY / "data" / "training_prompts"
+READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
+PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
 # files of these folders; with another file the set would be another one under the same name

@@ -162,11 +162,15 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "drafts": {"core", "models", "drafts"},
     "studies": {"core", "models", "show", "analysis", "drafts", "studies"},
     "explore": {"core", "show", "analysis", "explore"},
-    "ops": {"core", "models", "show", "analysis", "explore", "ops"},
+    "ops": {"core", "models", "show", "explore", "ops"},
 }
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {"ops.commands": set(MAY_IMPORT), "show.notebook": {"ops"}}
+LAZY = {
+    "ops.commands": set(MAY_IMPORT),
+    "ops.decode_call": {"analysis"},
+    "show.notebook": {"ops"},
+}
 
 
 def room_of(module):

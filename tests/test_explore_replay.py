@@ -53,7 +53,7 @@ def pages(recorded, tmp_path_factory):
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
             packed = trace_data.pack_runs(both)
-            file.write_text(page.assemble(packed, pair), encoding="utf-8")
+            file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong
         yield found

@@ -20,7 +20,8 @@ from speclab.plain import digest_of
 from speclab.profiles import MODELS, ROOT
 from speclab.runs import Damaged, read_facts, write_facts, written
 
-SHIPPED = ROOT / "data" / "drafts"
+READS = ["data/drafts"]
+SHIPPED = ROOT / READS[0]
 INDEX = "drafts.json"
 FACTS = "facts.json"
 MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name

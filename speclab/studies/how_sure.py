@@ -17,7 +17,8 @@ HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
-TABLE = ROOT / "data" / "coverage" / "coverage.csv"
+READS = ["data/coverage/coverage.csv"]
+TABLE = ROOT / READS[0]
 ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of its own
 
 

@@ -16,6 +16,9 @@ from speclab.profiles import ROOT, ModelSpec
 from speclab.show import figures
 from speclab.tree import Tree
 
+READS = ["{target}-gptq"]  # the 4-bit copy beside the target, where there is one
+
+
 # ---- the models ----------------------------------------------------------------------------------
 
 

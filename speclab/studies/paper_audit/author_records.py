@@ -48,11 +48,12 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+READS = ["data/runs/author-records", "$SPECLAB_AUTHOR_RECORDS"]
 SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
     blob_id,
-    ROOT / "data" / "runs" / "author-records",
+    ROOT / READS[0],
     TARGET,
     "SPECLAB_AUTHOR_RECORDS",
 )

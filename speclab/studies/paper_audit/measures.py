@@ -516,7 +516,14 @@ def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
 # ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
 
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
-SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+READS = [
+    "data/measured",
+    "08/distillation.csv",
+    "08/self-drafts.csv",
+    "08/specialist.csv",
+    "10/pass-times.csv",
+]
+SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 DRAFTS = {  # claim: table, what its number is, of which rows
     "self-draft": ("08/self-drafts", "", {"draft": ["INT4 self-draft"], "domain": DOMAINS}),
