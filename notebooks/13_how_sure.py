@@ -43,8 +43,9 @@ import pandas as pd
 from scipy.stats import nct, t
 
 from speclab import prompts, runs, score, stats
-from speclab.analysis import association, bins, loops, power, published
+from speclab.analysis import association, bins, power, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.copying import repeats
 from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import how_sure as study
@@ -291,13 +292,13 @@ rows = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
 tokens = rows["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
-assert again == loops.repeats(rows).tolist()[3:]
+assert again == repeats(rows).tolist()[3:]
 
 # %%
 recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
 marked, sampled, lasting = (
-    text.with_columns(repeats=loops.repeats(text.trace)) for text in (at_0, at_1, lasting)
+    text.with_columns(repeats=repeats(text.trace)) for text in (at_0, at_1, lasting)
 )
 
 # %%
@@ -422,7 +423,7 @@ ctx.answer(
 # four times as many. More tokens of the same prompts do not help as much: the spread between
 # prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `loops.repeats(at_0.trace, 8)`. Do more
+# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(at_0.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>
