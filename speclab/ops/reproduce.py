@@ -46,6 +46,7 @@ from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
+from speclab.ops.report import DONE, FAILED
 from speclab.plain import digest_of, near, sha256_of
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
@@ -68,7 +69,6 @@ PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook 
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DONE, FAILED = "done", report.FAILED
 # errors by which a notebook says what it lacks
 NEEDS = {"ModelsMissing": report.NEEDS_MODELS, "FilesMissing": report.NEEDS_FILES}
 
