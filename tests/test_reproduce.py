@@ -615,20 +615,17 @@ def test_prompts_are_counted_and_not_multiplied(changes, said, monkeypatch, tmp_
 
 
 @pytest.mark.usefixtures("light")
-def test_the_explorer_lies_with_the_figures_of_the_profiles_own_name(
-    empty, own, monkeypatch, capsys
+def test_the_explorer_lies_beside_the_figures_where_a_run_is_recorded(
+    repository, monkeypatch, capsys
 ):
-    empty.write("01_good", "pass")
-    call = ["reproduce", "--profile", own({}, name="others"), "--out", str(empty.root)]
-    explorer, page = (empty.root / name for name in ("figures/others", "build/others/index.html"))
-    assert main(call) == 0
-    assert "explore.html is not written" in capsys.readouterr().out
-    assert "explore.html" not in page.read_text()
-    monkeypatch.setattr(reproduce.explorer, "recorded_run", lambda *_: "run")
     monkeypatch.setattr(reproduce.explorer, "write_page", lambda _, path: path.write_text("page"))
-    assert main(call) == 0
-    assert (explorer / "explore.html").is_file()
-    assert "../../figures/others/explore.html" in page.read_text()
+    for run, is_there in ((None, False), ("run", True)):
+        monkeypatch.setattr(reproduce.explorer, "recorded_run", lambda *_, run=run: run)
+        assert repository.run() == 0
+        assert (repository.figures / "explore.html").is_file() is is_there
+        index = (repository.build / "index.html").read_text()
+        assert ('href="../../figures/tiny/explore.html"' in index) is is_there
+        assert ("explore.html is not written" in capsys.readouterr().out) is not is_there
 
 
 @pytest.mark.usefixtures("light")
@@ -697,27 +694,21 @@ def test_bad_input_is_an_error_before_anything_runs(repository, capsys, argument
     assert not repository.build.exists()
 
 
-@pytest.fixture
-def own(empty):
-    """A profile file that sets parameters of single notebooks."""
+def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository):
+    path = repository.root / "own.yaml"
 
-    def write_profile(notebooks, **settings):
+    def opened(notebooks, wanted=(), changes=None):
+        """A call on a profile file that sets parameters of single notebooks."""
         pair = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
-        path = empty.root / "own.yaml"
-        path.write_text(json.dumps(pair | {"notebooks": notebooks} | settings))
-        return str(path)
+        path.write_text(json.dumps(pair | {"notebooks": notebooks}))
+        return reproduce.open_call(str(path), wanted, {}, changes or {}).notebooks
 
-    return write_profile
-
-
-def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository, own):
-    profile = own({"01_good": {"gamma": 2}})
     for changes, expected in [({}, [2, 4]), ({"gamma": 7}, [7, 7])]:
-        call = reproduce.open_call(profile, [], {}, changes, repository.root)
-        assert [notebook.values["gamma"] for notebook in call.notebooks] == expected
+        notebooks = opened({"01_good": {"gamma": 2}}, changes=changes)
+        assert [notebook.values["gamma"] for notebook in notebooks] == expected
     for wrong, said in [("01_good", "did you mean 'gamma'"), ("03_c", "notebook '03_c'")]:
         with pytest.raises(ValueError, match=said):
-            reproduce.open_call(own({wrong: {"gama": 2}}), ["02"], {}, {})
+            opened({wrong: {"gama": 2}}, ["02"])
 
 
 # ---- at once, and stopped ------------------------------------------------------------------------
