@@ -1,0 +1,370 @@
+"""What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
+
+A claim is measured as published (the paper's procedure on greedy text), and by what is exact for a
+lossless decoder: at T = 0 on greedy text, at T = 1 on text of three seeds that was sampled at
+T = 1: `alpha` and chains of drawn tokens (rejection rule), and of the paper's tree, whose tokens
+are the draft's best, what the point-mass rule accepts. What is exact is measured on other prompts
+too (`prompt_sets`; at T = 1 of one seed, and without recorded trees). claims.yaml says what is
+measured, in the words of `ROWS`, `estimators` and `measure`. Claims about speed are in `speed`,
+claims that another notebook answers in `other_notebooks`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score
+from speclab.analysis import association, bins, prompt_sets, rungs, variance_components
+from speclab.analysis.claims import AT_1, PUBLISHED, SOURCES, Answer, Claim, in_frame
+from speclab.analysis.prompt_sets import OWN
+from speclab.analysis.texts import SEEDS, Text
+from speclab.analysis.token_kinds import token_kinds
+from speclab.profiles import ROOT, Profile, load_profile
+from speclab.score import POOLED, POSITION_BIN, Estimator, divide
+from speclab.stats import Draws, jointly
+from speclab.studies.paper_audit import other_notebooks
+from speclab.studies.paper_audit.speed import speed_claims
+from speclab.tree import Tree, chain, static_tree
+
+PAPER_TREE = static_tree(3, 2, 8)
+Answers = dict[tuple[str, str], Answer]  # by claim and by how it is measured
+
+
+# ---- the texts of a pair -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairTexts:
+    """The recorded texts of a pair by prompt set: greedy, and sampled at T = 1 (its own prompts
+    with three seeds).
+    """
+
+    profile: Profile
+    greedy: Mapping[str, Text]
+    sampled: Mapping[str, Text]
+
+    @property
+    def smallest_domain(self) -> int:
+        """Prompts of it, in the pair's own prompt set."""
+        domains = self.greedy[OWN].trace.groupby("domain")
+        return int(domains["prompt_id"].nunique().min())
+
+
+def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
+    """The texts of a profile: read where they are recorded or shipped, else recorded now.
+
+    strings: the text of each token (`pictures.strings_of`).
+    """
+    temperatures = []
+    for kinds in (["greedy"], SEEDS):
+        texts = prompt_sets.texts(profile, Text.recorded(profile, *kinds))
+        del texts[prompt_sets.ENGLISH]  # a part of the second set
+        marked = {name: with_numbers(text, strings) for name, text in texts.items()}
+        temperatures.append(marked)
+    return PairTexts(profile, *temperatures)
+
+
+def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profile]:
+    """The profile and those named in `beside`, by name, the profile itself first; one that is named
+    twice counts once. `beside` stands as its files say, with the traces that the kit ships of it:
+    changes of the notebook's own profile (fewer prompts, …) are not theirs.
+    """
+    profiles = {profile.name: profile}
+    for name in beside:
+        if name not in profiles:
+            other = load_profile(name).replace(recorded=())
+            shipped = f"data/traces/{other.name}"
+            if not other.traces and (ROOT / shipped).is_dir():
+                other = other.replace(traces=shipped)
+            profiles[name] = other
+    return profiles
+
+
+def with_numbers(text: Text, strings: Sequence[str]) -> Text:
+    """The text, its positions marked where the token is a number of mathematics (`number`)."""
+    math = text.trace[text.trace["domain"] == "math"]
+    is_number = token_kinds(math, strings) == "number"
+    return text.with_columns(number=is_number.reindex(text.trace.index, fill_value=False))
+
+
+# ---- what claims.yaml names ----------------------------------------------------------------------
+
+
+def unsure_half(text: Text) -> pd.DataFrame:
+    """The positions whose entropy is above the median of all domains."""
+    entropy = text.trace["target_entropy"]
+    return text.trace[entropy > entropy.median()]
+
+
+def unsure_quarter(text: Text) -> pd.DataFrame:
+    """The quarter of each domain's positions that has the highest target entropy."""
+    domains = text.trace.groupby("domain", observed=True)
+    edge = domains["target_entropy"].transform("quantile", 0.75)
+    return text.trace[text.trace["target_entropy"] >= edge]
+
+
+def long_texts(text: Text) -> pd.DataFrame:
+    """The positions of prompts whose texts reach the second bin, so that early and late are the
+    same prompts. ValueError if none does.
+    """
+    longest = text.trace.groupby("prompt_id")["position"].transform("max")
+    rows = text.trace[longest >= POSITION_BIN]
+    return score.require(rows, ["domain"], f"positions from {POSITION_BIN} on, their prompts")
+
+
+def with_trees(text: Text) -> pd.DataFrame:
+    """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
+    if text.nodes["node"].max() == 1:
+        raise ValueError("recorded without trees: nothing to ask of their nodes")
+    return text.nodes
+
+
+def tested_tokens(text: Text) -> pd.DataFrame:
+    """One row for each token of drafted chains whose predecessors were all accepted, which is when
+    a decoder tests it (T > 0: of the draft's best tokens): prompt_id, domain, depth, kept.
+    """
+    blocks = text.tree(chain(PAPER_TREE.max_depth))
+    parts = []
+    for depth in range(1, PAPER_TREE.max_depth + 1):
+        is_tested = (blocks["accepted"] >= depth - 1) & (blocks["remaining"] >= depth)
+        rows = blocks.loc[is_tested, ["prompt_id", "domain", "accepted"]]
+        parts.append(rows.assign(depth=depth, kept=rows["accepted"] >= depth))
+    return pd.concat(parts, ignore_index=True)
+
+
+ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
+    "positions": lambda text: text.trace,
+    "math": lambda text: text.trace.query("domain == 'math'"),
+    "long texts": long_texts,
+    "unsure half": unsure_half,
+    "unsure quarter": unsure_quarter,
+    "nodes": with_trees,
+    "nodes at depth 1": lambda text: text.nodes.query("depth == 1"),
+    "nodes at depth 2": lambda text: text.nodes.query("depth == 2"),
+    "nodes at depth 3": lambda text: text.nodes.query("depth == 3"),
+    "tested tokens": tested_tokens,
+    "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
+}
+
+
+def rows_of(text: Text, of: str, tree: Tree) -> pd.DataFrame:
+    """The rows of a text that have a name in ROWS, or "blocks": those of a decoder with a tree."""
+    return replay.prompt_sums(text.tree(tree)) if of == "blocks" else ROWS[of](text)
+
+
+def estimators(text: Text) -> dict[str, Estimator]:
+    """The estimators by the names that claims.yaml gives them, for a text's temperature."""
+    of_blocks = score.block_estimators()
+    best_path = score.best_path_accept_by_depth(text.rule)
+    return {
+        "published_alpha": score.published_alpha,
+        "published_length": score.published_length,
+        "target_entropy": score.mean_of("target_entropy", "target_entropy"),
+        "acceptance": text.acceptance,
+        "mean_accepted": of_blocks["mean_accepted"],
+        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
+        "change along the best path": rungs.change(best_path),
+        "change along the chain": rungs.change(of_blocks["accept_by_depth"]),
+    }
+
+
+# contrasts of positions: the rows of the first side
+FIRST_SIDE = {"late - early": f"position >= {POSITION_BIN}", "numbers - others": "number"}
+
+
+def measure(
+    text: Text,
+    of: str,
+    number: str,
+    contrast: str | Sequence[Sequence[str]] = "each domain",
+    over: Sequence[str] = (),
+    correlation: Sequence[str] = (),
+    shares: Sequence[str] = (),
+    tree: Tree = PAPER_TREE,
+) -> pd.DataFrame:
+    """Evidence (`claims.Answer`) from one entry of a claim's `published` or `exact`.
+
+    of: the rows (`rows_of`; tree: the one that a decoder drafts). number: one of `estimators`.
+    contrast: each domain; pairs of domains (first minus second); or one of FIRST_SIDE (these rows
+    minus the others), over all domains together. over: the (rows, number) by which it is divided.
+    Or number is a column, or "acceptance". correlation: (method, with which column) in each domain.
+    shares: of the column's variance, between the levels of each of these factors; of two factors
+    the difference; "texts": `variance_components`. ValueError where the text cannot answer.
+    """
+    rows = rows_of(text, of, tree)
+    column = text.value if number == "acceptance" else number
+    if correlation:
+        return correlated(rows, number, column, *correlation)
+    if shares:
+        return variance_shares(rows, text, column, shares)
+    named = estimators(text)
+    estimator = named[number]
+    if over:
+        other, under = over
+        below = rows_of(text, other, tree), named[under]
+        draws = jointly({number: (rows, estimator), under: below})
+        return in_domains(f"{number} / {under}", draws, draws[number] / draws[under])
+    if contrast == "each domain":
+        draws = jointly({number: (rows, estimator)})
+        return in_domains(estimator.name, draws, draws[number])
+    if contrast in FIRST_SIDE:
+        first = rows.eval(FIRST_SIDE[contrast])
+        draws = jointly({1: (rows[first], estimator), 2: (rows[~first], estimator)}, same=False)
+        change = draws[1][POOLED] - draws[2][POOLED]
+        return as_rows(f"{estimator.name}, {contrast}", draws, {of: change})
+    return pd.concat([gap(rows, estimator, *domains) for domains in contrast])
+
+
+def gap(rows: pd.DataFrame, estimator: Estimator, first: str, second: str) -> pd.DataFrame:
+    """A number of one domain minus that of another. ValueError if a domain is missing."""
+    score.domains_in(rows, [first, second])
+    both = rows[rows["domain"].isin([first, second])]
+    numbers = (draws := jointly({"number": (both, estimator)}))["number"]
+    return as_rows(estimator.name, draws, {f"{first} - {second}": numbers[first] - numbers[second]})
+
+
+def correlated(
+    rows: pd.DataFrame, number: str, column: str, method: str, other: str
+) -> pd.DataFrame:
+    """Correlation of a number's column with another column, in each domain."""
+    table = association.correlations(rows, other, column, method)
+    name = f"{method.title()} of {number} and {other}"
+    return table.rename(columns={"domain": "row"}).assign(estimator=name)
+
+
+def in_domains(name: str, draws: Draws, numbers: pd.DataFrame) -> pd.DataFrame:
+    """Evidence from numbers that were made of draws, in each domain."""
+    domains = numbers[list(draws.prompts.domains)]
+    table = draws.table({name: domains}, key="estimator")
+    return table.rename(columns={"domain": "row"})
+
+
+def as_rows(name: str, draws: Draws, numbers: Mapping[str, pd.Series]) -> pd.DataFrame:
+    """Evidence from numbers that were made of draws, by the name of the row."""
+    return draws.table(numbers, key="row").assign(estimator=name)
+
+
+# ---- variance ------------------------------------------------------------------------------------
+
+
+def variance_shares(
+    rows: pd.DataFrame, text: Text, column: str, factors: str | Sequence[str]
+) -> pd.DataFrame:
+    """Shares of a column's variance: between texts ("texts"), or between the levels of one factor
+    minus those of another. ValueError: one domain only.
+    """
+    if factors == "texts":
+        found = variance_components.shares(rows, column)
+        table = pd.DataFrame(map(vars, found.values())).assign(row=list(found))
+        return table.assign(estimator=f"share of what texts differ in, {text.acceptance.name}")
+    if rows["domain"].nunique() < 2:
+        raise ValueError("one domain only: a share between domains needs two")
+    first, second = factors
+    draws = jointly({factor: (rows, share_between(rows, column, factor)) for factor in factors})
+    difference = draws[first][POOLED] - draws[second][POOLED]
+    return as_rows(f"share of {first} - of {second}", draws, {"all": difference})
+
+
+def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
+    """Share of the variance of a column between the levels that a factor has in `rows`."""
+    known = np.sort(rows[factor].unique())
+    in_each = bins.in_levels(value, factor, known)
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        y = score.column_of(frame, value)[:, None]
+        return np.hstack([in_each(frame), y * y])
+
+    def share(totals: np.ndarray) -> np.ndarray:
+        sums, counts, squares = np.split(totals, [len(known), 2 * len(known)], axis=-1)
+        of_mean = divide(sums.sum(-1) ** 2, counts.sum(-1))
+        of_levels = divide(sums**2, counts)
+        between = np.nansum(of_levels, axis=-1) - of_mean
+        whole = squares[..., 0] - of_mean
+        return divide(between, whole)[..., None]
+
+    return Estimator(f"share of {factor}", columns, share)
+
+
+# ---- every claim ---------------------------------------------------------------------------------
+
+
+def answers(way: str, entries: Mapping[str, Sequence[Mapping]], text: Text, tree: Tree) -> Answers:
+    """The answers to what claims.yaml measures on a text, claim by claim, in one way."""
+
+    @cache  # several claims measure the same
+    def measured(entry: str) -> pd.DataFrame:
+        return measure(text, tree=tree, **json.loads(entry))
+
+    def answer(claim: str) -> pd.DataFrame:
+        return pd.concat([measured(json.dumps(entry)) for entry in entries[claim]])
+
+    return {(claim, way): partial(answer, claim) for claim in entries if entries[claim]}
+
+
+def as_published(text: Text, listed: Mapping[str, Claim]) -> Answers:
+    """The paper's own procedure, on the trees of greedy text; also of the authors' own."""
+    entries = {name: claim.published for name, claim in listed.items()}
+    return answers(PUBLISHED, entries, text, PAPER_TREE)
+
+
+def exact_at(
+    text: Text, listed: Mapping[str, Claim], grid: Sequence[tuple[float, float]], tree: Tree
+) -> Answers:
+    """What is exact for a lossless decoder at the temperature of a text, AT_0 or AT_1 (its name).
+    tree: the one that the pair's nodes have. grid: as of `speed_claims`.
+    """
+    entries = {name: claim.exact for name, claim in listed.items()}
+    of_speed = speed_claims(text, grid)
+    by_claim = {(claim, text.name): answer for claim, answer in of_speed.items()}
+    return answers(text.name, entries, text, tree) | by_claim
+
+
+def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
+    """Accepted tokens per target pass of a tree on sampled texts minus on greedy text, by domain,
+    prompts paired: the tree's children under point-mass.
+    """
+    accepted = score.block_estimators()["mean_accepted"]
+    blocks = {text.name: rows_of(text, "blocks", tree) for text in (greedy, warm)}
+    draws = jointly({name: (rows, accepted) for name, rows in blocks.items()})
+    name = f"mean_accepted, {warm.name} - {greedy.name}"
+    return in_domains(name, draws, draws[warm.name] - draws[greedy.name])
+
+
+def of_pair(
+    pair: PairTexts,
+    listed: Mapping[str, Claim],
+    grid: Sequence[tuple[float, float]],
+    tables: Mapping[str, pd.DataFrame],
+) -> pd.DataFrame:
+    """Every row of the claims about a pair: `claims.COLUMNS`, by prompt set in the order of the
+    claims. tables: of other notebooks (`other_notebooks.tables_of`).
+
+    Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
+    and its `note` says why.
+    """
+    tree = pair.profile.tree
+    parts = []
+    for prompts, greedy in pair.greedy.items():
+        sampled = pair.sampled[prompts]
+        found = exact_at(greedy, listed, grid, tree) | exact_at(sampled, listed, grid, tree)
+        found["temperature", AT_1] = partial(warmer_less_greedy, tree, greedy, sampled)
+        if prompts == OWN:
+            found = as_published(greedy, listed) | found
+            found |= other_notebooks.answers(listed, tables)
+        parts.append(in_frame(listed, pair.profile.name, found, prompts))
+    return pd.concat(parts, ignore_index=True)
+
+
+def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """The rows of the claims that need no pair, as they stand in claims.yaml: `claims.COLUMNS`."""
+    found = {}
+    for name, claim in listed.items():
+        table = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
+        exact = table.assign(low=table["estimate"], high=table["estimate"])
+        if claim.values:
+            found[name, SOURCES] = partial(pd.DataFrame, exact)
+    return in_frame(listed, SOURCES, found)
