@@ -43,7 +43,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import levels, prompt_sets, published, significance
+from speclab.analysis import prompt_sets, published, significance, variance_components
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, counted, named, stack, without_interval
 from speclab.score import ALL, POOLED
@@ -297,7 +297,7 @@ between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domain
 # %%
 by_hand = {"domain": between, "prompt": within.mean(), "draw": draw.mean()}
 all_three = sum(by_hand.values())
-of_texts = levels.components(at_1.positions, "overlap")
+of_texts = variance_components.shares(at_1.positions, "overlap")
 for name, variance in by_hand.items():
     if all_three > 0 and name in of_texts:
         assert np.isclose(np.clip(variance / all_three, 0, 1), of_texts[name].estimate)
@@ -311,7 +311,7 @@ for name, variance in by_hand.items():
 # %%
 at_each = {text.name: prompt_sets.texts(ctx.profile, text) for text in (at_0, at_1)}
 parts = {
-    (name, which): levels.components(text.positions, text.value)
+    (name, which): variance_components.shares(text.positions, text.value)
     for name, sets in at_each.items()
     for which, text in sets.items()
 }
@@ -488,9 +488,9 @@ ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
 #    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the three shares?
 #
 # <details><summary>What happens</summary>
-# `levels.components` subtracts the draw whatever the number of texts, so both estimate the same
-# three shares. Two texts say less about the draw than three, so the shares move, within what their
-# intervals allow.</details>
+# `variance_components.shares` subtracts the draw whatever the number of texts, so both estimate the
+# same three shares. Two texts say less about the draw than three, so the shares move, within what
+# their intervals allow.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

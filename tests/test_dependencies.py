@@ -33,7 +33,7 @@ PURE = (
     "analysis.published",
     "analysis.texts",
     "analysis.loops",
-    "analysis.levels",
+    "analysis.variance_components",
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",
