@@ -121,6 +121,21 @@ def claims() -> dict[str, Claim]:
 # ---- evidence ------------------------------------------------------------------------------------
 
 
+def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> pd.DataFrame:
+    """Evidence from a table with estimate, low, high and, if there, note; `row` names its rows."""
+    return table.rename(columns={row: "row"}).assign(estimator=estimator)
+
+
+def from_draws(
+    estimator: str, draws: stats.Draws, numbers: pd.DataFrame | Mapping[str, pd.Series]
+) -> pd.DataFrame:
+    """Evidence from numbers that were made of draws: of each domain (a frame), or by name."""
+    if isinstance(numbers, pd.DataFrame):
+        domains = numbers[list(draws.prompts.domains)]
+        return rows_of(estimator, draws.table({"": domains}))
+    return rows_of(estimator, draws.table(numbers, key="row"), "row")
+
+
 def in_frame(
     listed: Mapping[str, Claim],
     pair: str,

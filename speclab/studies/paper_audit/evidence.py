@@ -19,13 +19,22 @@ import pandas as pd
 
 from speclab import replay, score
 from speclab.analysis import association, bins, prompt_sets, rungs, variance_components
-from speclab.analysis.claims import AT_1, PUBLISHED, SOURCES, Answer, Claim, in_frame
+from speclab.analysis.claims import (
+    AT_1,
+    PUBLISHED,
+    SOURCES,
+    Answer,
+    Claim,
+    from_draws,
+    in_frame,
+    rows_of,
+)
 from speclab.analysis.prompt_sets import OWN
 from speclab.analysis.texts import SEEDS, Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.profiles import ROOT, Profile, load_profile
 from speclab.score import POOLED, POSITION_BIN, Estimator, divide
-from speclab.stats import Draws, jointly
+from speclab.stats import jointly
 from speclab.studies.paper_audit import other_notebooks
 from speclab.studies.paper_audit.speed import speed_claims
 from speclab.tree import Tree, chain, static_tree
@@ -151,7 +160,7 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
 }
 
 
-def rows_of(text: Text, of: str, tree: Tree) -> pd.DataFrame:
+def rows_named(text: Text, of: str, tree: Tree) -> pd.DataFrame:
     """The rows of a text that have a name in ROWS, or "blocks": those of a decoder with a tree."""
     return replay.prompt_sums(text.tree(tree)) if of == "blocks" else ROWS[of](text)
 
@@ -188,14 +197,14 @@ def measure(
 ) -> pd.DataFrame:
     """Evidence (`claims.Answer`) from one entry of a claim's `published` or `exact`.
 
-    of: the rows (`rows_of`; tree: the one that a decoder drafts). number: one of `estimators`.
+    of: the rows (`rows_named`; tree: the one that a decoder drafts). number: one of `estimators`.
     contrast: each domain; pairs of domains (first minus second); or one of FIRST_SIDE (these rows
     minus the others), over all domains together. over: the (rows, number) by which it is divided.
     Or number is a column, or "acceptance". correlation: (method, with which column) in each domain.
     shares: of the column's variance, between the levels of each of these factors; of two factors
     the difference; "texts": `variance_components`. ValueError where the text cannot answer.
     """
-    rows = rows_of(text, of, tree)
+    rows = rows_named(text, of, tree)
     column = text.value if number == "acceptance" else number
     if correlation:
         return correlated(rows, number, column, *correlation)
@@ -205,17 +214,17 @@ def measure(
     estimator = named[number]
     if over:
         other, under = over
-        below = rows_of(text, other, tree), named[under]
+        below = rows_named(text, other, tree), named[under]
         draws = jointly({number: (rows, estimator), under: below})
-        return in_domains(f"{number} / {under}", draws, draws[number] / draws[under])
+        return from_draws(f"{number} / {under}", draws, draws[number] / draws[under])
     if contrast == "each domain":
         draws = jointly({number: (rows, estimator)})
-        return in_domains(estimator.name, draws, draws[number])
-    if contrast in FIRST_SIDE:
+        return from_draws(estimator.name, draws, draws[number])
+    if isinstance(contrast, str):
         first = rows.eval(FIRST_SIDE[contrast])
         draws = jointly({1: (rows[first], estimator), 2: (rows[~first], estimator)}, same=False)
         change = draws[1][POOLED] - draws[2][POOLED]
-        return as_rows(f"{estimator.name}, {contrast}", draws, {of: change})
+        return from_draws(f"{estimator.name}, {contrast}", draws, {of: change})
     return pd.concat([gap(rows, estimator, *domains) for domains in contrast])
 
 
@@ -223,8 +232,10 @@ def gap(rows: pd.DataFrame, estimator: Estimator, first: str, second: str) -> pd
     """A number of one domain minus that of another. ValueError if a domain is missing."""
     score.domains_in(rows, [first, second])
     both = rows[rows["domain"].isin([first, second])]
-    numbers = (draws := jointly({"number": (both, estimator)}))["number"]
-    return as_rows(estimator.name, draws, {f"{first} - {second}": numbers[first] - numbers[second]})
+    draws = jointly({"number": (both, estimator)})
+    numbers = draws["number"]
+    difference = {f"{first} - {second}": numbers[first] - numbers[second]}
+    return from_draws(estimator.name, draws, difference)
 
 
 def correlated(
@@ -233,19 +244,7 @@ def correlated(
     """Correlation of a number's column with another column, in each domain."""
     table = association.correlations(rows, other, column, method)
     name = f"{method.title()} of {number} and {other}"
-    return table.rename(columns={"domain": "row"}).assign(estimator=name)
-
-
-def in_domains(name: str, draws: Draws, numbers: pd.DataFrame) -> pd.DataFrame:
-    """Evidence from numbers that were made of draws, in each domain."""
-    domains = numbers[list(draws.prompts.domains)]
-    table = draws.table({name: domains}, key="estimator")
-    return table.rename(columns={"domain": "row"})
-
-
-def as_rows(name: str, draws: Draws, numbers: Mapping[str, pd.Series]) -> pd.DataFrame:
-    """Evidence from numbers that were made of draws, by the name of the row."""
-    return draws.table(numbers, key="row").assign(estimator=name)
+    return rows_of(name, table)
 
 
 # ---- variance ------------------------------------------------------------------------------------
@@ -260,13 +259,13 @@ def variance_shares(
     if factors == "texts":
         found = variance_components.shares(rows, column)
         table = pd.DataFrame(map(vars, found.values())).assign(row=list(found))
-        return table.assign(estimator=f"share of what texts differ in, {text.acceptance.name}")
+        return rows_of(f"share of what texts differ in, {text.acceptance.name}", table, "row")
     if rows["domain"].nunique() < 2:
         raise ValueError("one domain only: a share between domains needs two")
     first, second = factors
     draws = jointly({factor: (rows, share_between(rows, column, factor)) for factor in factors})
     difference = draws[first][POOLED] - draws[second][POOLED]
-    return as_rows(f"share of {first} - of {second}", draws, {"all": difference})
+    return from_draws(f"share of {first} - of {second}", draws, {"all": difference})
 
 
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
@@ -328,10 +327,10 @@ def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
     prompts paired: the tree's children under point-mass.
     """
     accepted = score.block_estimators()["mean_accepted"]
-    blocks = {text.name: rows_of(text, "blocks", tree) for text in (greedy, warm)}
+    blocks = {text.name: rows_named(text, "blocks", tree) for text in (greedy, warm)}
     draws = jointly({name: (rows, accepted) for name, rows in blocks.items()})
     name = f"mean_accepted, {warm.name} - {greedy.name}"
-    return in_domains(name, draws, draws[warm.name] - draws[greedy.name])
+    return from_draws(name, draws, draws[warm.name] - draws[greedy.name])
 
 
 def of_pair(
@@ -359,12 +358,14 @@ def of_pair(
     return pd.concat(parts, ignore_index=True)
 
 
+def exact_rows(claim: Claim) -> pd.DataFrame:
+    """Evidence that no sampling made: its intervals are points."""
+    table = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
+    return table.assign(low=table["estimate"], high=table["estimate"])
+
+
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
     """The rows of the claims that need no pair, as they stand in claims.yaml: `claims.COLUMNS`."""
-    found = {}
-    for name, claim in listed.items():
-        table = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
-        exact = table.assign(low=table["estimate"], high=table["estimate"])
-        if claim.values:
-            found[name, SOURCES] = partial(pd.DataFrame, exact)
+    exact = [claim for claim in listed.values() if claim.values]
+    found = {(claim.id, SOURCES): partial(exact_rows, claim) for claim in exact}
     return in_frame(listed, SOURCES, found)

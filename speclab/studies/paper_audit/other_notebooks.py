@@ -1,0 +1,97 @@
+"""The claims that the tables of notebooks 08 and 10 answer."""
+
+import io
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from speclab import stats
+from speclab.analysis.claims import AT_0, AT_1, Answer, Claim, rows_of
+from speclab.cost import LEAST_V
+from speclab.plain import read_json
+from speclab.profiles import ROOT
+
+READS = ["08/self-drafts", "08/distillation", "08/specialist", "10/pass-times"]
+SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+ESTIMATORS = {AT_0: "hit[1]", AT_1: "alpha"}
+VERIFIED = 5  # tokens of a pass that verifies four drafted ones
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
+    """The tables that a pair has of READS: in `figures`, the session's own folder, else what is
+    committed, else what is shipped.
+    """
+    tables = {}
+    shipped = SHIPPED / f"{pair}.json"
+    if shipped.is_file():
+        for name, lines in read_json(shipped, "take the committed one")["tables"].items():
+            tables[name] = pd.read_csv(io.StringIO("\n".join(lines)))
+    for folder in (ROOT / "figures", figures):
+        for name in READS:
+            path = folder / pair / f"{name}.csv"
+            if path.is_file():
+                tables[name] = pd.read_csv(path)
+    return tables
+
+
+def answers(listed: Mapping[str, Claim], tables: Tables) -> dict[tuple[str, str], Answer]:
+    """By claim and by how it is measured: the rows that claims.yaml names (`of_drafts`)."""
+    found = {("one-pass", AT_0): partial(one_pass, tables)}
+    for name, claim in listed.items():
+        if claim.table:
+            for way, estimator in ESTIMATORS.items():
+                found[name, way] = partial(of_drafts, tables, estimator, **claim.table)
+    return found
+
+
+def of_drafts(
+    tables: Tables,
+    estimator: str,
+    name: str,
+    where: Mapping[str, Sequence],
+    row: str = "domain",
+    estimate: str = "estimate",
+    says: str = "",
+) -> pd.DataFrame:
+    """Evidence from the rows of a table of 08 that have one of the values of each column in
+    `where`: the column `estimate`, by the column `row`; says: what follows the estimator's name.
+    ValueError: no such table or rows; 08 judged too few prompts for a verdict.
+    """
+    counts = [table.get("n_prompts", pd.Series()).min() for table in tables.values()]
+    judged = np.nanmin([np.inf, *counts])
+    if judged < stats.FEW_PROMPTS:
+        raise ValueError(f"notebook 08 judged {judged:.0f} prompts a domain")
+    table = tables.get(name, pd.DataFrame(columns=["estimator", *where]))
+    wanted = {"estimator": [estimator], **where}
+    rows = table[table[[*wanted]].isin(wanted).all(axis=1)]
+    if rows.empty:
+        raise ValueError("notebook 08 has not run for this pair, or has no such draft")
+    rows = rows.rename(columns={estimate: "estimate"})
+    return rows_of(estimator + says, rows, row)
+
+
+def one_pass(tables: Tables) -> pd.DataFrame:
+    """v(5) with the range that its two measured times allow. ValueError: 10 has not measured it, or
+    a clock on which a longer pass is cheaper.
+    """
+    table = tables.get("10/pass-times", pd.DataFrame({"n": []})).set_index("n")
+    if VERIFIED not in table.index:
+        raise ValueError("notebook 10 has not measured a pass over 5 tokens here")
+    cheapest = table["v(n)"].min()
+    if cheapest < LEAST_V:
+        raise ValueError(
+            f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
+        )
+    one, five = table.loc[1], table.loc[VERIFIED]
+    numbers = {
+        "row": "this machine",
+        "estimate": five["v(n)"],
+        "low": five["target_low"] / one["target_high"],
+        "high": five["target_high"] / one["target_low"],
+    }
+    return rows_of(f"v({VERIFIED})", pd.DataFrame([numbers]), "row")
