@@ -45,7 +45,7 @@ import pandas as pd
 from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, direction, named, stack, without_interval
+from speclab.estimates import Estimates, named, stack, without_interval
 from speclab.models import pairs
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
@@ -113,7 +113,7 @@ paradox = rows.pivot(index="view", columns="kind", values="share_highest")
 paradox = paradox.loc[pd.unique(rows["view"]), ["entropy", "acceptance"]]
 cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide("view", "kind")
 cells["highest in entropy"], cells["in acceptance"] = paradox.to_numpy().T
-cells["paradox"] = paradox.min(axis=1).map(study.told).to_numpy()
+cells["paradox"] = paradox.min(axis=1).map(study.is_highest).to_numpy()
 ctx.table(cells, "paradox", 2)
 
 # %%
@@ -372,7 +372,7 @@ ctx.plot(
 
 # %%
 both = elsewhere.at(quantity=["hit[1]", "entropy (nats)"]).frame
-least = both.groupby("set", sort=False)["highest"].min().map(study.told)
+least = both.groupby("set", sort=False)["highest"].min().map(study.is_highest)
 said = {
     "yes": "There is a paradox",
     "no": "There is no paradox",
@@ -385,7 +385,7 @@ ctx.say(f"{'. '.join(parts)}.")
 highest = leads.at(quantity="hit[1]").frame["share_highest"].item()
 points = at_0.frame[["estimate", "low", "high"]].mul(100).assign(of=domain)
 english = elsewhere.at(set=prompt_sets.ENGLISH, quantity=beside)
-words = "easier than", "harder than", "not significantly different from"
+words = {stats.ABOVE: "easier than", stats.BELOW: "harder than"}
 
 # %%
 fixed = change.at(estimator="hit[1]").defined().frame["held_fixed"]
@@ -410,13 +410,11 @@ if len(changes) > 1:
 
 # %%
 verdict = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}
-verdict = verdict[study.told(highest)]
+verdict = verdict[study.is_highest(highest)]
 in_english = ""
 if rest:
-    in_english = (
-        f"On the second set's English prompts {domain} is "
-        f"{direction(next(english.rows()), *words)} {named(rest)}. "
-    )
+    easier = words.get(english.verdict(), "not significantly different from")
+    in_english = f"On the second set's English prompts {domain} is {easier} {named(rest)}. "
 ctx.answer(
     f"{verdict}: {domain}'s acceptance minus the others' mean is {Estimates(points, 0)} points "
     f"(T = 0). {in_english}{most}"

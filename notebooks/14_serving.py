@@ -58,8 +58,8 @@ assumed_c: float = 0.1  # 0.0001 to 10
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs
-from speclab.estimates import Estimates, direction, stack
+from speclab import runs, stats
+from speclab.estimates import Estimates, stack
 from speclab.show import notebook
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
@@ -232,9 +232,9 @@ ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
-words = "higher", "lower", "not significantly different"
-verdict = direction(next(change.rows()), *words)
-ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}.")
+words = {stats.ABOVE: "higher", stats.BELOW: "lower"}
+words = words.get(change.verdict(), "not significantly different")
+ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {words}: {change}.")
 
 # %% [markdown]
 # ## 4. What if other prompts come in?

@@ -45,7 +45,6 @@ PURE = (
     "analysis.specdecode_bench",
     "analysis.specdecode_cost",
     "analysis.fetch",
-    "analysis.rungs",
     "analysis.significance",
     "studies.at_scale",
     "studies.paper_audit.measures",
@@ -58,6 +57,7 @@ PURE = (
     "ops.plan",
     "ops.doctor",
     "ops.hosted",
+    "ops.commands",
 )
 ONLY = {
     "matplotlib": {"show.figures"},
@@ -165,18 +165,16 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "drafts": {"core", "models", "drafts"},
     "studies": {"core", "models", "show", "analysis", "drafts", "studies"},
     "explore": {"core", "show", "analysis", "explore"},
-    "ops": {"core", "models", "show", "explore", "ops"},
+    "ops": {"core", "models", "show", "analysis", "explore", "ops"},
 }
-# it stands where packages are missing, so it may import the words for that at its top
-FIRST = ("__main__", "ops.missing")
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {"__main__": set(MAY_IMPORT), "show.notebook": {"ops"}}
+LAZY = {"ops.commands": set(MAY_IMPORT), "show.notebook": {"ops"}}
 
 
 def room_of(module):
     """The room that a dotted module or name lives in."""
-    head = module.partition(".")[0]
+    head = module.partition(".")[0].replace("__main__", "ops")  # it starts ops.commands
     return head if head in MAY_IMPORT else "core"
 
 
@@ -186,7 +184,6 @@ def wrong_imports(module, path):
     for name, at_top in kit_imports(path):
         there = room_of(name)
         lazily = not at_top and there in LAZY.get(module, set())
-        lazily = lazily or (module, name) == FIRST
         if there not in MAY_IMPORT[here] and not lazily:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
         study = name.split(".")[1] if there == "studies" and "." in name else None

@@ -15,9 +15,9 @@ from conftest import contents
 from test_faults import DAMAGES
 
 from speclab import runs
-from speclab.__main__ import cli, main
 from speclab.models import pairs
 from speclab.ops import pair
+from speclab.ops.commands import cli, main
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
 FEW = "prompts_per_domain=1 --set domains=[code] --set max_new_tokens=4"

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from frames import pooled
 from hypothesis import given
 from hypothesis import strategies as st
 from test_choose import priced, random_trace, trace_of
@@ -13,7 +14,6 @@ from speclab.cost import Costs
 from speclab.draft import Shape
 from speclab.models import timing
 from speclab.score import Estimator, quotient
-from speclab.stats import bootstrap
 from speclab.studies.budgets_and_routing import serving
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import chain, static_tree
@@ -123,7 +123,7 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     found = serving.simulate(policies, {"code": 1.0}, 10.0, 0.8, 800, 6, n=400)
     row = found.table().set_index(["name", "domain"]).loc["always", "tokens_per_s"]
     speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(), quotient)
-    exact = bootstrap(policies["always"].judged, speed)
+    exact = pooled(policies["always"].judged, speed)
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
     width = 100 * (exact.high - exact.low)
     assert row["high"] - row["low"] == pytest.approx(width, rel=0.25)

@@ -64,9 +64,10 @@ def test_what_cannot_be_had_is_missing_and_says_why(greedy):
     nothing = score.ratio_of("zero", "zero")
     frame = greedy.positions.assign(zero=0.0)
     row = stats.jointly({"none": (frame, nothing)}, n=10).table().iloc[0]
-    assert np.isnan(row["estimate"]) and row["note"] == stats.UNDEFINED
-    family = stats.jointly({"hits": (greedy.positions, score.hit)}, n=10)
-    assert "family of numbers" in family.notes["hits"]
+    assert np.isnan(row["estimate"]) and row["note"] == stats.NO_INTERVAL
+    lost = stats.jointly({"none": (frame.drop(columns="hit"), greedy.acceptance)}, n=10)
+    assert "no column ['hit']" in lost.notes["none"]
+    assert lost.table()["note"].eq(lost.notes["none"]).all()
 
 
 def test_seeds_are_texts_of_one_prompt(sampled):

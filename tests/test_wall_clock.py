@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from frames import pooled
 from test_stopping import COSTS
 from test_timing import TIMES
 
-from speclab import draft, score, stats, tree
+from speclab import draft, score, tree
 from speclab.models import timing
 from speclab.studies import wall_clock as study
 
@@ -79,7 +80,7 @@ def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
     drawn = study.drawn(each, "method", "tokens", "blocks")
     found = study.intervals(drawn, "method", len(each)).frame.iloc[0]
     rows = each.drop(columns="domain")
-    wanted = stats.bootstrap(rows, score.ratio_of("tokens", "blocks"))
+    wanted = pooled(rows, score.ratio_of("tokens", "blocks"))
     assert (found.estimate, found.low, found.high) == pytest.approx(
         (wanted.estimate, wanted.low, wanted.high)
     )

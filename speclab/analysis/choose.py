@@ -20,7 +20,16 @@ from speclab import replay
 from speclab.cost import Costs
 from speclab.estimates import Estimates, named
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
-from speclab.stats import RESAMPLES, Draws, Interval, Resampling, bounds_of, resampling_of
+from speclab.stats import (
+    ABOVE,
+    RESAMPLES,
+    Draws,
+    Interval,
+    Resampling,
+    bounds_of,
+    resampling_of,
+    verdict,
+)
 from speclab.tree import PLAIN as NOTHING
 from speclab.tree import Tree, chain
 
@@ -59,8 +68,8 @@ def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
     """
     best = draws.iloc[0].idxmax()
     behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    low, _ = bounds_of(behind.to_numpy()[1:], n_prompts)
-    tied = list(behind.columns[~(low > 0)])
+    sides = verdict(*bounds_of(behind.to_numpy()[1:], n_prompts))
+    tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
     return best, f"its lead over {named(tied)} is not significant"
@@ -242,7 +251,8 @@ def best_gamma(
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(price(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
-    tied = rows[~(rows["behind_low"] > 0)].rename(columns={"speedup": "estimate"})
+    sides = verdict(rows["behind_low"], rows["behind_high"])
+    tied = rows[sides != ABOVE].rename(columns={"speedup": "estimate"})
     gamma = int(tied.index[0])
     return gamma, (
         f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not significantly slower "

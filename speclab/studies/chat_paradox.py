@@ -15,8 +15,8 @@ from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import NUMBERS, Estimates, stack
-from speclab.score import ALL, POOLED, Estimator, domains_in, member
+from speclab.estimates import NUMBERS, Estimates, stack, yes_or_no
+from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.show import figures
 
 Question = tuple[pd.DataFrame, Estimator]
@@ -65,13 +65,11 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     return Estimates.stacked(parts, "view", digits=3)
 
 
-def told(share: float) -> str:
-    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %,
-    else 'inconclusive'.
+def is_highest(share: float) -> str:
+    """'yes' where it is the highest in more than 97.5 % of the resamples (`share_highest`), 'no'
+    where in fewer than 2.5 %, else 'inconclusive'.
     """
-    if share > 0.975:
-        return "yes"
-    return "no" if share < 0.025 else "inconclusive"
+    return yes_or_no(stats.verdict(share, share, (0.025, 0.975)))
 
 
 def entropy_and_acceptance(
@@ -201,10 +199,10 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
         entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = (greedy.positions, greedy.acceptance), member(score.ratio_by_rank, 0)
+    exact, best = (greedy.positions, greedy.acceptance), nodes[nodes["rank"] == 0]
     tests = {
         (name, "estimator"): lambda: (published, exact),
-        (name, "rank 0 only"): lambda: (published, (nodes, best)),
+        (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):

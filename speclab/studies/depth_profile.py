@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import bins, published, rungs
+from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
 from speclab.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
@@ -72,7 +72,7 @@ def change_by_kind(asked: Mapping[str, Question]) -> Estimates:
     the difference is paired.
     """
     parts = {
-        name: stats.by_domain(frame, rungs.change(family))
+        name: stats.by_domain(frame, score.change(family))
         for name, (frame, family) in asked.items()
     }
     columns = ["name", "domain", *NUMBERS, "n_prompts"]

@@ -178,7 +178,8 @@ def _holds(what: str, rows: pd.DataFrame) -> str:
     """
     said: dict[str, list[str]] = {}
     for where, own in rows.groupby("where", sort=False):
-        sure = [name.rpartition(", ")[2] for name in own.loc[own["low"] > 0, "name"]]
+        is_above = stats.verdict(own["low"], own["high"]) == stats.ABOVE
+        sure = [name.rpartition(", ")[2] for name in own.loc[is_above, "name"]]
         words = f"is significantly {what} at {named(sure)} only"
         if not sure:
             words = f"is not significantly {what}"

@@ -318,4 +318,5 @@ def first_in_words(first: Estimates, key: str = "domain") -> str:
 
 
 def _is_first(row: Any) -> bool:
-    return row.low > 0 and row.lead.endswith("is significant")
+    is_more = stats.verdict(row.low, row.high) == stats.ABOVE
+    return is_more and row.lead.endswith("is significant")

@@ -14,10 +14,10 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN, Choice, Prices
 from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
-from speclab.estimates import NUMBERS, Estimates
+from speclab.estimates import NUMBERS, Estimates, yes_or_no
 from speclab.models import timing
 from speclab.score import POOLED
-from speclab.stats import Draws
+from speclab.stats import BELOW, Draws, verdict
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"
@@ -110,12 +110,10 @@ def recommend(prices: Prices, costs: Costs, speeds: Draws) -> Estimates:
 
 
 def _speculate(row, costs: Costs) -> str:
-    """Yes, no or inconclusive, by the interval's side of 1 (no also where plain itself is the
+    """Yes, no or inconclusive, by the interval's verdict on 1 (no also where plain itself is the
     fastest in 95 % of the resamples); REFUSED where the prices are not trusted.
     """
     if not is_trusted(costs):
         return REFUSED
     surely_plain = row.setting == PLAIN and row.share_best >= 0.95
-    if surely_plain or row.high < 1:
-        return "no"
-    return "yes" if row.low > 1 else "inconclusive"
+    return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))

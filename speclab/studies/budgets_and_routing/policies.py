@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from speclab import stats
 from speclab.analysis import choose, policy
 from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
 from speclab.analysis.texts import Text
@@ -23,7 +24,7 @@ NEVER = "never"
 ALWAYS = "always"
 ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
-OPEN = "inconclusive"
+KEPT = {stats.WITHIN: "kept", stats.ABOVE: "not kept", stats.BELOW: "not kept"}
 
 
 # ---- every policy --------------------------------------------------------------------------------
@@ -135,17 +136,13 @@ def interval_of(ratio: pd.Series, n_prompts: int) -> Interval:
 
 
 def kept(ratio: Interval, margin: float, costs: Costs) -> str:
-    """What became of a promise, from measured over promised speed: 'kept' if all of the interval
-    lies within the margin around 1, 'not kept' if all of it lies outside, on one side, else OPEN;
-    `machines.REFUSED` where the prices are not trusted.
+    """What became of a promise, from measured over promised speed: KEPT, by the interval's verdict
+    on the margin around 1; `machines.REFUSED` where the prices are not trusted.
     """
     if not machines.is_trusted(costs):
         return machines.REFUSED
-    least = 1 - margin
-    most = 1 + margin
-    if least <= ratio.low and ratio.high <= most:
-        return "kept"
-    return "not kept" if ratio.high < least or ratio.low > most else OPEN
+    side = stats.verdict(ratio.low, ratio.high, (1 - margin, 1 + margin))
+    return KEPT.get(side, stats.INCONCLUSIVE)
 
 
 def draw_check(each: pd.DataFrame) -> figures.Figure:
