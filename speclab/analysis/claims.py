@@ -14,6 +14,7 @@ state one fact are judged apart and counted once, by the claim that `fact` names
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,8 +55,9 @@ KEYS = ["claim", "pair", "asked", "prompts"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
 COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
 LEVEL = 0.05  # of every interval and verdict
-# the rows of evidence for a claim, with the columns NUMBER (note may be missing), c and slope
-Answer = Callable[[], pd.DataFrame]
+# rows of evidence, with the columns NUMBER (note may be missing), c and slope: by claim and by how
+# they are measured
+Evidence = Mapping[tuple[str, str], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,10 @@ class Claim:
     about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
     is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
     claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact: the
-    claim that states the same fact, by which it is counted ("": its own). published, exact,
-    sampled: what is measured on runs; table: rows of another notebook's table (all four:
-    `studies.paper_audit`). values: rows (what, where, number) that are exact, read off a log, code,
-    a table or an example. note: what a reader of the verdict should know. untested: why nothing
-    here answers it.
+    claim that states the same fact, by which it is counted ("": its own). published, exact:
+    what is measured on runs; table: rows of another notebook's table (`studies.paper_audit`).
+    values: rows (what, where, number) that are exact, read off a log, code, a table or an example.
+    note: what a reader of the verdict should know. untested: why nothing here answers it.
     """
 
     id: str
@@ -85,7 +86,6 @@ class Claim:
     fact: str = ""
     published: Sequence[Mapping] = ()
     exact: Sequence[Mapping] = ()
-    sampled: Sequence[Mapping] = ()
     table: Mapping | None = None
     values: Sequence[Sequence] = ()
     note: str = ""
@@ -136,27 +136,27 @@ def from_draws(
     return rows_of(estimator, draws.table(numbers, key="row"), "row")
 
 
-def in_frame(
-    listed: Mapping[str, Claim],
-    pair: str,
-    answers: Mapping[tuple[str, str], Answer],
-    prompts: str = prompt_sets.OWN,
-) -> pd.DataFrame:
-    """The answers (by claim and by how it is measured) on a prompt set, as one frame: COLUMNS, in
-    the order of `listed`. One that raises ValueError cannot answer: its row is empty, and its note
-    the reason.
+def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:
+    """The evidence that a function gives; where it raises ValueError, a row without number whose
+    note is the reason.
     """
+    try:
+        return measure(*arguments)
+    except ValueError as error:
+        return pd.DataFrame({"estimator": "", "row": "", "note": [str(error)]})
+
+
+def in_frame(
+    listed: Mapping[str, Claim], pair: str, evidence: Evidence, prompts: str = prompt_sets.OWN
+) -> pd.DataFrame:
+    """The evidence on a prompt set as one frame: COLUMNS, in the order of `listed`."""
+    order = list(listed)
     rows = []
-    ordered = [key for name in listed for key in answers if key[0] == name]
-    for claim, way in ordered:
-        head = dict(zip(KEYS, (claim, pair, way, prompts), strict=True))
-        try:
-            numbers = answers[claim, way]().to_dict("records")
-        except ValueError as error:
-            numbers = [{"estimator": "", "row": "", "note": str(error)}]
-        for number in numbers:
+    for claim, way in sorted(evidence, key=lambda key: order.index(key[0])):
+        head = {"claim": claim, "pair": pair, "asked": way, "prompts": prompts, "note": ""}
+        for number in evidence[claim, way].to_dict("records"):
             least, most = listed[claim].bounds(number["row"])
-            rows.append(head | {"note": "", "least": least, "most": most} | number)
+            rows.append(head | number | {"least": least, "most": most})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

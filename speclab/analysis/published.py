@@ -121,7 +121,6 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     keys = [key for key in KEYS if table[key].nunique() > 1]
     shown = table[[*keys, "published"]].copy()
     for name, numbers in {"ours, as published": OURS, "corrected": CORRECTED}.items():
-        intervals = [stats.Interval(*row, 0) for row in table[numbers].itertuples(index=False)]
-        cells = pd.Series(map(str, intervals), table.index)
-        shown[name] = cells.where(table[numbers[0]].notna(), "")
+        cells = [stats.cell(*row) for row in table[numbers].to_numpy()]
+        shown[name] = np.where(table[numbers[0]].isna(), "", cells)
     return shown.assign(estimator=table["estimator"]).reset_index(drop=True)

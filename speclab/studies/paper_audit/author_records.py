@@ -31,8 +31,6 @@ FILES = {  # git blob ids (`blob_id`)
 }
 
 
-
-
 def blob_id(content: bytes) -> str:
     """The id that git gives a file: SHA-1 of 'blob', its length, a zero byte, and its bytes."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()

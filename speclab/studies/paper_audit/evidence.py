@@ -1,8 +1,7 @@
 """What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
 
 A claim is measured as published (the paper's procedure on greedy text), and by what is exact for a
-lossless decoder: at T = 0 on greedy text, at T = 1 on text of three seeds that was sampled at
-T = 1: `alpha` and chains of drawn tokens (rejection rule), and of the paper's tree, whose tokens
+lossless decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1: `alpha` and chains of drawn tokens (rejection rule), and of the paper's tree, whose tokens
 are the draft's best, what the point-mass rule accepts. What is exact is measured on other prompts
 too (`prompt_sets`; at T = 1 of one seed, and without recorded trees). claims.yaml says what is
 measured, in the words of `ROWS`, `estimators` and `measure`. Claims about speed are in `speed`,
@@ -12,35 +11,35 @@ claims that another notebook answers in `other_notebooks`.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score
-from speclab.analysis import association, bins, prompt_sets, rungs, variance_components
+from speclab.analysis import association, bins, prompt_sets, variance_components
 from speclab.analysis.claims import (
     AT_1,
     PUBLISHED,
     SOURCES,
-    Answer,
     Claim,
+    Evidence,
+    attempt,
     from_draws,
     in_frame,
     rows_of,
 )
 from speclab.analysis.prompt_sets import OWN
-from speclab.analysis.texts import SEEDS, Text
+from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.profiles import ROOT, Profile, load_profile
 from speclab.score import POOLED, POSITION_BIN, Estimator, divide
 from speclab.stats import jointly
-from speclab.studies.paper_audit import other_notebooks
-from speclab.studies.paper_audit.speed import speed_claims
+from speclab.studies.paper_audit.other_notebooks import Tables, of_tables
+from speclab.studies.paper_audit.speed import Grid, speed_claims
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
-Answers = dict[tuple[str, str], Answer]  # by claim and by how it is measured
 
 
 # ---- the texts of a pair -------------------------------------------------------------------------
@@ -48,9 +47,7 @@ Answers = dict[tuple[str, str], Answer]  # by claim and by how it is measured
 
 @dataclass(frozen=True)
 class PairTexts:
-    """The recorded texts of a pair by prompt set: greedy, and sampled at T = 1 (its own prompts
-    with three seeds).
-    """
+    """The recorded texts of a pair by prompt set: greedy, and sampled at T = 1."""
 
     profile: Profile
     greedy: Mapping[str, Text]
@@ -69,8 +66,8 @@ def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
     strings: the text of each token (`pictures.strings_of`).
     """
     temperatures = []
-    for kinds in (["greedy"], SEEDS):
-        texts = prompt_sets.texts(profile, Text.recorded(profile, *kinds))
+    for kind in ("greedy", "sampled"):
+        texts = prompt_sets.texts(profile, Text.recorded(profile, kind))
         del texts[prompt_sets.ENGLISH]  # a part of the second set
         marked = {name: with_numbers(text, strings) for name, text in texts.items()}
         temperatures.append(marked)
@@ -85,11 +82,11 @@ def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profil
     profiles = {profile.name: profile}
     for name in beside:
         if name not in profiles:
-            other = load_profile(name).replace(recorded=())
+            other = load_profile(name)
             shipped = f"data/traces/{other.name}"
-            if not other.traces and (ROOT / shipped).is_dir():
-                other = other.replace(traces=shipped)
-            profiles[name] = other
+            if (ROOT / shipped).is_dir():
+                other = other.replace(traces=other.traces or shipped)
+            profiles[name] = other.replace(recorded=())
     return profiles
 
 
@@ -175,9 +172,9 @@ def estimators(text: Text) -> dict[str, Estimator]:
         "target_entropy": score.mean_of("target_entropy", "target_entropy"),
         "acceptance": text.acceptance,
         "mean_accepted": of_blocks["mean_accepted"],
-        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
-        "change along the best path": rungs.change(best_path),
-        "change along the chain": rungs.change(of_blocks["accept_by_depth"]),
+        "change of ratio_by_depth": score.change(score.ratio_by_depth),
+        "change along the best path": score.change(best_path),
+        "change along the chain": score.change(of_blocks["accept_by_depth"]),
     }
 
 
@@ -195,7 +192,7 @@ def measure(
     shares: Sequence[str] = (),
     tree: Tree = PAPER_TREE,
 ) -> pd.DataFrame:
-    """Evidence (`claims.Answer`) from one entry of a claim's `published` or `exact`.
+    """Evidence (`claims.Evidence`) from one entry of a claim's `published` or `exact`.
 
     of: the rows (`rows_named`; tree: the one that a decoder drafts). number: one of `estimators`.
     contrast: each domain; pairs of domains (first minus second); or one of FIRST_SIDE (these rows
@@ -270,20 +267,18 @@ def variance_shares(
 
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
     """Share of the variance of a column between the levels that a factor has in `rows`."""
-    known = np.sort(rows[factor].unique())
-    in_each = bins.in_levels(value, factor, known)
+    in_each = bins.in_levels(value, factor, sorted(rows[factor].unique()))
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
-        y = score.column_of(frame, value)[:, None]
-        return np.hstack([in_each(frame), y * y])
+        squares = score.column_of(frame, value) ** 2
+        return np.column_stack([in_each(frame), squares])
 
     def share(totals: np.ndarray) -> np.ndarray:
-        sums, counts, squares = np.split(totals, [len(known), 2 * len(known)], axis=-1)
+        sums, counts = np.split(totals[..., :-1], 2, axis=-1)
         of_mean = divide(sums.sum(-1) ** 2, counts.sum(-1))
-        of_levels = divide(sums**2, counts)
-        between = np.nansum(of_levels, axis=-1) - of_mean
-        whole = squares[..., 0] - of_mean
-        return divide(between, whole)[..., None]
+        of_levels = np.nansum(divide(sums**2, counts), axis=-1)
+        whole = totals[..., -1] - of_mean
+        return divide(of_levels - of_mean, whole)[..., None]
 
     return Estimator(f"share of {factor}", columns, share)
 
@@ -291,35 +286,24 @@ def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
 # ---- every claim ---------------------------------------------------------------------------------
 
 
-def answers(way: str, entries: Mapping[str, Sequence[Mapping]], text: Text, tree: Tree) -> Answers:
-    """The answers to what claims.yaml measures on a text, claim by claim, in one way."""
+def on_text(
+    text: Text, way: str, entries: Mapping[str, Sequence[Mapping]], tree: Tree = PAPER_TREE
+) -> Evidence:
+    """What claims.yaml measures on a text in one way: entries, by claim (`measure`)."""
 
     @cache  # several claims measure the same
-    def measured(entry: str) -> pd.DataFrame:
+    def rows_of_entry(entry: str) -> pd.DataFrame:
         return measure(text, tree=tree, **json.loads(entry))
 
-    def answer(claim: str) -> pd.DataFrame:
-        return pd.concat([measured(json.dumps(entry)) for entry in entries[claim]])
+    def rows_of_claim(claim: str) -> pd.DataFrame:
+        return pd.concat([rows_of_entry(json.dumps(entry)) for entry in entries[claim]])
 
-    return {(claim, way): partial(answer, claim) for claim in entries if entries[claim]}
+    return {(claim, way): attempt(rows_of_claim, claim) for claim in entries if entries[claim]}
 
 
-def as_published(text: Text, listed: Mapping[str, Claim]) -> Answers:
+def as_published(text: Text, listed: Mapping[str, Claim]) -> Evidence:
     """The paper's own procedure, on the trees of greedy text; also of the authors' own."""
-    entries = {name: claim.published for name, claim in listed.items()}
-    return answers(PUBLISHED, entries, text, PAPER_TREE)
-
-
-def exact_at(
-    text: Text, listed: Mapping[str, Claim], grid: Sequence[tuple[float, float]], tree: Tree
-) -> Answers:
-    """What is exact for a lossless decoder at the temperature of a text, AT_0 or AT_1 (its name).
-    tree: the one that the pair's nodes have. grid: as of `speed_claims`.
-    """
-    entries = {name: claim.exact for name, claim in listed.items()}
-    of_speed = speed_claims(text, grid)
-    by_claim = {(claim, text.name): answer for claim, answer in of_speed.items()}
-    return answers(text.name, entries, text, tree) | by_claim
+    return on_text(text, PUBLISHED, {name: claim.published for name, claim in listed.items()})
 
 
 def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
@@ -327,34 +311,34 @@ def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
     prompts paired: the tree's children under point-mass.
     """
     accepted = score.block_estimators()["mean_accepted"]
-    blocks = {text.name: rows_named(text, "blocks", tree) for text in (greedy, warm)}
-    draws = jointly({name: (rows, accepted) for name, rows in blocks.items()})
+    blocks = {text.name: (rows_named(text, "blocks", tree), accepted) for text in (greedy, warm)}
+    draws = jointly(blocks)
     name = f"mean_accepted, {warm.name} - {greedy.name}"
     return from_draws(name, draws, draws[warm.name] - draws[greedy.name])
 
 
 def of_pair(
-    pair: PairTexts,
-    listed: Mapping[str, Claim],
-    grid: Sequence[tuple[float, float]],
-    tables: Mapping[str, pd.DataFrame],
+    pair: PairTexts, listed: Mapping[str, Claim], grid: Grid, tables: Tables
 ) -> pd.DataFrame:
     """Every row of the claims about a pair: `claims.COLUMNS`, by prompt set in the order of the
-    claims. tables: of other notebooks (`other_notebooks.tables_of`).
+    claims. grid: costs (`speed.speed_claims`); tables: of other notebooks (`tables_of`).
 
     Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
     and its `note` says why.
     """
     tree = pair.profile.tree
+    exact = {name: claim.exact for name, claim in listed.items()}
     parts = []
     for prompts, greedy in pair.greedy.items():
         sampled = pair.sampled[prompts]
-        found = exact_at(greedy, listed, grid, tree) | exact_at(sampled, listed, grid, tree)
-        found["temperature", AT_1] = partial(warmer_less_greedy, tree, greedy, sampled)
+        evidence = {}
         if prompts == OWN:
-            found = as_published(greedy, listed) | found
-            found |= other_notebooks.answers(listed, tables)
-        parts.append(in_frame(listed, pair.profile.name, found, prompts))
+            evidence = as_published(greedy, listed) | of_tables(listed, tables)
+        for text in (greedy, sampled):
+            evidence |= on_text(text, text.name, exact, tree) | speed_claims(text, grid)
+        warmer = attempt(warmer_less_greedy, tree, greedy, sampled)
+        evidence["temperature", AT_1] = warmer
+        parts.append(in_frame(listed, pair.profile.name, evidence, prompts))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -366,6 +350,5 @@ def exact_rows(claim: Claim) -> pd.DataFrame:
 
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
     """The rows of the claims that need no pair, as they stand in claims.yaml: `claims.COLUMNS`."""
-    exact = [claim for claim in listed.values() if claim.values]
-    found = {(claim.id, SOURCES): partial(exact_rows, claim) for claim in exact}
-    return in_frame(listed, SOURCES, found)
+    evidence = {(claim.id, SOURCES): exact_rows(claim) for claim in listed.values() if claim.values}
+    return in_frame(listed, SOURCES, evidence)

@@ -1,15 +1,15 @@
 """The claims that the tables of notebooks 08 and 10 answer."""
 
 import io
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis.claims import AT_0, AT_1, Answer, Claim, rows_of
+from speclab.analysis.claims import AT_0, AT_1, Claim, Evidence, attempt, rows_of
 from speclab.cost import LEAST_V
 from speclab.plain import read_json
 from speclab.profiles import ROOT
@@ -39,40 +39,31 @@ def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
     return tables
 
 
-def answers(listed: Mapping[str, Claim], tables: Tables) -> dict[tuple[str, str], Answer]:
-    """By claim and by how it is measured: the rows that claims.yaml names (`of_drafts`)."""
-    found = {("one-pass", AT_0): partial(one_pass, tables)}
-    for name, claim in listed.items():
-        if claim.table:
-            for way, estimator in ESTIMATORS.items():
-                found[name, way] = partial(of_drafts, tables, estimator, **claim.table)
-    return found
+def of_tables(listed: Mapping[str, Claim], tables: Tables) -> Evidence:
+    """What the tables say to the claims: the rows that claims.yaml names (`of_drafts`)."""
+    evidence = {("one-pass", AT_0): attempt(one_pass, tables)}
+    for claim in listed.values():
+        for way, estimator in ESTIMATORS.items():
+            if claim.table:
+                evidence[claim.id, way] = attempt(of_drafts, tables, estimator, claim.table)
+    return evidence
 
 
-def of_drafts(
-    tables: Tables,
-    estimator: str,
-    name: str,
-    where: Mapping[str, Sequence],
-    row: str = "domain",
-    estimate: str = "estimate",
-    says: str = "",
-) -> pd.DataFrame:
-    """Evidence from the rows of a table of 08 that have one of the values of each column in
-    `where`: the column `estimate`, by the column `row`; says: what follows the estimator's name.
-    ValueError: no such table or rows; 08 judged too few prompts for a verdict.
+def of_drafts(tables: Tables, estimator: str, entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Evidence from rows of a table of 08, as the entry `table` of a claim says: those rows of
+    `name` that have one of the values of each column in `where`. ValueError: no such table or rows;
+    08 judged too few prompts for a verdict.
     """
-    counts = [table.get("n_prompts", pd.Series()).min() for table in tables.values()]
-    judged = np.nanmin([np.inf, *counts])
+    judged = pd.concat(tables.values()).get("n_prompts", pd.Series()).min() if tables else np.nan
     if judged < stats.FEW_PROMPTS:
         raise ValueError(f"notebook 08 judged {judged:.0f} prompts a domain")
-    table = tables.get(name, pd.DataFrame(columns=["estimator", *where]))
-    wanted = {"estimator": [estimator], **where}
-    rows = table[table[[*wanted]].isin(wanted).all(axis=1)]
+    wanted = {"estimator": [estimator]} | entry["where"]
+    table = tables.get(entry["name"], pd.DataFrame(columns=list(wanted)))
+    rows = table[table[list(wanted)].isin(wanted).all(axis=1)]
     if rows.empty:
         raise ValueError("notebook 08 has not run for this pair, or has no such draft")
-    rows = rows.rename(columns={estimate: "estimate"})
-    return rows_of(estimator + says, rows, row)
+    rows = rows.rename(columns={entry.get("estimate", "estimate"): "estimate"})
+    return rows_of(estimator + entry.get("says", ""), rows, entry.get("row", "domain"))
 
 
 def one_pass(tables: Tables) -> pd.DataFrame:

@@ -5,14 +5,13 @@ often quoted for its models, is for both in f16, where its target is in 4 bit).
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab import replay, score
 from speclab.analysis import choose
-from speclab.analysis.claims import Answer, from_draws, rows_of
+from speclab.analysis.claims import Evidence, attempt, from_draws, rows_of
 from speclab.analysis.texts import Text
 from speclab.stats import Draws, jointly
 
@@ -26,47 +25,47 @@ def chain_cost(gamma: int, c: float, slope: float) -> float:
     return gamma * c + 1 + slope * gamma
 
 
-def speed_claims(text: Text, grid: Grid) -> dict[str, Answer]:
-    """The claims that depend on the cost, by id, each with its rows at every (c, slope) of the
-    grid: replayed chains, the best gamma chosen again in every resample.
+def speed_claims(text: Text, grid: Grid) -> Evidence:
+    """Evidence for the claims that depend on the cost, at every (c, slope) of the grid: replayed
+    chains, the best gamma chosen again in every resample.
     """
     sums = {gamma: replay.prompt_sums(text.chain(gamma)) for gamma in GAMMAS}
     per_pass = score.ratio_of("emitted", "blocks")
-    asked = {gamma: (rows, per_pass) for gamma, rows in sums.items()}
-    draws = jointly(asked | {"acceptance": (text.trace, text.acceptance)})
+    chains = {gamma: (rows, per_pass) for gamma, rows in sums.items()}
+    draws = jointly(chains | {"acceptance": (text.trace, text.acceptance)})
     parts = defaultdict(list)
     for c, slope in grid:
-        for claim, table in at_cost(draws, c, slope, text.chain_rule).items():
-            parts[claim].append(table.assign(c=c, slope=slope))
-    answers = {claim: partial(pd.concat, tables) for claim, tables in parts.items()}
-    answers["budgets"] = partial(budget_gains, sums, grid, text.chain_rule)
-    return answers
+        for claim, (name, numbers) in at_cost(draws, c, slope).items():
+            rows = from_draws(f"{name}, {text.chain_rule} rule", draws, numbers)
+            parts[claim].append(rows.assign(c=c, slope=slope))
+    evidence = {(claim, text.name): pd.concat(rows) for claim, rows in parts.items()}
+    evidence["budgets", text.name] = attempt(budget_gains, sums, grid, text.chain_rule)
+    return evidence
 
 
-def at_cost(draws: Draws, c: float, slope: float, rule: str) -> dict[str, pd.DataFrame]:
-    """Evidence at one cost, by claim, from the draws of each gamma's tokens per target pass and of
-    `acceptance`; rule: of the chains.
+def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
+    """By claim at one cost: what its number is, and the number's draws. draws: each gamma's tokens
+    per target pass, and `acceptance`.
     """
     speed = {gamma: draws[gamma] / chain_cost(gamma, c, slope) for gamma in GAMMAS}
 
     def best_gamma(domain: str) -> pd.Series:
-        plain = np.ones(len(draws[1]))
-        speedups = [plain, *(numbers[domain] for numbers in speed.values())]
-        return pd.Series(choose.fastest(np.stack(speedups, axis=1)))
+        speedups = pd.DataFrame({gamma: own[domain] for gamma, own in speed.items()})
+        speedups.insert(0, 0, 1.0)  # plain decoding
+        return pd.Series(choose.fastest(speedups))
 
-    math, chat = best_gamma("math"), best_gamma("chat")
-    pays = speed[PAPER_DEPTH][["math", "code"]].to_dict("series")
+    math = best_gamma("math")
+    chat = best_gamma("chat")
+    pays = speed[PAPER_DEPTH][["math", "code"]]
     accepted = ARTICLE_GAMMA * draws["acceptance"]
     by_rule = accepted / (accepted * c + 1)
-    ratio = by_rule / speed[ARTICLE_GAMMA]
-    numbers = {
-        "routing": (f"speed-up, chain of {PAPER_DEPTH}", pays),
+    return {
+        "routing": (f"speed-up, chain of {PAPER_DEPTH}", pays.to_dict("series")),
         "gamma-contrast": ("best gamma, difference", {"math - chat": math - chat}),
         "gamma-proofs": ("best gamma", {"math": math}),
         "gamma-open": ("best gamma", {"chat": chat}),
-        "rule": (f"rule / replay, chain of {ARTICLE_GAMMA}", ratio),
+        "rule": (f"rule / replay, chain of {ARTICLE_GAMMA}", by_rule / speed[ARTICLE_GAMMA]),
     }
-    return {claim: from_draws(f"{name}, {rule} rule", draws, found) for claim, (name, found) in numbers.items()}
 
 
 def budget_gains(chains: Mapping[int, pd.DataFrame], grid: Grid, rule: str) -> pd.DataFrame:
