@@ -61,7 +61,7 @@ level: float = 0.05  # 0.0001 to 0.5
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")
 at_1 = Text.recorded(ctx.profile, *SEEDS)
-nodes, domains = at_0.hung, list(score.domains_in(at_0.trace))
+nodes, domains = at_0.nodes, list(score.domains_in(at_0.trace))
 ctx.say(notebook.made_with(at_0.pair))
 
 # %%
@@ -112,7 +112,9 @@ for name in domains:
 # `03/table-3.csv`.
 
 # %%
-tables = {name: published.comparison(name, at_0) for name in ("I", "II", "III")}
+tables = {
+    name: published.comparison(name, at_0, tree=ctx.profile.tree) for name in ("I", "II", "III")
+}
 for name, table in tables.items():
     kept = table[table["quantity"] != "nodes"].dropna(axis=1, how="all")
     ctx.export(kept, f"table-{len(name)}")
@@ -254,7 +256,7 @@ ctx.say(
 # %%
 keys, strips = ["domain", "prompt_id"], {}
 for text in (at_0, at_1):
-    dots = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
+    dots = text.trace.groupby(keys, observed=True, sort=False)[text.value].mean()
     of_domains = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
     strips[text.label] = dots.reset_index(), of_domains.frame
     strips[text.label][0]["value"] = dots.to_numpy(float)
@@ -282,8 +284,8 @@ ctx.save(
 # (over 4 domains, not over 3, which would give the domain a larger share).
 
 # %%
-overlap = at_1.positions["overlap"].astype(float)
-names = [at_1.positions[name] for name in ("domain", "prompt_id", "seed")]
+overlap = at_1.trace["overlap"].astype(float)
+names = [at_1.trace[name] for name in ("domain", "prompt_id", "seed")]
 texts = overlap.groupby(names).mean().unstack()  # a row per prompt, a column per text
 draw = texts.var(axis=1).groupby("domain").mean()
 
@@ -297,7 +299,7 @@ between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domain
 # %%
 by_hand = {"domain": between, "prompt": within.mean(), "draw": draw.mean()}
 all_three = sum(by_hand.values())
-of_texts = variance_components.shares(at_1.positions, "overlap")
+of_texts = variance_components.shares(at_1.trace, "overlap")
 for name, variance in by_hand.items():
     if all_three > 0 and name in of_texts:
         assert np.isclose(np.clip(variance / all_three, 0, 1), of_texts[name].estimate)
@@ -311,7 +313,7 @@ for name, variance in by_hand.items():
 # %%
 at_each = {text.name: prompt_sets.texts(ctx.profile, text) for text in (at_0, at_1)}
 parts = {
-    (name, which): variance_components.shares(text.positions, text.value)
+    (name, which): variance_components.shares(text.trace, text.value)
     for name, sets in at_each.items()
     for which, text in sets.items()
 }
@@ -355,7 +357,7 @@ ctx.say(
 # %%
 def accepted(text):
     """What is asked: `hit[1]` at T = 0, `alpha` at T = 1."""
-    return text.positions, text.acceptance
+    return text.trace, text.acceptance
 
 
 # %%
@@ -398,7 +400,7 @@ ctx.export(contrasts, "contrasts")
 # %%
 at_t0, *_ = sets
 for which, text in sets[at_t0].items():
-    hits = text.positions.groupby("domain")["hit"].mean()
+    hits = text.trace.groupby("domain")["hit"].mean()
     rows = contrasts.at(name=at_t0, set=which).frame.set_index("role")
     if which == prompt_sets.OWN:
         first, *between, last = hits.sort_values(ascending=False).index
@@ -434,7 +436,7 @@ ctx.table(stack(carried, "name"), "other-orders", 1)
 greedy = sets[at_t0]
 if prompt_sets.UNWRAPPED in greedy:
     words = prompt_sets.effect_of_words(greedy, accepted)
-    means = {name: text.positions.groupby("domain")["hit"].mean() for name, text in greedy.items()}
+    means = {name: text.trace.groupby("domain")["hit"].mean() for name, text in greedy.items()}
     by_hand = means[prompt_sets.OWN] - means[prompt_sets.UNWRAPPED]
     for row in words.rows():
         assert np.isclose(row.estimate, by_hand[row.domain])
@@ -445,7 +447,7 @@ if prompt_sets.UNWRAPPED in greedy:
 
 # %%
 second = greedy[prompt_sets.SECOND]
-rows = second.positions.assign(domain=prompt_sets.category_of(second.positions))
+rows = second.trace.assign(domain=prompt_sets.category_of(second.trace))
 categories = Estimates(stats.by_domain(rows, second.acceptance), 3)
 categories = categories.without(domain=[ALL, POOLED])
 ctx.export(categories, "categories")
@@ -484,7 +486,7 @@ ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 4, leave out the last text of each prompt: `rows = at_1.positions`, then
+# 3. In section 4, leave out the last text of each prompt: `rows = at_1.trace`, then
 #    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the three shares?
 #
 # <details><summary>What happens</summary>

@@ -309,16 +309,16 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 tau = study.drawn(each, "method", "tokens", "blocks")
 seconds = timing.drawn_seconds(speeds)[tau.columns]
 speed = 1 / seconds.div(seconds["plain"], axis=0)
-gain = study.intervals(speed, "method", len(timed))
+gain = timing.intervals(speed, "method", len(timed))
 
 # %%
-price = study.block_price(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
-reached = study.intervals(speed * price / tau, "method", len(timed))
+block = study.block_costs(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
+reached = timing.intervals(speed * block / tau, "method", len(timed))
 
 # %%
 table = gain.frame.rename(columns={"estimate": "speedup"}).set_index("method")
 table.insert(0, "block_efficiency", tau.iloc[0])
-table["predicted"] = table["block_efficiency"] / price
+table["predicted"] = table["block_efficiency"] / block
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
 
 # %%
@@ -338,7 +338,7 @@ crown = f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding)
 
 # %%
 both_ways = {
-    ("tokens per target pass", "measured"): study.intervals(tau, "method", len(timed)).frame,
+    ("tokens per target pass", "measured"): timing.intervals(tau, "method", len(timed)).frame,
     ("speed-up over plain decoding", "measured"): gain.frame,
     ("speed-up over plain decoding", "predicted"): without_interval(
         gain.frame, table["predicted"].to_numpy()
@@ -426,8 +426,8 @@ numbers = {"speed-up": (speed, speed_there), "tokens per pass": (tau, tau_there)
 # %%
 both_sets = {}
 for quantity, (here, there) in numbers.items():
-    own = study.intervals(here[again], "method", len(timed))
-    second = study.intervals(there[again], "method", len(others_timed))
+    own = timing.intervals(here[again], "method", len(timed))
+    second = timing.intervals(there[again], "method", len(others_timed))
     both_sets[prompt_sets.OWN, quantity] = own.frame
     both_sets[prompt_sets.SECOND, quantity] = second.frame
 
@@ -559,7 +559,7 @@ ctx.say(
 
 # %%
 chain_tau = study.drawn(replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks")
-taus = study.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
+taus = timing.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
 
 # %%
 limits = study.limits(taus, costs)

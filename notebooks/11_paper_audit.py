@@ -290,7 +290,7 @@ notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 depth = formulas.PAPER_DEPTH
 lengths = published.published("II").set_index("domain")["published"]
 ends = lengths / depth  # c at which depth c = E[L]: one token more than is accepted
-need = cost.break_even_block_efficiency(depth, ends["math"])
+need = cost.block_cost(depth, ends["math"])
 assert np.isclose(need, 1 + lengths["math"])
 
 # %%

@@ -174,7 +174,7 @@ if error > 0:  # else the prompts do not differ, and there is nothing to plan wi
 
 # %%
 asked = {
-    "published_alpha": (at_0.hung, score.published_alpha),
+    "published_alpha": (at_0.nodes, score.published_alpha),
     "block_efficiency": study.of_blocks(at_0.tree(ctx.profile.tree)),
 }
 
@@ -203,9 +203,9 @@ for name, rows in plans.groupby("estimator", sort=False):
 
 # %%
 asked = {
-    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.positions.groupby("seed", sort=False)
+    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.trace.groupby("seed", sort=False)
 }
-draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
+draws = stats.jointly(asked | {"three seeds": (at_1.trace, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 
 # %% [markdown]
@@ -215,7 +215,7 @@ alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 # differ about as much as before. How often do they differ as much or more?
 
 # %%
-texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"]
+texts = at_1.trace.groupby(["domain", "prompt_id", "seed"])["overlap"]
 totals = texts.agg(["sum", "size"]).unstack("seed")
 number = totals.index.get_level_values("domain").factorize()[0]
 totals = totals.to_numpy().reshape(len(totals), 2, -1)  # prompts, (sum, tokens), seeds
@@ -261,7 +261,7 @@ between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")
 warm = {"0": at_0, **between, "1": at_1}
 per_pass = f"tokens per target pass, gamma {gamma}"
 asked = {
-    "acceptance": {T: (one.positions, one.acceptance) for T, one in warm.items()},
+    "acceptance": {T: (one.trace, one.acceptance) for T, one in warm.items()},
     per_pass: {T: study.of_blocks(one.chain(gamma)) for T, one in warm.items()},
 }
 tables = {name: stats.jointly(one).table(key="T") for name, one in asked.items()}
@@ -316,7 +316,7 @@ cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 # %%
 hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
 asked = {
-    "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
+    "hit[1]": {n: (one.trace, hit_1) for n, one in cut.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
     per_pass: {n: study.of_blocks(one.chain(gamma)) for n, one in cut.items()},
 }

@@ -55,7 +55,7 @@ def test_decode_by_policy(tmp_path, capsys):
     prompts.write_text("\n".join(map(json.dumps, rows)))
 
     def decoded(pair, domains):
-        made = policy.Policy(pair, "cpu", Costs.on_a_line(0.1), "chain:1", domains, "none", "k")
+        made = policy.Policy(pair, "cpu", Costs.assumed(0.1), "chain:1", domains, "none", "k")
         policy.write_policy(made, file)
         places = ["--policy", file, "--prompts", prompts, "--out", out]
         settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]

@@ -10,7 +10,7 @@ from test_score import make_run
 from speclab import replay, score
 from speclab.analysis import significance
 from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
@@ -23,7 +23,7 @@ def text_of(temperature=0.0, prompts=6, seeds=(0,)):
     run = make_run(prompts=prompts)
     trace = pd.concat([run.trace.assign(seed=seed) for seed in seeds], ignore_index=True)
     nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
-    return Text(*kind_of(temperature), score.with_hits(trace), nodes)
+    return Text(temperature, score.with_hits(trace), nodes)
 
 
 def test_the_ladder_names_estimator_and_text():

@@ -148,7 +148,7 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
     for place, shape in enumerate(shapes):
         settings = {"it": tree_of(shape)}
         counted = choose.block_counts(trace, settings, rule_of(kind, shape))
-        table = choose.price(counted, settings, costs_of(machine)).table
+        table = choose.prompt_costs(counted, settings, costs_of(machine)).table
         sums = table.groupby("domain", sort=False).sum()
         expected = sums["emitted"] / sums["cost"]
         assert_allclose(found[:, place, 0], expected, rtol=1e-12)
@@ -157,7 +157,7 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             c = found[row, place, 1]
             if c <= 0 or row != place % len(expected):
                 continue
-            there = choose.price(counted, settings, costs_of(machine, c)).table
+            there = choose.prompt_costs(counted, settings, costs_of(machine, c)).table
             own = there.groupby("domain", sort=False).sum().loc[domain]
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
 

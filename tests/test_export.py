@@ -130,7 +130,7 @@ def test_notes_that_are_no_config_are_refused(config, tiny):
 
 
 def test_the_smallest_gamma_that_is_not_told_apart_from_the_fastest():
-    costs = Costs.on_a_line(0.1)
+    costs = Costs.assumed(0.1)
     for rank, best in ((0, 8), (3, 0)):
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
         assert choose.best_gamma(trace_of(texts), costs, "greedy", None)[0] == best
@@ -143,7 +143,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path, monkeypatch):
     smollm = export.run_named("smollm/greedy")
     measured = policy.load(ROOT / "figures/smollm/09/policy.json").costs
     assert policy.costs_for(smollm)[0] == measured
-    assert policy.costs_for(smollm, 0.2)[0] == Costs.on_a_line(0.2)
+    assert policy.costs_for(smollm, 0.2)[0] == Costs.assumed(0.2)
     monkeypatch.setattr(policy, "ROOT", tmp_path)  # nothing was measured there
     costs, said = policy.costs_for(tiny)
     assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1

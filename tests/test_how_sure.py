@@ -6,7 +6,7 @@ from toy import record_block, table_of, toy_pair
 
 from data.pairs.smollm import prepare
 from speclab import score
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.drafts.prompts import training_prompts
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, Prompt
@@ -31,7 +31,7 @@ def recorded(max_new_tokens, prompts=20):
         for name, parts in frames.items():
             parts.append(table_of(getattr(one, name)).assign(**who))
     trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
-    return Text(*kind_of(0.0), score.with_hits(trace), nodes)
+    return Text(0.0, score.with_hits(trace), nodes)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from speclab import replay, score, stats
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.studies import rejection_causes as causes
 
 # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
@@ -49,7 +49,7 @@ def trace_of(texts, domains=("chat",), copies=5, **columns):
 
 
 def labelled(trace, strings=("a", "b"), prompt=(0,), **options):
-    text = Text(*kind_of(0.0), score.with_hits(trace), nodes=pd.DataFrame())
+    text = Text(0.0, score.with_hits(trace), nodes=pd.DataFrame())
     given = dict.fromkeys(trace["prompt_id"], prompt)
     return causes.label(text, strings, given, SAID, **options)
 

@@ -332,7 +332,7 @@ def test_the_kits_own_notebooks_follow_their_studies_and_take_their_turns():
     call = reproduce.open_call("tiny", [], {}, {})
     measures = re.compile(
         r"(timing\.(pass_times|decoded_speed|measured)|decode_prompt|"
-        r"policies\.decoded|worth\.pass_costs)\("
+        r"policies\.decoded|comparison\.pass_costs)\("
     )
     for one in call.notebooks:
         assert "speclab/show/notebook.py" in one.code

@@ -107,9 +107,9 @@ class Claim:
 
 
 def _edges(least: float | None, most: float | None) -> str:
-    if least is None:
-        return "" if most is None else f"below {most:g}"
-    return f"above {least:g}" if most is None else f"{least:g} to {most:g}"
+    above = "" if least is None else f"above {least:g}"
+    below = "" if most is None else f"below {most:g}"
+    return f"{least:g} to {most:g}" if above and below else above + below
 
 
 def claims() -> dict[str, Claim]:
@@ -131,9 +131,8 @@ def from_draws(
 ) -> pd.DataFrame:
     """Evidence from numbers that were made of draws: of each domain (a frame), or by name."""
     if isinstance(numbers, pd.DataFrame):
-        domains = numbers[list(draws.prompts.domains)]
-        return rows_of(estimator, draws.table({"": domains}))
-    return rows_of(estimator, draws.table(numbers, key="row"), "row")
+        numbers = numbers[list(draws.prompts.domains)]
+    return rows_of(estimator, draws.table({"": pd.DataFrame(numbers)}))
 
 
 def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:
@@ -319,24 +318,20 @@ def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
     measure and prompt set ('' where a claim is not measured), and a remark.
     """
     column = verdicts["asked"] + ", " + verdicts["prompts"]
-    sign = verdicts["verdict"].map(SIGNS)
-    rows = verdicts.assign(column=column, sign=sign)
-    by_claim = rows.groupby("claim", sort=False)
-    wide = rows.pivot(index="claim", columns="column", values="sign")
-    wide = wide.loc[rows["claim"].unique(), column.unique()]
-    wide.insert(0, "said", by_claim["said"].first())
-    wide["remark"] = [_remark(own) for _, own in by_claim]
-    return wide.fillna("").rename_axis(columns=None).reset_index()
+    rows = verdicts.assign(column=column, sign=verdicts["verdict"].map(SIGNS))
+    signs = rows.set_index(["claim", "said", "column"])["sign"]
+    wide = signs.unstack(sort=False, fill_value="").rename_axis(columns=None).reset_index()
+    by_claim = verdicts.groupby("claim", sort=False)
+    return wide.assign(remark=[_remark(own) for _, own in by_claim])
 
 
 def _remark(verdicts: pd.DataFrame) -> str:
     """What is to be known of the verdicts on one claim."""
     of_form = verdicts.loc[verdicts["verdict"] == FORM, "asked"]
     claim, fact, note = verdicts.iloc[0][["claim", "fact", "note"]]
-    parts = [f"{FORM} ({way})" for way in of_form]
-    if claim != fact:
-        parts.append(f"counted as {fact}")
-    return "; ".join([*parts, note] if note else parts)
+    counted = "" if claim == fact else f"counted as {fact}"
+    remarks = [*(f"{FORM} ({way})" for way in of_form), counted, note]
+    return "; ".join(filter(None, remarks))
 
 
 def decided(verdicts: pd.Series) -> list[int]:

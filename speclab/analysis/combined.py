@@ -13,8 +13,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import copying
-from speclab.analysis import stopping
-from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.cost import Costs
 from speclab.replay import replay
 from speclab.starts import NEEDED, replay_starts
@@ -22,7 +21,7 @@ from speclab.stats import RESAMPLES
 from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
-PASSES = Costs.on_a_line(0.0)  # a block costs one target pass: speed-ups are tokens per pass
+PASSES = Costs.assumed(0.0)  # a block costs one target pass: speed-ups are tokens per pass
 DRAFT = "draft alone"
 COPIES = "copies alone"
 BOTH = "both"
@@ -66,7 +65,7 @@ def setting(gamma: int, least: int) -> str:
     return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"
 
 
-def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
+def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> PromptCosts:
     """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
@@ -76,13 +75,13 @@ def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
     parts = {}
     for least in range(1, NEVER + (gamma > 0)):
         made = blocks(both, gamma, least)
-        cost = stopping.block_cost(costs, made["drafted"], made["draft_passes"])
+        cost = costs.of_chain(made["drafted"], made["draft_passes"])
         made = made.assign(cost=cost, target_passes=1)
         if "counted" in made:
             made = made[made["counted"]]
         sums = made.groupby(PROMPT, sort=False)[SUMS].sum()
         parts[setting(gamma, least)] = sums
-    return Prices(pd.concat(parts, names=["setting"]))
+    return PromptCosts(pd.concat(parts, names=["setting"]))
 
 
 def ways(

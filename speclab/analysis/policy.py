@@ -80,7 +80,7 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
         )
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
-    return Costs.on_a_line(c), (
+    return Costs.assumed(c), (
         f"assumed, c = {c:.3g}, v = 1, o = 0 (notebook 09 measures, --c names another c)"
     )
 

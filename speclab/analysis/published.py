@@ -5,12 +5,12 @@ estimator stand side by side.
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 from speclab.tree import Tree
@@ -31,20 +31,13 @@ def published(table: str) -> pd.DataFrame:
     return rows.drop(columns="table").reset_index(drop=True)
 
 
-def visited_blocks(text: Text) -> pd.DataFrame:
-    """`replay.prompt_sums` of the blocks that a decoder visits with the tree of a text's nodes."""
-    is_root_child = text.nodes["node"] == 1
-    first_tree = text.nodes[is_root_child.cumsum() == 1]
-    columns = first_tree[["parent", "rank", "depth"]].T
-    tree = Tree(*np.hstack([[[-1], [0], [0]], columns]))
-    return replay.prompt_sums(text.tree(tree))
-
-
-def comparison(table: str, run, rule: str = "greedy") -> pd.DataFrame:
+def comparison(
+    table: str, run: Any, rule: str = "greedy", tree: Tree | None = None
+) -> pd.DataFrame:
     """One row for each published number of Tables I (its means) to V: COLUMNS.
 
-    `run` has .nodes and .trace; for II and III it is a Text, on which its tree is replayed. `rule`
-    is that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
+    `run` has .nodes and .trace; for II and III it is a Text, on which `tree` is replayed. `rule` is
+    that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
     for text of T = 0, 'point-mass' for text sampled at T = 1 (see score.reach).
 
     `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high);
@@ -62,7 +55,7 @@ def comparison(table: str, run, rule: str = "greedy") -> pd.DataFrame:
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
     rows = run.nodes if table in ("IV", "V") else run.trace
     if table in ("II", "III"):
-        rows = visited_blocks(run)
+        rows = replay.prompt_sums(run.tree(tree))
     in_table = partial(_estimates, whole=POOLED if table == "V" else ALL)
     ours, right = [], []
     for position_bin in frame["bin"].unique():

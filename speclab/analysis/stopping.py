@@ -20,7 +20,7 @@ import pandas as pd
 
 from speclab import starts
 from speclab.analysis import choose
-from speclab.analysis.choose import PROMPT, Choice, Prices, fastest
+from speclab.analysis.choose import PROMPT, Choice, PromptCosts, fastest
 from speclab.cost import Costs
 from speclab.score import require
 from speclab.stats import RESAMPLES
@@ -157,7 +157,7 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
     """
     prompts, longest = at.run.shape
     k = np.arange(at.depth + 1)[:, None]  # tokens to draft
-    price = block_cost(costs, k, k)
+    price = costs.of_chain(k)
     # the cheapest cost from each position on
     ahead = np.zeros((prompts, longest + at.depth + 1))
     drafted = np.zeros((prompts, longest), int)
@@ -173,12 +173,6 @@ def oracle(at: Chains, costs: Costs) -> Drafts:
 
 
 # ---- blocks and their cost -----------------------------------------------------------------------
-
-
-def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Target passes that a block costs, elementwise: passes * c + v(drafted + 1) + overhead."""
-    verify = np.array([costs.v(k + 1) for k in range(np.max(drafted) + 1)])
-    return passes * costs.c() + verify[drafted] + costs.overhead
 
 
 def block_starts(at: Chains, emitted: np.ndarray) -> np.ndarray:
@@ -205,7 +199,7 @@ def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
         "passes": drafts.passes,
         "accepted": accepted,
         "emitted": emitted,
-        "cost": block_cost(costs, drafts.drafted, drafts.passes),
+        "cost": costs.of_chain(drafts.drafted, drafts.passes),
     }
     sums = {name: (seen * each).sum(axis=1) for name, each in of_block.items()}
     return pd.DataFrame({"prompt_id": at.prompt_id, "domain": at.domain} | sums)
@@ -251,4 +245,4 @@ def fit_rule(at: Chains, costs: Costs, method: str, folds: int = 5, n: int = RES
         for s, (threshold, limit, drafts) in enumerate(tried)
     ]
     table = pd.concat(priced).set_index(["setting", *PROMPT])
-    return choose.fit(Prices(table), folds=folds, n=n)
+    return choose.fit(PromptCosts(table), folds=folds, n=n)

@@ -12,7 +12,7 @@ from speclab import score, stats
 from speclab.analysis import combined
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis import specdecode_cost as cost
-from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.copying import MOST
 from speclab.estimates import Estimates, stack
 from speclab.replay import prompt_sums
@@ -140,7 +140,7 @@ def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
 
 def time_prices(
     both: pd.DataFrame, gammas: Sequence[int], batches: Sequence[int]
-) -> dict[tuple[str, int], Prices]:
+) -> dict[tuple[str, int], PromptCosts]:
     """What every shape takes of each text under their cost model, by EAGLE's price and batch size:
     chains of `gammas`, copies (LEASTS, MOSTS), and both. `cost` is seconds, and in the place of a
     text's tokens (`emitted`) stand the seconds of plain decoding, so that speed-ups are ratios of
@@ -158,10 +158,12 @@ def time_prices(
             texts = cost.times(made, batch, price).rename(columns=names)
             sums = texts.set_index(PROMPT).reindex(columns=SUMS)
             parts[price, batch][shape] = sums
-    return {cell: Prices(pd.concat(tables, names=["setting"])) for cell, tables in parts.items()}
+    return {
+        cell: PromptCosts(pd.concat(tables, names=["setting"])) for cell, tables in parts.items()
+    }
 
 
-def ways_in_time(prices: Prices) -> dict[str, Choice]:
+def ways_in_time(prices: PromptCosts) -> dict[str, Choice]:
     """The fastest chain, the fastest copies and the fastest of all shapes of `time_prices`: each
     half of the prompts has that of the other half, chosen again in every resample.
     """
@@ -169,5 +171,5 @@ def ways_in_time(prices: Prices) -> dict[str, Choice]:
     found = {}
     for name, word in without.items():
         kept = [setting for setting in prices.settings if word not in setting]
-        found[name] = fit(Prices(prices.table.loc[kept]), folds=2)
+        found[name] = fit(PromptCosts(prices.table.loc[kept]), folds=2)
     return found

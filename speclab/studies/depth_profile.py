@@ -177,7 +177,7 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:
-        rows = text.positions
+        rows = text.trace
         ends = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
         long = rows[ends >= ends.max() / 2]
         prompts = long.groupby("domain")["prompt_id"].transform("nunique")

@@ -29,14 +29,14 @@ def shares_of_tokens(at_0: Text, at_1: Text) -> Asked:
     mass_of_best = score.member(score.top_mass, 1)
     mass_of_two = score.member(score.top_mass, 2)
     return {
-        "published_alpha, T = 0": (at_0.hung, score.published_alpha),
-        "best_path_ratio, T = 0": (at_0.hung, score.best_path_ratio),
-        "hit[1], T = 0": (at_0.positions, best),
-        "hit[2], T = 0": (at_0.positions, two),
-        "published_alpha, T = 1": (at_1.hung, score.published_alpha),
-        "alpha, T = 1": (at_1.positions, score.alpha),
-        "top_mass[1], T = 1": (at_1.positions, mass_of_best),
-        "top_mass[2], T = 1": (at_1.positions, mass_of_two),
+        "published_alpha, T = 0": (at_0.nodes, score.published_alpha),
+        "best_path_ratio, T = 0": (at_0.nodes, score.best_path_ratio),
+        "hit[1], T = 0": (at_0.trace, best),
+        "hit[2], T = 0": (at_0.trace, two),
+        "published_alpha, T = 1": (at_1.nodes, score.published_alpha),
+        "alpha, T = 1": (at_1.trace, score.alpha),
+        "top_mass[1], T = 1": (at_1.trace, mass_of_best),
+        "top_mass[2], T = 1": (at_1.trace, mass_of_two),
     }
 
 
@@ -47,7 +47,7 @@ def numbers_of_tokens(at_0: Text, at_1: Text, tree: Tree) -> Asked:
     per_block = score.block_estimators()["block_efficiency"]
     visited = [replay.prompt_sums(text.tree(tree)) for text in (at_0, at_1)]
     return {
-        "published_length, T = 0": (at_0.hung, score.published_length),
+        "published_length, T = 0": (at_0.nodes, score.published_length),
         "block_efficiency, T = 0": (visited[0], per_block),
         "block_efficiency, T = 1": (visited[1], per_block),
     }

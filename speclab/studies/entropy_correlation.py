@@ -32,11 +32,11 @@ def acceptances(greedy: Text, sampled: Text) -> Views:
     """Kinds of acceptance: min(1, p/q) of the nodes hung on greedy text, all and by rank, and the
     exact acceptance of one drafted token, each on the text of its own temperature.
     """
-    views = {"min(1, p/q), all nodes": (greedy.hung, "ratio")}
-    for rank, nodes in greedy.hung.groupby("rank"):
+    views = {"min(1, p/q), all nodes": (greedy.nodes, "ratio")}
+    for rank, nodes in greedy.nodes.groupby("rank"):
         views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
     for name, text in ((OVERLAP, sampled), (HIT, greedy)):
-        views[name] = (text.positions, text.value)
+        views[name] = (text.trace, text.value)
     return views
 
 

@@ -112,8 +112,7 @@ def decode_chains(
     """The columns of `chain_counts`, counted by the decoder at the temperature and under the rule
     of a text: a row for each gamma and prompt.
     """
-    temperature = float(text.name.removeprefix("T = "))
-    sampling = Sampling(temperature)
+    sampling = Sampling(text.temperature)
     rule = text.chain_rule
     rows = []
     for prompt in prompts:
@@ -181,7 +180,7 @@ def one_token(text: Text) -> stats.Draws:
     """
     pairs = neighbours(text)
     asked = {name: (pairs, score.mean_of(name)) for name in ("before", "after", "both")}
-    asked |= {"alpha": (text.positions, text.acceptance)}
+    asked |= {"alpha": (text.trace, text.acceptance)}
     return stats.jointly(asked, same=False)  # a text of one token has no neighbours
 
 

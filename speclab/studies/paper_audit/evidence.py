@@ -1,11 +1,12 @@
 """What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
 
 A claim is measured as published (the paper's procedure on greedy text), and by what is exact for a
-lossless decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1: `alpha` and chains of drawn tokens (rejection rule), and of the paper's tree, whose tokens
-are the draft's best, what the point-mass rule accepts. What is exact is measured on other prompts
-too (`prompt_sets`; at T = 1 of one seed, and without recorded trees). claims.yaml says what is
-measured, in the words of `ROWS`, `estimators` and `measure`. Claims about speed are in `speed`,
-claims that another notebook answers in `other_notebooks`.
+lossless decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1. There `alpha`
+and chains are of drawn tokens (rejection rule); the paper's tree has the draft's best tokens, which
+the point-mass rule accepts. What is exact is measured on other prompts too (`prompt_sets`; at T = 1
+without recorded trees). claims.yaml says what is measured, in the words of `ROWS`, `estimators` and
+`measure`. Claims about speed are in `speed`, claims that another notebook answers in
+`other_notebooks`.
 """
 
 import json
@@ -32,7 +33,7 @@ from speclab.analysis.claims import (
 from speclab.analysis.prompt_sets import OWN
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.profiles import ROOT, Profile, load_profile
+from speclab.profiles import Profile, load_profile
 from speclab.score import POOLED, POSITION_BIN, Estimator, divide
 from speclab.stats import jointly
 from speclab.studies.paper_audit.other_notebooks import Tables, of_tables
@@ -40,6 +41,7 @@ from speclab.studies.paper_audit.speed import Grid, speed_claims
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
+Asked = tuple[pd.DataFrame, Estimator]
 
 
 # ---- the texts of a pair -------------------------------------------------------------------------
@@ -52,12 +54,6 @@ class PairTexts:
     profile: Profile
     greedy: Mapping[str, Text]
     sampled: Mapping[str, Text]
-
-    @property
-    def smallest_domain(self) -> int:
-        """Prompts of it, in the pair's own prompt set."""
-        domains = self.greedy[OWN].trace.groupby("domain")
-        return int(domains["prompt_id"].nunique().min())
 
 
 def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
@@ -82,12 +78,13 @@ def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profil
     profiles = {profile.name: profile}
     for name in beside:
         if name not in profiles:
-            other = load_profile(name)
-            shipped = f"data/traces/{other.name}"
-            if (ROOT / shipped).is_dir():
-                other = other.replace(traces=other.traces or shipped)
-            profiles[name] = other.replace(recorded=())
+            profiles[name] = load_profile(name).replace(recorded=())
     return profiles
+
+
+def fewest_prompts(rows: pd.DataFrame) -> int:
+    """How many prompts the smallest domain has."""
+    return int(rows.groupby("domain")["prompt_id"].nunique().min())
 
 
 def with_numbers(text: Text, strings: Sequence[str]) -> Text:
@@ -131,15 +128,13 @@ def with_trees(text: Text) -> pd.DataFrame:
 
 def tested_tokens(text: Text) -> pd.DataFrame:
     """One row for each token of drafted chains whose predecessors were all accepted, which is when
-    a decoder tests it (T > 0: of the draft's best tokens): prompt_id, domain, depth, kept.
+    a decoder tests it (T > 0: the draft's best tokens): prompt_id, domain, depth, kept, ….
     """
     blocks = text.tree(chain(PAPER_TREE.max_depth))
-    parts = []
-    for depth in range(1, PAPER_TREE.max_depth + 1):
-        is_tested = (blocks["accepted"] >= depth - 1) & (blocks["remaining"] >= depth)
-        rows = blocks.loc[is_tested, ["prompt_id", "domain", "accepted"]]
-        parts.append(rows.assign(depth=depth, kept=rows["accepted"] >= depth))
-    return pd.concat(parts, ignore_index=True)
+    tested = np.minimum(blocks["accepted"] + 1, blocks["drafted"])
+    rows = blocks.loc[blocks.index.repeat(tested)]
+    depth = rows.groupby(level=0).cumcount() + 1
+    return rows.assign(depth=depth, kept=rows["accepted"] >= depth)
 
 
 ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
@@ -204,9 +199,15 @@ def measure(
     rows = rows_named(text, of, tree)
     column = text.value if number == "acceptance" else number
     if correlation:
-        return correlated(rows, number, column, *correlation)
+        method, other = correlation
+        table = association.correlations(rows, other, column, method)
+        return rows_of(f"{method.title()} of {number} and {other}", table)
+    if shares == "texts":
+        found = variance_components.shares(rows, column)
+        table = pd.DataFrame(map(vars, found.values())).assign(domain=list(found))
+        return rows_of(f"share of what texts differ in, {text.acceptance.name}", table)
     if shares:
-        return variance_shares(rows, text, column, shares)
+        return difference_of_shares(rows, column, *shares)
     named = estimators(text)
     estimator = named[number]
     if over:
@@ -219,50 +220,35 @@ def measure(
         return from_draws(estimator.name, draws, draws[number])
     if isinstance(contrast, str):
         first = rows.eval(FIRST_SIDE[contrast])
-        draws = jointly({1: (rows[first], estimator), 2: (rows[~first], estimator)}, same=False)
-        change = draws[1][POOLED] - draws[2][POOLED]
-        return from_draws(f"{estimator.name}, {contrast}", draws, {of: change})
+        sides = (rows[first], estimator), (rows[~first], estimator)
+        return difference(f"{estimator.name}, {contrast}", of, *sides)
     return pd.concat([gap(rows, estimator, *domains) for domains in contrast])
 
 
-def gap(rows: pd.DataFrame, estimator: Estimator, first: str, second: str) -> pd.DataFrame:
+def difference(name: str, row: str, first: Asked, second: Asked) -> pd.DataFrame:
+    """A number of all domains together minus another."""
+    draws = jointly({"first": first, "second": second}, same=False)
+    return from_draws(name, draws, {row: draws["first"][POOLED] - draws["second"][POOLED]})
+
+
+def gap(rows: pd.DataFrame, estimator: Estimator, *domains: str) -> pd.DataFrame:
     """A number of one domain minus that of another. ValueError if a domain is missing."""
-    score.domains_in(rows, [first, second])
-    both = rows[rows["domain"].isin([first, second])]
-    draws = jointly({"number": (both, estimator)})
-    numbers = draws["number"]
-    difference = {f"{first} - {second}": numbers[first] - numbers[second]}
-    return from_draws(estimator.name, draws, difference)
-
-
-def correlated(
-    rows: pd.DataFrame, number: str, column: str, method: str, other: str
-) -> pd.DataFrame:
-    """Correlation of a number's column with another column, in each domain."""
-    table = association.correlations(rows, other, column, method)
-    name = f"{method.title()} of {number} and {other}"
-    return rows_of(name, table)
+    score.domains_in(rows, domains)
+    sides = [(rows[rows["domain"] == domain], estimator) for domain in domains]
+    return difference(estimator.name, " - ".join(domains), *sides)
 
 
 # ---- variance ------------------------------------------------------------------------------------
 
 
-def variance_shares(
-    rows: pd.DataFrame, text: Text, column: str, factors: str | Sequence[str]
-) -> pd.DataFrame:
-    """Shares of a column's variance: between texts ("texts"), or between the levels of one factor
-    minus those of another. ValueError: one domain only.
+def difference_of_shares(rows: pd.DataFrame, column: str, first: str, second: str) -> pd.DataFrame:
+    """Share of a column's variance between the levels of one factor minus that of another.
+    ValueError: one domain only.
     """
-    if factors == "texts":
-        found = variance_components.shares(rows, column)
-        table = pd.DataFrame(map(vars, found.values())).assign(row=list(found))
-        return rows_of(f"share of what texts differ in, {text.acceptance.name}", table, "row")
     if rows["domain"].nunique() < 2:
         raise ValueError("one domain only: a share between domains needs two")
-    first, second = factors
-    draws = jointly({factor: (rows, share_between(rows, column, factor)) for factor in factors})
-    difference = draws[first][POOLED] - draws[second][POOLED]
-    return from_draws(f"share of {first} - of {second}", draws, {"all": difference})
+    shares = [(rows, share_between(rows, column, factor)) for factor in (first, second)]
+    return difference(f"share of {first} - of {second}", "all", *shares)
 
 
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:

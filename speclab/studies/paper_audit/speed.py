@@ -1,6 +1,6 @@
-"""The claims about speed, at every cost of a grid: c, a draft pass in target passes, and the slope of
-v(n) = 1 + slope (n - 1). Both are the machine's and the pair's, and the paper names neither (0.29,
-often quoted for its models, is for both in f16, where its target is in 4 bit).
+"""The claims about speed, at every cost of a grid: c, a draft pass in target passes, and the slope
+of v(n) = 1 + slope (n - 1). Both are the machine's and the pair's, and the paper names neither
+(0.29, often quoted for its models, is for both in f16, where its target is in 4 bit).
 """
 
 from collections import defaultdict
@@ -13,16 +13,12 @@ from speclab import replay, score
 from speclab.analysis import choose
 from speclab.analysis.claims import Evidence, attempt, from_draws, rows_of
 from speclab.analysis.texts import Text
+from speclab.cost import block_cost
 from speclab.stats import Draws, jointly
 
 GAMMAS = range(1, 17)  # where the best gamma is looked for
 PAPER_DEPTH, ARTICLE_GAMMA = 3, 4
 Grid = Sequence[tuple[float, float]]
-
-
-def chain_cost(gamma: int, c: float, slope: float) -> float:
-    """Target passes that a block of gamma drafted tokens costs: gamma c + v(gamma + 1)."""
-    return gamma * c + 1 + slope * gamma
 
 
 def speed_claims(text: Text, grid: Grid) -> Evidence:
@@ -47,7 +43,7 @@ def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
     """By claim at one cost: what its number is, and the number's draws. draws: each gamma's tokens
     per target pass, and `acceptance`.
     """
-    speed = {gamma: draws[gamma] / chain_cost(gamma, c, slope) for gamma in GAMMAS}
+    speed = {gamma: draws[gamma] / block_cost(gamma, c, 1 + slope * gamma) for gamma in GAMMAS}
 
     def best_gamma(domain: str) -> pd.Series:
         speedups = pd.DataFrame({gamma: own[domain] for gamma, own in speed.items()})
@@ -73,13 +69,12 @@ def budget_gains(chains: Mapping[int, pd.DataFrame], grid: Grid, rule: str) -> p
     (`choose.gain`: cross-fitted, and chosen again in every resample). chains: the sums of each
     gamma's blocks by prompt.
     """
-    sums = pd.concat(chains, names=["setting"]).set_index(["prompt_id", "domain"], append=True)
-    sums = sums.droplevel(1).sort_index()
+    by_prompt = {gamma: rows.set_index(["prompt_id", "domain"]) for gamma, rows in chains.items()}
+    sums = pd.concat(by_prompt, names=["setting"]).sort_index()
     gamma = sums.index.get_level_values("setting")
     gains = []
     for c, slope in grid:
-        cost = sums["blocks"] * chain_cost(gamma, c, slope)
-        table = pd.DataFrame({"emitted": sums["emitted"], "cost": cost})
-        gain = choose.gain(choose.Prices(table))
-        gains.append(vars(gain) | {"c": c, "slope": slope, "row": "all"})
-    return rows_of(f"gain of a gamma a domain, {rule} rule", pd.DataFrame(gains), "row")
+        table = sums.assign(cost=sums["blocks"] * block_cost(gamma, c, 1 + slope * gamma))
+        gain = choose.gain(choose.PromptCosts(table))
+        gains.append(vars(gain) | {"c": c, "slope": slope, "domain": "all"})
+    return rows_of(f"gain of a gamma a domain, {rule} rule", pd.DataFrame(gains))

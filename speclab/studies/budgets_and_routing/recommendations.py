@@ -1,17 +1,18 @@
 """What a block costs on a machine, and what should be drafted there for which domain (notebook 09,
-sections 1 and 2; notebook 14 serves at the same prices).
+sections 1 and 2; notebook 14 serves at the same costs).
 
-Speeds are predicted: replayed tokens over the price of their blocks.
+Speeds are predicted: replayed tokens over the cost of their blocks.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, Choice, Prices
+from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.draft import parse_shape
 from speclab.estimates import NUMBERS, Estimates, yes_or_no
@@ -27,18 +28,18 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    chains = [f"chain:{gamma}" for gamma in range(1, max_gamma + 1)]
-    trees = [
+    names = [NO_DRAFT, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    names += [
         f"tree:{depth},{branches},{nodes}"
         for depth in (2, 3, 4)
         for branches in (2, 3)
         for nodes in range(branches, budget + 1)
     ]
     different: dict[tuple, tuple[str, Tree]] = {}
-    for name in (PLAIN, *chains, *trees):
-        shape = parse_shape(name).tree
-        key = (*shape.parent, *shape.rank)
-        different.setdefault(key, (name, shape))
+    for name in names:
+        tree = parse_shape(name).tree
+        form = (*tree.parent, *tree.rank)
+        different.setdefault(form, (name, tree))
     return dict(different.values())
 
 
@@ -50,14 +51,14 @@ def is_trusted(costs: Costs) -> bool:
     return not disturbed(costs)
 
 
-def in_words(found: timing.Measured) -> str:
-    """The prices of both rounds together, with c and v(4) of each round, and whether they may be
+def in_words(clock: timing.Measured) -> str:
+    """The costs of both rounds together, with c and v(4) of each round, and whether they may be
     trusted.
     """
-    costs = found.costs
-    alone = [timing.costs_of(times) for times in found.rounds]
-    c = " and ".join(f"{one.c():.3f}" for one in alone)
-    v = " and ".join(f"{one.v(4):.2f}" for one in alone)
+    costs = clock.costs
+    rounds = [timing.costs_of(times) for times in clock.rounds]
+    c = " and ".join(f"{one.c():.3f}" for one in rounds)
+    v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
     return (
         f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
         f"({v}), o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree. "
@@ -65,55 +66,57 @@ def in_words(found: timing.Measured) -> str:
     )
 
 
-def with_clock(speeds: Draws, choices: Mapping[str, Choice], again: Sequence[Prices]) -> Draws:
+def with_clock(
+    speeds: Draws, choices: Mapping[str, Choice], clocks: Sequence[PromptCosts]
+) -> Draws:
     """`choose.speeds` of these choices, with what the clock adds to their resamples: each is judged
-    at one of the prices `again` (of `timing.Measured.resampled`), the same for every choice.
+    at the costs of one of `clocks` (of `timing.Measured.resampled`), the same for every choice.
 
-    The settings of a choice stay as they are while its price changes.
+    The settings of a choice stay as they are while its cost changes.
     """
-    settings = {
-        name: one.judged.set_index("prompt_id")["setting"].to_dict()
-        for name, one in choices.items()
-    }
-    found = []
-    for prices in again:
-        judged = {name: Choice(prices.judged(one)) for name, one in settings.items()}
-        found.append(choose.speeds(judged, n=1).values)
+    settings = {name: choice.settings for name, choice in choices.items()}
+    by_clock = []
+    for by_prompt in clocks:
+        judged = {name: Choice(by_prompt.judged(fixed)) for name, fixed in settings.items()}
+        by_clock.append(choose.speeds(judged, n=1).values)
     values = {}
     for name, draws in speeds.values.items():
-        factors = np.stack([one[name].iloc[0] / draws.iloc[0] for one in found])
-        drawn = drawn_clocks(len(draws) - 1, len(again))
-        values[name] = pd.concat([draws[:1], draws[1:] * factors[drawn]])
+        sample, resamples = draws[:1], draws[1:]
+        factors = np.stack([drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock])
+        clock = drawn_clocks(len(resamples), len(clocks))
+        values[name] = pd.concat([sample, resamples * factors[clock]])
     return replace(speeds, values=values)
 
 
 def drawn_clocks(n: int, clocks: int) -> np.ndarray:
-    """Which of the clocks each of n resamples is priced at, int64 (n,): always the same ones."""
+    """At the costs of which clock each of n resamples is judged, int64 (n,): always the same."""
     return np.random.default_rng(4).integers(0, clocks, n)
 
 
 # ---- what to draft -------------------------------------------------------------------------------
 
 
-def recommend(prices: Prices, costs: Costs, speeds: Draws) -> Estimates:
-    """What to draft in each domain, from the prices of settings (plain among them) at `costs`:
+def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
+    """What to draft in each domain, from the costs of settings (plain among them) on a machine:
     domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is),
     and its speed-up, which `speeds` hold as "own": each prompt judged by the setting that was
     fastest on other prompts of its domain; `speculate` (`_speculate`).
     """
-    best = choose.fastest_rows(choose.best_setting(prices))
-    judged = speeds.table({"own": speeds["own"]})
-    best = best[best["domain"] != POOLED][["domain", "setting", "share_best"]]
-    table = best.merge(judged[["domain", *NUMBERS]], on="domain")
-    told = [_speculate(row, costs) for row in table.itertuples()]
-    return Estimates(table.assign(speculate=told))
+    fastest = choose.fastest_rows(choose.best_setting(by_prompt))
+    domains = fastest[fastest["domain"] != POOLED]
+    speedup = speeds.table({"own": speeds["own"]})
+    table = domains[["domain", "setting", "share_best"]].merge(
+        speedup[["domain", *NUMBERS]], on="domain"
+    )
+    verdicts = [_speculate(row, costs) for row in table.itertuples()]
+    return Estimates(table.assign(speculate=verdicts))
 
 
-def _speculate(row, costs: Costs) -> str:
+def _speculate(row: Any, costs: Costs) -> str:
     """Yes, no or inconclusive, by the interval's verdict on 1 (no also where plain itself is the
-    fastest in 95 % of the resamples); REFUSED where the prices are not trusted.
+    fastest in 95 % of the resamples); REFUSED where the costs are not trusted.
     """
     if not is_trusted(costs):
         return REFUSED
-    surely_plain = row.setting == PLAIN and row.share_best >= 0.95
+    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
     return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))
