@@ -136,7 +136,7 @@ def facts(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
             "domains": nodes["domain"].nunique(),
             "prompts": nodes["prompt_id"].nunique(),
             "rows": len(nodes),
-            "nan_share": 1 - len(known) / len(nodes),
+            "nan_share": (len(nodes) - len(known)) / len(nodes),
             "nan_as_accepted": score.published_alpha(every),
             "without_nan": score.published_alpha(known),
             "published_length": score.published_length(every),
