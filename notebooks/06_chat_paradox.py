@@ -46,7 +46,7 @@ from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, stack, without_interval
-from speclab.models import pairs
+from speclab.models.folder import ModelFolder
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
 
@@ -150,7 +150,7 @@ ctx.save(
 # in a domain have no point.
 
 # %%
-tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
+tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %%

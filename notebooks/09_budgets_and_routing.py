@@ -105,11 +105,11 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # %%
 known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
 encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
-probed = prompts.decoded_prompts(encoded, probe_prompts)
+probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%
 others = [prompt for prompt in encoded if prompt not in probed]
-checked = prompts.decoded_prompts(others, check_prompts)
+checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from)
 
 # %% [markdown]
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from speclab import cost
-from speclab.analysis import by_hand, claims, published
+from speclab.analysis import claims, published, rejection_rule
 from speclab.analysis.claims import NO_CONDITION, SOURCES
 from speclab.studies.paper_audit import evidence
 
@@ -29,14 +29,14 @@ def flaws(p, q):
     been the last).
     """
     first_p, first_q = p[0], q[0]  # of the word that follows word 0
-    kept = first_q * by_hand.chance(first_p, first_q)
-    late = by_hand.chance(np.diag(p), first_q)
-    misread = by_hand.emitted(first_q, late, by_hand.residual(first_p, first_q))
+    kept = first_q * rejection_rule.chance(first_p, first_q)
+    late = rejection_rule.chance(np.diag(p), first_q)
+    misread = rejection_rule.emitted(first_q, late, rejection_rule.residual(first_p, first_q))
     return {
-        "residual": by_hand.total_variation(kept / kept.sum(), first_p),
-        "positions": by_hand.total_variation(misread, first_p),
-        "bonus": by_hand.survival(np.minimum(p, q), 0, 3)[-1],
-        "prompt-blind": by_hand.total_variation(q.mean(axis=0), first_q),
+        "residual": rejection_rule.total_variation(kept / kept.sum(), first_p),
+        "positions": rejection_rule.total_variation(misread, first_p),
+        "bonus": rejection_rule.survival(np.minimum(p, q), 0, 3)[-1],
+        "prompt-blind": rejection_rule.total_variation(q.mean(axis=0), first_q),
     }
 
 
@@ -63,8 +63,8 @@ def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
     for p, q in [(P[0], Q[0]), rng.dirichlet(np.ones(4), 2)]:
         best = np.eye(len(q))[q.argmax()]
         np.testing.assert_allclose(outcome(q, p, q), p)
-        assert by_hand.total_variation(outcome(best, p, q), p) > 0.01
-    away = by_hand.total_variation(outcome(np.eye(3)[Q[0].argmax()], P[0], Q[0]), P[0])
+        assert rejection_rule.total_variation(outcome(best, p, q), p) > 0.01
+    away = rejection_rule.total_variation(outcome(np.eye(3)[Q[0].argmax()], P[0], Q[0]), P[0])
     assert STATED["eq1"] == [pytest.approx(away)]
 
 

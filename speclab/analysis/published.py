@@ -15,7 +15,8 @@ from speclab.profiles import ROOT
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 from speclab.tree import Tree
 
-DATA = ROOT / "data" / "paper"
+READS = ["data/paper"]
+DATA = ROOT / READS[0]
 KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]
 CORRECTED = ["corrected", "low", "high"]

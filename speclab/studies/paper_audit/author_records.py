@@ -21,6 +21,7 @@ from speclab.analysis.fetch import Published, content_of
 from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
 
+READS = ["data/runs/author-records", "$SPECLAB_AUTHOR_RECORDS"]
 FINAL = "061513"  # the run that the paper reports
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
 FILES = {  # git blob ids (`blob_id`)
@@ -40,7 +41,7 @@ SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
     blob_id,
-    ROOT / "data" / "runs" / "author-records",
+    ROOT / READS[0],
     "make author-records",
     "SPECLAB_AUTHOR_RECORDS",
 )

@@ -14,8 +14,14 @@ from speclab.cost import LEAST_V
 from speclab.plain import read_json
 from speclab.profiles import ROOT
 
-READS = ["08/self-drafts", "08/distillation", "08/specialist", "10/pass-times"]
-SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+READS = [
+    "data/measured",
+    "08/distillation.csv",
+    "08/self-drafts.csv",
+    "08/specialist.csv",
+    "10/pass-times.csv",
+]
+SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 ESTIMATORS = {AT_0: "hit[1]", AT_1: "alpha"}
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 
@@ -32,10 +38,10 @@ def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
         for name, lines in read_json(shipped, "take the committed one")["tables"].items():
             tables[name] = pd.read_csv(io.StringIO("\n".join(lines)))
     for folder in (ROOT / "figures", figures):
-        for name in READS:
-            path = folder / pair / f"{name}.csv"
+        for name in READS[1:]:
+            path = folder / pair / name
             if path.is_file():
-                tables[name] = pd.read_csv(path)
+                tables[name.removesuffix(".csv")] = pd.read_csv(path)
     return tables
 
 
