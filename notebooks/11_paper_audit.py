@@ -165,7 +165,7 @@ for asked, verdict in product((claims.AT_0, claims.AT_1), (claims.HOLDS, claims.
 missing = found[found["estimate"].isna()]
 lines = [f"* {one.id}: {one.untested}" for one in listed.values() if one.untested]
 for note, rows in missing.groupby("note", sort=False):
-    who = [", ".join(row) for row in rows[claims.KEYS].drop_duplicates().to_numpy()]
+    who = rows[claims.KEYS].drop_duplicates().agg(", ".join, axis=1)
     lines.append(f"* {note}: {'; '.join(who)}")
 ctx.say("\n".join(lines))
 
@@ -192,15 +192,8 @@ for number, domain in enumerate(["math", "chat"]):
 by_domain = trace.groupby("domain")["hit"].mean()
 estimate = by_domain["chat"] - by_domain["math"]
 low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(n))
-least, most = listed["gap"].bounds("chat - math")
-
-# %%
-if least < low and high < most:
-    verdict = claims.HOLDS
-elif high <= least or most <= low:
-    verdict = claims.FAILS
-else:
-    verdict = claims.UNKNOWN
+words = {"above": claims.HOLDS, "below": claims.FAILS, "inconclusive": claims.UNKNOWN}
+verdict = words[stats.verdict(low, high, 0)]
 
 # %%
 ctx.say(
@@ -210,10 +203,9 @@ ctx.say(
 )
 
 # %%
-keys = {"claim": "gap", "pair": ctx.profile.name, "asked": claims.AT_0, "prompts": OWN}
-of_kit = found[(found[list(keys)] == pd.Series(keys)).all(axis=1)]
-assert np.allclose(of_kit[["estimate", "low", "high"]], [[estimate, low, high]])
-assert verdict == claims.judge(of_kit)
+gap = found.set_index(claims.KEYS).loc[[("gap", ctx.profile.name, claims.AT_0, OWN)]]
+assert np.allclose(gap[["estimate", "low", "high"]], [[estimate, low, high]])
+assert verdict == claims.judge(gap)
 
 # %% [markdown]
 # From here on `evidence.measure` does this for every claim: `claims.yaml` names the rows, the
@@ -231,9 +223,8 @@ shown = {
     "entropy-sign": "correlation with the target's entropy",
 }
 drawn = found[found["pair"].isin(pairs) & (found["prompts"] == OWN)]
-of_drawn = verdicts[verdicts["prompts"] == OWN]
 ctx.save(
-    pictures.large(shown, listed, drawn, of_drawn),
+    pictures.large(shown, listed, drawn, verdicts),
     "claims",
     caption="Five claims: the paper's numbers and each pair's, as published and by exact "
     "estimators, with the verdict's mark. Green, or dashed edges where it differs by domain: the "
@@ -275,7 +266,7 @@ if len(both):
 
 # %%
 about_cost = [one.id for one in listed.values() if one.decides == "cost"]
-by_cost = of_drawn[of_drawn["claim"].isin(about_cost)].reset_index()
+by_cost = verdicts.query("claim in @about_cost and prompts == @OWN").reset_index()
 notebook.show_table(by_cost[["claim", "pair", "asked", "verdict", "holds_at", "fails_at"]])
 
 # %% [markdown]
@@ -286,7 +277,7 @@ notebook.show_table(by_cost[["claim", "pair", "asked", "verdict", "holds_at", "f
 # argument as `depth` in section 3.
 
 # %%
-free = verdicts[verdicts["pair"] == claims.SOURCES]
+free = verdicts.query("pair == @claims.SOURCES")
 notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 
 # %%
@@ -330,7 +321,7 @@ held, of_form, fell = claims.decided(mine.get_group(claims.AT_0))
 facts = counted(held + of_form + fell, "fact")
 fail = "fails" if fell == 1 else "fail"
 said = f"At T = 0, {fell} of the {facts} that `{ctx.profile.name}` can decide {fail}. "
-if not held + of_form + fell:
+if facts == counted(0, "fact"):
     said = f"With so few prompts, `{ctx.profile.name}` decides nothing at T = 0. "
 if of_form:
     hold = "holds" if of_form == 1 else "hold"

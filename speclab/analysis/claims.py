@@ -130,10 +130,14 @@ def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> pd.Data
 def from_draws(
     estimator: str, draws: stats.Draws, numbers: pd.DataFrame | Mapping[str, pd.Series]
 ) -> pd.DataFrame:
-    """Evidence from numbers that were made of draws: of each domain (a frame), or by name."""
+    """Evidence from numbers that were made of draws: of each domain (a frame), or by name. One
+    without interval counts as not measured.
+    """
     if isinstance(numbers, pd.DataFrame):
         numbers = numbers[list(draws.prompts.domains)]
-    return rows_of(estimator, draws.table({"": pd.DataFrame(numbers)}))
+    table = draws.table({"": pd.DataFrame(numbers)})
+    table["estimate"] = table["estimate"].where(table["note"] == "")
+    return rows_of(estimator, table)
 
 
 def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:

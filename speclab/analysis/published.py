@@ -72,21 +72,20 @@ def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]
     """Each quantity of a table: its name, the estimator that computes it as published, and the one
     that answers the question it is used for.
     """
+    if table == "I":
+        one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
+        entropy = score.mean_of("target_entropy")
+        of_text = score.mean_of("target_entropy", "text_entropy")
+        alphas = ("alpha_mean", score.published_alpha, one_token)
+        return [alphas, ("target_entropy_mean", entropy, of_text)]
     of_blocks = score.block_estimators()
-    one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
+    if table == "II":
+        accepted = of_blocks["mean_accepted"]
+        return [("expected_accepted_length", score.published_length, accepted)]
+    if table == "III":
+        return [("chain_accepted", score.published_chain, of_blocks["survival_by_depth"])]
     best_path = score.best_path_accept_by_depth(rule)
-    by_depth = [("alpha_mean", score.ratio_by_depth, best_path)]
-    entropy = "target_entropy"
-    return {
-        "I": [
-            ("alpha_mean", score.published_alpha, one_token),
-            (f"{entropy}_mean", score.mean_of(entropy), score.mean_of(entropy, "text_entropy")),
-        ],
-        "II": [("expected_accepted_length", score.published_length, of_blocks["mean_accepted"])],
-        "III": [("chain_accepted", score.published_chain, of_blocks["survival_by_depth"])],
-        "IV": by_depth,
-        "V": by_depth,
-    }[table]
+    return [("alpha_mean", score.ratio_by_depth, best_path)]
 
 
 def _estimates(

@@ -84,14 +84,16 @@ def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profil
 
 def fewest_prompts(rows: pd.DataFrame) -> int:
     """How many prompts the smallest domain has."""
-    return int(rows.groupby("domain")["prompt_id"].nunique().min())
+    prompts = rows.groupby("domain")["prompt_id"]
+    return int(prompts.nunique().min())
 
 
 def with_numbers(text: Text, strings: Sequence[str]) -> Text:
     """The text, its positions marked where the token is a number of mathematics (`number`)."""
     math = text.trace[text.trace["domain"] == "math"]
-    is_number = token_kinds(math, strings) == "number"
-    return text.with_columns(number=is_number.reindex(text.trace.index, fill_value=False))
+    kinds = token_kinds(math, strings)
+    number = (kinds == "number").reindex(text.trace.index, fill_value=False)
+    return text.with_columns(number=number)
 
 
 # ---- what claims.yaml names ----------------------------------------------------------------------
@@ -144,17 +146,20 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "unsure half": unsure_half,
     "unsure quarter": unsure_quarter,
     "nodes": with_trees,
-    "nodes at depth 1": lambda text: text.nodes.query("depth == 1"),
-    "nodes at depth 2": lambda text: text.nodes.query("depth == 2"),
-    "nodes at depth 3": lambda text: text.nodes.query("depth == 3"),
     "tested tokens": tested_tokens,
     "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
 }
 
 
 def rows_named(text: Text, of: str, tree: Tree) -> pd.DataFrame:
-    """The rows of a text that have a name in ROWS, or "blocks": those of a decoder with a tree."""
-    return replay.prompt_sums(text.tree(tree)) if of == "blocks" else ROWS[of](text)
+    """The rows of a text that claims.yaml names: in ROWS, "nodes at depth 1" (2, 3), or "blocks",
+    those of a decoder with a tree.
+    """
+    if of == "blocks":
+        blocks = text.tree(tree)
+        return replay.prompt_sums(blocks)
+    rows, at, depth = of.partition(" at depth ")
+    return text.nodes[text.nodes["depth"] == int(depth)] if at else ROWS[rows](text)
 
 
 def estimators(text: Text) -> dict[str, Estimator]:
@@ -228,7 +233,8 @@ def measure(
 def difference(name: str, row: str, first: Asked, second: Asked) -> pd.DataFrame:
     """A number of all domains together minus another."""
     draws = jointly({"first": first, "second": second}, same=False)
-    return from_draws(name, draws, {row: draws["first"][POOLED] - draws["second"][POOLED]})
+    change = draws["first"] - draws["second"]
+    return from_draws(name, draws, {row: change[POOLED]})
 
 
 def gap(rows: pd.DataFrame, estimator: Estimator, *domains: str) -> pd.DataFrame:
@@ -297,10 +303,10 @@ def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
     prompts paired: the tree's children under point-mass.
     """
     accepted = score.block_estimators()["mean_accepted"]
-    blocks = {text.name: (rows_named(text, "blocks", tree), accepted) for text in (greedy, warm)}
-    draws = jointly(blocks)
-    name = f"mean_accepted, {warm.name} - {greedy.name}"
-    return from_draws(name, draws, draws[warm.name] - draws[greedy.name])
+    texts = {text.name: rows_named(text, "blocks", tree) for text in (greedy, warm)}
+    draws = jointly({name: (rows, accepted) for name, rows in texts.items()})
+    change = draws[warm.name] - draws[greedy.name]
+    return from_draws(f"mean_accepted, {warm.name} - {greedy.name}", draws, change)
 
 
 def of_pair(

@@ -8,7 +8,6 @@ import pandas as pd
 
 from speclab.analysis.claims import KEYS, SIGNS, Claim
 from speclab.analysis.published import published
-from speclab.estimates import stack
 from speclab.show import figures
 
 GREEN, EDGE = "#DDEBD9", "#5B8A52"
@@ -20,18 +19,18 @@ def printed() -> pd.DataFrame:
     """
     alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
     alpha = alpha.set_index("domain")["published"]
+    length = published("II").set_index("domain")["published"]
     depth = published("IV").pivot(index="domain", columns="depth", values="published")
+    rho = published("VI").set_index("domain")["published"]
     numbers = {
         "level": alpha,
         "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
-        "length": published("II").set_index("domain")["published"],
+        "length": length,
         "depth": depth[3] - depth[1],
-        "entropy-sign": published("VI").set_index("domain")["published"],
+        "entropy-sign": rho,
     }
-    frames = {
-        claim: own.rename_axis("row").reset_index(name="estimate") for claim, own in numbers.items()
-    }
-    return stack(frames, "claim")
+    rows = pd.concat(numbers, names=["claim", "row"])
+    return rows.rename("estimate").reset_index()
 
 
 def large(

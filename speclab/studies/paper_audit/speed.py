@@ -55,12 +55,13 @@ def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
     pays = speed[PAPER_DEPTH][["math", "code"]]
     accepted = ARTICLE_GAMMA * draws["acceptance"]
     by_rule = accepted / (accepted * c + 1)
+    ratio = by_rule / speed[ARTICLE_GAMMA]
     return {
         "routing": (f"speed-up, chain of {PAPER_DEPTH}", pays.to_dict("series")),
         "gamma-contrast": ("best gamma, difference", {"math - chat": math - chat}),
         "gamma-proofs": ("best gamma", {"math": math}),
         "gamma-open": ("best gamma", {"chat": chat}),
-        "rule": (f"rule / replay, chain of {ARTICLE_GAMMA}", by_rule / speed[ARTICLE_GAMMA]),
+        "rule": (f"rule / replay, chain of {ARTICLE_GAMMA}", ratio),
     }
 
 
@@ -74,7 +75,8 @@ def budget_gains(chains: Mapping[int, pd.DataFrame], grid: Grid, rule: str) -> p
     gamma = sums.index.get_level_values("setting")
     gains = []
     for c, slope in grid:
-        table = sums.assign(cost=sums["blocks"] * block_cost(gamma, c, 1 + slope * gamma))
+        cost = block_cost(gamma, c, 1 + slope * gamma)
+        table = sums.assign(cost=cost * sums["blocks"])
         gain = choose.gain(choose.PromptCosts(table))
         gains.append(vars(gain) | {"c": c, "slope": slope, "domain": "all"})
     return rows_of(f"gain of a gamma a domain, {rule} rule", pd.DataFrame(gains))
