@@ -110,7 +110,8 @@ class DecodeCall:
         from speclab.models.folder import pair_digests, read_by_target
         from speclab.models.pairs import device_of
 
-        profile, settings = self.profile, {}
+        profile = self.profile
+        settings: dict[str, Any] = {}
         for name, weights in pair_digests(profile).items():
             spec = getattr(profile, name)
             settings[name] = {
