@@ -128,7 +128,7 @@ def test_transformers_makes_the_same_texts_in_the_same_blocks(tiny, tiny_pair, m
         assert text == own.token_ids and len(read) == own.target_passes
         lengths = [len(step.tokens) for step in own.steps]
         left = new - np.cumsum([0, *lengths[:-1]])
-        # a pass reads the draft behind the text's last token, the first one behind the prompt
+        # a pass reads the draft after the text's last token, the first one after the prompt
         read[0] -= len(prompt.ids) - 1
         # at the end theirs leaves room for the bonus
         assert [n - 1 for n in read] == np.minimum(gamma, left - 1).tolist()

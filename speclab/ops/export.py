@@ -129,7 +129,7 @@ class _Line(Template):
 
 def filled(line: str, values: dict[str, Any]) -> str | None:
     """A line of options.yaml with its values, each written in the way that the line asks for; None
-    where one of them is None. ValueError for a name that a terminal would not print.
+    where a value is missing. ValueError for a name that a terminal would not print.
     """
     template, texts = _Line(line), {}
     for identifier in template.get_identifiers():

@@ -113,7 +113,7 @@ def _as_text(value: object) -> str:
 
 
 def _pack_table(path: Path, table: pa.Table, packed: Path) -> None:
-    """Write the table of a run that stands at `path` anew, smaller and with the same values.
+    """Write the table of a run that stands at `path` again, smaller and with the same values.
 
     Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
     """
