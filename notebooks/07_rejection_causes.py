@@ -42,8 +42,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import prompts, replay, runs, score, stats
-from speclab.analysis import loops, prompt_sets
+from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
+from speclab.copying import repeats
 from speclab.estimates import Estimates
 from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
@@ -367,7 +368,7 @@ ctx.plot(
 # 1 means: rejected more often than the average position of these texts.
 
 # %%
-outside = ~loops.repeats(frame)
+outside = ~repeats(frame)
 at_1 = labelled(sampled, "sampled")
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
 ratios = {text: study.shares(rows, study.flags(rows)) for text, rows in frames.items()}

@@ -43,8 +43,9 @@ import pandas as pd
 from scipy.stats import nct, t
 
 from speclab import prompts, runs, score, stats
-from speclab.analysis import association, bins, loops, power, published
+from speclab.analysis import association, bins, power, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.copying import repeats
 from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import how_sure as study
@@ -299,13 +300,13 @@ tokens = text.sort_values("position")["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
 by_hand = ([False] * 3 + again)[: len(tokens)]
-assert by_hand == loops.repeats(text).tolist()
+assert by_hand == repeats(text).tolist()
 
 # %%
-marked, sampled = (one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1))
+marked, sampled = (one.with_columns(repeats=repeats(one.trace)) for one in (at_0, at_1))
 recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
-lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
+lasting = lasting.with_columns(repeats=repeats(lasting.trace))
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
@@ -431,7 +432,7 @@ ctx.answer(
 # four times as many. More tokens of the same prompts do not help as much: the spread between
 # prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `loops.repeats(at_0.trace, 8)`. Do more
+# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(at_0.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>

@@ -6,7 +6,7 @@ from browser import chromium, opened
 from numpy.testing import assert_allclose
 
 from speclab import replay, runs
-from speclab.analysis import by_hand, choose
+from speclab.analysis import choose, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
 from speclab.profiles import ROOT
@@ -177,7 +177,7 @@ def test_the_rule_on_five_words(pages, seed):
         [p.tolist(), q.tolist()],
     )
     assert overlap == pytest.approx(np.minimum(p, q).sum(), abs=1e-12)
-    assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
+    assert_allclose(residual, rejection_rule.residual(p, q), atol=1e-12)
     assert_allclose(emitted, p, atol=1e-12)
     assert_allclose(none, p, atol=1e-12)
 

@@ -31,7 +31,7 @@ from transformers import LlamaConfig, LlamaModel
 from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
 from data.training_prompts.compose import ngrams, shingles, training_prompts
-from speclab.analysis import loops
+from speclab.copying import repeats
 from speclab.estimates import stack
 from speclab.models.folder import ModelFolder, check_tensors
 from speclab.models.pairs import load_pair
@@ -725,7 +725,7 @@ def acceptance() -> pd.DataFrame:
         run = load_or_record(profile, kind)
         says = run.manifest["pair"]["draft"]["tokens_said"]
         rank = run.trace["draft_rank"]
-        trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace))
+        trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=repeats(run.trace))
         rows = trace[~trace["repeats"]] if outside else trace
         parts[name] = by_domain(rows, mean_of(column)).query("domain != @POOLED")
     return stack(parts, "row")
