@@ -319,6 +319,7 @@ def identity_of(profile: Profile, fetch: bool = True) -> dict[str, Any]:
     """
     prompts = profile_prompts(profile)
     prompt_set = prompts_digest(prompts)
+    here = [fetch or ModelFolder.whole(getattr(profile, name)) for name in MODELS]
     facts = {
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
@@ -326,11 +327,9 @@ def identity_of(profile: Profile, fetch: bool = True) -> dict[str, Any]:
         "weights": pair_digests(profile),
         "prompt_set": prompt_set,
     }
-    if fetch or ModelFolder.whole(profile.target):
+    if here[0]:
         facts |= read_by_target(profile, prompts).facts
-    if fetch or (ModelFolder.whole(profile.target) and ModelFolder.whole(profile.draft)):
-        facts["key"] = _key(facts)
-    return facts
+    return facts | {"key": _key(facts)} if all(here) else facts
 
 
 def run_key(profile: Profile) -> str:

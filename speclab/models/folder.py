@@ -179,12 +179,16 @@ class ModelFolder:
             raise ValueError(f"{self.source}: {came}: digests are needed; {again}") from None
 
     def check(self) -> None:
-        """ValueError for settings that are not JSON objects, and for weights that are cut."""
+        """ValueError for settings that are not JSON objects, and for weights that are cut or not
+        there, here and in `base`.
+        """
         for name in SILENT:
             if (self.path / name).is_file():
                 read_json(self.path / name, MEND)
         for file in self.tensors:
             check_tensors(file)
+        if self.base and self.base.bytes:
+            self.base.check()
 
     # ---- how its model reads
 

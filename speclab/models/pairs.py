@@ -61,18 +61,18 @@ def load_pair(profile: Profile) -> Pair:
     target = load_model(profile.target, context)
     draft = load_model(profile.draft, context)
     tokenizer = target.folder.tokenizer
+    stops = target.folder.stop_ids(tokenizer)
     sizes = target.vocab, draft.vocab
     shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
-    if draft.folder.trimmed:
-        trimmed.check_kept(draft.folder, draft.head.kept, shared)
+    _check_stops(target.folder, stops, shared)
     target.vocab = draft.vocab = shared
     facts = {
         "target": model_facts(profile.target, target),
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    stops = target.folder.stop_ids(tokenizer)
-    _check_stops(target.folder, stops, shared)
+    if draft.folder.trimmed:
+        trimmed.check_kept(draft.folder, draft.head.kept, shared)
     return Pair(target, draft, tokenizer, stops, facts)
 
 
@@ -80,22 +80,27 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
     it must take.
     """
-    folder = ModelFolder.fetched(spec)
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
+    folder = ModelFolder.fetched(spec)
     folder.check()
     check_fits(folder, device, dtype)
-    if folder.quantised:
-        network = _load_quantised(folder, spec.backend, device, dtype)
-    elif folder.trimmed:
-        network = trimmed.load_network(folder, dtype).to(device)
-    else:
-        network = _load_plain(folder, dtype, device)
-    _check_angles(folder, network)
-    network.eval().requires_grad_(False)
-    head = network.get_output_embeddings()
+    wrong: list[str] = []
     with folder.used():
+        if folder.quantised:
+            network = _load_quantised(folder, spec.backend, device, dtype)
+        elif not folder.trimmed:
+            network, wrong = _load_plain(folder, dtype, device)
+        else:
+            network = trimmed.load_network(folder, dtype).to(device)
+        head = network.eval().requires_grad_(False).get_output_embeddings()
         body = LeanBody(network) if knows(network) else network.base_model
+    if wrong:
+        raise ValueError(
+            f"{folder.path}: {len(wrong)} weights are missing, of another shape, or of a layer "
+            f"that config.json does not ask for, as {sorted(wrong)[:2]}; {MEND}"
+        )
+    _check_angles(folder, network)
     model = LanguageModel(
         body=body,
         head=_frozen(head),
@@ -166,29 +171,39 @@ def _load_quantised(
     from gptqmodel import BACKEND, GPTQModel
 
     kernel = BACKEND("auto" if backend == "auto" else f"gptq_{backend}")
-    given = {"device": str(device), "backend": kernel, "dtype": dtype, "trust_remote_code": False}
-    with folder.used():
-        return GPTQModel.load(str(folder.path), **given).model
+    place = str(folder.path)
+    return GPTQModel.load(
+        place, device=str(device), backend=kernel, dtype=dtype, trust_remote_code=False
+    ).model
 
 
-def _load_plain(folder: ModelFolder, dtype: torch.dtype, device: torch.device) -> Any:
+def _load_plain(
+    folder: ModelFolder, dtype: torch.dtype, device: torch.device
+) -> tuple[Any, list[str]]:
+    """A network, and names of weights that its files lack, or have in another shape (transformers
+    draws them at random and goes on), and of layers after the last that config.json asks for (it
+    leaves them out).
+    """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with folder.used():
-        network, info = AutoModelForCausalLM.from_pretrained(
-            folder.path,
-            dtype=dtype,
-            device_map={"": str(device)},  # weight by weight, not first all to the host
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
-            output_loading_info=True,  # looked at below: without it the error does not name
-            ignore_mismatched_sizes=True,  # the weight
-        )
-    _check_weights(folder, info, network.config.num_hidden_layers)
-    return network
+    network, info = AutoModelForCausalLM.from_pretrained(
+        folder.path,
+        dtype=dtype,
+        device_map={"": str(device)},  # weight by weight, not first all to the host
+        use_safetensors=True,
+        trust_remote_code=False,
+        attn_implementation="sdpa",
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # else the error does not name the weight
+    )
+    wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
+    for name in info["unexpected_keys"]:
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        if layer and int(layer[1]) >= network.config.num_hidden_layers:
+            wrong.append(name)
+    return network, wrong
 
 
 def _check_angles(folder: ModelFolder, network: Any) -> None:
@@ -232,23 +247,6 @@ def _frozen(head: Any) -> Any:
     return head
 
 
-def _check_weights(folder: ModelFolder, info: dict, layers: int) -> None:
-    """An error for weights that the file lacks, or has in another shape (transformers would draw
-    them at random and go on), and for layers behind the last that config.json asks for (it would
-    leave them out).
-    """
-    wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
-    for name in info["unexpected_keys"]:
-        found = re.search(r"\.layers\.(\d+)\.", name)
-        if found and int(found[1]) >= layers:
-            wrong.append(name)
-    if wrong:
-        raise ValueError(
-            f"{folder.path}: {len(wrong)} weights are missing, of another shape, or of a layer "
-            f"that config.json does not ask for, as {sorted(wrong)[:2]}; {MEND}"
-        )
-
-
 def _check_window(model: LanguageModel, context: int) -> None:
     """An error where the model cannot see the whole context at once, or not as a tree places it."""
     config, most = model.network.config, model.positions
@@ -274,12 +272,12 @@ def _probe(model: LanguageModel) -> None:
     """
     # one root, two siblings: words, not the first ids, which may be unused and all alike
     root, left, right = (model.vocab * sevenths // 7 for sevenths in (2, 3, 5))
-    rows = torch.tensor([[root, left], [root, right]], device=model.device)
-    with model.folder.used():
-        alone = model.network(input_ids=rows).logits[:, -1].float()
+    paths = torch.tensor([[root, left], [root, right]], device=model.device)
+    tree = torch.tensor([[root, left, right]])
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
-    tree, cache = torch.tensor([[root, left, right]]), model.cache()
+    cache = model.cache()
     with model.folder.used():  # it may ask our cache for what that does not have
+        alone = model.network(input_ids=paths).logits[:, -1].float()
         hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
     layers = model.network.config.num_hidden_layers
     if len(cache.layers) != layers:

@@ -62,17 +62,13 @@ def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
     """The network of a trimmed draft, on the CPU."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    if base := folder.base:
-        _ = base.bytes  # says what to do where its weights are missing
-        base.check()
-    with folder.used():
-        config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
-        weights, kept = trimmed_weights(folder)
-        check_kept(folder, kept, config.vocab_size)
-        network = AutoModelForCausalLM.from_config(config)
-        head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
-        network.set_output_embeddings(head)
-        network.load_state_dict(weights | {"lm_head.kept": kept})
+    config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
+    weights, kept = trimmed_weights(folder)
+    check_kept(folder, kept, config.vocab_size)
+    network = AutoModelForCausalLM.from_config(config)
+    head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
+    network.set_output_embeddings(head)
+    network.load_state_dict(weights | {"lm_head.kept": kept})
     for parameter in network.parameters():  # buffers, as the rotary frequencies, stay float32
         parameter.data = parameter.data.to(dtype)
     return network

@@ -266,8 +266,8 @@ def compare_recorded(pair, prompt, one, other):
     """Two records that wrote their texts themselves: the texts, and the nodes where they are the
     same.
     """
-    text = one.continuation
-    found = compare_tokens(pair, prompt, text, other.continuation, True)
+    text, theirs = (tuple(made.trace["token"].tolist()) for made in (one, other))
+    found = compare_tokens(pair, prompt, text, theirs, True)
     if not found.differences:
         found.add(compare_rows(pair, prompt, text, rows_of(one), rows_of(other)))
     return found
@@ -637,7 +637,7 @@ def halving(settings):
         generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
     free = Worker(job, pair=pair).record(0).recorded
     with peak(place) as recording:
-        recorded(pair, prompts[0], free[0].continuation, 384)
+        recorded(pair, prompts[0], free[0].trace["token"].tolist(), 384)
     # less than either needs, more than the smallest parts do
     room = int(0.75 * min(writing.bytes, recording.bytes))
     torch.cuda.empty_cache()
