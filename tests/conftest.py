@@ -173,6 +173,12 @@ def run_copy(short_run, tmp_path):
     return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
 
 
+def edit_json(path, **changes):
+    """Change entries of a JSON file, or make one."""
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(facts | changes))
+
+
 def tables(folder):
     """The tables of a run folder, byte by byte."""
     return [(folder / f"{name}.parquet").read_bytes() for name in ("trace", "nodes")]
