@@ -16,7 +16,7 @@ from hypothesis import settings
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "tools")]
 ROOT = Path(__file__).resolve().parents[1]
 # those with tests that take long: begun first, so that no worker is left with one at the end
-LONGEST = ("end_to_end", "engines", "jupyterlab", "reproduce", "faults", "decode")
+LONGEST = ("end_to_end", "workers", "jupyterlab", "reproduce", "faults", "decode")
 
 
 def pytest_configure(config):

@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import re
-import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 from speclab import runs
 from speclab.models.folder import COMMIT, MEND, ModelFolder, cached, check_torchvision
 from speclab.ops import plan
-from speclab.ops.hosted import in_range, platform
+from speclab.ops.hosted import lacking, platform
 from speclab.plain import shown
-from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
 from speclab.show.notebook import limit_threads, quiet
 
@@ -45,17 +44,12 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
 def packages(profile: Profile) -> str:
     """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
     check_torchvision()
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    needs, option = project["dependencies"], ""
-    if "quantization_config" in profile.notes.target_config:
-        needs, option = needs + project["optional-dependencies"]["gptq"], " --gptq"
-    if lacking := [need for need in needs if not in_range(need)]:
-        raise ValueError(
-            f"not installed in this range: {', '.join(lacking)}; run "
-            f"`python -m speclab hosted install{option}`"
-        )
-    return f"all {len(needs)} are in range"
+    quantised = "quantization_config" in profile.notes.target_config
+    missing = lacking() + lacking("gptq") * quantised
+    if missing:
+        command = "python -m speclab hosted install" + " --gptq" * quantised
+        raise ValueError(f"not installed in this range: {', '.join(missing)}; run `{command}`")
+    return "all are in range"
 
 
 def model(spec: ModelSpec, hub: bool) -> str:
