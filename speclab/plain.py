@@ -59,7 +59,7 @@ def parse_yaml(text: str | bytes) -> Any:
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(one_line(error)) from None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -129,6 +129,11 @@ def _complaint(cls: Any, error: Any) -> str:
     return came + message
 
 
+def one_line(text: Any) -> str:
+    """A text, as a library's error, in one line."""
+    return " ".join(str(text).split())
+
+
 def brief(value: Any) -> str:
     """A value as a message quotes it, however long it is."""
     text = repr(value)
@@ -156,7 +161,6 @@ def shown(text: Any) -> str:
     """A text on one line that a terminal prints as it stands: line ends, control characters and
     marks of direction come as escapes, such as `\\x1b`.
     """
-    return "".join(
-        char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]
-        for char in str(text)
-    )
+    safe = [char.isprintable() or unicodedata.category(char) == "Zs" for char in str(text)]
+    chars = zip(str(text), safe, strict=True)
+    return "".join(char if is_safe else ascii(char)[1:-1] for char, is_safe in chars)

@@ -314,10 +314,12 @@ def decoded_prompts(prompts: Sequence[Any], per_domain: int, first: int = 0) -> 
     """
     chosen = []
     for domain in dict.fromkeys(prompt.domain for prompt in prompts):
-        own = [prompt for prompt in prompts if prompt.domain == domain]
-        count = min(per_domain, len(own))
-        left = own[min(first, len(own) - count) :]
-        chosen += [left[(2 * k + 1) * len(left) // (2 * count)] for k in range(count)]
+        known = [prompt for prompt in prompts if prompt.domain == domain]
+        count = min(per_domain, len(known))
+        start = min(first, len(known) - count)
+        left = known[start:]
+        middles = [(2 * k + 1) * len(left) // (2 * count) for k in range(count)]
+        chosen += [left[middle] for middle in middles]
     return chosen
 
 
@@ -356,7 +358,8 @@ def encode_prompts(
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "
                 "or the prompt, or set template: none"
             ) from error
-        kept, cut = tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
+        kept = tuple(ids[:max_tokens])
+        cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
     return encoded
 

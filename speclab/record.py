@@ -177,7 +177,8 @@ def _child_rows(
 
 def reduced(rows: int, reduce: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
     """`reduce(slice)` over all rows, ROWS at a time, concatenated on the CPU."""
-    parts = [reduce(slice(i, i + ROWS)) for i in range(0, rows, ROWS)]
+    starts = range(0, rows, ROWS)
+    parts = [reduce(slice(start, start + ROWS)) for start in starts]
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
 
 
@@ -198,8 +199,11 @@ def _finite(columns: Columns, prompt_id: str) -> None:
 
 def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
     """Hidden states [n, d] of both models over tokens [n] behind their caches."""
-    models = (pair.target, pair.draft)
-    return [m.forward(tokens[None], c, *where)[0] for m, c in zip(models, caches, strict=True)]
+    hidden = []
+    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
+        states = model.forward(tokens[None], cache, *where)
+        hidden.append(states[0])
+    return hidden
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
@@ -386,9 +390,10 @@ class Worker:
         tree = self.job.profile.tree
         while True:
             try:
+                texts = self._texts(pair, block)
                 return [
                     record_prompt(pair, prompt, text, tree, self.sampling, self.packed)
-                    for prompt, text in zip(block, self._texts(pair, block), strict=True)
+                    for prompt, text in zip(block, texts, strict=True)
                 ]
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST and self.together == 1:

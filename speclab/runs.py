@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
-from speclab.plain import Facts, checked, digest_of, notice, read_json, sha256_of, shown
+from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
@@ -233,8 +233,7 @@ class Run:
             table = pq.read_table(path)
             check_table(name, table, self.manifest)
         except (pa.ArrowException, ValueError) as error:
-            said = " ".join(str(error).split())
-            raise Damaged(f"{path} is no table of a run ({said}); {MEND}") from None
+            raise Damaged(f"{path} is no table of a run ({one_line(error)}); {MEND}") from None
         return table
 
 
@@ -269,7 +268,8 @@ def load_run(folder: str | Path) -> Run:
 def texts_of(run: Run) -> Texts:
     """The target's continuations of a run, token ids by prompt_id."""
     rows = run.trace.sort_values("position")
-    return {prompt: tuple(tokens.tolist()) for prompt, tokens in rows.groupby("prompt_id")["token"]}
+    texts = rows.groupby("prompt_id")["token"]
+    return {prompt: tuple(tokens.tolist()) for prompt, tokens in texts}
 
 
 def tokenizer_of(run: Run) -> Any:
@@ -358,7 +358,9 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     names, sides = ("encoded", "stop_ids"), (run, wanted)
     if "encoded" not in wanted:
         names, sides = ("template", "max_prompt_tokens"), profiles
-    return differ + [name for name in names if sides[0][name] != sides[1][name]]
+    its, ours = sides
+    differ += [name for name in names if its[name] != ours[name]]
+    return differ
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
@@ -557,7 +559,8 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts
-    blocks = tuple(encoded[i : i + size] for i in range(0, len(encoded), size))
+    starts = range(0, len(encoded), size)
+    blocks = tuple(encoded[start : start + size] for start in starts)
     return Job(profile, blocks, texts, torch.get_num_threads())
 
 

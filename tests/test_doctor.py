@@ -13,6 +13,7 @@ from pretended import pretended
 from speclab.__main__ import main
 from speclab.ops import doctor
 from speclab.ops.doctor import answered, examine
+from speclab.ops.hosted import in_range
 from speclab.profiles import ROOT, ModelSpec, Notes, load_profile
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
@@ -63,6 +64,8 @@ def test_what_a_machine_lacks_is_said_with_what_to_do(profile, machine, subject,
 
 
 def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
+    asked = ("torch>=99", "no-such-package", "torch>=2,<99")
+    assert [in_range(need) for need in asked] == [False, False, True]
     monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: "gptqmodel" not in need)
     [line] = todo(PAPER)
     assert line.startswith("do  packages") and "-> run `python -m speclab hosted" in line

@@ -18,7 +18,7 @@ from speclab import runs
 from speclab.models.folder import COMMIT, MEND, ModelFolder, cached, check_torchvision
 from speclab.ops import plan
 from speclab.ops.hosted import lacking, platform
-from speclab.plain import shown
+from speclab.plain import one_line, shown
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
 from speclab.show.notebook import limit_threads, quiet
@@ -34,7 +34,7 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     except Exception as error:  # libraries raise whatever they like at a file of others
         known = isinstance(error, runs.RunError | ValueError)
         said = error if known else f"{type(error).__name__}: {error}; {MEND}"
-        text, _, do = shown(" ".join(str(said).split())).partition("; ")
+        text, _, do = shown(one_line(said)).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
 
 
@@ -102,8 +102,10 @@ def prompts(profile: Profile) -> str:
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
     pair = profile.target, profile.draft
-    named = [ModelFolder.whole(spec) or re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
-    if profile.prompts in HUB_SETS or not all(named):  # to ask would download something
+    whole = [ModelFolder.whole(spec) for spec in pair]
+    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
+    known = all(map(any, zip(whole, pinned, strict=True)))
+    if profile.prompts in HUB_SETS or not known:  # to ask would download something
         return UNKNOWN
     kinds = []
     for kind in runs.KINDS:
