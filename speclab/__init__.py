@@ -7,7 +7,7 @@ analysis  what several notebooks need: texts, choosing a setting, stopping, timi
 studies   what one notebook needs, under the notebook's own name
 drafts    better drafts: quantised copies, trained drafts of the kit
 explore   the page to explore a recorded run by hand, in a browser without a kernel
-ops       where and how it runs: reproduce, report, doctor, engines, Kaggle and Colab
+ops       where and how it runs: reproduce, report, doctor, workers, Kaggle and Colab
 
 `python -m speclab --help` lists the verbs, README.md says what to change where.
 """
