@@ -37,7 +37,7 @@ from speclab.models.folder import (
 )
 from speclab.plain import checked, digest_of, notice, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.record import Engine, Job, Recorded
@@ -299,6 +299,12 @@ def tokenizer_of(run: Run) -> Any:
 def profile_prompts(profile: Profile) -> list[Prompt]:
     """The prompts that a profile asks for."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+
+
+def encoded_prompts(profile: Profile, tokenizer: Any) -> list[EncodedPrompt]:
+    """The same as token ids."""
+    texts, longest = profile_prompts(profile), profile.max_prompt_tokens
+    return encode_prompts(tokenizer, texts, longest, profile.template)
 
 
 def decisive(settings: dict[str, Any]) -> dict[str, Any]:

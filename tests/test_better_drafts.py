@@ -19,7 +19,7 @@ from test_faults import turned
 
 from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
-from speclab import score
+from speclab import runs, score
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
@@ -33,6 +33,11 @@ from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 
 COSTS = Costs(2.0, (1, 64), (0.1, 0.1), (1.0, 7.3), 0.2)  # v(n) = 1 + 0.1 (n - 1)
+
+
+def costly_draft(c):
+    """COSTS with another draft."""
+    return dataclasses.replace(COSTS, draft=(c, c))
 
 
 @pytest.fixture
@@ -126,7 +131,7 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
 def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
     """But for the target's ranks, which count up to the first token that is not the text's."""
     one = drafts[1]
-    prompts = candidates.encoded_prompts(one.load(), profile)
+    prompts = runs.encoded_prompts(profile, one.load().tokenizer)
     texts = {"greedy": texts_of(own)}
     tried = tried_of({}, texts=texts, pair=one.load(), prompts=prompts)
     mine = candidates.Tried.lookup_chains(tried, 3)
@@ -280,7 +285,7 @@ def test_the_best_chain_by_hand():
     gamma, sums = comparison.best_chain(rows, COSTS, range(1, 6))
     assert gamma == 3 and (sums["emitted"] / sums["blocks"]).eq(4).all()
     assert speed_of(sums) == pytest.approx(4 / 1.8)
-    gamma, sums = comparison.best_chain(rows, comparison.with_c(COSTS, 3.0), range(1, 6))
+    gamma, sums = comparison.best_chain(rows, costly_draft(3.0), range(1, 6))
     assert gamma == 1
     assert speed_of(sums) == pytest.approx(2 / (3.0 + 1.1 + 0.2))
 
@@ -304,7 +309,7 @@ def tried_all(drafts, profile, own, work):
         hits = score.with_hits(found)
         traces |= {(one.name, kind): hits for kind in ("greedy", "sampled")}
     pair = drafts[0].load()
-    prompts = candidates.encoded_prompts(pair, profile)
+    prompts = runs.encoded_prompts(profile, pair.tokenizer)
     fields = {"profile": profile, "pair": pair, "prompts": prompts}
     return tried_of(traces, texts={"greedy": texts}, **fields)
 
@@ -318,7 +323,7 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):
     for one in drafts:
         row = table.loc[comparison.short_name(one.name)]
         trace = tried_all.trace(one.name, "greedy")
-        paid = comparison.with_c(COSTS, price[one.name])
+        paid = costly_draft(price[one.name])
         gamma, sums = comparison.best_chain(trace, paid, range(1, 5))
         wanted = pooled(sums, score.ratio_of("emitted", "cost"))
         numbers = row[["speedup", "speedup_low", "speedup_high"]].tolist()

@@ -168,11 +168,8 @@ def test_policies_are_compared_on_the_same_resamples():
     uncertain, their ratio is not.
     """
     rng = np.random.default_rng(3)
-    own = {
-        f"p{i}": ("code", {"a": cost, "b": 0.9 * cost})
-        for i, cost in enumerate(rng.uniform(2, 20, 30))
-    }
-    table = table_of(own)
+    costs = rng.uniform(2, 20, 30)
+    table = table_of({f"p{i}": ("code", {"a": c, "b": 0.9 * c}) for i, c in enumerate(costs)})
     turned = table.judged("b").iloc[::-1]  # rows in any order
     found = choose.speeds({"a": Choice(table.judged("a")), "b": Choice(turned)})
     assert found["a"]["code"].std() > 0.01
@@ -267,9 +264,9 @@ def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts(taken_for):
             assert found.judged["setting"].tolist() == by_prompt.settings[chosen].tolist()
 
 
-def test_prices_of_another_order_are_paid_by_the_right_prompt():
+def test_costs_in_another_order_are_paid_by_the_right_prompt():
     by_prompt = noisy(3)
-    turned = choose.PromptCosts(by_prompt.table.sort_index(ascending=False).sort_index(level=0))
+    turned = PromptCosts(by_prompt.table.sort_index(ascending=False).sort_index(level=0))
     assert turned.prompts["prompt_id"].tolist() != by_prompt.prompts["prompt_id"].tolist()
     same = choose.fit(by_prompt, paid=by_prompt, n=10).cost
     assert choose.fit(by_prompt, paid=turned, n=10).cost == pytest.approx(same)

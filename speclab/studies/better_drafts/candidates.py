@@ -186,7 +186,7 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     """The trace of `judged` along the texts of a profile's run, made anew."""
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     parts = []
-    for prompt in encoded_prompts(pair, profile):
+    for prompt in runs.encoded_prompts(profile, pair.tokenizer):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
             recorded = record_prompt(pair, prompt, text, PLAIN, sampling).trace
@@ -194,12 +194,6 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
             columns = {name: recorded[name] for name in COLUMNS}
             parts.append(pd.DataFrame(names | columns))
     return pd.concat(parts, ignore_index=True)
-
-
-def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
-    """The prompts of a profile as the pair reads them."""
-    known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
 
 class Tried:
@@ -213,7 +207,7 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
         # recorded whole, the part is taken: no run is made for fewer prompts
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
-        every = encoded_prompts(pair, profile)
+        every = runs.encoded_prompts(profile, pair.tokenizer)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         self.prompts = decoded_prompts(every, per_domain) if per_domain else every
         self.candidates = {OWN: own_draft(pair, profile)}
