@@ -106,17 +106,13 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     few = dict(list(texts.items())[:2])
     part = candidates.judged(drafts[0], profile, "greedy", few, target)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
-    auto = dataclasses.replace(profile.target, device="auto")
-    open_device = profile.replace(target=auto)
-    asked = drafts[0], open_device, "greedy", texts, target
-    candidates.judged(*asked)
-    monkeypatch.setattr(candidates, "record_prompt", None)
+    monkeypatch.setattr(candidates, "trace_along", None)
     again = candidates.judged(drafts[0], profile, "greedy", texts, target)
     pd.testing.assert_frame_equal(again, made[drafts[0].name])
-    assert len(candidates.judged(*asked))
     monkeypatch.setattr(candidates, "device_of", lambda _: torch.device("cuda"))
+    auto = dataclasses.replace(profile.target, device="auto")
     with pytest.raises(TypeError):  # float16 there: another trace
-        candidates.judged(*asked)
+        candidates.judged(drafts[0], profile.replace(target=auto), "greedy", texts, target)
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
@@ -343,12 +339,12 @@ def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profi
     assert not comparison.lossless(tried_all, *asked)["is_equal"].any()
 
 
-def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():
+def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
     noise[0] = others[0] = 0
-    # the prompts of 'behind' are the same ones: told apart
+    # the prompts of 'behind' are those of 'best', the prompts of 'near' are others
     columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
-    best, lead = choose.leader(pd.DataFrame(columns), 50)
+    draws = pd.DataFrame(columns)
+    best, lead = choose.leader(draws, 50)
     assert best == "best" and "near" in lead and "behind" not in lead
-    _, alone = choose.leader(pd.DataFrame(columns).drop(columns="near"), 50)
-    assert "every other" in alone
+    assert "every other" in choose.leader(draws.drop(columns="near"), 50)[1]
