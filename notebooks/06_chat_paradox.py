@@ -46,7 +46,7 @@ from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, stack, without_interval
-from speclab.models import pairs
+from speclab.models.folder import ModelFolder
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
 
@@ -87,7 +87,7 @@ ctx.say(
 # its value minus the mean of the other domains' values.
 
 # %%
-means = greedy.positions.groupby("domain")["hit"].mean()
+means = greedy.trace.groupby("domain")["hit"].mean()
 by_hand = means[domain] - means.drop(domain).mean()
 
 # %%
@@ -150,7 +150,7 @@ ctx.save(
 # in a domain have no point.
 
 # %%
-tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
+tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %%
@@ -189,7 +189,7 @@ ctx.plot(
 )
 
 # %%
-positions = greedy.positions
+positions = greedy.trace
 positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
 
 # %%
@@ -276,7 +276,7 @@ if change.frame["estimate"].notna().any():
 plain, template = (greedy, other) if own_format == "none" else (other, greedy)
 frames = {
     "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
-    "hit[1]": (template.positions, plain.positions, plain.acceptance),
+    "hit[1]": (template.trace, plain.trace, plain.acceptance),
 }
 
 # %%
@@ -299,7 +299,7 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-draws = stats.jointly({name: (text.positions, text.acceptance) for name, text in both.items()})
+draws = stats.jointly({name: (text.trace, text.acceptance) for name, text in both.items()})
 
 # %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
@@ -333,7 +333,7 @@ questions = {
 elsewhere = {}
 for quantity, (sets, number) in questions.items():
     for name, text in sets.items():
-        own = stats.jointly({quantity: (text.positions, number)})
+        own = stats.jointly({quantity: (text.trace, number)})
         values = own[quantity].drop(columns=[easiest] if quantity == beside else [])
         row = own.table({quantity: study.contrast(values, domain)}, "quantity")
         row["highest"] = study.share_highest(own[quantity], domain)
@@ -348,7 +348,7 @@ notebook.few_prompts(few, f", {prompt_sets.SECOND}")
 
 # %%
 for name, text in cold.items():
-    mean = text.positions.groupby("domain")["hit"].mean()
+    mean = text.trace.groupby("domain")["hit"].mean()
     kit = elsewhere.at(set=name, quantity="hit[1]").value
     assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
     kit = elsewhere.at(set=name, quantity=beside).value

@@ -105,11 +105,11 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # %%
 known = runs.profile_prompts(base)
 encoded = runs.encoded_prompts(base, pair.tokenizer)
-probed = prompts.decoded_prompts(encoded, probe_prompts)
+probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%
 others = [prompt for prompt in encoded if prompt not in probed]
-checked = prompts.decoded_prompts(others, check_prompts)
+checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from)
 
 # %% [markdown]
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target

@@ -41,7 +41,8 @@ hosted.prepare()
 import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
-from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
+from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
+from speclab.copying import repeats as repeated
 from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
 from speclab.models import pairs, timing
@@ -92,9 +93,10 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %%
 encoded = runs.encoded_prompts(settings, pair.tokenizer)
-timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed)
+decoded_from = settings.notes.decoded_from
+timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
 untimed = [prompt for prompt in encoded if prompt not in timed] or encoded
-probed = prompts.decoded_prompts(untimed, probe_prompts)
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ids = [prompt.prompt_id for prompt in timed]
@@ -190,9 +192,10 @@ best = best_tree.best_tree_for_speed(accepted, costs, range(1, budget + 1))
 
 # %%
 every = stopping.chains(chained.nodes, settings.max_new_tokens)
-other = np.isin(every.prompt_id, other_ids)
-threshold, limit, drafts = stopping.fitted(every, costs, "confidence", other)
-stops = bool((drafts.drafted != stopping.fixed(every, limit).drafted).any())
+not_timed = every.query("prompt_id in @other_ids")
+threshold, limit, _ = stopping.fitted(not_timed, costs, "confidence")
+planned = stopping.stopped(every, "confidence", threshold, limit)
+stops = not planned.equals(stopping.fixed(every, limit))
 
 # %%
 chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
@@ -230,7 +233,7 @@ at_others = at_starts.query("prompt_id in @other_ids")
 # %%
 copying = {}
 for gamma in (0, copying_gamma):
-    by_prompt = combined.prices(at_others, gamma, costs)
+    by_prompt = combined.settings_cost(at_others, gamma, costs)
     copying[gamma] = choose.setting_by_domain(by_prompt)[choose.UNKNOWN]
 shapes |= {name: draft.parse_shape(name) for name in copying.values()}
 ctx.say(f"Fitted: {' and '.join(copying.values())}.")
@@ -253,15 +256,17 @@ if stops:
     here = stopping.chains(
         chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
     )
-    allowed = stopping.stopped(here, "confidence", threshold, limit)
-    counted[rule] = stopping.totals(here, allowed, costs)
+    counted[rule] = stopping.totals(stopping.stopped(here, "confidence", threshold, limit), costs)
 
 # %%
 cut = {name: (prompt, text[:new_tokens]) for name, (prompt, text) in tokens.items()}
 near = combined.with_copies(combined.starts_of_trace(short, "draft"), cut)
 for gamma, name in copying.items():
-    sums = combined.prices(near, gamma, costs).judged(name)
-    counted[name] = sums.rename(columns={"target_passes": "blocks"})
+    counted[name] = combined.settings_cost(near, gamma, costs).table.loc[name]
+counted = {
+    name: sums.reset_index().rename(columns={"target_passes": "blocks"})
+    for name, sums in counted.items()
+}
 counts |= counted
 
 # %%
@@ -492,7 +497,7 @@ ctx.say(
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
 place = ["prompt_id", "position"]
 assert (at_starts[place] == trace[place]).all(axis=None), "marked row by row"
-is_new = at_starts.assign(counted=~loops.repeats(trace))
+is_new = at_starts.assign(counted=~repeated(trace))
 quantities = {
     "tokens per target pass": ways,
     "outside loops": combined.settings_held(ways, is_new, copying_gamma),
@@ -599,8 +604,7 @@ ctx.answer(
 #
 # 3. In section 3, charge a stopping rule only for the tokens that it keeps: take `drafts =
 #    stopping.stopped(every, "confidence", 0.4, 8)`, then compare the `cost` of
-#    `stopping.totals(every, drafts, costs)` with that of `stopping.Drafts(drafts.drafted,
-#    drafts.drafted)`.
+#    `stopping.totals(drafts, costs)` with that of `drafts.assign(draft_passes=drafts["drafted"])`.
 #
 # <details><summary>What happens</summary>
 # The second is never dearer. The difference is c for every block that was stopped before its limit:

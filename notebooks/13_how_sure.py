@@ -43,8 +43,9 @@ import pandas as pd
 from scipy.stats import nct, t
 
 from speclab import prompts, runs, score, stats
-from speclab.analysis import association, bins, loops, power, published
+from speclab.analysis import association, bins, power, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.copying import repeats
 from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import how_sure as study
@@ -163,7 +164,7 @@ by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error
 if error > 0:  # else the prompts do not differ, and there is nothing to plan with
     rows = means.reset_index()
     design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
-    assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
+    assert np.isclose(by_hand, design.power(true, 50, level / 6), rtol=1e-4)
 
 # %% [markdown]
 # (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) The paper
@@ -174,7 +175,7 @@ if error > 0:  # else the prompts do not differ, and there is nothing to plan wi
 
 # %%
 asked = {
-    "published_alpha": (at_0.hung, score.published_alpha),
+    "published_alpha": (at_0.nodes, score.published_alpha),
     "block_efficiency": study.of_blocks(at_0.tree(ctx.profile.tree)),
 }
 
@@ -203,9 +204,9 @@ for name, rows in plans.groupby("estimator", sort=False):
 
 # %%
 asked = {
-    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.positions.groupby("seed", sort=False)
+    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.trace.groupby("seed", sort=False)
 }
-draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
+draws = stats.jointly(asked | {"three seeds": (at_1.trace, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 
 # %% [markdown]
@@ -215,7 +216,7 @@ alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 # differ about as much as before. How often do they differ as much or more?
 
 # %%
-texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"]
+texts = at_1.trace.groupby(["domain", "prompt_id", "seed"])["overlap"]
 totals = texts.agg(["sum", "size"]).unstack("seed")
 number = totals.index.get_level_values("domain").factorize()[0]
 totals = totals.to_numpy().reshape(len(totals), 2, -1)  # prompts, (sum, tokens), seeds
@@ -261,7 +262,7 @@ between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")
 warm = {"0": at_0, **between, "1": at_1}
 per_pass = f"tokens per target pass, gamma {gamma}"
 asked = {
-    "acceptance": {T: (one.positions, one.acceptance) for T, one in warm.items()},
+    "acceptance": {T: (one.trace, one.acceptance) for T, one in warm.items()},
     per_pass: {T: study.of_blocks(one.chain(gamma)) for T, one in warm.items()},
 }
 tables = {name: stats.jointly(one).table(key="T") for name, one in asked.items()}
@@ -299,13 +300,13 @@ tokens = text.sort_values("position")["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
 by_hand = ([False] * 3 + again)[: len(tokens)]
-assert by_hand == loops.repeats(text).tolist()
+assert by_hand == repeats(text).tolist()
 
 # %%
-marked, sampled = (one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1))
+marked, sampled = (one.with_columns(repeats=repeats(one.trace)) for one in (at_0, at_1))
 recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
-lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
+lasting = lasting.with_columns(repeats=repeats(lasting.trace))
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
@@ -316,7 +317,7 @@ cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 # %%
 hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
 asked = {
-    "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
+    "hit[1]": {n: (one.trace, hit_1) for n, one in cut.items()},
     "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
     per_pass: {n: study.of_blocks(one.chain(gamma)) for n, one in cut.items()},
 }
@@ -431,7 +432,7 @@ ctx.answer(
 # four times as many. More tokens of the same prompts do not help as much: the spread between
 # prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `loops.repeats(at_0.trace, 8)`. Do more
+# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(at_0.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>

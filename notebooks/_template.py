@@ -57,7 +57,7 @@ text = Text.of(runs.load_or_record(at_0, "greedy"))
 # One or two sentences: what is computed, on which records, and what would surprise us.
 
 # %%
-found = Estimates(stats.by_domain(text.positions, text.acceptance))
+found = Estimates(stats.by_domain(text.trace, text.acceptance))
 ctx.table(found.wide("estimator", "domain"), "acceptance")
 
 # %% [markdown]

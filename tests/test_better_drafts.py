@@ -24,10 +24,10 @@ from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
 from speclab.cost import Costs
-from speclab.drafts.prompts import training_prompts
 from speclab.drafts.shipped import shipped_drafts
+from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
-from speclab.prompts import decoded_prompts, load_prompts
+from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
 from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
@@ -196,7 +196,10 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, w
     )
     tried = candidates.Tried(profile, random_pair, per_domain=2)
     assert asked == [profile, profile], "the run as it is shipped, no smaller one"
-    chosen = [p.prompt_id for p in decoded_prompts(load_prompts("project", 5), 2)]
+    chosen = [
+        p.prompt_id
+        for p in decoded_prompts(load_prompts("project", 5), 2, profile.notes.decoded_from)
+    ]
     trace = tried.trace(OWN, "greedy")
     assert trace["prompt_id"].drop_duplicates().tolist() == chosen
     assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20
@@ -234,7 +237,8 @@ def test_families_are_trained_found_and_compared(
 def test_the_learning_curve_is_the_cards_log(tiny_pair):
     card = ROOT / "data" / "pairs" / "smollm" / "card.json"
     phases = json.loads(card.read_text())["training"]
-    pair = SimpleNamespace(draft=SimpleNamespace(folder=card.parent / "draft"))
+    folder = ModelFolder(card.parent / "draft")
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
     curve = comparison.learning_curve(pair).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
     assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]

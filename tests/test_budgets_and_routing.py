@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from speclab.analysis import choose
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
 from speclab.models import timing
@@ -159,7 +159,7 @@ def test_sampled_text_is_priced_by_the_rule_of_each_shape_and_seeds_are_added():
     trace = pd.DataFrame(rows, columns=names)
     settings = {"plain": PLAIN, "chain:2": chain(2), "tree:2,2,4": static_tree(2, 2, 4)}
     seeds = pd.concat([trace.assign(seed=seed) for seed in (42, 1)])
-    text = Text(*kind_of(1.0), seeds, trace.iloc[:0])
+    text = Text(1.0, seeds, trace.iloc[:0])
     warm = policies.sampled_costs(text, settings, Costs.assumed(0.5), 12)
     assert list(warm.settings) == list(settings)
     once = np.tile([12.0, 4 * 2.0, 4 * 2.0], (10, 1))

@@ -107,33 +107,32 @@ def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
     assert decoded(force=True) == whole
 
 
-def test_settings_are_all_that_decides_a_text_and_no_path(call_of, random_profile, tmp_path):
-    def differ(first, **changes):
-        """The settings of the first call that another has otherwise."""
-        other = call_of(tmp_path / "other", **changes).settings
-        return {name for name in other if other[name] != first[name]}
+@pytest.mark.parametrize(
+    ("options", "changes", "files", "differ"),
+    [
+        ({}, {}, {}, set()),  # in another folder
+        ({}, {"seed": 2}, {}, set()),
+        ({"rule": "rejection", "temperature": 1.0}, {"seed": 2}, {}, {"seed"}),
+        ({}, {"texts": {"a": "a"}}, {}, {"encoded"}),
+        ({}, {}, {"chat_template.jinja": "a {{ messages[0].content }}"}, {"encoded"}),
+        ({}, {}, {"generation_config.json": '{"eos_token_id": 9}'}, {"stop_ids"}),
+    ],
+)
+def test_settings_are_all_that_decides_a_text_and_no_path(
+    options, changes, files, differ, call_of, random_profile, tmp_path
+):
+    def settings(name, changes, files):
+        """Settings of a call whose target stands in another folder, with some files written."""
+        target = shutil.copytree(random_profile.target.path, tmp_path / name)
+        for file, text in ({"chat_template.jinja": "{{ messages[0].content }}"} | files).items():
+            (target / file).write_text(text)
+        model = replace(random_profile.target, path=str(target))
+        changed = {"target": model, "template": "chat"} | options | changes
+        return call_of(tmp_path / "out", **changed).settings
 
-    def copied(**files):
-        """The target in another folder, where some files are written."""
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        shutil.copytree(random_profile.target.path, folder)
-        for name, text in ({"chat_template.jinja": "{{ messages[0].content }}"} | files).items():
-            (folder / name).write_text(text)
-        return {"target": replace(random_profile.target, path=str(folder)), "template": "chat"}
-
-    greedy = call_of(tmp_path / "out").settings
-    assert greedy["draft"] != greedy["target"]
-    assert differ(greedy, texts={"a": "a"}) == {"encoded"}
-    assert differ(greedy, seed=2) == set()
-    sampled = {"rule": "rejection", "temperature": 1.0}
-    drawn = call_of(tmp_path / "out", seed=1, **sampled).settings
-    assert differ(drawn, seed=2, **sampled) == {"seed"}
-    chat = call_of(tmp_path / "out", **copied()).settings
-    assert differ(chat, **copied()) == set()
-    template = {"chat_template.jinja": "a {{ messages[0].content }}"}
-    assert differ(chat, **copied(**template)) == {"encoded"}
-    stops = {"generation_config.json": '{"eos_token_id": 9}'}
-    assert differ(chat, **copied(**stops)) == {"stop_ids"}
+    first, other = settings("one", {}, {}), settings("two", changes, files)
+    assert first["draft"] != first["target"]
+    assert {name for name in other if other[name] != first[name]} == differ
 
 
 def test_a_result_goes_on_with_the_library_that_it_began_with(decoded, tmp_path, monkeypatch):

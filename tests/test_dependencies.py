@@ -28,11 +28,10 @@ PURE = (
     "show.notebook",
     "show.tables",
     "runs",
-    "analysis.by_hand",
+    "analysis.rejection_rule",
     "analysis.best_tree",
     "analysis.published",
     "analysis.texts",
-    "analysis.loops",
     "analysis.variance_components",
     "analysis.stopping",
     "analysis.combined",
@@ -43,7 +42,6 @@ PURE = (
     "analysis.bins",
     "analysis.association",
     "analysis.specdecode_bench",
-    "analysis.specdecode_cost",
     "analysis.fetch",
     "analysis.significance",
     "studies.at_scale",
@@ -51,7 +49,6 @@ PURE = (
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
-    "drafts.prompts",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
@@ -63,7 +60,7 @@ ONLY = {
     "matplotlib": {"show.figures"},
     "seaborn": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
-    "transformers": {"models.pairs", "ops.pair", "ops.plan"},
+    "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
@@ -165,11 +162,15 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "drafts": {"core", "models", "drafts"},
     "studies": {"core", "models", "show", "analysis", "drafts", "studies"},
     "explore": {"core", "show", "analysis", "explore"},
-    "ops": {"core", "models", "show", "analysis", "explore", "ops"},
+    "ops": {"core", "models", "show", "explore", "ops"},
 }
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {"ops.commands": set(MAY_IMPORT), "show.notebook": {"ops"}}
+LAZY = {
+    "ops.commands": set(MAY_IMPORT),
+    "ops.decode_call": {"analysis"},
+    "show.notebook": {"ops"},
+}
 
 
 def room_of(module):

@@ -8,7 +8,7 @@ import pytest
 from test_record import resampling_of
 
 from speclab.cost import disturbed
-from speclab.draft import PLAIN, Shape
+from speclab.draft import NO_DRAFT, Shape
 from speclab.models import timing
 from speclab.models.timing import (
     Measured,
@@ -139,7 +139,7 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
         "forward",
         lambda tokens, *rest: passes.append(tokens.shape[-1]) or forward(tokens, *rest),
     )
-    (row,) = decoded(random_pair, prompts[:1], {"plain": PLAIN}, 10).itertuples()
+    (row,) = decoded(random_pair, prompts[:1], {"plain": NO_DRAFT}, 10).itertuples()
     prefill, *passes = passes
     assert prefill == len(prompts[0].ids) - 1 and passes == [1] * 10
     assert row.blocks == row.tokens == 10 and row.drafted == 0

@@ -20,11 +20,11 @@ from test_faults import forked
 from speclab import prompts, runs
 from speclab.__main__ import main
 from speclab.models import folder
-from speclab.models.pairs import ModelsMissing
+from speclab.models.folder import ModelsMissing
 from speclab.ops import pack as packing
 from speclab.ops.pack import card, pack
 from speclab.plain import shown
-from speclab.profiles import ModelSpec, Profile
+from speclab.profiles import ModelSpec, Notes, Profile
 from speclab.runs import RunError, load_or_record, load_run
 
 LICENCE = "prompts and text: MIT"
@@ -38,7 +38,7 @@ PROFILE = Profile(
     domains=("code", "chat"),
     max_prompt_tokens=64,
     max_new_tokens=6,
-    notes={"licence": LICENCE},
+    notes=Notes(licence=LICENCE),
     traces="traces",
 )
 
@@ -240,7 +240,7 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
 def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():
     commit = "0123456789" * 4
     spec = ModelSpec("owner/no-such-model", revision=commit)
-    assert runs.model_digest(spec) == commit
+    assert folder.model_digest(spec) == commit
 
 
 def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):

@@ -34,14 +34,14 @@ def main(name: str, bits: int, out: Path) -> None:
     numbers = [settings[key] for key in CALIBRATION]
     prompts = candidates.calibration_prompts(pair, profile, *numbers)
     calibration = candidates.calibration(pair, profile, prompts)
-    made = quantise.quantised_copy(pair.target.folder, candidates.WORK, calibration, bits)
+    made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
     draft = candidates.candidate(name, pair, profile, made.plain).load()
     traces = {
         kind: candidates.trace_along(draft, of_kind(profile, kind), texts)
         for kind, texts in tried.texts.items()
     }
     recorded = shipped.RecordedDraft(made.weight_bytes, traces)
-    label, made_of = quantise.made_of(pair.target.folder, calibration, bits)
+    label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
     facts = {
         "bits": bits,
         "group": quantise.GROUP,

@@ -29,7 +29,8 @@ def _checked(setting: str) -> str:
     return setting
 
 
-BY_NOTEBOOK = "09/policy.json"  # behind the folder of a profile's figures
+READS = ["09/policy.json"]  # in the folder of a profile's figures
+BY_NOTEBOOK = READS[0]
 Setting = Annotated[str, AfterValidator(_checked)]
 
 

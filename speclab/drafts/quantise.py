@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from speclab.drafts.shipped import name_of
-from speclab.models.folder import weights_digest
+from speclab.models.folder import ModelFolder
 from speclab.models.pairs import Pair
 from speclab.runs import locked
 
@@ -73,7 +73,7 @@ def made_of(folder: Path, calibration: Calibration, bits: int) -> tuple[str, lis
     """What decides the weights of a copy of the model in `folder`, but for the library: a label and
     facts, of which `shipped.name_of` makes a name.
     """
-    return f"int{bits}", [weights_digest(folder), calibration.facts, bits, GROUP]
+    return f"int{bits}", [ModelFolder(folder).digest, calibration.facts, bits, GROUP]
 
 
 def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bits: int) -> None:

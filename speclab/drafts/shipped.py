@@ -15,13 +15,13 @@ from typing import Any
 
 import pandas as pd
 
-from speclab.models.folder import weights_digest
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
-from speclab.profiles import ROOT
+from speclab.profiles import MODELS, ROOT
 from speclab.runs import Damaged, read_facts, write_facts, written
 
-SHIPPED = ROOT / "data" / "drafts"
+READS = ["data/drafts"]
+SHIPPED = ROOT / READS[0]
 INDEX = "drafts.json"
 FACTS = "facts.json"
 MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name
@@ -44,8 +44,7 @@ class TrainedDraft:
 
 def pair_of(pair: Pair) -> dict[str, str]:
     """Digests of the target and of the draft that trained drafts belong to."""
-    target, draft = pair.target.folder, pair.draft.folder
-    return {"target": weights_digest(target), "draft": weights_digest(draft)}
+    return {name: getattr(pair, name).folder.digest for name in MODELS}
 
 
 def name_of(label: str, *facts: Any) -> str:

@@ -14,7 +14,7 @@ import torch
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import Decoded, decode_prompt, prefill
-from speclab.draft import PLAIN, Shape
+from speclab.draft import NO_DRAFT, Shape
 from speclab.estimates import Estimates
 from speclab.models.model import KVCache, LanguageModel, timed
 from speclab.models.pairs import Pair
@@ -91,8 +91,8 @@ def decoded(
 
     Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, drafted, accepted,
     time_s. Every method begins behind the same prefill, of the prompt but its last token, and is
-    timed from there to the last token of the text. The shape `PLAIN` decodes by the target alone,
-    with one pass for each token and the shortest loop there is, if the rule is greedy.
+    timed from there to the last token of the text. If the rule is greedy, the shape `NO_DRAFT`
+    decodes by the target alone, with one pass for each token and the shortest loop there is.
     """
     rows = []
     room = max_new_tokens + max(shape.room for shape in shapes.values())
@@ -165,7 +165,7 @@ def decoded_speed(
     """`decoded` greedily with these shapes and plainly (the method "plain"), in one run, after a
     warm-up.
     """
-    methods = {"plain": PLAIN} | dict(shapes)
+    methods = {"plain": NO_DRAFT} | dict(shapes)
     decoded(pair, prompts[:1], methods, min(8, max_new_tokens))  # warm-up
     return decoded(pair, prompts, methods, max_new_tokens, repeats)
 

@@ -14,7 +14,7 @@ import click
 
 from speclab.ops import hosted
 from speclab.ops.decode_call import READS, DecodeCall
-from speclab.plain import shown
+from speclab.plain import notice, shown
 from speclab.profiles import load_profile, parse_overrides
 from speclab.show.notebook import quiet
 
@@ -28,11 +28,11 @@ SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 option = click.option
 
 
-def echo(text: object, err: bool = False) -> None:
+def echo(text: object) -> None:
     """Print a text on one line: names come from manifests and folders of others, so control
     characters are shown and not obeyed.
     """
-    click.echo(shown(text), err=err)
+    click.echo(shown(text))
 
 
 @click.group(context_settings=SETTINGS, no_args_is_help=False)
@@ -168,18 +168,24 @@ def _export(run, engine, c, profile_json) -> None:
 
     It is the smallest gamma that is not significantly slower than the fastest.
     """
+    from speclab.analysis import choose, policy
     from speclab.ops import export
 
     if profile_json and profile_json.exists():
         raise ValueError(f"--profile-json {profile_json} is there; name a new file")
     recorded = export.run_named(run)
-    gamma, reasons = export.best_gamma(recorded, engine, c)
-    for reason in reasons:
-        echo(f"# {reason}")
+    if reason := export.why_not(recorded, engine):
+        raise ValueError(reason)
+    costs, measured = policy.costs_for(recorded, c)
+    rule = export.rule_of(recorded, engine)
+    longest = recorded.manifest["profile"]["max_new_tokens"]
+    gamma, said = choose.best_gamma(recorded.trace, costs, rule, longest)
+    echo(f"# {said}")
+    echo(f"# costs: {measured}")
     lines = export.commands(recorded, engine, gamma)
     click.echo(lines or "# start the server without a draft model")
     if profile_json:
-        export.write_profile(recorded, gamma or 1, export.rule_of(recorded, engine), profile_json)
+        export.write_profile(recorded, gamma or 1, rule, profile_json)
 
 
 def options_of(call: type) -> Callable[[Callable], Callable]:
@@ -380,7 +386,7 @@ def main(arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         return failed(f"{error.format_message()} (see --help)")
     except (click.Abort, KeyboardInterrupt):
-        click.echo(STOPPED, err=True)
+        notice(STOPPED)
         return 130
     except ImportError as error:
         return failed(hosted.missing_package(error))
@@ -394,5 +400,5 @@ def main(arguments: list[str] | None = None) -> int:
 def failed(reason: object) -> int:
     """Say in one line what is wrong."""
     line = " ".join(str(reason).split()) or type(reason).__name__
-    echo(f"speclab: {line}", err=True)
+    notice(f"speclab: {line}")
     return 2

@@ -15,7 +15,6 @@ from speclab.profiles import Profile
 from speclab.prompts import Prompt, read_prompts
 
 if TYPE_CHECKING:
-    from speclab.analysis.policy import Policy
     from speclab.draft import Shape
     from speclab.sampling import Sampling
 
@@ -67,8 +66,8 @@ class DecodeCall:
         return prompts
 
     @cached_property
-    def plan(self) -> "Policy | None":
-        """The policy of the file; ValueError for one of another pair."""
+    def plan(self) -> Any:
+        """The policy of the file, or None; ValueError for one of another pair."""
         from speclab.analysis import policy
         from speclab.models.folder import pair_digests
 

@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay
-from speclab.analysis import choose, policy
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
@@ -29,7 +28,8 @@ EXACT = {
     "numbers; counts need not be whole",
 }
 TRACES = ROOT / "data" / "traces"
-OPTIONS = ROOT / "data" / "engines" / "options.yaml"
+READS = ["data/engines/options.yaml"]
+OPTIONS = ROOT / READS[0]
 
 
 def run_named(name: str) -> Run:
@@ -54,18 +54,6 @@ def rule_of(run: Run, engine: str) -> str:
     """The rule by which an engine accepts the tokens of a chain at the run's temperature."""
     is_sampled = run.manifest["profile"]["temperature"] > 0
     return engines()[engine]["sampled"] if is_sampled else "greedy"
-
-
-def best_gamma(run: Run, engine: str, c: float | None = None) -> tuple[int, list[str]]:
-    """The smallest gamma that is not significantly slower than the fastest for a run on an engine;
-    why, and by which costs (`policy.costs_for`). ValueError where the engine cannot run the pair.
-    """
-    if reason := why_not(run, engine):
-        raise ValueError(reason)
-    costs, measured = policy.costs_for(run, c)
-    longest = run.manifest["profile"]["max_new_tokens"]
-    gamma, reason = choose.best_gamma(run.trace, costs, rule_of(run, engine), longest)
-    return gamma, [reason, f"costs: {measured}"]
 
 
 # ---- for an engine -------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tomllib
 from functools import partial
-from importlib import metadata
+from importlib import invalidate_caches, metadata
 from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
@@ -62,17 +62,13 @@ def slug(text: str) -> str:
 
 
 def prepare() -> None:
-    """Go to the root of the kit; on a host also install what is missing.
-
-    The installer is a process of its own, which loads none of them. SystemExit: it failed.
-    """
+    """Go to the root of the kit; on a host also install what is missing. SystemExit: it failed."""
     os.chdir(ROOT)
     if platform():
-        command = [sys.executable, "-m", "speclab", "hosted", "install"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        print(done.stdout)  # a kernel does not always show what a process prints
-        if done.returncode:
-            sys.exit(done.stderr)
+        try:
+            print(install())
+        except ValueError as error:
+            sys.exit(str(error))
 
 
 def install(gptq: bool = False, reproduce: bool = False) -> str:
@@ -167,6 +163,7 @@ def _pip(needs: list[str], *options: str) -> None:
     """Install packages; ValueError, after pip's last lines, where it fails."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
     done = subprocess.run(command, capture_output=True, text=True)
+    invalidate_caches()  # of what can be imported
     if done.returncode:
         print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
         mend = "its last lines above say why"

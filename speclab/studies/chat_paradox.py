@@ -53,7 +53,7 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     """
     views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
     for text in texts:
-        views[f"{text.acceptance.name}, on {text.label}"] = (text.positions, text.acceptance)
+        views[f"{text.acceptance.name}, on {text.label}"] = (text.trace, text.acceptance)
     parts = {}
     for view, (rows, acceptance) in views.items():
         entropy = score.mean_of("target_entropy")
@@ -145,7 +145,7 @@ def by_kind(text: Text) -> Estimates:
     """Acceptance of each kind of token, with its share of the positions: domain, kind, estimate,
     low, high, rows, n_prompts, share.
     """
-    rows = text.positions
+    rows = text.trace
     frame = bins.group_means(rows, text.value, "kind").frame
     frame["share"] = frame["rows"] / frame["domain"].map(rows.value_counts("domain"))
     order = [*domains_in(rows), POOLED, *rows["kind"].value_counts().index]
@@ -199,14 +199,14 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
         entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = (greedy.positions, greedy.acceptance), nodes[nodes["rank"] == 0]
+    exact, best = (greedy.trace, greedy.acceptance), nodes[nodes["rank"] == 0]
     tests = {
         (name, "estimator"): lambda: (published, exact),
         (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):
-        rows, name = text.positions, text.acceptance.name
+        rows, name = text.trace, text.acceptance.name
         for what, group in MATCHED.items():
             tests[name, what] = partial(matched, rows, text.value, group)
         if not rows["said"].all():
@@ -217,7 +217,7 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
 def without_unsaid(text: Text) -> Pair:
     """Before and after tokens that the draft cannot say are left out of the count of tokens."""
     of_said = score.ratio_of(text.value, "said")
-    return (text.positions, text.acceptance), (text.positions, of_said)
+    return (text.trace, text.acceptance), (text.trace, of_said)
 
 
 def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Estimates:

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from speclab import runs, score
 from speclab.drafts import lookup, quantise, shipped
-from speclab.drafts.prompts import training_prompts
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
@@ -23,12 +22,16 @@ from speclab.models.pairs import (
     check_vocabularies,
     device_of,
     load_model,
-    load_tokenizer,
     model_facts,
     parameter_count,
 )
 from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts
+from speclab.prompts import (
+    EncodedPrompt,
+    decoded_prompts,
+    encode_prompts,
+    training_prompts,
+)
 from speclab.record import generate, record_prompt
 from speclab.runs import locked, written
 from speclab.sampling import Sampling
@@ -96,7 +99,7 @@ def candidate(
 def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
     longest = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     draft = load_model(spec, longest)
-    known, sizes = load_tokenizer(draft.folder), (pair.vocab, draft.vocab)
+    known, sizes = draft.folder.tokenizer, (pair.vocab, draft.vocab)
     draft.vocab = check_vocabularies(pair.tokenizer, known, sizes)
     return _with_draft(pair, draft, model_facts(spec, draft))
 
@@ -209,7 +212,8 @@ class Tried:
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
         every = runs.encoded_prompts(profile, pair.tokenizer)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
-        self.prompts = decoded_prompts(every, per_domain) if per_domain else every
+        first = profile.notes.decoded_from
+        self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
         self.candidates = {OWN: own_draft(pair, profile)}
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
@@ -295,7 +299,7 @@ def self_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Can
     had (`quantise.obstacle`).
     """
     pair, profile = tried.pair, tried.profile
-    folder, text = pair.target.folder, calibration(pair, profile, prompts)
+    folder, text = pair.target.folder.path, calibration(pair, profile, prompts)
     name = f"INT{bits} self-draft"
     recorded = shipped.recorded_draft(*quantise.made_of(folder, text, bits))
     if recorded and _spoken(recorded.traces, tried.texts):

@@ -136,7 +136,7 @@ def learning_curve(pair: Pair) -> Estimates | None:
     Keys: estimator, domain (first `all`, the mean of the domains), steps. No intervals are known.
     Step 0 is the end of the phase before.
     """
-    card = pair.draft.folder.parent / "card.json"
+    card = pair.draft.folder.path.parent / "card.json"
     phases = read_json(card, REPAIR).get("training") if card.is_file() else None
     if not phases:
         return None
@@ -233,12 +233,12 @@ def best_stopped(
     """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
     chains. Every limit up to the recorded length is tried; the best one is the gamma.
     """
-    at = stopping.chains(nodes, max_new_tokens)
+    starts = stopping.chains(nodes, max_new_tokens)
     sums = []
-    for limit in range(1, at.depth + 1):
-        drafts = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(at, drafts, costs).assign(gamma=limit))
-    return _fastest(pd.concat(sums))
+    for limit in range(1, starts["limit"].max() + 1):
+        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
+        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
+    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:

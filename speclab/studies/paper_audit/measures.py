@@ -158,21 +158,21 @@ def of_long_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 def with_trees(text: Text) -> pd.DataFrame:
     """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
-    if text.hung["node"].max() == 1:
+    if text.nodes["node"].max() == 1:
         raise ValueError("recorded without trees: nothing to ask of their nodes")
-    return text.hung
+    return text.nodes
 
 
 ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "nodes": with_trees,
-    "nodes at depth 1": lambda text: text.hung[text.hung["depth"] == 1],
-    "nodes at depth 2": lambda text: text.hung[text.hung["depth"] == 2],
-    "nodes at depth 3": lambda text: text.hung[text.hung["depth"] == 3],
-    "positions": lambda text: text.positions,
-    "long texts": lambda text: of_long_texts(text.positions),
-    "unsure half": lambda text: unsure_half(text.positions),
-    "unsure quarter": lambda text: unsure_quarter(text.positions),
-    "math": lambda text: text.positions[text.positions["domain"] == "math"],
+    "nodes at depth 1": lambda text: text.nodes[text.nodes["depth"] == 1],
+    "nodes at depth 2": lambda text: text.nodes[text.nodes["depth"] == 2],
+    "nodes at depth 3": lambda text: text.nodes[text.nodes["depth"] == 3],
+    "positions": lambda text: text.trace,
+    "long texts": lambda text: of_long_texts(text.trace),
+    "unsure half": lambda text: unsure_half(text.trace),
+    "unsure quarter": lambda text: unsure_quarter(text.trace),
+    "math": lambda text: text.trace[text.trace["domain"] == "math"],
     "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
 }
 
@@ -328,7 +328,7 @@ def share_between_texts(text: Text) -> list[dict]:
     """Shares of the variance of the texts' acceptance: of the domain, the prompt and, where prompts
     have several texts, the draw (`variance_components.shares`).
     """
-    found = variance_components.shares(text.positions, text.value)
+    found = variance_components.shares(text.trace, text.value)
     name = f"share of what texts differ in, {text.acceptance.name}"
     return [row_of(name, part, one.estimate, one.low, one.high) for part, one in found.items()]
 
@@ -370,7 +370,7 @@ def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, A
     sums = sums_of_chains(text)
     per_pass = score.ratio_of("emitted", "blocks")
     asked = {gamma: (sums[sums["gamma"] == gamma], per_pass) for gamma in GAMMAS}
-    draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
+    draws = jointly(asked | {"acceptance": (text.trace, text.acceptance)})
     rows = defaultdict(list)
     for c, slope in grid:
         numbers = _at_cost(draws, c, slope)
@@ -456,7 +456,7 @@ def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[tuple[str, str
     """The paper's own procedure, on the trees of greedy text, by claim and way to ask; also the
     authors' own.
     """
-    more = {"task-depth": lambda: domain_less_depth(text.hung, "ratio")}
+    more = {"task-depth": lambda: domain_less_depth(text.nodes, "ratio")}
     asked = {name: claim.published for name, claim in listed.items()}
     return _answers(PUBLISHED, asked, more, text=text)
 
@@ -516,7 +516,14 @@ def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
 # ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
 
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
-SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+READS = [
+    "data/measured",
+    "08/distillation.csv",
+    "08/self-drafts.csv",
+    "08/specialist.csv",
+    "10/pass-times.csv",
+]
+SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 DRAFTS = {  # claim: table, what its number is, of which rows
     "self-draft": ("08/self-drafts", "", {"draft": ["INT4 self-draft"], "domain": DOMAINS}),
