@@ -115,7 +115,7 @@ def test_leaks_are_left_out_and_prose_is_never_trained_on(monkeypatch):
     sources = [(domain, prepare.MOST, own) for domain, own in texts.items()]
     sources.append((UNKNOWN, prepare.MOST, PROSE))
     monkeypatch.setattr(prepare, "_sources", lambda folder: iter(sources))
-    benchmark = prepare.prompts.ngrams(leaked)
+    benchmark = prepare.ngrams(leaked)
     monkeypatch.setattr(prepare.corpus, "benchmark_ngrams", lambda folder: benchmark)
     rows = prepare.training_prompts("")
     assert not rows["text"].str.contains("thirteen").any()

@@ -19,7 +19,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from data import corpus
 from data.training_prompts.compose import ngrams
-from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
 from speclab.analysis.router import FEATURES, ROUTING, Router, classifier, weights_of
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
@@ -176,6 +175,15 @@ def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
     return found.assign(correct=found["guess"] == found["domain"])
 
 
+def calibration_error(known: pd.DataFrame, bins: int = 10) -> float:
+    """Expected calibration error of `routed` prompts: the mean distance of the share that is
+    correct from the confidence, in equal parts of 0..1.
+    """
+    part = np.minimum((known["confidence"] * bins).astype(int), bins - 1)
+    gaps = (known["correct"] - known["confidence"]).groupby(part).sum()
+    return float(gaps.abs().sum() / len(known))
+
+
 def judged(prompts: pd.DataFrame) -> Router:
     """A router from `training_prompts`, with a card of what it does on the held-out ones."""
     router = train(prompts)
@@ -196,7 +204,7 @@ def judged(prompts: pd.DataFrame) -> Router:
         known, sure = found[inside], found["route"] != UNKNOWN
         facts[form] = {
             "accuracy": known["correct"].mean(),
-            "calibration_error": calibration_error("confidence", "correct")(known),
+            "calibration_error": calibration_error(known),
             "kept": sure[inside].mean(),
             "prose_refused": 1 - sure[~inside].mean(),
             "auc_of_prose": roc_auc_score(inside, found["confidence"]),
