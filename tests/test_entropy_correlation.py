@@ -59,12 +59,9 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     assert rows[study.OVERLAP] == len(sampled.trace)
     assert rows["min(1, p/q), all nodes"] == len(greedy.nodes)
     never = views | {study.HIT: (greedy.trace.assign(hit=0.0), "hit")}
-    found = study.entropy_correlations(never).frame
-    undefined = found[found["estimate"].isna()]
-    assert set(undefined["acceptance"]) == {study.HIT}
-    assert undefined["note"].str.contains("constant").all()
-    curves = study.acceptance_in_bins(views, 3)
-    assert curves.lies_within(0, 1) and set(curves.frame["entropy_bin"]) == {0, 1, 2}
+    table = study.entropy_correlations(never).frame
+    undefined = table[table["note"].str.contains("constant")]
+    assert set(undefined["acceptance"]) == {study.HIT} and undefined["estimate"].isna().all()
 
 
 @pytest.mark.parametrize(

@@ -90,11 +90,10 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
     if layout := figure.get_layout_engine():
         layout.execute(figure)  # once for both files: it takes longer than drawing
         figure.set_layout_engine("none")
-    figure.savefig(
-        folder / f"{name}.pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None}
-    )
-    figure.savefig(folder / f"{name}.png", metadata={"Software": None})
-    return folder / f"{name}.png"
+    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    figure.savefig(pdf, metadata=dict.fromkeys(["CreationDate", "Creator", "Producer"]))
+    figure.savefig(png, metadata={"Software": None})
+    return png
 
 
 def style_of(name: str, index: int = 0) -> dict[str, Any]:

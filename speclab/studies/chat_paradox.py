@@ -5,6 +5,7 @@ Source of direct standardisation: any text on epidemiology.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -34,35 +35,48 @@ MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "f
 # ---- contrasts -----------------------------------------------------------------------------------
 
 
-def contrast(values: pd.DataFrame, domain: str) -> pd.Series:
-    """A domain's value less the mean of the other domains', in every draw of `stats.Draws`."""
-    each = values.drop(columns=[ALL, POOLED])
-    return each[domain] - each.drop(columns=domain).mean(axis=1, skipna=False)
+def contrast(values: pd.DataFrame, domain: str, but: str = "") -> pd.Series:
+    """A domain's value minus the mean of all the others' (`but` one), in every draw of
+    `stats.Draws`.
+    """
+    others = values.drop(columns=[ALL, POOLED, domain, but], errors="ignore")
+    return values[domain] - others.mean(axis=1, skipna=False)
 
 
 def share_highest(values: pd.DataFrame, domain: str) -> float:
     """Share of the resamples in which a domain's value is the highest."""
     others = values.drop(columns=[ALL, POOLED, domain])
-    return float((values[domain] > others.max(axis=1))[1:].mean())
+    is_highest = values[domain] > others.max(axis=1)
+    return float(is_highest[1:].mean())
+
+
+def contrasts(
+    questions: Mapping[tuple[str, str], Question], domain: str, names: list[str], but: str = ""
+) -> Estimates:
+    """The domain's `contrast` in each number asked: the parts of its key by `names`, estimate, low,
+    high, n_prompts, note, share_highest.
+    """
+    tables = {}
+    for key, question in questions.items():
+        draws = stats.jointly({"value": question})
+        difference = contrast(draws["value"], domain, but)
+        table = draws.table({"value": difference}).drop(columns="name")
+        tables[key] = table.assign(share_highest=share_highest(draws["value"], domain))
+    return Estimates(stack(tables, names), digits=3)
 
 
 def leads(texts: list[Text], domain: str) -> Estimates:
-    """The domain's contrast in entropy and in acceptance, by the paper's procedure on the first
-    text, and by the exact acceptance of one draft token on each: view, quantity, estimate, low,
-    high, n_prompts, note, share_highest.
+    """`contrasts` in entropy and in acceptance, by view (the paper's procedure on the first text,
+    then the exact acceptance of one draft token on each) and quantity.
     """
     views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
     for text in texts:
         views[f"{text.acceptance.name}, on {text.label}"] = (text.trace, text.acceptance)
-    parts = {}
+    questions = {}
     for view, (rows, acceptance) in views.items():
-        entropy = score.mean_of("target_entropy")
-        draws = stats.jointly({"entropy": (rows, entropy), acceptance.name: (rows, acceptance)})
-        found = {name: contrast(draws[name], domain) for name in draws.values}
-        highest = {name: share_highest(draws[name], domain) for name in draws.values}
-        table = draws.table(found, "quantity")
-        parts[view] = table.assign(share_highest=table["quantity"].map(highest))
-    return Estimates.stacked(parts, "view", digits=3)
+        questions[view, "entropy"] = rows, score.mean_of("target_entropy")
+        questions[view, "acceptance"] = rows, acceptance
+    return contrasts(questions, domain, ["view", "quantity"])
 
 
 def is_highest(share: float) -> str:
@@ -115,16 +129,14 @@ def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
     `count`, of its entropy and frequency.
     """
     rows = text.trace
-    same = {"keyword": "word start", "identifier": "word start"}
-    kind = token_kinds(rows, strings).astype(str).replace(same)
-    text = text.with_columns(
-        kind=kind,
+    begins_a_word = {"keyword": "word start", "identifier": "word start"}
+    kinds = token_kinds(rows, strings).astype(str)
+    rows = rows.assign(frequency=frequency_elsewhere(rows))
+    return replace(text, trace=rows).with_columns(
+        kind=kinds.replace(begins_a_word),
         said=(rows["draft_rank"] < said).astype(float),
-        frequency=frequency_elsewhere(rows),
-    )
-    return text.with_columns(
         entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
-        frequency_bin=bins.quantile_bins(text.trace, "frequency", count),
+        frequency_bin=bins.quantile_bins(rows, "frequency", count),
     )
 
 
@@ -136,7 +148,7 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
         trace.groupby(keys)["token"].transform("size")
         for keys in ("prompt_id", ["prompt_id", "token"], "token")
     )
-    if (length == len(trace)).any():
+    if length.iloc[0] == len(trace):
         raise ValueError("trace holds one prompt: there are no other prompts to count in")
     return (every - own) / (len(trace) - length)
 
@@ -163,7 +175,8 @@ def shared(frame: pd.DataFrame, group: str) -> pd.DataFrame:
     support). ValueError if that is one level or none.
     """
     prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
-    everywhere = (prompts.unstack(fill_value=0) >= stats.MIN_PROMPTS).all(axis=1)
+    fewest = prompts.unstack(fill_value=0).min(axis=1)
+    everywhere = fewest >= stats.MIN_PROMPTS
     if everywhere.sum() < 2:
         raise ValueError(
             f"levels of {group!r} with rows of {stats.MIN_PROMPTS} prompts in every domain: "
@@ -230,8 +243,8 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
         try:
             draws, stages = staged(pair, domain)
         except ValueError as error:
-            missing = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
-            parts[name] = pd.DataFrame([{"stage": stage} | missing for stage in STAGES])
+            rows = {"stage": STAGES, "note": str(error)}
+            parts[name] = pd.DataFrame(rows, columns=["stage", *NUMBERS, "n_prompts", "note"])
             continue
         parts[name] = draws.table(stages, "stage")
     return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
@@ -252,5 +265,6 @@ def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
         return "Nothing could be held fixed: the domains share too few kinds of position."
     sizes = changes * np.sign(changes.iloc[0])
     most, lead = choose.leader(sizes, n_prompts)
-    said = f"Holding {most} fixed changes it by {100 * changes[most].iloc[0]:+z.0f} points"
-    return f"{said}; {lead}." if len(sizes.columns) > 1 else f"{said}."
+    points = 100 * changes[most].iloc[0]
+    lead = f"; {lead}" if len(sizes.columns) > 1 else ""
+    return f"Holding {most} fixed changes it by {points:+z.0f} points{lead}."
