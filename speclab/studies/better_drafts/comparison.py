@@ -4,15 +4,14 @@ fastest chain, and whether decoding with each is lossless.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import choose, significance, stopping
+from speclab.analysis import choose, combined, significance, stopping
 from speclab.cost import Costs
-from speclab.draft import StopRule, parse_shape
+from speclab.draft import parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
 from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
@@ -30,8 +29,6 @@ from speclab.studies.better_drafts.candidates import (
     Tried,
 )
 
-CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
-STOPPED = f"{LOOKUP} (stop rule)"
 SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
 
 
@@ -188,13 +185,16 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
     in one run in random orders.
 
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
-    all, so that noise ranks none of them. A draft that does the target's work costs 1.
+    all, so that noise ranks none of them. A draft that does the target's work costs 1, one without
+    weights nothing.
     """
     by_work, by_name = {}, {}
     for one in candidates:
         work = _work(one.facts["draft"])
         if work == _work(one.facts["target"]):
             by_work[work] = 1.0
+        elif not one.weight_bytes:
+            by_work[work] = 0.0
         if work not in by_work:
             times = timing.pass_times(one.load(), (1,), context, repeats)
             by_work[work] = timing.costs_of(times).c()
@@ -205,6 +205,11 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
 def _work(facts: Mapping) -> tuple:
     """What decides the time of a model's pass."""
     return tuple(facts[name] for name in ("parameters", "layers", "heads", "kernel"))
+
+
+def with_c(costs: Costs, c: float) -> Costs:
+    """The costs of the same target with another draft."""
+    return dataclasses.replace(costs, draft=(c,) * len(costs.sizes))
 
 
 def share_of_bytes(one: Candidate) -> float:
@@ -227,18 +232,18 @@ def best_chain(
     return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
-def best_stopped(
-    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int
-) -> tuple[int, pd.DataFrame]:
-    """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
-    chains. Every limit up to the recorded length is tried; the best one is the gamma.
+def best_copies(tried: Tried, costs: Costs, gammas: Iterable[int]) -> tuple[int, pd.DataFrame]:
+    """As `best_chain`, for prompt lookup on the greedy texts: where a token matches, a block copies
+    up to gamma tokens; elsewhere it drafts nothing.
     """
-    starts = stopping.chains(nodes, max_new_tokens)
-    sums = []
-    for limit in range(1, starts["limit"].max() + 1):
-        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
-    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
+    starts = combined.starts_of_trace(tried.trace(OWN, "greedy"), OWN)
+    texts = tried.texts["greedy"]
+    tokens = {prompt.prompt_id: (prompt.ids, texts[prompt.prompt_id]) for prompt in tried.prompts}
+    both = combined.with_copies(starts, tokens)
+    plans = {gamma: combined.planned(both, 0, 1, gamma) for gamma in gammas}
+    sums = {gamma: stopping.totals(planned, costs) for gamma, planned in plans.items()}
+    table = pd.concat(sums, names=["gamma"]).reset_index()
+    return _fastest(table.rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -261,10 +266,6 @@ def first_seeds(tried: Tried) -> list[Candidate]:
 def short_name(name: str) -> str:
     """A draft's name in tables and figures."""
     return name.split(", seed")[0].replace("target's first", "first")
-
-
-FACTS = ["draft", "layers", "parameters", "weight_bytes", "of_target_bytes", "c"]
-FACTS += ["gamma", "gamma_by_bytes"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,47 +295,38 @@ def compared(
     pass_cost: Mapping[str, float],
     costs: Costs,
     gammas: Sequence[int],
-    chains: pd.DataFrame,
 ) -> Compared:
     """Every draft at its own best gamma, by the measured costs (c from `pass_cost`) and where a
-    pass costs the bytes of its weights (v = 1, o = 0).
-
-    chains: prompt lookup's (`Tried.lookup_chains`), for a row of it with its stop rule.
+    pass costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens
+    of a copy.
     """
     rows, numbers = [], {}
     for one in drafts:
+        name, facts = short_name(one.name), one.facts["draft"]
         c, share = pass_cost[one.name], share_of_bytes(one)
-        measured = dataclasses.replace(costs, draft=(c,) * len(costs.sizes))
-        machines = {"": measured, "_by_bytes": Costs.assumed(share)}
-        traces = {kind: tried.trace(one.name, kind) for kind in ESTIMATORS}
-        ways = {short_name(one.name): partial(best_chain, traces["greedy"], gammas=gammas)}
-        if one.name == LOOKUP:
-            limit = tried.profile.max_new_tokens
-            ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=limit)
-        for draft, way in ways.items():
-            row = _facts(one) | {"draft": draft, "of_target_bytes": share, "c": c}
-            for kind, estimator in ESTIMATORS.items():
-                numbers[draft, estimator.name] = traces[kind], estimator
-            for end, machine in machines.items():
-                row[f"gamma{end}"], sums = way(machine)
-                numbers[draft, f"speedup{end}"] = sums, SPEEDUP
-                numbers[draft, f"block_efficiency{end}"] = sums, TOKENS
-            rows.append(row)
+        sizes = {key: facts[key] for key in ("layers", "parameters")}
+        row = {"draft": name} | sizes | {"weight_bytes": one.weight_bytes}
+        row |= {"of_target_bytes": share, "c": c}
+        for kind, estimator in ESTIMATORS.items():
+            numbers[name, estimator.name] = tried.trace(one.name, kind), estimator
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
+        for end, machine in machines.items():
+            if one.name == LOOKUP:
+                gamma, sums = best_copies(tried, machine, gammas)
+            else:
+                gamma, sums = best_chain(tried.trace(one.name, "greedy"), machine, gammas)
+            row[f"gamma{end}"] = gamma
+            numbers[name, f"speedup{end}"] = sums, SPEEDUP
+            numbers[name, f"block_efficiency{end}"] = sums, TOKENS
+        rows.append(row)
     draws = stats.jointly(numbers)
     pooled = pd.DataFrame({key: draws[key][POOLED] for key in numbers})
-    fewest = draws.prompts.fewest
+    table, fewest = pd.DataFrame(rows), draws.prompts.fewest
     low, high = stats.bounds_of(pooled.to_numpy()[1:], fewest)
-    table = pd.DataFrame(rows)[FACTS]
     for end, values in {"": pooled.iloc[0], "_low": low, "_high": high}.items():
         wide = pd.Series(np.asarray(values), pooled.columns).unstack()
         table = table.join(wide.add_suffix(end), on="draft")
     return Compared(table, pooled, fewest)
-
-
-def _facts(one: Candidate) -> dict:
-    facts = one.facts["draft"]
-    sizes = {name: facts[name] for name in ("layers", "parameters")}
-    return sizes | {"weight_bytes": one.weight_bytes}
 
 
 # ---- decoded for real ----------------------------------------------------------------------------
