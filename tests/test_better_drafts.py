@@ -91,9 +91,9 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
     """Along the same texts every column is that of a run of the draft, bit for bit."""
     texts = texts_of(own)
-    target, made = candidates.Remembered(drafts[0].load().target), {}
+    made = {}
     for one in drafts:
-        made[one.name] = candidates.judged(one, profile, "greedy", texts, target)
+        made[one.name] = candidates.judged(one, profile, "greedy", texts)
         small = profile.replace(depth=1, branches=1, budget=1)
         again = record_run(small, work / one.name, one.load(), texts).trace
         for name in made[one.name]:
@@ -101,19 +101,19 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     overlaps = {trace["overlap"].sum() for trace in made.values()}
     assert len(overlaps) == 2, "drafts that share a spec are kept apart by their names"
     few = dict(list(texts.items())[:2])
-    part = candidates.judged(drafts[0], profile, "greedy", few, target)
+    part = candidates.judged(drafts[0], profile, "greedy", few)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
     monkeypatch.setattr(candidates, "trace_along", None)
-    again = candidates.judged(drafts[0], profile, "greedy", texts, target)
+    again = candidates.judged(drafts[0], profile, "greedy", texts)
     pd.testing.assert_frame_equal(again, made[drafts[0].name])
     monkeypatch.setattr(candidates, "device_of", lambda _: torch.device("cuda"))
     auto = dataclasses.replace(profile.target, device="auto")
     with pytest.raises(TypeError):  # float16 there: another trace
-        candidates.judged(drafts[0], profile.replace(target=auto), "greedy", texts, target)
+        candidates.judged(drafts[0], profile.replace(target=auto), "greedy", texts)
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
-    asked = drafts[1], profile, "greedy", texts_of(own), drafts[1].load().target
+    asked = drafts[1], profile, "greedy", texts_of(own)
     candidates.judged(*asked)
     (path,) = work.glob("greedy/*.parquet")
     path.write_bytes(turned(path.read_bytes(), 40))
@@ -327,7 +327,7 @@ def tried_all(drafts, profile, own, work):
     texts = texts_of(own)
     traces = {}
     for one in drafts:
-        found = candidates.judged(one, profile, "greedy", texts, one.load().target)
+        found = candidates.judged(one, profile, "greedy", texts)
         hits = score.with_hits(found)
         traces |= {(one.name, kind): hits for kind in ("greedy", "sampled")}
     pair = drafts[0].load()

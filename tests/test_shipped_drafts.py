@@ -104,7 +104,7 @@ def test_a_recorded_draft_is_read_for_what_it_was_made_of(
     layers = draft.facts["draft"]["layers"]
     assert layers == draft.facts["target"]["layers"] != tiny_pair.facts["draft"]["layers"]
     first = next(iter(texts))
-    trace = candidates.judged(draft, profile, "greedy", {first: texts[first]}, None)
+    trace = candidates.judged(draft, profile, "greedy", {first: texts[first]})
     assert trace["token"].tolist() == [5, 6, 7], "a part of the texts"
     assert candidates.self_draft(tried, prompts[:1], 4) is None, "another calibration"
     tried.texts = tried.texts | {"sampled": texts | {first: (5, 6)}}
@@ -137,7 +137,7 @@ def test_gptq_makes_the_self_draft_that_is_shipped(tmp_path, monkeypatch):
     made = candidates.self_draft(tried, prompts, 4)
     assert made.weight_bytes == recorded.weight_bytes
     ranks, again = (
-        candidates.judged(draft, profile, "greedy", texts, pair.target)["draft_rank"]
+        candidates.judged(draft, profile, "greedy", texts)["draft_rank"]
         for draft in (recorded, made)
     )
     assert (ranks == again).mean() > 0.95
