@@ -36,13 +36,14 @@ from speclab.analysis.claims import (
     rows_of,
 )
 from speclab.analysis.prompt_sets import OWN
+from speclab.analysis.published import POSITION_BIN
 from speclab.analysis.texts import SEEDS, Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.cost import LEAST_V
 from speclab.plain import read_json
 from speclab.profiles import ROOT, Profile, load_profile
 from speclab.prompts import DOMAINS
-from speclab.score import POOLED, POSITION_BIN, Estimator, divide
+from speclab.score import POOLED, Estimator, divide
 from speclab.stats import Draws, jointly
 from speclab.studies.paper_audit.formulas import (
     ARTICLE_GAMMA,
