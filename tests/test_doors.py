@@ -81,7 +81,7 @@ def place(tmp_path, monkeypatch):
 
 DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 
-# what is given behind the beginning of a command, and the word that is said of it
+# what follows the beginning of a command, and a word of the line that is said
 COMMANDS = {
     "": {
         "": "Missing command",

@@ -154,7 +154,7 @@ def _explore(folders, profile, changes, out) -> None:
 @option(
     "--c",
     type=click.FloatRange(0),
-    help="Assume a draft pass of so many target passes (v = 1, o = 0), as on another machine "
+    help="Assume that a draft pass costs this many target passes (v = 1, o = 0), as elsewhere "
     "(default: what notebook 09 measured for the pair, else the draft's share of the bytes).",
 )
 @option(
