@@ -86,7 +86,7 @@ CHANGES = option(
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
-    from speclab.ops.engines import engine_of
+    from speclab.ops.workers import engine_of
 
     settings = load_profile(profile, changes)
     of_kind = runs.of_kind(settings, kind)
