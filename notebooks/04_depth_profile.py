@@ -97,7 +97,7 @@ notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 # less in it; the table needs five of every domain that has any.
 
 # %%
-late = cut.nodes[cut.nodes["position"] >= score.POSITION_BIN]
+late = cut.nodes[cut.nodes["position"] >= published.POSITION_BIN]
 prompts = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
 counts = ", ".join(f"{domain} {count}" for domain, count in prompts.items())
 ctx.say(f"Prompts with such long texts: {counts}.")
