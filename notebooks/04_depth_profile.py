@@ -244,7 +244,7 @@ assert np.allclose(by_hand, kit.loc[by_hand.index], equal_nan=True)
 # %%
 paths = pd.concat([study.best_path(text) for text in (cut, warm)])
 same = paths[(paths["depth"] > 1) & (paths["followed"] == 1)]
-assert np.allclose(same["own"].astype(float), same["new"], atol=1e-3)
+assert np.allclose(same["own"], same["new"], atol=1e-3)
 
 # %%
 new_block = at_0.at(name="a new block there", depth=deepest).frame["estimate"]
