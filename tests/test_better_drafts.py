@@ -21,7 +21,7 @@ from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
 from speclab import runs, score
 from speclab.analysis import choose
-from speclab.analysis.significance import paired_difference
+from speclab.analysis.significance import paired_by_domain
 from speclab.copying import MOST, copied
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
@@ -206,7 +206,7 @@ def test_what_training_changed_by_hand():
 def test_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
-    paired = paired_difference(after, before, HIT)
+    paired = paired_by_domain(after, before, HIT).iloc[-1]
     row = comparison.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
     assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
