@@ -31,10 +31,11 @@ from speclab.analysis.claims import (
     rows_of,
 )
 from speclab.analysis.prompt_sets import OWN
+from speclab.analysis.published import POSITION_BIN
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.profiles import Profile, load_profile
-from speclab.score import POOLED, POSITION_BIN, Estimator, divide
+from speclab.score import POOLED, Estimator, divide
 from speclab.stats import jointly
 from speclab.studies.paper_audit.other_notebooks import Tables, of_tables
 from speclab.studies.paper_audit.speed import Grid, speed_claims
