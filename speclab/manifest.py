@@ -77,7 +77,7 @@ class ModelFacts:
     layers: Count
     heads: Count
     tokens_said: Annotated[int, Field(ge=1)]
-    # of no model that was loaded (prompt lookup)
+    # of no model that was loaded
     width: Count | None = None
     revision: Text | None = None
     dtype: Literal["float32", "float16", "bfloat16"] | None = None

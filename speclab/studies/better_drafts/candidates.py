@@ -10,13 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
-from torch import Tensor
+import torch
 
-from speclab import runs, score
-from speclab.drafts import lookup, quantise, shipped
+from speclab import copying, runs, score
+from speclab.drafts import quantise, shipped
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
-from speclab.models.model import KVCache, LanguageModel
+from speclab.models.model import LanguageModel
 from speclab.models.pairs import (
     Pair,
     check_vocabularies,
@@ -34,7 +35,7 @@ from speclab.prompts import (
 )
 from speclab.record import generate, record_prompt
 from speclab.runs import locked, written
-from speclab.sampling import Sampling
+from speclab.sampling import Sampling, probabilities
 from speclab.tree import PLAIN
 
 WORK = ROOT / "data" / "runs" / "drafts"
@@ -57,8 +58,7 @@ class Candidate:
     Whoever loads it lets it go, so that of the large drafts one at a time is in memory. Of a
     recorded draft there are its `traces`, by kind of run, and no weights: `load` is None.
     weight_bytes: what a pass has to read, in the form it is stored in. `name` is part of the name
-    of its traces: give drafts that share a spec (prompt lookup, first layers) names that tell their
-    settings.
+    of its traces: give drafts that share a spec (first layers) names that tell their settings.
     """
 
     name: str
@@ -133,38 +133,20 @@ def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
     return _of_pair(f"target's first {layers} layers", leaving, profile.target)
 
 
-def prompt_lookup(pair: Pair, profile: Profile, longest: int = 3) -> Candidate:
-    """Prompt lookup for up to `longest` tokens as a draft: no weights."""
-    name = LOOKUP if longest == 3 else f"{LOOKUP} of {longest}"
-    return _of_pair(name, lookup.with_lookup(pair, longest), profile.draft)
+def prompt_lookup(tried: "Tried") -> Candidate:
+    """Prompt lookup (`speclab.copying`) as a draft: the copied tokens along the texts; no weights
+    and no draft pass.
+    """
+    nothing = dict.fromkeys(("parameters", "weight_bytes", "layers", "heads"), 0)
+    facts = tried.pair.facts | {"draft": nothing | {"kernel": LOOKUP}}
+    traces = {kind: tried.copies(kind) for kind in ESTIMATORS}
+    return Candidate(LOOKUP, None, facts, tried.profile.draft, 0, traces)
 
 
 # ---- traces --------------------------------------------------------------------------------------
 
 
-class Remembered:
-    """A target that runs each whole text once and remembers its hidden states, for drafts that are
-    judged one after another.
-    """
-
-    def __init__(self, model: LanguageModel):
-        self._model, self._kept = model, {}
-
-    def __getattr__(self, name: str):
-        return getattr(self._model, name)
-
-    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """As the model's, for whole texts only: not behind a cache, and without a mask."""
-        assert not cache.length, "whole texts only: else take the model itself"
-        key = tuple(tokens.flatten().tolist())
-        if key not in self._kept:
-            self._kept[key] = self._model.forward(tokens, cache).to("cpu")
-        return self._kept[key].to(self._model.device)
-
-
-def judged(
-    one: Candidate, profile: Profile, kind: str, texts: Texts, target: LanguageModel | Remembered
-) -> pd.DataFrame:
+def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
     """What a candidate proposes along `texts` of a run of `kind`, as a run records it, a row per
     position: prompt_id, domain, COLUMNS. Made once.
     """
@@ -178,8 +160,7 @@ def judged(
     with locked(path.parent):  # a second process waits, and finds it there
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
-        pair = replace(one.load(), target=target)
-        trace = trace_along(pair, small, texts)
+        trace = trace_along(one.load(), small, texts)
         options = {"index": False, "write_page_checksum": True}
         written(path, lambda part: trace.to_parquet(part, **options))
     return trace
@@ -189,7 +170,7 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     """The trace of `judged` along the texts of a profile's run, made anew."""
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     parts = []
-    for prompt in encoded_prompts(pair, profile):
+    for prompt in runs.encoded_prompts(profile, pair.tokenizer):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
             recorded = record_prompt(pair, prompt, text, PLAIN, sampling).trace
@@ -197,12 +178,6 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
             columns = {name: recorded[name] for name in COLUMNS}
             parts.append(pd.DataFrame(names | columns))
     return pd.concat(parts, ignore_index=True)
-
-
-def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
-    """The prompts of a profile as the pair reads them."""
-    known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
 
 class Tried:
@@ -216,7 +191,7 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
         # recorded whole, the part is taken: no run is made for fewer prompts
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
-        every = encoded_prompts(pair, profile)
+        every = runs.encoded_prompts(profile, pair.tokenizer)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         first = profile.notes.decoded_from
         self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
@@ -228,8 +203,6 @@ class Tried:
             judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
             self._traces[kind] = {OWN: judged_rows}
             self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}
-        # it runs each text once, whatever drafts follow
-        self._target = Remembered(pair.target)
 
     @property
     def domains(self) -> list[str]:
@@ -240,22 +213,41 @@ class Tried:
         """Try a draft: judge it on the texts of both runs."""
         self.candidates[one.name] = one
         for kind in ESTIMATORS:
-            trace = judged(one, self.profile, kind, self.texts[kind], self._target)
+            trace = judged(one, self.profile, kind, self.texts[kind])
             self._traces[kind][one.name] = score.with_hits(trace)
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
         """The trace of a draft over the texts of a kind of run, with `hit`."""
         return self._traces[kind][name]
 
-    def lookup_chains(self, gamma: int) -> pd.DataFrame:
-        """Nodes of prompt lookup's chains of gamma tokens along the greedy texts, as `stopping`
-        reads them.
+    def copies(self, kind: str) -> pd.DataFrame:
+        """The trace of the first token that a block would copy at each position of the texts of a
+        kind of run; `overlap` is its p, the exact acceptance of a copy, and 0 where nothing
+        matches.
         """
+        profile, target = runs.of_kind(self.profile, kind), self.pair.target
+        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
         parts = []
         for prompt in self.prompts:
-            text = self.texts["greedy"][prompt.prompt_id]
-            nodes = lookup.chains_along(prompt.ids, text, gamma, self.pair.vocab)
-            parts.append(nodes.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
+            text = np.array(self.texts[kind][prompt.prompt_id])
+            ids = np.append(prompt.ids, text)
+            start = np.arange(len(prompt.ids), len(ids))
+            matched, place = (column[start] for column in copying.matches(ids))
+            copied = ids[place]
+            is_match = matched > 0
+            trunk = torch.from_numpy(ids[None, :-1])
+            hidden = target.forward(trunk, target.cache())[0, start - 1]
+            p = probabilities(target.logits(hidden), sampling).cpu()
+            overlap = p.numpy()[np.arange(len(text)), copied]
+            columns = {
+                "prompt_id": prompt.prompt_id,
+                "domain": prompt.domain,
+                "position": np.arange(len(text)),
+                "token": text,
+                "draft_rank": np.where(is_match & (copied == text), 0, 1),
+                "overlap": np.where(is_match, overlap, 0.0),
+            }
+            parts.append(pd.DataFrame(columns))
         return pd.concat(parts, ignore_index=True)
 
 

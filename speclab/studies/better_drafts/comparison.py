@@ -1,18 +1,17 @@
-"""What a draft is worth: what the target accepts of it, what training changed, its price, the
-fastest chain with it, and how fast that is for real.
+"""Drafts compared: what the target accepts of each, what training changed, what a pass costs, the
+fastest chain, and whether decoding with each is lossless.
 """
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import choose, significance, stopping
+from speclab.analysis import choose, combined, significance, stopping
 from speclab.cost import Costs
-from speclab.draft import StopRule, parse_shape
+from speclab.draft import parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
 from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
@@ -30,8 +29,6 @@ from speclab.studies.better_drafts.candidates import (
     Tried,
 )
 
-CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
-STOPPED = f"{LOOKUP} (stop rule)"
 SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
 
 
@@ -42,12 +39,12 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
     """hit[1] at T = 0 and alpha at T = 1 of some drafts: estimator, draft, domain (then `all`,
     `pooled`), estimate, low, high.
     """
-    levels = {}
+    by_estimator = {}
     for kind, estimator in ESTIMATORS.items():
-        for name in names:
-            level = stats.by_domain(tried.trace(name, kind), estimator)
-            levels[estimator.name, name] = level.drop(columns="estimator")
-    return Estimates(stack(levels, ["estimator", "draft"]), 3)
+        traces = {name: (tried.trace(name, kind), estimator) for name in names}
+        table = stats.jointly(traces).table(key="draft")
+        by_estimator[estimator.name] = table.drop(columns="note")
+    return Estimates.stacked(by_estimator, "estimator", digits=3)
 
 
 # ---- trained -------------------------------------------------------------------------------------
@@ -71,24 +68,24 @@ def trained_change(
     well.
     """
     seeds = len(after)
-    asked = {number: (trace, estimator) for number, trace in enumerate([before, *after])}
-    draws = stats.jointly(asked)
+    traces = dict(enumerate([before, *after]))
+    draws = stats.jointly({number: (trace, estimator) for number, trace in traces.items()})
     first, *others = draws.values.values()
-    each = np.stack([other - first for other in others])
+    changes = np.stack([other - first for other in others])
+    sample, resamples = changes[:, 0], changes[:, 1:]
     rng = np.random.default_rng([0, 3])
     times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(first) - 1)
-    drawn = np.einsum("ns,snd->nd", times / seeds, each[:, 1:])
-    whole = np.vstack([each[:, 0].mean(axis=0), drawn])
-    found = draws.table({"change": pd.DataFrame(whole, columns=first.columns)})
-    of_sample = each[:, 0]
-    found = found.assign(
+    drawn = np.einsum("ns,snd->nd", times / seeds, resamples)
+    mean = np.vstack([sample.mean(axis=0), drawn])
+    table = draws.table({"change": pd.DataFrame(mean, columns=first.columns)})
+    table = table.assign(
         before=first.iloc[0].to_numpy(),
         after=np.mean([other.iloc[0] for other in others], axis=0),
-        seed_low=of_sample.min(axis=0),
-        seed_high=of_sample.max(axis=0),
+        seed_low=sample.min(axis=0),
+        seed_high=sample.max(axis=0),
         n_seeds=seeds,
     )
-    return found[CHANGE]
+    return table[CHANGE]
 
 
 def gained(tried: Tried, trained: Families) -> Estimates:
@@ -109,14 +106,15 @@ def specialist_against(tried: Tried, trained: Families) -> Estimates:
     averaged: estimator, domain, estimate, low, high, p_value.
     """
     specialists = trained[SPECIALIST]
+    on_all = trained[objective_of(specialists)]
     parts = {}
     for kind, estimator in ESTIMATORS.items():
-        mine, its = (
+        special, general = (
             pd.concat([tried.trace(name, kind) for name in drafts])
-            for drafts in (specialists, trained[objective_of(specialists)])
+            for drafts in (specialists, on_all)
         )
-        found = significance.paired_by_domain(mine, its, estimator)
-        parts[estimator.name] = found.drop(columns="n_prompts")
+        gap = significance.paired_by_domain(special, general, estimator)
+        parts[estimator.name] = gap.drop(columns="n_prompts")
     return Estimates.stacked(parts, "estimator", digits=3)
 
 
@@ -143,10 +141,10 @@ def learning_curve(pair: Pair) -> Estimates | None:
     log = pd.DataFrame([before[-1], *last])
     steps = pd.DataFrame({"steps": [0, *(row["step"] + 1 for row in last)]})
     curves = {}
-    for estimator, column in IN_CARD.items():
-        curves[estimator, ALL] = without_interval(steps, log[column])
-        for domain in DOMAINS:
-            curves[estimator, domain] = without_interval(steps, log[f"{domain} {column}"])
+    for estimator, name in IN_CARD.items():
+        columns = {ALL: name} | {domain: f"{domain} {name}" for domain in DOMAINS}
+        for domain, column in columns.items():
+            curves[estimator, domain] = without_interval(steps, log[column])
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
@@ -179,7 +177,7 @@ def training_in_words(trained: Families, profile: str) -> str:
     )
 
 
-# ---- the price, and the fastest chain ------------------------------------------------------------
+# ---- the cost of a pass, and the fastest chain ---------------------------------------------------
 
 
 def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> dict[str, float]:
@@ -187,13 +185,16 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
     in one run in random orders.
 
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
-    all, so that noise ranks none of them. A draft that does the target's work costs 1.
+    all, so that noise ranks none of them. A draft that does the target's work costs 1, one without
+    weights nothing.
     """
     by_work, by_name = {}, {}
     for one in candidates:
         work = _work(one.facts["draft"])
         if work == _work(one.facts["target"]):
             by_work[work] = 1.0
+        elif not one.weight_bytes:
+            by_work[work] = 0.0
         if work not in by_work:
             times = timing.pass_times(one.load(), (1,), context, repeats)
             by_work[work] = timing.costs_of(times).c()
@@ -216,8 +217,8 @@ def share_of_bytes(one: Candidate) -> float:
     would not be served so.
     """
     draft, target = one.facts["draft"], one.facts["target"]
-    own = min(one.weight_bytes, 2 * draft["parameters"])
-    return own / min(target["weight_bytes"], 2 * target["parameters"])
+    stored = min(one.weight_bytes, 2 * draft["parameters"])
+    return stored / min(target["weight_bytes"], 2 * target["parameters"])
 
 
 def best_chain(
@@ -231,18 +232,18 @@ def best_chain(
     return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
-def best_stopped(
-    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int
-) -> tuple[int, pd.DataFrame]:
-    """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
-    chains. Every limit up to the recorded length is tried; the best one is the gamma.
+def best_copies(tried: Tried, costs: Costs, gammas: Iterable[int]) -> tuple[int, pd.DataFrame]:
+    """As `best_chain`, for prompt lookup on the greedy texts: where a token matches, a block copies
+    up to gamma tokens; elsewhere it drafts nothing.
     """
-    starts = stopping.chains(nodes, max_new_tokens)
-    sums = []
-    for limit in range(1, starts["limit"].max() + 1):
-        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
-    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
+    starts = combined.starts_of_trace(tried.trace(OWN, "greedy"), OWN)
+    texts = tried.texts["greedy"]
+    tokens = {prompt.prompt_id: (prompt.ids, texts[prompt.prompt_id]) for prompt in tried.prompts}
+    both = combined.with_copies(starts, tokens)
+    plans = {gamma: combined.planned(both, 0, 1, gamma) for gamma in gammas}
+    sums = {gamma: stopping.totals(planned, costs) for gamma, planned in plans.items()}
+    table = pd.concat(sums, names=["gamma"]).reset_index()
+    return _fastest(table.rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -291,48 +292,40 @@ class Compared:
 def compared(
     tried: Tried,
     drafts: Iterable[Candidate],
-    price: Mapping[str, float],
+    pass_cost: Mapping[str, float],
     costs: Costs,
     gammas: Sequence[int],
-    chains: pd.DataFrame,
 ) -> Compared:
-    """Every draft at its own best gamma, by the measured costs (c from `price`) and where a pass
-    costs the bytes of its weights (v = 1, o = 0).
-
-    chains: prompt lookup's (`Tried.lookup_chains`), for a row of it with its stop rule.
+    """Every draft at its own best gamma, by the measured costs (c from `pass_cost`) and where a
+    pass costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens
+    of a copy.
     """
-    rows, asked, new = [], {}, tried.profile.max_new_tokens
+    rows, numbers = [], {}
     for one in drafts:
-        texts = {kind: tried.trace(one.name, kind) for kind in ESTIMATORS}
-        ways = {short_name(one.name): partial(best_chain, texts["greedy"], gammas=gammas)}
-        if one.name == LOOKUP:
-            ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
-        share, c = share_of_bytes(one), price[one.name]
+        name, facts = short_name(one.name), one.facts["draft"]
+        c, share = pass_cost[one.name], share_of_bytes(one)
+        sizes = {key: facts[key] for key in ("layers", "parameters")}
+        row = {"draft": name} | sizes | {"weight_bytes": one.weight_bytes}
+        row |= {"of_target_bytes": share, "c": c}
+        for kind, estimator in ESTIMATORS.items():
+            numbers[name, estimator.name] = tried.trace(one.name, kind), estimator
         machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
-        facts = one.facts["draft"]
-        known = {
-            "layers": facts["layers"],
-            "parameters": facts["parameters"],
-            "weight_bytes": one.weight_bytes,
-            "of_target_bytes": share,
-            "c": c,
-        }
-        for draft, way in ways.items():
-            row = {"draft": draft} | known
-            for kind, estimator in ESTIMATORS.items():
-                asked[draft, estimator.name] = texts[kind], estimator
-            for end, machine in machines.items():
-                row[f"gamma{end}"], sums = way(machine)
-                asked[draft, f"speedup{end}"] = sums, SPEEDUP
-                asked[draft, f"block_efficiency{end}"] = sums, TOKENS
-            rows.append(row)
-    draws = stats.jointly(asked)
-    pooled = pd.DataFrame({key: draws[key][POOLED] for key in asked})
+        for end, machine in machines.items():
+            if one.name == LOOKUP:
+                gamma, sums = best_copies(tried, machine, gammas)
+            else:
+                gamma, sums = best_chain(tried.trace(one.name, "greedy"), machine, gammas)
+            row[f"gamma{end}"] = gamma
+            numbers[name, f"speedup{end}"] = sums, SPEEDUP
+            numbers[name, f"block_efficiency{end}"] = sums, TOKENS
+        rows.append(row)
+    draws = stats.jointly(numbers)
+    pooled = pd.DataFrame({key: draws[key][POOLED] for key in numbers})
     table, fewest = pd.DataFrame(rows), draws.prompts.fewest
     low, high = stats.bounds_of(pooled.to_numpy()[1:], fewest)
     for end, values in {"": pooled.iloc[0], "_low": low, "_high": high}.items():
-        numbers = pd.Series(np.asarray(values), pooled.columns).unstack()
-        table = table.join(numbers.add_suffix(end), on="draft")
+        wide = pd.Series(np.asarray(values), pooled.columns).unstack()
+        table = table.join(wide.add_suffix(end), on="draft")
     return Compared(table, pooled, fewest)
 
 
@@ -349,7 +342,6 @@ def lossless(
     """`timing.decoded` of some prompts with every draft (but recorded ones) and shape, against the
     target's own texts: draft, shape, prompt_id, is_equal, and its other columns.
     """
-    texts = tried.texts["greedy"]
     by_name = {name: parse_shape(name) for name in shapes}
     parts = {}
     for one in drafts:
@@ -358,5 +350,4 @@ def lossless(
             parts[one.name] = timing.decoded(pair, prompts, by_name, new_tokens)
             del pair  # before the next one is loaded
     made = stack(parts, "draft").rename(columns={"method": "shape"})
-    expected = made["prompt_id"].map({name: text[:new_tokens] for name, text in texts.items()})
-    return made.assign(is_equal=made["text"] == expected)
+    return made.assign(is_equal=~timing.differs(made, tried.texts["greedy"], new_tokens))
