@@ -31,7 +31,7 @@ from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manif
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -288,6 +288,12 @@ def tokenizer_of(run: Run) -> Any:
 def profile_prompts(profile: Profile) -> list[Prompt]:
     """The prompts that a profile asks for."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
+
+
+def encoded_prompts(profile: Profile, tokenizer: Any) -> list[EncodedPrompt]:
+    """The same as token ids."""
+    texts, longest = profile_prompts(profile), profile.max_prompt_tokens
+    return encode_prompts(tokenizer, texts, longest, profile.template)
 
 
 def decisive(settings: Facts) -> Facts:
