@@ -674,7 +674,7 @@ def shapes(settings):
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
     profile = load_profile("paper").replace(domains=("code",), **limits)
     changes = {"num_hidden_layers": layers, "quantization_config": None}
-    configs = [profile.notes.config_of(which) | changes for which in MODELS]
+    configs = [getattr(profile.notes, f"{which}_config") | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
     planned = [plan.held(config, name, device) for config in configs]
     models = [random_model(config, layers, place, dtype) for config in configs]
