@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from speclab.drafts.prompts import ngrams
+from data.training_prompts.compose import ngrams
 from speclab.plain import parse_json
 from speclab.prompts import MATH_PROMPT, REASONING_PROMPT
 

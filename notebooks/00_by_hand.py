@@ -51,7 +51,7 @@ from IPython.display import HTML, display
 
 from speclab import cost, score
 from speclab.show import figures, notebook, pictures
-from speclab.analysis import by_hand
+from speclab.analysis import rejection_rule
 from speclab.decode import decode
 from speclab.draft import parse_shape
 from speclab.explore import page
@@ -281,7 +281,7 @@ came = {name: study.first_words(name, p, q, draws, rng) for name in study.NAMES}
 
 # %%
 limits = {name: study.exact_limit(name, p, q) for name in study.NAMES}
-off = {name: by_hand.total_variation(limit, p) for name, limit in limits.items()}
+off = {name: rejection_rule.total_variation(limit, p) for name, limit in limits.items()}
 exact = pd.Series(off, name="exact limit").rename_axis("rule")
 lossy = list(exact.index[exact > 1e-9])
 
@@ -452,7 +452,7 @@ for shape in ("chain:3", "tree:2,2"):
 gammas, both = np.arange(1, 9), np.minimum(p_table, q_table)
 alpha = both.sum(axis=1).mean()
 formula = (1 - alpha ** (gammas + 1)) / (1 - alpha)
-survival = by_hand.survival(both, stop, 8)  # P(at least 1, 2, ... words are accepted)
+survival = rejection_rule.survival(both, stop, 8)  # P(at least 1, 2, ... words are accepted)
 assert np.allclose(formula, 1 + survival.cumsum())
 assert np.allclose(formula, cost.block_efficiency_iid(alpha, gammas))
 
@@ -506,9 +506,9 @@ ctx.answer(
 # from one pass, as the sentence below the table then says.
 # </details>
 #
-# 2. In a new cell make the draft a copy of the target: `1 + by_hand.survival(np.minimum(p_table,
-#    p_table), stop, 3).sum()`. How many words does a pass give at gamma = 3, and what is
-#    `by_hand.residual(p_table, p_table)` good for?
+# 2. In a new cell make the draft a copy of the target: `1 +
+#    rejection_rule.survival(np.minimum(p_table, p_table), stop, 3).sum()`. How many words does a
+#    pass give at gamma = 3, and what is `rejection_rule.residual(p_table, p_table)` good for?
 #
 # <details><summary>What happens</summary>
 # 4 words, gamma + 1: min(1, p/q) is 1 for every word that can be drafted, nothing is ever rejected,
@@ -519,7 +519,7 @@ ctx.answer(
 # 3. Keep the mean overlap, but make it unequal: `other = q_table.copy()`, then `other[the] =
 #    p_table[the]` (overlap 1) and `other[sat] = [0.60, 0.10, 0.10, 0.10, 0.10]` (overlap 0.50). Is
 #    the formula of section 8 still right? Compare `cost.block_efficiency_iid(0.75, 3)` with `1 +
-#    by_hand.survival(np.minimum(p_table, other), stop, 3).sum()`.
+#    rejection_rule.survival(np.minimum(p_table, other), stop, 3).sum()`.
 #
 # <details><summary>What happens</summary>
 # The mean over the five words stays 0.75, but a block that begins after "." now gives 2.99 words

@@ -37,12 +37,11 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-import numpy as np
 import pandas as pd
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import decode, draft, prompts, record, runs, score
+from speclab import decode, draft, prompts, runs, sampling, score
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import try_it
@@ -65,7 +64,9 @@ ctx = notebook.start("01_load_models", profile, overrides)
 pair = pairs.load_pair(ctx.profile)
 run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
 ctx.say(notebook.made_with(run.manifest["pair"], pair.facts))
-tree, tokenizer = ctx.profile.tree, pair.tokenizer
+settings, tokenizer = ctx.profile, pair.tokenizer
+tree = settings.tree
+texts = runs.texts_of(run)
 
 # %% [markdown]
 # ## 1. The two models
@@ -78,9 +79,8 @@ tree, tokenizer = ctx.profile.tree, pair.tokenizer
 
 # %%
 with capture_output():  # the quantisation library's banner
-    four_bit = study.four_bit_copy(ctx.profile.target)
-models = study.models(pair, four_bit)
-ctx.table(models, "pair", digits=1)
+    four_bit = study.four_bit_copy(settings.target)
+ctx.table(study.models(pair, four_bit), "pair", digits=1)
 
 # %%
 size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
@@ -91,7 +91,6 @@ ctx.say(
     f"both share {pair.vocab:,} token ids. The draft can output {said:,} of them. Outside these "
     f"are {unsaid:.1%} of the recorded tokens."
 )
-assert pair.target.vocab == pair.draft.vocab == pair.vocab
 
 # %% [markdown]
 # A **trimmed** draft says fewer tokens than it reads, those that the target writes often, which
@@ -118,13 +117,13 @@ ctx.say(
 # given as it is. This is the shortest of the first ones, as the models get it:
 
 # %%
-settings = ctx.profile
-every = runs.profile_prompts(settings)
-encoded = prompts.encode_prompts(tokenizer, every, settings.max_prompt_tokens, settings.template)
-firsts = [next(one for one in encoded if one.domain == at) for at in settings.domains]
+read = runs.read_by_target(settings, runs.profile_prompts(settings))
+encoded = {prompt.prompt_id: prompt for prompt in read.prompts}
+firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
 
 # %%
-shortest = min(firsts, key=lambda prompt: len(prompt.ids))
+given = [encoded[prompt.prompt_id] for prompt in firsts]
+shortest = min(given, key=lambda prompt: len(prompt.ids))
 ctx.say(
     f"Template `{settings.template}`, prompt `{shortest.prompt_id}`, {len(shortest.ids)} tokens:"
     f"\n\n~~~~text\n{tokenizer.decode(shortest.ids)}\n~~~~"
@@ -134,18 +133,13 @@ ctx.say(
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. Speculative decoding will write exactly this. Two of them are shown; ▌ stands
-# between the end of what the user wrote and the continuation.
+# reached. Speculative decoding will write exactly this. Two of the recorded texts are shown; ▌
+# stands between the end of what the user wrote and the continuation.
 
 # %%
-limits = settings.max_new_tokens, pair.stop_ids, study.GREEDY, settings.seed
-texts = record.generate(pair.target, firsts, *limits)
-written = list(zip(firsts, texts, strict=True))
-
-# %%
-asked = {prompt.prompt_id: prompt for prompt in every}
-for prompt, text in written[1:-1] or written:
-    words = asked[prompt.prompt_id].text[-400:]  # the end of what the user wrote
+for prompt in firsts[1:-1] or firsts:
+    text = texts[prompt.prompt_id]
+    words = prompt.text[-400:]  # the end of what the user wrote
     reply = tokenizer.decode(text, skip_special_tokens=True)
     ctx.say(
         f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens\n\n"
@@ -172,31 +166,29 @@ blank = [token for token in drafted if not tokenizer.decode([int(token)]).strip(
 where, at = study.wanted_tree(nodes, tree, wanted, blank)
 
 # %%
-prompt = next(prompt for prompt in encoded if prompt.prompt_id == where)
-recorded = runs.texts_of(run)
-text = recorded[where]
-one = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
-one = one.assign(
-    accepted=one["accepted"] == 1,
-    ratio=score.ratio(one),
-    text=[tokenizer.decode([token]) for token in one["token"]],
+text = texts[where]
+one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
+one_tree = one_tree.assign(
+    accepted=one_tree["accepted"] == 1,
+    ratio=score.ratio(one_tree),
+    text=[tokenizer.decode([token]) for token in one_tree["token"]],
 )
 
 # %%
-path = one.loc[one["accepted"], "token"].tolist()
+path = one_tree.loc[one_tree["accepted"], "token"].tolist()
 path = path[: len(text) - at]  # where a text ends, so does its last block
 emitted = list(text[at : at + len(path) + 1])
-context = tokenizer.decode([*prompt.ids, *text[:at]])
+context = tokenizer.decode([*encoded[where].ids, *text[:at]])
 
 # %%
 trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
-drawn = pd.concat([pd.DataFrame([trunk]), one])
+drawn = pd.concat([pd.DataFrame([trunk]), one_tree])
 picture = figures.draw_tree(tree, *(drawn[name] for name in trunk))
 caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
 ctx.save(picture, "tree", caption)
 
 # %%
-ctx.table(study.node_table(one), "tree-nodes")
+ctx.table(study.node_table(one_tree), "tree-nodes")
 
 # %%
 kept, own = (study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :]))
@@ -206,7 +198,6 @@ ctx.say(
     f"{tree.size} drafted tokens ({kept}) and {own}. **Tokens from this pass: {len(emitted)}**, "
     "where a pass of plain decoding gives one."
 )
-assert 1 <= len(emitted) <= tree.max_depth + 1
 assert emitted[: len(path)] == path or run.manifest["not_argmax"], "the target's own tokens"
 
 # %% [markdown]
@@ -226,25 +217,16 @@ assert emitted[: len(path)] == path or run.manifest["not_argmax"], "the target's
 
 # %% [markdown]
 # Here is a position of a recorded text at which the two overlap about as much as `wanted_overlap`
-# says. Both models read the same tokens and give their distributions of the next one:
+# says, with both models' distributions of its next token as they were recorded:
 
 # %%
-here, at_token = study.place_of_overlap(run.trace, wanted_overlap)
-before = next(one for one in encoded if one.prompt_id == here).ids
-before = [*before, *recorded[here][:at_token]]
-p, q = (study.next_token(model, before) for model in (pair.target, pair.draft))
-
-# %%
-overlap = np.minimum(p, q).sum()
-said = q > 0
-kept = np.minimum(1, p[said] / q[said])  # of each token that can be drawn
-assert np.isclose((q[said] * kept).sum(), overlap), "the mean of what is kept"
-stored = run.trace.query("prompt_id == @here and position == @at_token")
-assert abs(stored["overlap"].item() - overlap) < (1e-4 if pair.is_exact else 0.05)
+row = study.near_overlap(run.trace, wanted_overlap)
+favourites = study.favourites(row, tokenizer)
+here, at_token, overlap = row[["prompt_id", "position", "overlap"]]
 
 # %%
 ctx.save(
-    study.overlap_figure(study.favourites(p, q, tokenizer)),
+    study.overlap_figure(favourites),
     "overlap",
     caption=f"The token at position {at_token} of prompt {here}. Grey: probability that both "
     f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess "
@@ -253,10 +235,10 @@ ctx.save(
 )
 
 # %%
-best = q.argmax()
-ratio = min(1, p[best] / q[best])
+q, p, _ = favourites.iloc[0]
+ratio = min(1, p / q)
 ctx.say(
-    f"The draft's favourite has q = {q[best]:.2f} and p = {p[best]:.2f}. If it is what was drawn, "
+    f"The draft's favourite has q = {q:.2f} and p = {p:.2f}. If it is what was drawn, "
     f"it is kept with probability min(1, p/q) = {ratio:.2f}. Over all that could be drawn, a token "
     f"is kept with probability **{overlap:.2f}**. (How a rejected token is replaced, so that the "
     "text stays the target's: notebook 00.)"
@@ -270,15 +252,10 @@ ctx.say(
 # accepted.
 
 # %%
-steps = []
-shape, limit = draft.Shape(tree), ctx.profile.max_new_tokens
-for step in decode.decode(pair, prompt.ids, "greedy", shape, study.GREEDY, limit):
-    steps.append(step)  # one target pass: here text could be shown as it comes
-
-# %%
+shape, limit = draft.Shape(tree), settings.max_new_tokens
+decoded = decode.decode_prompt(pair, encoded[where], "greedy", shape, sampling.Sampling(), limit)
 strings = pictures.strings_of(tokenizer)
-written = tuple(token for step in steps for token in step.tokens)
-display(HTML(pictures.as_html(steps, strings)))
+display(HTML(pictures.as_html(decoded.steps, strings)))
 
 # %%
 # The first recorded texts, replayed under any draft: choose a token, and see why it was kept or
@@ -286,7 +263,7 @@ display(HTML(pictures.as_html(steps, strings)))
 page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
-equal = written == recorded[where]
+equal = decoded.token_ids == text
 ctx.say(f"The decoder's text {'equals' if equal else 'differs from'} the recorded text.")
 assert equal or not pair.is_exact
 
@@ -296,20 +273,20 @@ assert equal or not pair.is_exact
 
 # %%
 if notebook.is_open():
-    display(try_it.prompt_cell(pair, ctx.profile, sample_text))
+    display(try_it.prompt_cell(pair, settings, sample_text))
 
 # %% [markdown]
 # Every position of every continuation got such a tree: this is the run that the notebooks read, and
 # what they ask of it needs no model any more.
 
 # %%
-millions = {name: f"{count / 1e6:.1f} million" for name, count in size.items()}
+ends = "adds one" if len(emitted) > len(path) else "ends the text"
+tokens, passes = len(decoded.token_ids), len(decoded.steps)
 ctx.answer(
-    f"On `{settings.name}` a draft of {millions['draft']} parameters works for a target of "
-    f"{millions['target']}. In the example tree the greedy target accepts {len(path)} of "
-    f"{tree.size} drafted tokens and {'adds one' if len(emitted) > len(path) else 'ends the text'}"
-    f". The whole text of {len(written)} tokens takes {len(steps)} target passes: "
-    f"{len(written) / len(steps):.2f} tokens per target pass."
+    f"On `{settings.name}` a draft of {size['draft'] / 1e6:.1f} million parameters works for a "
+    f"target of {size['target'] / 1e6:.1f} million. In the example tree the greedy target accepts "
+    f"{len(path)} of {tree.size} drafted tokens and {ends}. The whole text of {tokens} tokens "
+    f"takes {passes} target passes: {tokens / passes:.2f} tokens per target pass."
 )
 
 # %% [markdown]

@@ -45,10 +45,10 @@ import pandas as pd
 from speclab import cost, prompts, replay, runs
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, named, stack
 from speclab.explore import page
 from speclab.models import pairs
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, named, stack
 from speclab.studies import gamma_sweep as study
 
 # %% tags=["parameters"]

@@ -39,15 +39,17 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import levels, prompt_sets, published, significance
+from speclab.analysis import prompt_sets, published, significance, variance_components
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, counted, named, stack, without_interval
 from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, counted, named, stack, without_interval
 from speclab.studies import domain_acceptance as study
 
 # %% tags=["parameters"]
@@ -61,19 +63,15 @@ level: float = 0.05  # 0.0001 to 0.5
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")
 at_1 = Text.recorded(ctx.profile, *SEEDS)
-nodes, domains = at_0.hung, list(score.domains_in(at_0.trace))
+nodes, trace = at_0.nodes, at_0.trace
+domains = list(score.domains_in(trace))
 ctx.say(notebook.made_with(at_0.pair))
 
 # %%
 # the ladder of estimators, by domain: explained in section 2, used in the others
-asked_shares = study.shares_of_tokens(at_0, at_1)
-asked_lengths = study.numbers_of_tokens(at_0, at_1, ctx.profile.tree)
-shares, lengths = study.ladder(asked_shares), study.ladder(asked_lengths)
-
-# %%
-rungs = Estimates(pd.concat([shares.frame, lengths.frame]), digits=3)
+questions = study.questions(at_0, at_1, ctx.profile.tree)
+rungs = study.ladder(questions)
 by_domain = rungs.at(domain=domains)
-published_alpha = shares.at(name="published_alpha, T = 0", domain=domains)
 
 # %% [markdown]
 # ## 1. The paper's Tables I to III, on this pair
@@ -114,8 +112,7 @@ for name in domains:
 # %%
 tables = {name: published.comparison(name, at_0) for name in ("I", "II", "III")}
 for name, table in tables.items():
-    kept = table[table["quantity"] != "nodes"].dropna(axis=1, how="all")
-    ctx.export(kept, f"table-{len(name)}")
+    ctx.export(table.dropna(axis=1, how="all"), f"table-{len(name)}")
 
 # %%
 means = tables["I"][tables["I"]["quantity"] == "alpha_mean"]
@@ -145,7 +142,6 @@ notebook.show_table(published.in_cells(tables["II"]))
 # one seed). The three that are taught here, by hand:
 
 # %%
-trace = at_0.trace
 hit_1 = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
 hit_2 = (trace["draft_rank"] < 2).groupby(trace["domain"]).mean()
 
@@ -155,7 +151,7 @@ alpha = at_1.trace["overlap"].astype(float).groupby(at_1.trace["domain"]).mean()
 # %%
 by_hand = {"hit[1], T = 0": hit_1, "hit[2], T = 0": hit_2, "alpha, T = 1": alpha}
 for name, own in by_hand.items():
-    assert np.allclose(own[domains], shares.at(name=name, domain=domains).frame.estimate)
+    assert np.allclose(own[domains], by_domain.at(name=name).frame["estimate"])
 assert (hit_1 <= hit_2).all()  # two children never catch less than one
 
 # %%
@@ -173,28 +169,22 @@ ctx.table(by_domain.wide("name", "domain"), "ladder")
 # significantly share a rank in the figure.
 
 # %%
-asked = asked_shares | asked_lengths
-tested = {name: significance.differences(*one) for name, one in asked.items()}
+tested = {name: significance.differences(*question) for name, question in questions.items()}
+tested = significance.with_signs(stack(tested, "name"), level)
+ctx.export(tested, "differences")
 
 # %%
-found = significance.with_signs(stack(tested, "name"), level)
-ctx.export(found, "differences")
+signs = study.wide_signs(tested)
+orders, conflict = study.orders(by_domain, signs), study.conflict(signs)
 
 # %%
-signs, place = study.wide_signs(found), study.shared_places(found)
-orders = study.orders(rungs, signs)
-
-# %%
-conflict = study.conflict(signs)
-
-# %%
-low, high = shares.frame["estimate"].min(), shares.frame["estimate"].max()
+shares = replace(rungs.without(name=study.LENGTHS), digits=2)
 ctx.save(
-    study.ladder_picture(shares, lengths, place),
+    study.ladder_picture(by_domain, study.shared_ranks(tested)),
     "ladder",
     caption=f"Acceptance of {counted(len(domains), 'domain')} under each estimator, with 95 % "
     f"intervals (left), and their ranks (right). Domains that do not differ significantly share a "
-    f"rank. The level runs from {low:.2f} to {high:.2f}. {conflict}",
+    f"rank. The level runs from {shares.span()}. {conflict}",
 )
 
 # %%
@@ -205,14 +195,13 @@ listed = [f"**{text}** (`{'`, `'.join(names)}`)" for text, names in groups.items
 ctx.say(f"**Order** (`≈`: no significant difference): {'; '.join(listed)}. {conflict}")
 
 # %%
-main = found[found["name"].isin(study.MAIN)]
-main = main.rename(columns={"difference": "estimate"})
+main = tested[tested["name"].isin(study.MAIN)].rename(columns={"difference": "estimate"})
 main["verdict"] = np.where(main["sign"] != 0, "significant", "not significant")
+verdicts = Estimates(main[["name", "pair", "verdict", "estimate", "low", "high"]], 3)
 
 # %%
-verdicts = Estimates(main[["name", "pair", "verdict", "estimate", "low", "high"]], 3)
-significant = main["sign"].abs().groupby(main["name"], sort=False).sum().astype(int)
-counts = sorted(set(significant))
+significant = main.groupby("name")["sign"].agg(np.count_nonzero)
+counts = [str(count) for count in sorted(set(significant))]
 
 # %%
 ctx.plot(
@@ -228,7 +217,7 @@ ctx.plot(
     slug="differences",
     caption="Difference of each pair of domains under four estimators (shares of tokens; tokens "
     "per target pass on the right) with 95 % intervals. Significant pairs per estimator: "
-    f"{named([str(count) for count in counts])} of {len(main) // len(significant)}.",
+    f"{named(counts)} of {len(main) // len(significant)}.",
 )
 
 # %% [markdown]
@@ -236,10 +225,9 @@ ctx.plot(
 # the nodes of one text share its difficulty, so the unit of an interval has to be the prompt:
 
 # %%
-ends = published_alpha.frame.set_index("domain")
+ends = by_domain.at(name="published_alpha, T = 0").frame.set_index("domain")
 over_prompts = (ends["high"] - ends["low"]) / 2
-by_node = ratio.groupby(nodes["domain"])
-over_nodes = 1.96 * by_node.std() / by_node.size() ** 0.5
+over_nodes = 1.96 * ratio.groupby(nodes["domain"]).sem()
 wider = (over_prompts / over_nodes).max()
 ctx.say(
     f"Resampling prompts gives an interval up to {wider:.1f} times as wide as the interval for "
@@ -252,16 +240,15 @@ ctx.say(
 # its text that the draft's best token hits, at T = 1 the `alpha` of its three sampled texts.
 
 # %%
-keys, strips = ["domain", "prompt_id"], {}
-for text in (at_0, at_1):
-    dots = text.positions.groupby(keys, observed=True, sort=False)[text.value].mean()
-    of_domains = by_domain.at(name=f"{text.acceptance.name}, {text.name}")
-    strips[text.label] = dots.reset_index(), of_domains.frame
-    strips[text.label][0]["value"] = dots.to_numpy(float)
+panels, names = {}, [f"{text.acceptance.name}, {text.name}" for text in (at_0, at_1)]
+for name, text in zip(names, (at_0, at_1), strict=True):
+    dots = text.trace.groupby(["domain", "prompt_id"], observed=True, sort=False)[text.value]
+    dots = dots.mean().astype(float).rename("value").reset_index()
+    panels[text.label] = dots, by_domain.at(name=name).frame
 
 # %%
 ctx.save(
-    figures.strips(strips, "value", "acceptance of one drafted token"),
+    figures.strips(panels, "value", "acceptance of one drafted token"),
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
     "right). Dark: the domain's own number with its 95 % interval.",
@@ -282,9 +269,9 @@ ctx.save(
 # (over 4 domains, not over 3, which would give the domain a larger share).
 
 # %%
-overlap = at_1.positions["overlap"].astype(float)
-names = [at_1.positions[name] for name in ("domain", "prompt_id", "seed")]
-texts = overlap.groupby(names).mean().unstack()  # a row per prompt, a column per text
+overlap = at_1.trace["overlap"].astype(float)
+keys = [at_1.trace[name] for name in ("domain", "prompt_id", "seed")]
+texts = overlap.groupby(keys).mean().unstack()  # a row per prompt, a column per text
 draw = texts.var(axis=1).groupby("domain").mean()
 
 # %%
@@ -297,7 +284,7 @@ between *= (1 - 1 / len(domains)) / (1 - 1 / len(texts))  # of just these domain
 # %%
 by_hand = {"domain": between, "prompt": within.mean(), "draw": draw.mean()}
 all_three = sum(by_hand.values())
-of_texts = levels.components(at_1.positions, "overlap")
+of_texts = variance_components.shares(at_1.trace, "overlap")
 for name, variance in by_hand.items():
     if all_three > 0 and name in of_texts:
         assert np.isclose(np.clip(variance / all_three, 0, 1), of_texts[name].estimate)
@@ -311,20 +298,16 @@ for name, variance in by_hand.items():
 # %%
 at_each = {text.name: prompt_sets.texts(ctx.profile, text) for text in (at_0, at_1)}
 parts = {
-    (name, which): levels.components(text.positions, text.value)
+    (name, which): variance_components.shares(text.trace, text.value)
     for name, sets in at_each.items()
     for which, text in sets.items()
 }
 parts["T = 1", f"{prompt_sets.OWN}, three texts"] = of_texts
 
 # %%
-rows = [
-    (*of, part, share.estimate, share.low, share.high)
-    for of, shares_of in parts.items()
-    for part, share in shares_of.items()
-]
-columns = ["temperature", "set", "part", "estimate", "low", "high"]
-reasons = Estimates(pd.DataFrame(rows, columns=columns))
+rows = {key: pd.DataFrame(map(vars, part.values()), [*part]) for key, part in parts.items()}
+rows = stack(rows, ["temperature", "set", "part"])
+reasons = Estimates(rows.drop(columns="n_prompts"))
 ctx.export(reasons, "why-texts-differ")
 notebook.show_table(reasons.wide(["temperature", "set"], "part"))
 
@@ -355,18 +338,18 @@ ctx.say(
 # %%
 def accepted(text):
     """What is asked: `hit[1]` at T = 0, `alpha` at T = 1."""
-    return text.positions, text.acceptance
+    return text.trace, text.acceptance
 
 
 # %%
-sets = {f"{own.acceptance.name}, {own.name}": at_each[own.name] for own in (at_0, at_1)}
-draws = {name: prompt_sets.asked(own, accepted) for name, own in sets.items()}
-of_second = next(iter(draws.values()))[prompt_sets.SECOND]
-notebook.few_prompts(of_second.prompts.fewest, f", {prompt_sets.SECOND}")
-
-# %%
-by_set = {name: prompt_sets.by_set(own) for name, own in draws.items()}
+sets = dict(zip(names, at_each.values(), strict=True))
+draws = {name: prompt_sets.asked(texts, accepted) for name, texts in sets.items()}
+by_set = {name: prompt_sets.by_set(each) for name, each in draws.items()}
 by_set = Estimates.stacked(by_set, "name")
+
+# %%
+of_second = by_set.at(set=prompt_sets.SECOND).frame
+notebook.few_prompts(of_second["n_prompts"].min(), f", {prompt_sets.SECOND}")
 ctx.plot(
     by_set,
     x="set",
@@ -377,7 +360,7 @@ ctx.plot(
     y="accepted (share of tokens)",
     slug="other-prompts",
     caption="Acceptance by domain on each set of prompts, where its texts are new, with 95 % "
-    f"intervals. {'; '.join(f'{name}: {own.span()}' for name, own in by_set.groups('name'))}.",
+    f"intervals. {'; '.join(f'{name}: {part.span()}' for name, part in by_set.groups('name'))}.",
 )
 
 # %% [markdown]
@@ -391,20 +374,16 @@ ctx.plot(
 # as large as on our own prompts.
 
 # %%
-asked_of = {name: prompt_sets.contrasts(own, accepted) for name, own in sets.items()}
-contrasts = Estimates.stacked(asked_of, "name", digits=3)
+contrasts = {name: prompt_sets.contrasts(texts, accepted) for name, texts in sets.items()}
+contrasts = Estimates.stacked(contrasts, "name", digits=3)
 ctx.export(contrasts, "contrasts")
 
 # %%
-at_t0, *_ = sets
-for which, text in sets[at_t0].items():
-    hits = text.positions.groupby("domain")["hit"].mean()
-    rows = contrasts.at(name=at_t0, set=which).frame.set_index("role")
-    if which == prompt_sets.OWN:
-        first, *between, last = hits.sort_values(ascending=False).index
-    others = hits[[*between, last]].mean()
-    by_hand = (hits[first] - others, hits[first] - hits[last], hits[between].mean() - hits[last])
-    assert np.allclose(by_hand, rows.loc[["lead", "spread", "last"], "estimate"])
+first, *middle, last = hit_1.sort_values(ascending=False)
+lead = first - np.mean([*middle, last])
+by_hand = [lead, first - last, np.mean(middle) - last]
+own = contrasts.at(name="hit[1], T = 0", set=prompt_sets.OWN)
+assert np.allclose(by_hand, own.frame["estimate"])
 
 # %%
 keys = ["name", "contrast"]
@@ -421,23 +400,20 @@ ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
 # tests find on average if its differences are as large as on our own prompts.
 
 # %%
-pairs = {name: prompt_sets.pairs_of_domains(own, accepted, level) for name, own in sets.items()}
-carried = {name: prompt_sets.carried(own) for name, own in pairs.items()}
-ctx.export(stack(pairs, "acceptance"), "other-differences")
-ctx.table(stack(carried, "name"), "other-orders", 1)
+pairs = {name: prompt_sets.pairs_of_domains(texts, accepted, level) for name, texts in sets.items()}
+carried = stack({name: prompt_sets.carried(tests) for name, tests in pairs.items()}, "name")
+pairs = stack(pairs, "acceptance")
+ctx.export(pairs, "other-differences")
+ctx.table(carried, "other-orders", 1)
 
 # %% [markdown]
 # We can measure what the words around a problem do: acceptance with them minus without, on the same
 # problems.
 
 # %%
-greedy = sets[at_t0]
+greedy = sets["hit[1], T = 0"]
 if prompt_sets.UNWRAPPED in greedy:
     words = prompt_sets.effect_of_words(greedy, accepted)
-    means = {name: text.positions.groupby("domain")["hit"].mean() for name, text in greedy.items()}
-    by_hand = means[prompt_sets.OWN] - means[prompt_sets.UNWRAPPED]
-    for row in words.rows():
-        assert np.isclose(row.estimate, by_hand[row.domain])
     ctx.export(words, "words-around")
     ctx.say(
         f"The words around a problem change `hit[1]` (T = 0, paired by prompt): {words.listed()}."
@@ -445,22 +421,21 @@ if prompt_sets.UNWRAPPED in greedy:
 
 # %%
 second = greedy[prompt_sets.SECOND]
-rows = second.positions.assign(domain=prompt_sets.category_of(second.positions))
+rows = second.trace.assign(domain=prompt_sets.category_of(second.trace))
 categories = Estimates(stats.by_domain(rows, second.acceptance), 3)
 categories = categories.without(domain=[ALL, POOLED])
 ctx.export(categories, "categories")
 ctx.say(f"`hit[1]` in the categories of the second prompt set: {categories.listed()}.")
 
 # %%
-turned = int(stack(carried, "name")["reversed"].sum())
+turned = int(carried["reversed"].sum())
+how_many = counted(turned, "significant difference") if turned else "No significant difference"
 headline = study.on_other_prompts(contrasts.frame)
-reversal = "No significant difference is"
-if turned:
-    verb = "is" if turned == 1 else "are"
-    reversal = f"{counted(turned, 'significant difference')} {verb}"
-headline += f" {reversal} reversed."
+headline += f" {how_many} {'are' if turned > 1 else 'is'} reversed."
 ctx.record(on_other_prompts=headline)
-differs = next(iter(pairs.values())).query("set == @prompt_sets.OWN")["sign"].any()
+
+# %%
+differs = pairs.query("acceptance == 'hit[1], T = 0' and set == @prompt_sets.OWN")["sign"].any()
 ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
 
 # %% [markdown]
@@ -484,13 +459,13 @@ ctx.answer(f"{'Yes' if differs else 'No significant difference'}. {headline}")
 # The interval by nodes shrinks by √2, as if the copies were news. The interval by prompts stays
 # the same: its unit is the prompt, and there are no more prompts than before.</details>
 #
-# 3. In section 4, leave out the last text of each prompt: `rows = at_1.positions`, then
+# 3. In section 4, leave out the last text of each prompt: `rows = at_1.trace`, then
 #    `rows[rows["seed"] != rows["seed"].iloc[-1]]`. What happens to the three shares?
 #
 # <details><summary>What happens</summary>
-# `levels.components` subtracts the draw whatever the number of texts, so both estimate the same
-# three shares. Two texts say less about the draw than three, so the shares move, within what their
-# intervals allow.</details>
+# `variance_components.shares` subtracts the draw whatever the number of texts, so both estimate the
+# same three shares. Two texts say less about the draw than three, so the shares move, within what
+# their intervals allow.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -43,10 +43,10 @@ hosted.prepare()
 import numpy as np
 
 from speclab import score, stats
-from speclab.analysis import prompt_sets, published, rungs
+from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 from speclab.studies import depth_profile as study
 
 # %% tags=["parameters"]
@@ -320,7 +320,7 @@ ctx.say(
 # %%
 def change_with_depth(text):
     """`accept_by_depth` of the best path at the deepest level minus at depth 1."""
-    return text.nodes, rungs.change(score.best_path_accept_by_depth(text.rule))
+    return text.nodes, score.change(score.best_path_accept_by_depth(text.rule))
 
 
 # %%

@@ -46,8 +46,8 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates, without_interval
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, without_interval
 from speclab.studies import entropy_correlation as study
 
 # %% tags=["parameters"]
@@ -78,7 +78,7 @@ ctx.say(notebook.made_with(greedy.pair))
 # acceptance of one token drawn from the draft):
 
 # %%
-one = sampled.positions[sampled.positions["domain"] == domains[0]]
+one = sampled.trace[sampled.trace["domain"] == domains[0]]
 ranks = one[["target_entropy", "overlap"]].rank()
 by_hand = np.corrcoef(ranks["target_entropy"], ranks["overlap"])[0, 1]
 
@@ -199,7 +199,7 @@ ctx.plot(
 # hand, in one domain:
 
 # %%
-trace = bins.signals(greedy.positions)
+trace = bins.signals(greedy.trace)
 pairs, above = 0, 0.0
 for _, text in trace[trace["domain"] == domains[0]].groupby("prompt_id"):
     is_hit = text["hit"] == 1
@@ -258,7 +258,7 @@ ctx.say(
 # %%
 forecasts = {
     "T = 0: share accepted": (trace, "hit"),
-    "T = 1: mean p": (bins.signals(sampled.positions), "top_p"),
+    "T = 1: mean p": (bins.signals(sampled.trace), "top_p"),
 }
 reliability = study.reliability(forecasts, confidence_bins)
 assert reliability.lies_within(0, 1)
@@ -315,7 +315,7 @@ sets = {text.name: prompt_sets.texts(ctx.profile, text) for text in (greedy, sam
 # %%
 trends = {}
 for name, texts in sets.items():
-    asked = {of: (text.positions, text.value) for of, text in texts.items()}
+    asked = {of: (text.trace, text.value) for of, text in texts.items()}
     found = study.entropy_correlations(asked).frame
     found = found[found["domain"].isin(domains)].rename(columns={"acceptance": "set"})
     asked_of = zip(found["set"], found["domain"], strict=True)
@@ -334,7 +334,7 @@ notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
 # %%
 def predicts(text):
     """Pairs of positions of each text, and the AUC of the draft's confidence over them."""
-    pairs = study.pairs_within_texts(bins.signals(text.positions))
+    pairs = study.pairs_within_texts(bins.signals(text.trace))
     return pairs, score.ratio_of("confidence", "pairs")
 
 
@@ -351,7 +351,7 @@ notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
 # %%
 gap_of_sets = {}
 for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
-    asked = {of: bins.signals(text.positions) for of, text in texts.items()}
+    asked = {of: bins.signals(text.trace) for of, text in texts.items()}
     found = {
         of: stats.jointly({"gap": study.calibration_gap(rows, outcome)})
         for of, rows in asked.items()

@@ -45,9 +45,9 @@ import pandas as pd
 from speclab import runs, score, stats
 from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
-from speclab.models import pairs
+from speclab.estimates import Estimates, named, without_interval
+from speclab.models.folder import ModelFolder
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates, direction, named, stack, without_interval
 from speclab.studies import chat_paradox as study
 
 # %% tags=["parameters"]
@@ -61,9 +61,6 @@ bins: int = 8  # 2 to 100
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
-if domain not in ctx.profile.domains:
-    there = ", ".join(ctx.profile.domains)
-    raise ValueError(f"domain={domain!r} is not recorded: name one of {there}")
 own_format = ctx.profile.template
 greedy = Text.recorded(ctx.profile, "greedy")
 other = Text.recorded(ctx.profile, study.OTHERWISE[own_format])
@@ -87,12 +84,13 @@ ctx.say(
 # its value minus the mean of the other domains' values.
 
 # %%
-means = greedy.positions.groupby("domain")["hit"].mean()
+means = greedy.trace.groupby("domain")["hit"].mean()
 by_hand = means[domain] - means.drop(domain).mean()
 
 # %%
 leads = study.leads([greedy, sampled], domain)
-at_0, at_1 = (leads.at(quantity=text.acceptance.name) for text in (greedy, sampled))
+acceptance = leads.at(quantity="acceptance")
+as_published, at_0, at_1 = (part for _, part in acceptance.groups("view"))
 assert np.isclose(by_hand, at_0.value)
 
 # %% [markdown]
@@ -106,27 +104,18 @@ assert np.isclose(by_hand, at_0.value)
 # target's greedy text (T = 0), `alpha` on sampled text (T = 1).
 
 # %%
-rows = leads.frame.assign(
-    kind=np.where(leads.frame["quantity"] == "entropy", "entropy", "acceptance")
-)
-paradox = rows.pivot(index="view", columns="kind", values="share_highest")
-paradox = paradox.loc[pd.unique(rows["view"]), ["entropy", "acceptance"]]
-cells = Estimates(rows[["view", "kind", "estimate", "low", "high"]], 3).wide("view", "kind")
-cells["highest in entropy"], cells["in acceptance"] = paradox.to_numpy().T
-cells["paradox"] = paradox.min(axis=1).map(study.told).to_numpy()
+cells = leads.wide("view", "quantity")
+shares = leads.frame["share_highest"].to_numpy().reshape(-1, 2)
+cells[["highest in entropy", "in acceptance"]] = shares
+cells["paradox"] = [study.is_highest(share) for share in shares.min(axis=1)]
 ctx.table(cells, "paradox", 2)
 
 # %%
-shown = ["alpha_mean", "target_entropy_mean"]
-whole = [published.comparison("I", text, text.rule) for text in (greedy, sampled)]
-
-# %%
-table, table_sampled = (rows[rows["quantity"].isin(shown)].reset_index(drop=True) for rows in whole)
+table, table_sampled = (published.comparison("I", text, text.rule) for text in (greedy, sampled))
 ctx.export(table.drop(columns=["depth", "bin"]), "table-1")
 
 # %%
-printed = table.pivot(index="domain", columns="quantity", values="published")
-printed = printed.loc[domains]
+printed = table.pivot(index="domain", columns="quantity", values="published").loc[domains]
 printed = printed.loc[domain] - printed.drop(index=domain).mean()
 
 # %%
@@ -150,7 +139,7 @@ ctx.save(
 # in a domain have no point.
 
 # %%
-tokenizer = pairs.load_tokenizer(pairs.model_folder(ctx.profile.target))
+tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %%
@@ -170,8 +159,7 @@ panels = {
     "alpha (T = 1)": kinds_at_1.without(domain=score.POOLED),
     "share of positions": without_interval(of_domains, of_domains["share"]),
 }
-own = of_domains[of_domains["domain"] == domain]
-most = own.loc[own["share"].idxmax()]
+most = of_domains.query("domain == @domain").nlargest(1, "share").iloc[0]
 
 # %%
 ctx.plot(
@@ -189,8 +177,7 @@ ctx.plot(
 )
 
 # %%
-positions = greedy.positions
-positions = positions.assign(never=1 - positions["said"], rejected=~positions["hit"])
+positions = greedy.trace.eval("never = 1 - said\nrejected = ~hit")
 
 # %%
 asked = {"frequency elsewhere": score.mean_of("frequency")}
@@ -262,7 +249,7 @@ if change.frame["estimate"].notna().any():
         reference=0,
         slug="explanations",
         caption=f"How the contrast of {domain} changes when one thing is held fixed. Before, it is "
-        f"{leads.at(quantity='published_alpha')} by `published_alpha`, {at_0} by `hit[1]` and "
+        f"{as_published} by `published_alpha`, {at_0} by `hit[1]` and "
         f"{at_1} by `alpha`. A bar on the other side of 0 takes a part of it away.",
     )
 
@@ -276,7 +263,7 @@ if change.frame["estimate"].notna().any():
 plain, template = (greedy, other) if own_format == "none" else (other, greedy)
 frames = {
     "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
-    "hit[1]": (template.positions, plain.positions, plain.acceptance),
+    "hit[1]": (template.trace, plain.trace, plain.acceptance),
 }
 
 # %%
@@ -299,7 +286,7 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-draws = stats.jointly({name: (text.positions, text.acceptance) for name, text in both.items()})
+draws = stats.jointly({name: (text.trace, text.acceptance) for name, text in both.items()})
 
 # %%
 in_format = {name: study.contrast(draws[name], domain) for name in both}
@@ -315,7 +302,7 @@ ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('name')}.")
 # extraction, humanities and other languages; once more without the last). `hit[1]` and entropy are
 # measured at T = 0, `alpha` at T = 1, there with one text per prompt on every set, all of one seed.
 # One domain may lead the others by far, so `hit[1]` is compared once more without the domain that
-# is the highest of them on our own prompts. By hand as in section 1.
+# is the highest of them on our own prompts.
 
 # %%
 cold, warm = (prompt_sets.texts(ctx.profile, own) for own in (greedy, sampled))
@@ -323,36 +310,25 @@ easiest = means.drop(domain).idxmax()
 rest = [name for name in domains if name not in (domain, easiest)]
 beside = f"hit[1], without {easiest}"
 questions = {
-    "hit[1]": (cold, greedy.acceptance),
-    beside: (cold, greedy.acceptance),
-    "alpha": (warm, sampled.acceptance),
-    "entropy (nats)": (cold, score.mean_of("target_entropy")),
+    "hit[1]": (cold, greedy.acceptance, ""),
+    beside: (cold, greedy.acceptance, easiest),
+    "alpha": (warm, sampled.acceptance, ""),
+    "entropy (nats)": (cold, score.mean_of("target_entropy"), ""),
 }
 
 # %%
-elsewhere = {}
-for quantity, (sets, number) in questions.items():
-    for name, text in sets.items():
-        own = stats.jointly({quantity: (text.positions, number)})
-        values = own[quantity].drop(columns=[easiest] if quantity == beside else [])
-        row = own.table({quantity: study.contrast(values, domain)}, "quantity")
-        row["highest"] = study.share_highest(own[quantity], domain)
-        row["domain"] = domain
-        elsewhere[name, quantity] = row.drop(columns="quantity")
-    few = own.prompts.fewest
+parts = []
+for quantity, (sets, number, but) in questions.items():
+    asked = {(name, quantity): (text.trace, number) for name, text in sets.items()}
+    found = study.contrasts(asked, domain, ["set", "quantity"], but)
+    parts.append(found.frame)
 
 # %%
-elsewhere = Estimates(stack(elsewhere, ["set", "quantity"]), digits=3)
+elsewhere = pd.concat(parts).rename(columns={"share_highest": "highest"}).assign(domain=domain)
+elsewhere = Estimates(elsewhere.reset_index(drop=True), digits=3)
 ctx.export(elsewhere, "other-prompts")
-notebook.few_prompts(few, f", {prompt_sets.SECOND}")
-
-# %%
-for name, text in cold.items():
-    mean = text.positions.groupby("domain")["hit"].mean()
-    kit = elsewhere.at(set=name, quantity="hit[1]").value
-    assert np.isclose(mean[domain] - mean.drop(domain).mean(), kit)
-    kit = elsewhere.at(set=name, quantity=beside).value
-    assert not rest or np.isclose(mean[domain] - mean[rest].mean(), kit)
+second = cold[prompt_sets.SECOND].trace.groupby("domain")["prompt_id"].nunique()
+notebook.few_prompts(second.min(), f", {prompt_sets.SECOND}")
 
 # %%
 ctx.plot(
@@ -372,7 +348,7 @@ ctx.plot(
 
 # %%
 both = elsewhere.at(quantity=["hit[1]", "entropy (nats)"]).frame
-least = both.groupby("set", sort=False)["highest"].min().map(study.told)
+least = both.groupby("set", sort=False)["highest"].min().map(study.is_highest)
 said = {
     "yes": "There is a paradox",
     "no": "There is no paradox",
@@ -382,41 +358,34 @@ parts = [f"{said[name]} on {named(list(own.index))}" for name, own in least.grou
 ctx.say(f"{'. '.join(parts)}.")
 
 # %%
-highest = leads.at(quantity="hit[1]").frame["share_highest"].item()
-points = at_0.frame[["estimate", "low", "high"]].mul(100).assign(of=domain)
+points = 100 * at_0.frame[["estimate", "low", "high"]]
 english = elsewhere.at(set=prompt_sets.ENGLISH, quantity=beside)
-words = "easier than", "harder than", "not significantly different from"
+words = {stats.ABOVE: "easier than", stats.BELOW: "harder than"}
 
 # %%
 fixed = change.at(estimator="hit[1]").defined().frame["held_fixed"]
 changes = {what: study.staged(tests["hit[1]", what], domain)[1]["change"] for what in fixed}
-per_domain = positions.groupby("domain")["prompt_id"].nunique().min()
-most = study.moves_most(pd.DataFrame(changes), per_domain)
+changes = pd.DataFrame(changes)
+most = study.moves_most(changes, draws.prompts.fewest)
 
 # %% [markdown]
 # Is what changes `hit[1]` most significantly ahead of the others? We take the difference between
 # two changes in every resample of the prompts:
 
 # %%
-if len(changes) > 1:
-    sizes = pd.DataFrame(changes)
-    sizes = sizes * np.sign(sizes.iloc[0])
-    ahead, *others = sizes.iloc[0].sort_values(ascending=False).index
-    lead = sizes[others].rsub(sizes[ahead], axis=0).to_numpy()
-    ends = stats.bounds_of(lead[1:], per_domain)
-    rows = dict(zip(["estimate", "low", "high"], [lead[0], *ends], strict=True))
-    lead = Estimates(pd.DataFrame({"held_fixed": others, **rows}), 3)
+if len(changes.columns) > 1:
+    sizes = changes * np.sign(changes.iloc[0])
+    ahead = sizes.iloc[0].idxmax()
+    lead = sizes.drop(columns=ahead).rsub(sizes[ahead], axis=0).sort_values(0, axis=1)
+    lead = Estimates(draws.table(dict(lead), "held_fixed"), 3)
     ctx.say(f"The change by {ahead} minus the change by {lead.listed('held_fixed')}.")
 
 # %%
-verdict = {"yes": "Yes", "no": "No", "inconclusive": "Inconclusive"}
-verdict = verdict[study.told(highest)]
+verdict = study.is_highest(at_0.row.share_highest).capitalize()
 in_english = ""
 if rest:
-    in_english = (
-        f"On the second set's English prompts {domain} is "
-        f"{direction(next(english.rows()), *words)} {named(rest)}. "
-    )
+    easier = words.get(english.verdict(), "not significantly different from")
+    in_english = f"On the second set's English prompts {domain} is {easier} {named(rest)}. "
 ctx.answer(
     f"{verdict}: {domain}'s acceptance minus the others' mean is {Estimates(points, 0)} points "
     f"(T = 0). {in_english}{most}"

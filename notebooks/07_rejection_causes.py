@@ -42,12 +42,13 @@ import numpy as np
 import pandas as pd
 
 from speclab import prompts, replay, runs, score, stats
-from speclab.analysis import loops, prompt_sets
+from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.models import pairs
+from speclab.copying import repeats
+from speclab.estimates import Estimates
+from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
 from speclab.show import notebook, pictures
-from speclab.show.estimates import Estimates
 from speclab.studies import rejection_causes as study
 
 # %% tags=["parameters"]
@@ -66,12 +67,11 @@ ctx = notebook.start("07_rejection_causes", profile, overrides)
 p = ctx.profile
 greedy = Text.recorded(p, "greedy")
 sampled = Text.recorded(p, *SEEDS)
-run = runs.load_or_record(p.replace(temperature=0.0), "greedy")
-can_say = run.manifest["pair"]["draft"]["tokens_said"]
+can_say = greedy.pair["draft"]["tokens_said"]
 ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-tokenizer = pairs.load_tokenizer(pairs.model_folder(p.target))
+tokenizer = ModelFolder.fetched(p.target).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %% [markdown]
@@ -107,7 +107,7 @@ def labelled(text, kind):
 # %%
 frame = labelled(greedy, "greedy")
 members = study.flags(frame)
-often = Estimates(study.shares(frame, members))
+often = study.shares(frame, members)
 domains = list(score.domains_in(frame))
 
 # %% [markdown]
@@ -119,13 +119,11 @@ domains = list(score.domains_in(frame))
 rejected = frame["draft_rank"] > 0
 is_class = frame["kind"] == "word start"
 base_rate, share = is_class.mean(), is_class[rejected].mean()
-ratio = rejected[is_class].mean() / rejected.mean()
-
-# %%
-kit = often.at(cause="kind: word start", domain=POOLED).frame["estimate"]
 if is_class.any() and rejected.any():  # else there is nothing to divide by
-    assert np.isclose(ratio, share / base_rate)
-    assert np.allclose(kit, [share, base_rate, rejected[is_class].mean(), ratio])
+    rate = rejected[is_class].mean()
+    by_hand = [share, base_rate, rate, rate / rejected.mean()]
+    kit = often.at(cause="kind: word start", domain=POOLED)
+    assert np.allclose(kit.frame["estimate"], by_hand)
 
 # %%
 mean = score.mean_of("rejected")
@@ -146,16 +144,14 @@ ctx.say(
 
 # %%
 rank = frame["draft_rank"]
+as_it_is = len(frame) / len(replay.replay(frame, gamma))
 
 
-def per_pass(ranks):
-    """Tokens per target pass with these draft ranks."""
-    blocks = replay.replay(frame.assign(draft_rank=ranks), gamma)
-    return blocks["emitted"].sum() / len(blocks)
+def gain_of(mended):
+    """Tokens per target pass that are gained if the draft is right at these positions."""
+    blocks = replay.replay(frame.assign(draft_rank=rank.mask(mended, 0)), gamma)
+    return len(frame) / len(blocks) - as_it_is
 
-
-# %%
-gain_by_hand = per_pass(rank.mask(is_class, 0)) - per_pass(rank)
 
 # %% [markdown]
 # Any set of so many positions would gain something. To see how much, mend as many positions picked
@@ -163,8 +159,7 @@ gain_by_hand = per_pass(rank.mask(is_class, 0)) - per_pass(rank)
 
 # %%
 rng = np.random.default_rng(0)
-picked = [rng.permutation(is_class.to_numpy()) for _ in range(20)]
-at_random = [per_pass(rank.mask(these, 0)) - per_pass(rank) for these in picked]
+at_random = [gain_of(rng.permutation(is_class)) for _ in range(20)]
 
 # %% [markdown]
 # The kit needs no draw. If every position is mended with the same probability, a decoder meets a
@@ -172,21 +167,15 @@ at_random = [per_pass(rank.mask(these, 0)) - per_pass(rank) for these in picked]
 # sampled chain. The **excess** is the gain of a class minus this random gain:
 
 # %%
-ranks = study.never_wrong(frame, members)
-draws = study.costs(frame, gamma, ranks, members)
-costs = Estimates(study.in_one_table(draws).drop(columns="note"))
+draws = study.costs(frame, gamma, members)
+costs = study.in_one_table(draws)
 
 # %%
 word_start = costs.at(cause="kind: word start", domain=POOLED)
 gain, random, excess = word_start.frame["estimate"]
-assert np.isclose(gain, gain_by_hand) and np.isclose(excess, gain - random)
+assert np.allclose([gain, excess], [gain_of(is_class), gain - random])
 error = np.std(at_random, ddof=1) / np.sqrt(len(at_random))
 assert abs(np.mean(at_random) - random) < 5 * error + 0.003
-
-# %%
-assert costs.at(quantity="gain").frame["estimate"].min() > -1e-12, (
-    "being right more often costs nothing"
-)
 
 # %%
 ctx.say(
@@ -202,29 +191,25 @@ ctx.say(
 
 # %%
 causes = study.may_be_causes(often.at(quantity="positions"), smallest)
-by_size = costs.at(quantity="excess", domain=ALL).frame.sort_values("estimate")
-drawn = [name for name in by_size["cause"][::-1] if name in set(causes["cause"])]
-drawn.sort(key=lambda name: [*study.FAMILIES].index(name.partition(":")[0]))
-of_all = pd.concat([often.frame, costs.frame], ignore_index=True)
+excess = costs.at(quantity="excess")
+drawn = study.by_size(excess.at(domain=ALL, cause=list(causes["cause"])))
+of_all = Estimates(pd.concat([often.frame, costs.frame], ignore_index=True))
 ctx.export(of_all, "causes-values")
 
 # %%
-overall = Estimates(of_all).at(domain=POOLED, cause=drawn)
+overall = of_all.at(domain=POOLED, cause=drawn)
 notebook.show_table(overall.wide("cause", "quantity"))
 
 # %%
 of_kinds = study.of_family(overall, "kind")
-rates = of_kinds.at(quantity="rate").defined().frame
-if len(rates):
-    top = rates.loc[rates["estimate"].idxmax(), "name"]
-    of_top = of_kinds.at(name=top)
-    rate, ratio, positions, excess = (
-        of_top.at(quantity=name) for name in ("rate", "ratio", "positions", "excess")
-    )
+rates = of_kinds.at(quantity="rate").defined()
+if len(rates.frame):
+    (top,) = rates.highest("quantity").frame["name"]
+    of_top = dict(of_kinds.at(name=top).groups("quantity"))
     ctx.say(
-        f"The kind with the highest rate is `{top}`: it is rejected at {rate} of its positions, "
-        f"{ratio} times the average. But it is {positions} of the positions, and its excess is "
-        f"{excess}."
+        f"The kind with the highest rate is `{top}`: it is rejected at {of_top['rate']} of its "
+        f"positions, {of_top['ratio']} times the average. But it is {of_top['positions']} of the "
+        f"positions, and its excess is {of_top['excess']}."
     )
 
 # %% [markdown]
@@ -234,20 +219,18 @@ if len(rates):
 # the same set; `all` is the mean of the sets.
 
 # %%
-where, excess = [ALL, *domains], costs.at(quantity="excess")
 pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
-rows = excess.at(cause=pictured, domain=where).frame.merge(causes)
-rows = rows.sort_values("cause", key=lambda names: names.map(pictured.index))
-rows = rows.sort_values("domain", key=lambda names: names.map(where.index), kind="stable")
+order = pd.MultiIndex.from_product([[ALL, *domains], pictured], names=["domain", "cause"])
+rows = excess.frame.merge(causes).set_index(order.names)
+rows = rows.reindex(order).dropna(subset="quantity").reset_index()
 
 # %%
 first = study.first_causes(draws["excess"], causes)
 kinds, states = (first.at(family=name) for name in ("kind", "state"))
 
 # %%
-titles = {"domain": {ALL: "mean of the sets"}}
 ctx.plot(
-    Estimates(rows.replace(titles)),
+    Estimates(rows.replace({"domain": {ALL: "mean of the sets"}})),
     x="cause",
     hue="quantity",
     columns="domain",
@@ -270,8 +253,7 @@ ctx.plot(
 
 # %%
 ctx.export(first, "first-causes")
-two = Estimates(first.at(family=["kind", "state"]).frame.assign(quantity="excess"))
-notebook.show_table(two.wide(["family", "domain", "cause", "lead"], "quantity"))
+notebook.show_table(study.kinds_and_states(first, "domain"))
 
 # %%
 word_starts = often.at(cause="kind: word start", quantity="ratio", domain=domains)
@@ -299,27 +281,26 @@ others = prompt_sets.texts(p, greedy)
 del others[prompt_sets.OWN]
 
 # %%
-found = {prompt_sets.OWN: first}
+first_of = {prompt_sets.OWN: first}
 for name, text in others.items():
     rows = labelled(text, kind_of[name])
     if name == prompt_sets.UNWRAPPED:  # the others have the same prompts as before
         rows = rows[rows["domain"].isin(prompt_sets.WITH_WORDS)]
     classes = study.flags(rows)
-    met = Estimates(study.shares(rows, classes)).at(quantity="positions")
-    of_set = study.costs(rows, gamma, study.never_wrong(rows, classes), classes)
-    candidates = study.may_be_causes(met, smallest)
-    found[name] = study.first_causes(of_set["excess"], candidates)
+    positions = study.shares(rows, classes).at(quantity="positions")
+    candidates = study.may_be_causes(positions, smallest)
+    of_set = study.costs(rows, gamma, classes)
+    first_of[name] = study.first_causes(of_set["excess"], candidates)
 
 # %%
-by_set = Estimates.stacked(found, "set")
+by_set = Estimates.stacked(first_of, "set")
 ctx.export(by_set, "first-on-other-prompts")
-two = by_set.at(family=["kind", "state"]).without(domain=POOLED, set=prompt_sets.OWN)
-two = Estimates(two.frame.assign(quantity="excess"))
-notebook.show_table(two.wide(["family", "set", "domain", "cause", "lead"], "quantity"))
+new = by_set.without(domain=POOLED, set=prompt_sets.OWN)
+notebook.show_table(study.kinds_and_states(new, "set", "domain"))
 
 # %%
-elsewhere = by_set.at(family="state", domain=ALL).without(set=prompt_sets.OWN)
-elsewhere = study.first_in_words(elsewhere.without(set=prompt_sets.ENGLISH), "set")
+of_sets = new.at(family="state", domain=ALL).without(set=prompt_sets.ENGLISH)
+elsewhere = study.first_in_words(of_sets, "set")
 ctx.say(f"Of the classes of certainty, in the mean of the domains, {elsewhere}.")
 
 # %% [markdown]
@@ -331,12 +312,12 @@ ctx.say(f"Of the classes of certainty, in the mean of the domains, {elsewhere}."
 by_rank = study.of_family(often.at(quantity="share", domain=domains), "found")
 never = by_rank.at(name="never")
 has_never = never.frame["estimate"].gt(0).any()
-lost = costs.at(cause=study.NEVER, domain=ALL)
-said = "This draft's vocabulary has every token"
+vocabulary = "This draft's vocabulary has every token"
 if has_never:
-    said = (
-        f"Never: {never.listed()}. Mending these gains {lost.at(quantity='gain')} tokens per "
-        f"target pass, {lost.at(quantity='excess')} more than as many random positions"
+    lost = dict(costs.at(cause=study.NEVER, domain=ALL).groups("quantity"))
+    vocabulary = (
+        f"Never: {never.listed()}. Mending these gains {lost['gain']} tokens per target pass, "
+        f"{lost['excess']} more than as many random positions"
     )
 
 # %%
@@ -348,7 +329,7 @@ ctx.plot(
     x_label="found at",
     slug="rank-where-found",
     caption="Rank of the target's token under the draft, of rejected positions. The draft's second "
-    f"choice: {by_rank.at(name='rank 1').listed()}. {said}.",
+    f"choice: {by_rank.at(name='rank 1').listed()}. {vocabulary}.",
 )
 
 # %% [markdown]
@@ -367,9 +348,8 @@ ranks = {  # what counts is whether the proposal is right (0) or wrong
 }
 
 # %%
-none = pd.DataFrame(False, frame.index, [*ranks])  # nothing to compare with at random
-mixed = study.costs(frame, gamma, ranks, none)["gain"].table(key="cause")
-mixed = Estimates(mixed.drop(columns="note")).at(domain=domains)
+mixed = study.gains(frame, gamma, ranks).table(key="cause").drop(columns="note")
+mixed = Estimates(mixed).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
 # %%
@@ -394,7 +374,7 @@ ctx.plot(
 # 1 means: rejected more often than the average position of these texts.
 
 # %%
-outside = ~loops.repeats(frame)
+outside = ~repeats(frame)
 at_1 = labelled(sampled, "sampled")
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
 ratios = {text: study.shares(rows, study.flags(rows)) for text, rows in frames.items()}
@@ -403,17 +383,17 @@ ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED)
 # %%
 rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
 rates = Estimates.stacked(rates, "text").at(domain=POOLED)
-classes = [name for name in drawn if not name.startswith("state: ")]
+no_states = [name for name in drawn if not name.startswith("state: ")]
 
 # %%
 ctx.plot(
-    ratios.at(cause=classes),
+    ratios.at(cause=no_states),
     x="cause",
     hue="text",
     kind="bars",
     y="rejection rate over that of all positions",
     x_label=" ",
-    height=0.25 * len(classes),
+    height=0.25 * len(no_states),
     reference=1,
     slug="loops",
     caption="Rejection rate of each class over the rate of all positions, in the greedy texts, "

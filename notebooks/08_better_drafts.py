@@ -17,9 +17,9 @@
 # ![Acceptance and price of a pass, every draft tried](../figures/smollm/08/drafts.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
-# about five on 2 cores the first time, one when its drafts and records are there · *reads* the
-# runs `greedy` and `sampled` of the profile, the trained drafts in `data/drafts`, and the card of
-# the pair; loads the pair, makes the other drafts in `data/runs/drafts` · *writes*
+# about two on 2 cores the first time, one when its records are there · *reads* the runs `greedy`
+# and `sampled` of the profile, the trained and recorded drafts in `data/drafts`, and the card of
+# the pair; loads the pair, records the other drafts in `data/runs/drafts` · *writes*
 # `figures/<profile>/08/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -44,11 +44,11 @@ import numpy as np
 from speclab import cost, draft
 from speclab.analysis import significance
 from speclab.drafts import quantise
+from speclab.estimates import Estimates, stack, without_interval
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, without_interval
-from speclab.studies.better_drafts import candidates, worth
+from speclab.studies.better_drafts import candidates, comparison
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -111,20 +111,20 @@ ctx.say(
 # that the outputs on some rows of the target's own text change least; embeddings and norms stay in
 # 16 bits. Acceptance is measured on an unpacked float32 copy that has exactly the quantised
 # weights: on a CPU the packed kernels compute in bfloat16 and round otherwise for every shape of
-# pass.
+# pass. What the 4-bit copy of `smollm` proposes is recorded and comes with the kit (`data/drafts`),
+# so that no copy is made; other bit widths and calibrations are made here by GPTQModel.
 
 # %%
-obstacle = "" if quantise.available() else "GPTQModel is not installed"
-if pair.target.quantised:
-    obstacle = "the target is quantised already"
 calibration = candidates.calibration_prompts(
     pair, settings, calibration_prompts_per_domain, calibration_seed, calibration_rows
 )
-for bits in [] if obstacle else bit_widths:
-    tried.add(candidates.quantised_draft(tried, calibration, bits))
+for bits in bit_widths:
+    quantised = candidates.self_draft(tried, calibration, bits)
+    if quantised:
+        tried.add(quantised)
 
 # %%
-levels = worth.acceptance(tried, list(tried.candidates))
+levels = comparison.acceptance(tried, list(tried.candidates))
 ctx.export(levels, "self-drafts")
 
 # %%
@@ -141,7 +141,8 @@ ctx.plot(
 )
 
 # %%
-said = f"**No INT4 self-draft here**: {obstacle or 'it was not asked for'}."
+obstacle = quantise.obstacle(pair) or "it was not asked for"
+said = f"**No INT4 self-draft here**: {obstacle}."
 if candidates.INT4 in tried.candidates:
     words = "above it in", "below it in", "not significantly different in"
     int4 = levels.at(draft=candidates.INT4, domain=domains)
@@ -169,7 +170,7 @@ assert levels.lies_within(0, 1)
 # the last points gain from that too.
 
 # %%
-curve = worth.learning_curve(pair)
+curve = comparison.learning_curve(pair)
 if curve:
     ctx.export(curve, "learning-curve")
     ctx.plot(
@@ -184,7 +185,7 @@ if curve:
     )
 
 # %%
-ctx.say(worth.curve_in_words(curve))
+ctx.say(comparison.curve_in_words(curve))
 
 # %% [markdown]
 # ### Further drafts
@@ -195,7 +196,7 @@ ctx.say(worth.curve_in_words(curve))
 
 # %%
 trained = candidates.trained_drafts(tried)
-ctx.say(worth.training_in_words(trained, ctx.profile.name))
+ctx.say(comparison.training_in_words(trained, ctx.profile.name))
 
 # %% [markdown]
 # What did training change on the prompts that drafts are judged on? Intervals resample prompts and,
@@ -203,7 +204,7 @@ ctx.say(worth.training_in_words(trained, ctx.profile.name))
 
 # %%
 if trained:
-    gained = worth.gained(tried, trained)
+    gained = comparison.gained(tried, trained)
     ctx.export(gained.frame.rename(columns={"estimate": "difference"}), "distillation")
 
 # %%
@@ -230,8 +231,8 @@ if trained:
 # %%
 words = "more in", "less in", "no significant difference in"
 if candidates.SPECIALIST in trained:
-    objective = worth.objective_of(trained[candidates.SPECIALIST])
-    versus = worth.specialist_against(tried, trained)
+    objective = comparison.objective_of(trained[candidates.SPECIALIST])
+    versus = comparison.specialist_against(tried, trained)
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
     ctx.say(f"Acceptance of the specialist compared with {objective} on all domains. {verdict}.")
@@ -253,7 +254,7 @@ for early in exits:
 
 # %%
 free = [candidates.OWN, candidates.LOOKUP, *(early.name for early in exits)]
-levels = worth.acceptance(tried, free)
+levels = comparison.acceptance(tried, free)
 notebook.show_table(levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain"))
 
 # %%
@@ -282,18 +283,18 @@ for _, hits in greedy.groupby("prompt_id")["hit"]:
 
 # %%
 by_hand = len(greedy) / blocks
-_, sums = worth.best_chain(greedy, cost.Costs.on_a_line(0.1), [gamma])
+_, sums = comparison.best_chain(greedy, cost.Costs.assumed(0.1), [gamma])
 assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 
 # %% [markdown]
 # The price, measured: **c** is the time of a draft pass in target passes on this machine, both in
 # float32; **v(n)** is that of a target pass over n tokens, and **o** what the loop around them
 # takes for each block. A block with gamma drafted tokens costs gamma c + v(gamma + 1) + o. For a
-# quantised draft, c is the time of the unpacked copy, **not that of a 4-bit kernel**: it does the
-# target's arithmetic, so c is near 1. Where a pass waits for its weights to be read (large models,
-# few tokens a pass), bytes are what counts: the columns `by_bytes` take c = stored bytes of the
-# draft over those of the target (two a weight at most), v = 1, o = 0. They are a **bound, not a
-# measurement**.
+# quantised draft, c is that of the unpacked copy, **not that of a 4-bit kernel**: it does the
+# target's arithmetic, so c is 1, which is not timed. Where a pass waits for its weights to be read
+# (large models, few tokens a pass), bytes are what counts: the columns `by_bytes` take c = stored
+# bytes of the draft over those of the target (two a weight at most), v = 1, o = 0. They are a
+# **bound, not a measurement**.
 #
 # The speed-up is predicted from the replayed chains of the judged prompts at T = 0, at each draft's
 # own best gamma (chosen on the same prompts: slightly flattering). Intervals resample prompts;
@@ -310,8 +311,8 @@ sizes = tuple(range(1, max(max_gamma, 4) + 2))
 four = {"chain:4": draft.parse_shape("chain:4")}
 clock = timing.measured(pair, few, four, new_tokens, sizes, context, pass_repeats)
 costs = clock.costs
-drafts = worth.first_seeds(tried)
-price = worth.pass_costs(drafts, context, 3 * pass_repeats)
+drafts = comparison.first_seeds(tried)
+price = comparison.pass_costs(drafts, context, 3 * pass_repeats)
 
 # %%
 refused = cost.disturbed(costs)
@@ -322,7 +323,7 @@ ctx.say(
 
 # %%
 chains = tried.lookup_chains(min(6, max_gamma))
-found = worth.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
+found = comparison.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
 table = found.table
 ctx.export(table, "drafts")
 shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]
@@ -365,10 +366,12 @@ ctx.plot(
 # ### Is every draft lossless?
 
 # %%
-equal = worth.lossless(tried, drafts, few, ("chain:4", "tree:3,2,8"), new_tokens)["is_equal"]
+shapes = ("chain:4", "tree:3,2,8")
+decoded = comparison.lossless(tried, drafts, few, shapes, new_tokens)
+equal = decoded["is_equal"]
 ctx.say(
-    f"Drafts: {len(drafts)}, each with a chain and a tree. **{equal.sum()} of {len(equal)}** "
-    "greedy texts equal the target's own token for token."
+    f"Drafts: {decoded['draft'].nunique()}, each with a chain and a tree. **{equal.sum()} of "
+    f"{len(equal)}** greedy texts equal the target's own token for token."
 )
 assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 
@@ -410,8 +413,8 @@ ctx.answer(
 #
 # 2. Let prompt lookup look for one token only, in a new cell:
 #    `tried.add(candidates.prompt_lookup(pair, settings, longest=1))`, then compare its row of
-#    `worth.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it right
-#    more often?
+#    `comparison.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it
+#    right more often?
 #
 # <details><summary>What happens</summary>It matches in exactly as many positions: a match of three
 # tokens is also one of a single token. It is right less often, because a single token says less

@@ -45,7 +45,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 # how far a promised speed-up may be off and still be kept
-price_margin: float = 0.1  # 0 to 1
+cost_margin: float = 0.1  # 0 to 1
 # how the policy finds a domain: classifier, or none (the prompt says it)
 router: str = "classifier"  # one of classifier, none
 pass_repeats: int = 15  # 3 to 1000; of each single pass, in each of two rounds
@@ -61,16 +61,17 @@ engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-l
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
+import pandas as pd
 
 from speclab import draft, prompts, runs
+from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting
 from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.ops import export
-from speclab.studies.budgets_and_routing import machines, policies
+from speclab.studies.budgets_and_routing import policies, recommendations
 
 # %% [markdown]
 # ## What is replayed, and what a block costs
@@ -92,7 +93,7 @@ machine = notebook.formats(pair.facts)
 ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %%
-settings = machines.settings_up_to(max_gamma, budget)
+settings = recommendations.settings_up_to(max_gamma, budget)
 counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
@@ -104,11 +105,11 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # %%
 known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
 encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
-probed = prompts.decoded_prompts(encoded, probe_prompts)
+probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%
 others = [prompt for prompt in encoded if prompt not in probed]
-checked = prompts.decoded_prompts(others, check_prompts)
+checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from)
 
 # %% [markdown]
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target
@@ -128,15 +129,15 @@ clock = timing.measured(
 
 # %%
 costs = clock.costs
-ctx.say(machines.in_words(clock))
-prices = choose.price(counted, settings, costs)
+ctx.say(recommendations.in_words(clock))
+by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
 # What the clock leaves uncertain belongs into every interval of a speed. So the timed passes are
 # resampled as well: one of the two rounds, and its repeats, drawn with replacement.
 
 # %%
-again = [choose.price(counted, settings, one) for one in clock.resampled()]
+clocks = [choose.prompt_costs(counted, settings, drawn) for drawn in clock.resampled()]
 
 # %% [markdown]
 # ## 1. What should be drafted for which domain?
@@ -157,7 +158,7 @@ by_hand = speedup.unstack("setting")[list(chains["setting"].unique())]
 
 # %%
 drafted = {name: settings[name] for name in by_hand.columns}
-by_kit = choose.best_setting(choose.price(counted, drafted, costs), n=100)
+by_kit = choose.best_setting(choose.prompt_costs(counted, drafted, costs), n=100)
 by_kit = by_kit.pivot(index="domain", columns="setting", values="speedup")
 assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
 
@@ -173,9 +174,9 @@ notebook.show_table(by_hand.idxmax(axis=1).rename("best chain").reset_index())
 # interval lies above or below 1. Each resample chooses again and draws the clock again.
 
 # %%
-own = {"own": choose.fit(prices)}
-speeds = machines.with_clock(choose.speeds(own), own, again)
-advice = machines.recommend(prices, costs, speeds)
+own = {"own": choose.fit(by_prompt)}
+speeds = recommendations.with_clock(choose.speeds(own), own, clocks)
+advice = recommendations.recommend(by_prompt, costs, speeds)
 ctx.export(advice, "recommendations")
 keys = ["domain", "setting", "share_best", "speculate"]
 
@@ -194,7 +195,7 @@ page.show("machine", runs=[greedy])
 # it was made for, and how a prompt's domain is found. It is refused for another pair.
 
 # %%
-chosen = choose.setting_by_domain(prices)
+chosen = choose.setting_by_domain(by_prompt)
 made = policy.Policy(
     pair=runs.pair_digests(base),
     device=machine,
@@ -220,36 +221,40 @@ assert plan == made
 decoded = policies.decoded(pair, plan, known, checked, limit, check_repeats)
 
 # %%
-each = policies.with_promise(decoded, prices)
+each = policies.with_promise(decoded, by_prompt)
 wrong = int(each["differs"].sum())
 ctx.say(f"Replayed against decoded: **{wrong} of {len(each)} prompts differ**.")
 assert wrong == 0 or not pair.is_exact
 
 # %% [markdown]
 # The prediction is the price of the same blocks at the costs above. It is *kept* if measured over
-# predicted speed lies within `price_margin` of 1 with all of its interval. Acceptance cancels
+# predicted speed lies within `cost_margin` of 1 with all of its interval. Acceptance cancels
 # there; what is left is the price of a block. The intervals resample the checked prompts and the
 # repeats; the ratio's interval also resamples the passes that the prediction was made from.
 
 # %%
 seconds = timing.drawn_seconds(policies.promised_seconds(decoded, each))
-found = policies.interval_of(seconds["plain"] / seconds["policy"], len(each))
 setting = dict(zip(each["prompt_id"], each["setting"], strict=True))
-passes = [one.judged(setting)["cost"].sum() for one in (prices, *again)]
+here = by_prompt.judged(setting)["cost"].sum()
+drawn = np.array([clock.judged(setting)["cost"].sum() for clock in clocks])
 
 # %%
 reached = seconds["promised"] / seconds["policy"]
-drawn = machines.drawn_clocks(len(reached) - 1, len(again))
-reached.iloc[1:] *= np.array(passes[1:])[drawn] / passes[0]
-ratio = policies.interval_of(reached, len(each))
+number = recommendations.drawn_clocks(len(reached) - 1, len(clocks))
+reached.iloc[1:] *= drawn[number] / here
+
+# %%
+ratios = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"], "ratio": reached})
+ratios = timing.intervals(ratios, "of", len(each), digits=3)
+measured, ratio = ratios.at(of="measured"), ratios.at(of="ratio")
 promised = float(seconds["plain"][0] / seconds["promised"][0])
-promise = policies.kept(ratio, price_margin, costs)
+promise = policies.kept(next(ratio.rows()), cost_margin, costs)
 
 # %%
 ctx.export(each, "check")
 ctx.say(
-    f"Measured speed-up **{found}**, predicted {promised:.3f}, ratio {ratio}. The prediction, to "
-    f"within {price_margin:.0%}: **{promise}** ({len(each)} prompts, on this machine, in "
+    f"Measured speed-up **{measured}**, predicted {promised:.3f}, ratio {ratio}. The prediction, "
+    f"to within {cost_margin:.0%}: **{promise}** ({len(each)} prompts, on this machine, in "
     f"{machine}, once)."
 )
 
@@ -258,7 +263,7 @@ ctx.save(
     policies.draw_check(each),
     "check",
     caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
-    f"are equal. All together: measured {found}, predicted {promised:.3f} ({machine}).",
+    f"are equal. All together: measured {measured}, predicted {promised:.3f} ({machine}).",
 )
 
 # %% [markdown]
@@ -280,13 +285,14 @@ routes = {"classifier": dict(zip(ids, found_by, strict=True))}
 # Every resample of the prompts chooses the settings again, and draws the clock again.
 
 # %%
-judged = policies.judged_policies(prices, routes)
-ours = machines.with_clock(choose.speeds(judged), judged, again)
+judged = policies.judged_policies(by_prompt, routes)
+ours = recommendations.with_clock(choose.speeds(judged), judged, clocks)
 speedups = Estimates(ours.table(key="policy"), digits=3)
 speedups = speedups.without(policy="never", domain="all")
 
 # %%
-ctx.table(speedups.wide("policy", "domain"), "policies")
+ctx.export(speedups, "policies")
+notebook.show_table(speedups.wide("policy", "domain"))
 ctx.plot(
     speedups,
     x="domain",
@@ -339,9 +345,9 @@ fixed = plan.domains | {choose.UNKNOWN: plan.default}
 there = {}
 for name, text in texts.items():
     replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
-    served = policies.elsewhere(fixed, choose.price(replayed, settings, costs))
-    clocks = [choose.price(replayed, settings, one) for one in clock.resampled(50)]
-    there[name] = machines.with_clock(choose.speeds(served), served, clocks)
+    served = policies.elsewhere(fixed, choose.prompt_costs(replayed, settings, costs))
+    other = [choose.prompt_costs(replayed, settings, drawn) for drawn in clock.resampled(50)]
+    there[name] = recommendations.with_clock(choose.speeds(served), served, other)
 
 # %% [markdown]
 # For the profile's own prompts the policies of section 3 stand in this table, each prompt judged by
@@ -403,9 +409,9 @@ agrees = {
 }.get(promise, "Whether the clock agrees with the prediction is inconclusive")
 verdict = (
     f"In {machine} the policy is predicted to decode {here} times as fast as plain decoding on its "
-    f"own prompts, and {second} times on the second set. {agrees} (to within {price_margin:.0%})."
+    f"own prompts, and {second} times on the second set. {agrees} (to within {cost_margin:.0%})."
 )
-if not machines.is_trusted(costs):
+if not recommendations.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
 
 # %%

@@ -41,11 +41,12 @@ hosted.prepare()
 import numpy as np
 
 from speclab import cost, draft, prompts, replay, runs, score, tree
-from speclab.analysis import best_tree, choose, combined, loops, prompt_sets, stopping
+from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
+from speclab.copying import repeats as repeated
+from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
 from speclab.models import pairs, timing
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, stack, starting, without_interval
 from speclab.studies import wall_clock as study
 
 # %% tags=["parameters"]
@@ -95,7 +96,8 @@ known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, sett
 encoded = prompts.encode_prompts(
     pair.tokenizer, known, settings.max_prompt_tokens, settings.template
 )
-timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed)
+decoded_from = settings.notes.decoded_from
+timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
 domains = list(score.domains_in(greedy.trace))
 
 # %%
@@ -106,7 +108,7 @@ short = trace.query("prompt_id in @ids and position < @new_tokens")
 all_timed = len(timed) == len(encoded)
 others = trace if all_timed else trace.query("prompt_id not in @ids")
 untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in ids]
-probed = prompts.decoded_prompts(untimed, probe_prompts)
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ctx.say(
@@ -194,9 +196,10 @@ best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
 
 # %%
 every = stopping.chains(chained.nodes, settings.max_new_tokens)
-other = ~np.isin(every.prompt_id, ids) | all_timed
-threshold, limit, drafts = stopping.fitted(every, costs, "confidence", other)
-stops = bool((drafts.drafted != stopping.fixed(every, limit).drafted).any())
+not_timed = every if all_timed else every.query("prompt_id not in @ids")
+threshold, limit, _ = stopping.fitted(not_timed, costs, "confidence")
+planned = stopping.stopped(every, "confidence", threshold, limit)
+stops = not planned.equals(stopping.fixed(every, limit))
 
 # %%
 chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
@@ -234,8 +237,8 @@ elsewhere = at_starts if all_timed else at_starts.query("prompt_id not in @ids")
 # %%
 copying = {}
 for gamma in (0, copying_gamma):
-    priced = combined.prices(elsewhere, gamma, costs)
-    copying[gamma] = choose.setting_by_domain(priced)[choose.UNKNOWN]
+    of_settings = combined.settings_cost(elsewhere, gamma, costs)
+    copying[gamma] = choose.setting_by_domain(of_settings)[choose.UNKNOWN]
 shapes |= {name: draft.parse_shape(name) for name in copying.values()}
 ctx.say(f"Fitted: {' and '.join(copying.values())}.")
 
@@ -257,15 +260,17 @@ if stops:
     here = stopping.chains(
         chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
     )
-    allowed = stopping.stopped(here, "confidence", threshold, limit)
-    counted[rule] = stopping.totals(here, allowed, costs)
+    counted[rule] = stopping.totals(stopping.stopped(here, "confidence", threshold, limit), costs)
 
 # %%
 cut = {name: (prompt, text[:new_tokens]) for name, (prompt, text) in tokens.items()}
 near = combined.with_copies(combined.starts_of_trace(short, "draft"), cut)
 for gamma, name in copying.items():
-    sums = combined.prices(near, gamma, costs).judged(name)
-    counted[name] = sums.rename(columns={"target_passes": "blocks"})
+    counted[name] = combined.settings_cost(near, gamma, costs).table.loc[name]
+counted = {
+    name: sums.reset_index().rename(columns={"target_passes": "blocks"})
+    for name, sums in counted.items()
+}
 counts |= counted
 
 # %%
@@ -309,16 +314,16 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 tau = study.drawn(each, "method", "tokens", "blocks")
 seconds = timing.drawn_seconds(speeds)[tau.columns]
 speed = 1 / seconds.div(seconds["plain"], axis=0)
-gain = study.intervals(speed, "method", len(timed))
+gain = timing.intervals(speed, "method", len(timed))
 
 # %%
-price = study.block_price(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
-reached = study.intervals(speed * price / tau, "method", len(timed))
+block = study.block_costs(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
+reached = timing.intervals(speed * block / tau, "method", len(timed))
 
 # %%
 table = gain.frame.rename(columns={"estimate": "speedup"}).set_index("method")
 table.insert(0, "block_efficiency", tau.iloc[0])
-table["predicted"] = table["block_efficiency"] / price
+table["predicted"] = table["block_efficiency"] / block
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
 
 # %%
@@ -338,7 +343,7 @@ crown = f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding)
 
 # %%
 both_ways = {
-    ("tokens per target pass", "measured"): study.intervals(tau, "method", len(timed)).frame,
+    ("tokens per target pass", "measured"): timing.intervals(tau, "method", len(timed)).frame,
     ("speed-up over plain decoding", "measured"): gain.frame,
     ("speed-up over plain decoding", "predicted"): without_interval(
         gain.frame, table["predicted"].to_numpy()
@@ -426,8 +431,8 @@ numbers = {"speed-up": (speed, speed_there), "tokens per pass": (tau, tau_there)
 # %%
 both_sets = {}
 for quantity, (here, there) in numbers.items():
-    own = study.intervals(here[again], "method", len(timed))
-    second = study.intervals(there[again], "method", len(others_timed))
+    own = timing.intervals(here[again], "method", len(timed))
+    second = timing.intervals(there[again], "method", len(others_timed))
     both_sets[prompt_sets.OWN, quantity] = own.frame
     both_sets[prompt_sets.SECOND, quantity] = second.frame
 
@@ -507,7 +512,7 @@ ctx.say(
 
 # %%
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
-is_new = at_starts.assign(counted=~loops.repeats(trace))
+is_new = at_starts.assign(counted=~repeated(trace))
 outside = combined.settings_held(ways, is_new, copying_gamma)
 quantities = {
     "tokens per target pass": ways,
@@ -559,7 +564,7 @@ ctx.say(
 
 # %%
 chain_tau = study.drawn(replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks")
-taus = study.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
+taus = timing.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
 
 # %%
 limits = study.limits(taus, costs)
@@ -618,8 +623,7 @@ ctx.answer(
 #
 # 3. In section 3, charge a stopping rule only for the tokens that it keeps: take `drafts =
 #    stopping.stopped(every, "confidence", 0.4, 8)`, then compare the `cost` of
-#    `stopping.totals(every, drafts, costs)` with that of `stopping.Drafts(drafts.drafted,
-#    drafts.drafted)`.
+#    `stopping.totals(drafts, costs)` with that of `drafts.assign(draft_passes=drafts["drafted"])`.
 #
 # <details><summary>What happens</summary>
 # The second is never dearer. The difference is c for every block that was stopped before its limit:

@@ -45,12 +45,14 @@ import pandas as pd
 from speclab import cost, stats
 from speclab.analysis import claims, published
 from speclab.analysis.prompt_sets import OWN
+from speclab.estimates import counted, named
 from speclab.show import notebook
-from speclab.show.estimates import counted, named
-from speclab.models.pairs import load_tokenizer, model_folder
+from speclab.models.folder import ModelFolder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
 from speclab.studies.paper_audit import author_records as authors, formulas, measures, pictures
+
+READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -74,7 +76,7 @@ records = authors.read(author_records or None)
 # %%
 pairs = {}
 for name, pair in measures.pairs_beside(ctx.profile, beside).items():
-    strings = strings_of(load_tokenizer(model_folder(pair.profile.target)))
+    strings = strings_of(ModelFolder.fetched(pair.profile.target).tokenizer)
     pairs[name] = pair.with_numbers(strings)
     ctx.say(f"`{name}`: {notebook.made_with(pair.greedy[OWN].pair)}")
 
@@ -290,7 +292,7 @@ notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 depth = formulas.PAPER_DEPTH
 lengths = published.published("II").set_index("domain")["published"]
 ends = lengths / depth  # c at which depth c = E[L]: one token more than is accepted
-need = cost.break_even_block_efficiency(depth, ends["math"])
+need = cost.block_cost(depth, ends["math"])
 assert np.isclose(need, 1 + lengths["math"])
 
 # %%

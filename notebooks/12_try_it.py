@@ -59,8 +59,8 @@ pair = pairs.load_pair(ctx.profile)
 ctx.say(f"This notebook decodes in {notebook.formats(pair.facts)}.")
 strings = pictures.strings_of(pair.tokenizer)
 typed = {"prompt": prompt, "rule": rule, "shape": shape, "temperature": temperature}
-typed |= {"new_tokens": new_tokens, "seed": seed}
-asked = try_it.request(pair, ctx.profile, **typed)
+typed |= {"new_tokens": new_tokens}
+request = try_it.request(pair, ctx.profile, **typed)
 
 # %% [markdown]
 # ## 1. Type
@@ -74,13 +74,13 @@ asked = try_it.request(pair, ctx.profile, **typed)
 
 # %%
 if notebook.is_open():
-    display(try_it.prompt_cell(pair, ctx.profile, **typed))
+    display(try_it.prompt_cell(pair, ctx.profile, **typed, seed=seed))
 
 # %% [markdown]
 # ## 2. The same once, from the parameters
 
 # %%
-steps = list(asked.steps(pair))
+steps = list(try_it.blocks(pair, request, seed))
 display(HTML(pictures.as_html(steps, strings)))
 
 # %% [markdown]
@@ -88,9 +88,10 @@ display(HTML(pictures.as_html(steps, strings)))
 
 # %%
 text = try_it.tokens_in(steps)
-plain = asked.plain(pair)
-ctx.say(try_it.plain_in_words(asked, text, plain))
-if asked.sampling.greedy and pair.is_exact:
+plain = try_it.plain_text(pair, request, seed)
+sampling = request["sampling"]
+ctx.say(try_it.plain_in_words(sampling, text, plain))
+if sampling.greedy and pair.is_exact:
     assert text == plain, "the text is the target's"
 
 # %% [markdown]
@@ -99,12 +100,8 @@ if asked.sampling.greedy and pair.is_exact:
 
 # %%
 number = try_it.telling_block(steps)
-drafted = try_it.drafted_block(pair, asked, steps, number)
-ctx.save(
-    try_it.draw_block(drafted, strings),
-    "tree",
-    caption=try_it.block_in_words(drafted, number, strings),
-)
+figure, words = try_it.draw_block(pair, request, steps, number, strings)
+ctx.save(figure, "tree", caption=words)
 
 # %%
 per_pass = len(text) / len(steps)

@@ -43,10 +43,11 @@ import pandas as pd
 from scipy.stats import nct, t
 
 from speclab import prompts, runs, score, stats
-from speclab.analysis import association, bins, loops, power, published
+from speclab.analysis import association, bins, power, published
 from speclab.analysis.texts import SEEDS, Text
+from speclab.copying import repeats
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 from speclab.studies import how_sure as study
 
 # %% tags=["parameters"]
@@ -116,13 +117,8 @@ ctx.plot(
 )
 
 # %%
-own = percent[percent["used"]].groupby("n_prompts")["estimate"].agg(["min", "max"])
-
-# %%
-of_size = {
-    size: " to ".join(dict.fromkeys((f"{low:.0f}", f"{high:.0f}")))
-    for size, low, high in own.itertuples()
-}
+used = Estimates(percent[percent["used"]], digits=0)
+of_size = {size: part.span() for size, part in used.groups("n_prompts")}
 held = [f"{size}: {shares} %" for size, shares in of_size.items()]
 ctx.say(
     f"**Our intervals covered the true value** (pair {simulated}; prompts per domain: share of "
@@ -163,7 +159,7 @@ by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error
 if error > 0:  # else the prompts do not differ, and there is nothing to plan with
     rows = means.reset_index()
     design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
-    assert np.isclose(by_hand, design.power(true, 50, level, 6), rtol=1e-4)
+    assert np.isclose(by_hand, design.power(true, 50, level / 6), rtol=1e-4)
 
 # %% [markdown]
 # (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) The paper
@@ -174,7 +170,7 @@ if error > 0:  # else the prompts do not differ, and there is nothing to plan wi
 
 # %%
 asked = {
-    "published_alpha": (at_0.hung, score.published_alpha),
+    "published_alpha": (at_0.nodes, score.published_alpha),
     "block_efficiency": study.of_blocks(at_0.tree(ctx.profile.tree)),
 }
 
@@ -194,7 +190,7 @@ plans = pd.concat(parts, ignore_index=True)
 ctx.table(plans, "power")
 
 # %%
-for name, rows in plans.groupby("estimator", sort=False):
+for name, rows in zip(asked, parts, strict=True):
     ctx.say(f"* `{name}`: {study.power_in_words(rows)}")
 
 # %% [markdown]
@@ -203,9 +199,9 @@ for name, rows in plans.groupby("estimator", sort=False):
 
 # %%
 asked = {
-    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.positions.groupby("seed", sort=False)
+    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.trace.groupby("seed", sort=False)
 }
-draws = stats.jointly(asked | {"three seeds": (at_1.positions, score.alpha)})
+draws = stats.jointly(asked | {"three seeds": (at_1.trace, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 
 # %% [markdown]
@@ -215,27 +211,26 @@ alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 # differ about as much as before. How often do they differ as much or more?
 
 # %%
-texts = at_1.positions.groupby(["domain", "prompt_id", "seed"])["overlap"]
-totals = texts.agg(["sum", "size"]).unstack("seed")
+texts = at_1.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
+totals = texts.unstack("seed")
 number = totals.index.get_level_values("domain").factorize()[0]
+firsts = np.flatnonzero(np.diff(number, prepend=-1))  # of the prompts of a domain
 totals = totals.to_numpy().reshape(len(totals), 2, -1)  # prompts, (sum, tokens), seeds
 
 
 # %%
-def spread(totals: np.ndarray) -> float:
-    """Standard deviation of the seeds' alpha, means of the domains."""
-    sums = [totals[number == one].sum(axis=0) for one in np.unique(number)]
-    by_domain = [total / tokens for total, tokens in sums]
-    return np.mean(by_domain, axis=0).std()
+def spread(order: np.ndarray) -> float:
+    """Standard deviation of the seeds' alpha (means of the domains), texts in another order."""
+    texts = np.take_along_axis(totals, order[:, None], axis=2)
+    overlap, tokens = np.moveaxis(np.add.reduceat(texts, firsts), 1, 0)
+    return (overlap / tokens).mean(axis=0).std()
 
 
+# %%
 rng = np.random.default_rng(0)
-orders = np.tile(np.arange(totals.shape[2]), (len(totals), 1))
-shuffled = [
-    spread(np.take_along_axis(totals, rng.permuted(orders, axis=1)[:, None], axis=2))
-    for _ in range(5000)
-]
-p_seeds = (1 + np.sum(np.array(shuffled) >= spread(totals) - 1e-12)) / 5001
+as_drawn = np.tile(np.arange(totals.shape[2]), (len(totals), 1))
+shuffled = np.array([spread(rng.permuted(as_drawn, axis=1)) for _ in range(5000)])
+p_seeds = (1 + np.sum(shuffled >= spread(as_drawn) - 1e-12)) / 5001
 
 # %%
 why = (
@@ -257,18 +252,17 @@ ctx.say(
 # drawn token; chains are drafted by the same rule.
 
 # %%
-between = {T: Text.recorded(ctx.profile, f"sampled-{T}") for T in ("0.3", "0.7")}
-warm = {"0": at_0, **between, "1": at_1}
+between = [Text.recorded(ctx.profile, f"sampled-{T}") for T in (0.3, 0.7)]
+warm = [at_0, *between, at_1]
 per_pass = f"tokens per target pass, gamma {gamma}"
 asked = {
-    "acceptance": {T: (one.positions, one.acceptance) for T, one in warm.items()},
-    per_pass: {T: study.of_blocks(one.chain(gamma)) for T, one in warm.items()},
+    "acceptance": {text.temperature: (text.trace, text.acceptance) for text in warm},
+    per_pass: {text.temperature: study.of_blocks(text.chain(gamma)) for text in warm},
 }
-tables = {name: stats.jointly(one).table(key="T") for name, one in asked.items()}
-found = Estimates.stacked(tables, "quantity")
 
 # %%
-found = Estimates(found.frame.astype({"T": float}), digits=3)
+tables = {name: stats.jointly(each).table(key="T") for name, each in asked.items()}
+found = Estimates.stacked(tables, "quantity", digits=3)
 of_one = found.at(domain=score.ALL, quantity="acceptance")
 
 # %%
@@ -294,18 +288,18 @@ ctx.plot(
 # them.
 
 # %%
-text = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
-tokens = text.sort_values("position")["token"].tolist()
+rows = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
+tokens = rows["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
-by_hand = ([False] * 3 + again)[: len(tokens)]
-assert by_hand == loops.repeats(text).tolist()
+assert again == repeats(rows).tolist()[3:]
 
 # %%
-marked, sampled = (one.with_columns(repeats=loops.repeats(one.trace)) for one in (at_0, at_1))
 recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
 lasting = Text.of(recorded) if recorded else at_0
-lasting = lasting.with_columns(repeats=loops.repeats(lasting.trace))
+marked, sampled, lasting = (
+    text.with_columns(repeats=repeats(text.trace)) for text in (at_0, at_1, lasting)
+)
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
@@ -314,27 +308,25 @@ sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
 cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 
 # %%
-hit_1, repeated = at_0.acceptance, score.mean_of("repeats")
+repeated = score.mean_of("repeats")
 asked = {
-    "hit[1]": {n: (one.positions, hit_1) for n, one in cut.items()},
-    "share in loops": {n: (one.trace, repeated) for n, one in cut.items()},
-    per_pass: {n: study.of_blocks(one.chain(gamma)) for n, one in cut.items()},
+    "hit[1]": {n: (text.trace, text.acceptance) for n, text in cut.items()},
+    "share in loops": {n: (text.trace, repeated) for n, text in cut.items()},
+    per_pass: {n: study.of_blocks(text.chain(gamma)) for n, text in cut.items()},
 }
 
 # %%
-draws = {quantity: stats.jointly(one) for quantity, one in asked.items()}
-by_length = {quantity: one.table(key="length") for quantity, one in draws.items()}
-
-# %%
+draws = {quantity: stats.jointly(each) for quantity, each in asked.items()}
+by_length = {quantity: each.table(key="length") for quantity, each in draws.items()}
 by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
 width, looping = 8, {}  # tokens that are taken together
-for one in (lasting, sampled):
-    middle = one.trace["position"] // width * width + width / 2
-    rows = one.trace.assign(position=middle)
-    looping[one.name] = bins.group_means(rows, "repeats", "position")
+for text in (lasting, sampled):
+    middle = text.trace["position"] // width * width + width / 2
+    rows = text.trace.assign(position=middle)
+    looping[text.name] = bins.group_means(rows, "repeats", "position")
 
 # %%
 looping = Estimates.stacked(looping, "text").without(domain=score.POOLED)
@@ -353,24 +345,25 @@ ctx.plot(
 )
 
 # %%
-share = {one.name: (one.trace, repeated) for one in (marked, sampled)}
+share = {text.name: (text.trace, repeated) for text in (marked, sampled)}
 in_loops = Estimates(stats.jointly(share).table(key="temperature"), digits=3)
 in_loops = in_loops.at(domain=score.ALL)
 
 # %%
-short, whole_text = list(cut)[-2:]
-longer = {}
-for quantity, one in draws.items():
-    change = one.table({quantity: one[whole_text] - one[short]})
-    longer[quantity] = Estimates(change, digits=3).without(domain=score.POOLED)
+*_, short, whole_text = cut
+changes = {
+    quantity: each.table({"change": each[whole_text] - each[short]})
+    for quantity, each in draws.items()
+}
+changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=score.POOLED)
 
 # %%
 ctx.say(
     f"**Share of positions in loops** (texts of {longest} tokens, mean of the domains): "
     f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** "
     f"({lasting.trace['prompt_id'].nunique()} prompts) the share in greedy texts changes by "
-    f"{longer['share in loops'].listed()}. The tokens per target pass of a chain of {gamma} change "
-    f"by {longer[per_pass].listed()}."
+    f"{changes.at(quantity='share in loops').listed()}. The tokens per target pass of a chain of "
+    f"{gamma} change by {changes.at(quantity=per_pass).listed()}."
 )
 if not recorded:
     ctx.say(
@@ -395,13 +388,12 @@ else:
 
 # %%
 if trained_on:
-    hits = at_0.trace.groupby("prompt_id")["hit"].mean().rename("hit[1]")
-    both = seen.join(hits, on="prompt_id")
-    rho = Estimates(association.correlations(both, "seen", "hit[1]"))
+    hits = at_0.trace.groupby("prompt_id")["hit"].mean()
+    rho = association.correlations(seen.join(hits, on="prompt_id"), "seen", "hit")
+    rho, nearest = Estimates(rho), seen.nlargest(1, "seen").iloc[0]
 
 # %%
 if trained_on:
-    nearest = seen.loc[seen["seen"].idxmax()]
     ctx.say(
         f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`) "
         f"occurs in one training prompt. Prompts that share half or more: "
@@ -431,7 +423,7 @@ ctx.answer(
 # four times as many. More tokens of the same prompts do not help as much: the spread between
 # prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `loops.repeats(at_0.trace, 8)`. Do more
+# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(at_0.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>

@@ -58,12 +58,12 @@ assumed_c: float = 0.1  # 0.0001 to 10
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs
+from speclab import runs, stats
+from speclab.estimates import Estimates, stack
 from speclab.show import notebook
-from speclab.show.estimates import Estimates, direction, stack
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.studies.budgets_and_routing import machines, policies, serving
+from speclab.studies.budgets_and_routing import policies, recommendations, serving
 
 # %% [markdown]
 # ## What is served
@@ -87,11 +87,11 @@ ctx.say(notebook.made_with(greedy.manifest["pair"]))
 ctx.say(f"The prices are {priced}")
 
 # %%
-settings = machines.settings_up_to(max_gamma, budget)
+settings = recommendations.settings_up_to(max_gamma, budget)
 counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 
 # %%
-prices = choose.price(counted, settings, costs)
+by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
 # The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
@@ -99,8 +99,8 @@ prices = choose.price(counted, settings, costs)
 # text in advance, a bound. Each setting is chosen on other prompts than it is judged on.
 
 # %%
-judged = policies.judged_policies(prices)
-judged["always"] = serving.best_for_mix(prices, mix)
+judged = policies.judged_policies(by_prompt)
+judged["always"] = serving.best_for_mix(by_prompt, mix)
 
 # %% [markdown]
 # ## 1. What does a stream of requests gain?
@@ -133,7 +133,9 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = served.table(key="policy").rename(columns={"domain": "metric"})
-ctx.table(Estimates(result).wide("policy", "metric"), "stream")
+result = Estimates(result)
+ctx.export(result, "stream")
+notebook.show_table(result.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
 assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
 
@@ -217,9 +219,9 @@ ctx.say(f"{int(beyond.sum())} of {len(beyond)} values {ours} are extrapolated.")
 sampled = Text.recorded(ctx.profile, *SEEDS)
 
 # %%
-warm = policies.sampled_prices(sampled, settings, costs, limit)
+warm = policies.sampled_costs(sampled, settings, costs, limit)
 hot = choose.speeds(
-    {"chosen at T = 1": choose.fit(warm), "chosen at T = 0": choose.fit(prices, paid=warm)}
+    {"chosen at T = 1": choose.fit(warm), "chosen at T = 0": choose.fit(by_prompt, paid=warm)}
 )
 
 # %%
@@ -228,13 +230,14 @@ tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, 
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
 
 # %%
-ctx.table(robust.wide(["quantity", "policy"], "domain"), "temperature")
+ctx.export(robust, "temperature")
+notebook.show_table(robust.wide(["quantity", "policy"], "domain"))
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
-words = "higher", "lower", "not significantly different"
-verdict = direction(next(change.rows()), *words)
-ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {verdict}: {change}.")
+words = {stats.ABOVE: "higher", stats.BELOW: "lower"}
+words = words.get(change.verdict(), "not significantly different")
+ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {words}: {change}.")
 
 # %% [markdown]
 # ## 4. What if other prompts come in?
@@ -245,8 +248,9 @@ ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {v
 # the clock, and its intervals are wider.)
 
 # %%
-chosen = choose.setting_by_domain(prices)
-chosen |= {choose.UNKNOWN: choose.setting_by_domain(serving.weighed(prices, mix))[choose.UNKNOWN]}
+chosen = choose.setting_by_domain(by_prompt)
+for_mix = choose.setting_by_domain(serving.weighed(by_prompt, mix))
+chosen[choose.UNKNOWN] = for_mix[choose.UNKNOWN]
 texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))
 
 # %%
@@ -254,7 +258,7 @@ streams_of = {prompt_sets.OWN: served}
 for name, text in texts.items():
     if name != prompt_sets.OWN:
         replayed = choose.block_counts(text.trace, settings, max_new_tokens=limit)
-        fixed = policies.elsewhere(chosen, choose.price(replayed, settings, costs))
+        fixed = policies.elsewhere(chosen, choose.prompt_costs(replayed, settings, costs))
         streams_of[name] = serving.simulate(fixed, mix, costs.target_ms, load, requests, streams)
 
 # %%
@@ -282,8 +286,8 @@ ctx.say(
 
 # %%
 unsure, in_batches = "", stops[ours]
-if not machines.is_trusted(costs):
-    unsure, in_batches = f" ({machines.REFUSED})", "there is no verdict on speed"
+if not recommendations.is_trusted(costs):
+    unsure, in_batches = f" ({recommendations.REFUSED})", "there is no verdict on speed"
 best = relative.at(policy="per-domain", metric="tokens_per_s")
 
 # %%

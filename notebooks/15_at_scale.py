@@ -45,12 +45,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
-from speclab.analysis import choose, claims, combined, loops, significance
+from speclab import copying, score, stats
+from speclab.analysis import choose, claims, combined, significance
 from speclab.analysis import specdecode_bench as traces
-from speclab.analysis import specdecode_cost as cost
+from speclab.estimates import Estimates, counted, named, stack
 from speclab.show import figures, notebook
-from speclab.show.estimates import Estimates, counted, named, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
 
@@ -96,11 +95,12 @@ late = traces.one_entry_late(eagle[eagle["domain"] == "gsm8k"])
 
 # %%
 chains = {f"gamma {n}": replay_starts(late, n) for n in (1, 3, 5)}
-chains["oracle"] = cost.with_oracle_length(replay_starts(late, traces.LIMIT))
+oracle = replay_starts(late, traces.LIMIT)
+chains["oracle"] = oracle.assign(drafted=oracle["accepted"])
 
 # %%
 ours = {
-    batch: {name: cost.times(blocks, batch)["speedup"].mean() for name, blocks in chains.items()}
+    batch: {name: study.times(blocks, batch)["speedup"].mean() for name, blocks in chains.items()}
     for batch in published
 }
 ours = pd.DataFrame(ours)
@@ -321,7 +321,7 @@ ctx.say(
 tokens = bench.texts.explode("generated_token_ids")
 tokens = tokens.rename(columns={"generated_token_ids": "token"})
 tokens["position"] = tokens.groupby("prompt_id").cumcount()
-tokens["value"] = loops.repeats(tokens.astype({"token": int}))
+tokens["value"] = copying.repeats(tokens.astype({"token": int}))
 panels = {"share that repeats": tokens, "EAGLE's hit[1]": eagle.assign(value=eagle["hit"])}
 of_sets = stats.jointly({name: (rows, score.mean_of("value")) for name, rows in panels.items()})
 of_sets = Estimates(of_sets.table()).at(domain=sets)
@@ -461,9 +461,9 @@ ctx.say(
 # %%
 gain = "both minus the better one alone"
 in_time, fitted = {}, {}
-for (price, batch), prices in study.time_prices(both, tried, batches).items():
+for (price, batch), seconds in study.seconds_of_settings(both, tried, batches).items():
     key = f"once per {price}", f"batch {batch}"
-    choices = study.ways_in_time(prices)
+    choices = study.fitted_in_time(seconds)
     speed = choose.speeds(choices)
     better = np.maximum(speed[combined.DRAFT], speed[combined.COPIES])
     numbers = speed.values | {gain: speed[combined.BOTH] - better}

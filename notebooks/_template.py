@@ -38,8 +38,8 @@ import numpy as np
 
 from speclab import runs, stats
 from speclab.analysis.texts import Text
+from speclab.estimates import Estimates
 from speclab.show import notebook
-from speclab.show.estimates import Estimates
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -57,7 +57,7 @@ text = Text.of(runs.load_or_record(at_0, "greedy"))
 # One or two sentences: what is computed, on which records, and what would surprise us.
 
 # %%
-found = Estimates(stats.by_domain(text.positions, text.acceptance))
+found = Estimates(stats.by_domain(text.trace, text.acceptance))
 ctx.table(found.wide("estimator", "domain"), "acceptance")
 
 # %% [markdown]

@@ -1,17 +1,22 @@
-"""Copying from the text so far: prompt lookup as a block proposes it, and its exact replay.
+"""Copying from the text so far: prompt lookup as a block proposes it, its exact replay, and the
+positions at which a text repeats itself.
 
 Before each block the last tokens are looked up in the text so far: the longest suffix of at most
-LONGEST tokens that stood before, at its most recent place. What followed there is copied, up to
-MOST tokens; where the copy reaches the text's end it goes on in what it has copied. NumPy only.
-Source: Saxena, 'Prompt Lookup Decoding' (2023).
+LONGEST tokens that occurred before, at its most recent position. What followed there is copied, up
+to MOST tokens; where the copy reaches the text's end it goes on in what it has copied. NumPy and
+pandas only. Source: Saxena, 'Prompt Lookup Decoding' (2023).
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
+
+from speclab.score import require
 
 LONGEST = 8  # tokens of a match
 MOST = 16  # tokens of a copy
+REPEATED = 4  # tokens of a run that counts as repeated
 
 
 def matches(ids: np.ndarray, longest: int = LONGEST) -> tuple[np.ndarray, np.ndarray]:
@@ -74,3 +79,28 @@ def replayed(
     same = proposed == wanted
     accepted = same.cumprod(axis=1).sum(axis=1)
     return matched, accepted * (matched > 0)
+
+
+def repeats(trace: pd.DataFrame, n: int = REPEATED) -> pd.Series:
+    """Does a position's token end a run of `n` tokens that its own text, the prompt not included,
+    has had before (the two may overlap)? bool, aligned with the rows of `trace`, in any order.
+
+    A small model's greedy text runs into loops, and a draft that copies them looks good for a
+    reason that has nothing to do with language. The mark looks back only: the first tokens of a
+    loop, and the one that leaves it, lie outside. `trace` needs prompt_id, position (counted from 0
+    in each text) and token; where it has a `seed`, every seed is a text. ValueError: missing
+    columns, positions that are missing or there twice.
+    """
+    require(trace, ["prompt_id", "position", "token"], "trace")
+    of_text = ["prompt_id", "seed"] if "seed" in trace else ["prompt_id"]
+    rows = trace.reset_index(drop=True).sort_values([*of_text, "position"])
+    texts = rows.groupby(of_text, observed=True, sort=False)
+    wrong = rows["position"] != texts.cumcount()
+    if wrong.any():
+        raise ValueError(
+            f"trace: the positions of prompt {rows['prompt_id'][wrong.idxmax()]!r} are not 0, 1, "
+            "2, …, each once: mark whole texts, and filter afterwards"
+        )
+    marks = [matches(tokens.to_numpy(), n)[0][1:] == n for _, tokens in texts["token"]]
+    marked = pd.Series(np.concatenate(marks), rows.index)
+    return pd.Series(marked.sort_index().to_numpy(), trace.index, name="repeats")

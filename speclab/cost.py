@@ -1,5 +1,5 @@
-"""From accepted tokens to speed-up: the standard cost model, the formulas for independent
-acceptance (i.i.d.), and the article's rule, labelled as such.
+"""From accepted tokens to speed-up: the cost of a block, on a measured machine or by the standard
+model, and the formula for independent acceptance (i.i.d.).
 
 Times are ratios to one target pass over one token: c = draft pass / target pass, verify = target
 pass over the drafted tokens / over one, overhead = the loop's own time / target pass. All arguments
@@ -28,16 +28,29 @@ def within(name: str, value, low: float, high: float = np.inf, strict: bool = Fa
     return value
 
 
-def speedup_standard(block_efficiency, gamma, c, verify=1.0, overhead=0.0):
-    """Speed-up over plain decoding: block_efficiency / (gamma c + verify + overhead).
+def block_cost(passes, c, verify=1.0, overhead=0.0):
+    """Cost of a block in target passes over one token: passes * c + verify + overhead.
 
-    For a tree, gamma is its depth, c the draft pass at its width and verify the target pass over
-    its nodes. verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as
-    over one; measure it. Above 1 is faster. Source: arXiv:2211.17192.
+    passes: draft passes, of a chain its gamma; verify: the target pass over the drafted tokens.
+    verify = 1 is the usual assumption that a pass over gamma + 1 tokens costs as much as over one;
+    `Costs` measures it. The cost is also the break-even point: the tokens per target pass at which
+    speculating takes as long as plain decoding. Above gamma + 1 no acceptance is enough.
+    """
+    within("passes", passes, 0)
+    within("c", c, 0)
+    within("verify", verify, 0, strict=True)
+    within("overhead", overhead, 0)
+    return passes * c + verify + overhead
+
+
+def speedup_standard(block_efficiency, gamma, c):
+    """Speed-up of a chain over plain decoding where v = 1: block_efficiency / (gamma c + 1).
+
+    Above 1 is faster. Source: arXiv:2211.17192.
     """
     within("block_efficiency", block_efficiency, 1)
-    cost = break_even_block_efficiency(gamma, c, verify, overhead)
-    return block_efficiency / cost
+    within("gamma", gamma, 1)
+    return block_efficiency / block_cost(gamma, c)
 
 
 def block_efficiency_iid(alpha, gamma):
@@ -46,21 +59,9 @@ def block_efficiency_iid(alpha, gamma):
     """
     a = np.asarray(within("alpha", alpha, 0, 1), np.float64)
     g = np.asarray(within("gamma", gamma, 1), np.float64)
-    one = a == 1
-    return np.where(one, g + 1, (1 - a ** (g + 1)) / np.where(one, 1.0, 1 - a))[()]
-
-
-def break_even_block_efficiency(gamma, c, verify=1.0, overhead=0.0):
-    """The tokens per target pass at which speculating costs as much as not: gamma c + verify +
-    overhead.
-
-    Above gamma + 1 no acceptance is enough.
-    """
-    within("gamma", gamma, 1)
-    within("c", c, 0)
-    within("verify", verify, 0, strict=True)
-    within("overhead", overhead, 0)
-    return gamma * c + verify + overhead
+    certain = a == 1
+    rest = np.where(certain, 1.0, 1 - a)
+    return np.where(certain, g + 1, (1 - a ** (g + 1)) / rest)[()]
 
 
 # ---- measured costs ------------------------------------------------------------------------------
@@ -76,7 +77,7 @@ class Costs:
 
     sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many
     tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
-    where that is another; drift: by how much the price of a block is uncertain, as a share. Between
+    where that is another; drift: by how much the cost of a block is uncertain, as a share. Between
     sizes the ratios are interpolated; beyond the last they are refused.
     """
 
@@ -101,44 +102,69 @@ class Costs:
         within("overhead", self.overhead, 0)
 
     @classmethod
-    def on_a_line(cls, c: float) -> Self:
+    def assumed(cls, c: float) -> Self:
         """A machine that was not measured: a draft pass of any width costs c, and v(n) = 1, for n
         up to 256; o = 0.
         """
         return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
-    def _at(self, values: tuple[float, ...], n: int) -> float:
-        if not 1 <= n <= self.sizes[-1]:
+    def _at(self, ratios: tuple[float, ...], n):
+        sizes, largest = np.asarray(n), self.sizes[-1]
+        outside = sizes[(sizes < 1) | (sizes > largest)]
+        if outside.size:
             raise ValueError(
-                f"a pass over {n} tokens was not measured: sizes run from 1 to {self.sizes[-1]}; "
+                f"a pass over {outside[0]} tokens was not measured: sizes run from 1 to {largest}; "
                 "measure larger ones"
             )
-        return float(np.interp(n, self.sizes, values))
+        return np.interp(sizes, self.sizes, ratios)
 
-    def c(self, width: int = 1) -> float:
-        """A draft pass over `width` tokens, in target passes over one."""
+    def c(self, width=1):
+        """A draft pass over `width` tokens (a number or an array), in target passes over one."""
         return self._at(self.draft, width)
 
-    def v(self, n: int) -> float:
-        """A target pass over n tokens, in target passes over one."""
+    def v(self, n):
+        """A target pass over n tokens (a number or an array), in target passes over one."""
         return self._at(self.verify, n)
 
     def loop(self, chain: bool) -> float:
         """What the loop itself takes a block of a chain, or of a tree."""
         return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
 
-    def of_block(self, tree: Tree) -> float:
-        """Cost of one block of a tree or chain: a draft pass for each level that has children, one
-        target pass, the overhead.
+    def of_chain(self, drafted, passes=None):
+        """Cost of blocks that draft so many tokens in a chain, a number or an array of any shape.
+
+        passes: draft passes that they take, as many unless named: one more where a stop rule has
+        looked at a token and refused it, none where the tokens are a copy.
         """
-        drafting = sum(self.c(len(level.parents)) for level in tree.levels)
-        return drafting + self.v(tree.size + 1) + self.loop(tree.is_chain)
+        made = drafted if passes is None else passes
+        tokens = np.asarray(drafted) + 1
+        return block_cost(made, self.c(), self.v(tokens), self.overhead)
+
+    def of_block(self, tree: Tree) -> float:
+        """Cost of one block of a static tree or a chain: a draft pass for each level that has
+        children, one target pass, the overhead.
+        """
+        if tree.is_chain:
+            return self.of_chain(tree.size)
+        widths = [len(level.parents) for level in tree.levels]
+        return self._of_tree(widths, tree.size)
+
+    def of_dynamic(self, depth: int, branches: int, budget: int) -> float:
+        """Cost of one block of a dynamic tree (EAGLE-2's): a draft pass over the root, then one
+        over `branches` nodes for each further level, one target pass over `budget` nodes.
+        """
+        widths = [1, *[branches] * (depth - 1)]
+        return self._of_tree(widths, budget)
+
+    def _of_tree(self, widths: list[int], nodes: int) -> float:
+        drafting = self.c(widths).sum()
+        return drafting + self.v(nodes + 1) + self.loop(chain=False)
 
 
 def disturbed(costs: Costs) -> str:
-    """Why measured prices carry no verdict on speed, in one sentence; '' where they may.
+    """Why measured costs carry no verdict on speed, in one sentence; '' where they may.
 
-    An honest clock gives no v(n) below LEAST_V, and about the same price of a block in two rounds
+    An honest clock gives no v(n) below LEAST_V, and about the same cost of a block in two rounds
     (at most MOST_DRIFT apart).
     """
     least = min(costs.verify)

@@ -92,7 +92,7 @@ class Shape:
         return 2 + self.size + self.depth * self.branches
 
 
-PLAIN = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
+NO_DRAFT = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
 
 
 def parse_shape(text: str) -> Shape:
@@ -103,7 +103,7 @@ def parse_shape(text: str) -> Shape:
     tight = re.sub(r" *([:,+]) *", r"\1", text.strip(" "))
     form = re.sub(r"[1-9][0-9]{0,8}|0", "N", tight)  # 04 is no number
     if form == "plain":
-        return PLAIN
+        return NO_DRAFT
     sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
     if form in ("tree:N,N", "tree:N,N,N"):
         return Shape(static_tree(*sizes))

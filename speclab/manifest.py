@@ -4,9 +4,10 @@ A run may come from anybody. Checksums tell that a file is as it was written, no
 written by this kit, so every field has a type, every column a type and a range.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
@@ -129,7 +130,7 @@ class Manifest:
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-def check_table(name: str, table: pa.Table, manifest: dict) -> None:
+def check_table(name: str, table: pa.Table, manifest: dict[str, Any]) -> None:
     """ValueError unless a table of SCHEMAS has its columns and its manifest's rows, no value is
     missing or out of range, and positions run from 0 to the end of each prompt's text.
     """
@@ -142,7 +143,11 @@ def check_table(name: str, table: pa.Table, manifest: dict) -> None:
     vocabulary = manifest["pair"]["shared_vocabulary"]
     for column in table.column_names:
         _check_values(column, table[column], vocabulary)
-    _check_places(name, table, manifest)
+    positions = table.select([*WHO]).to_pandas()
+    if name == "nodes":
+        positions = _first_of_trees(positions, table, manifest["profile"])
+    if name == "trace" or len(positions):
+        _check_positions(positions, manifest)
 
 
 def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
@@ -164,42 +169,39 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
         raise ValueError(f"{name} goes from {least} to {most}: allowed is 0 to {allowed}")
 
 
-def _check_places(name: str, table: pa.Table, manifest: dict) -> None:
-    """ValueError unless texts stand one after another, each whole, with the profile's tree at each
-    position.
-    """
-    prompt, domain, position = (table[column].to_numpy() for column in WHO)
-    first = np.ones(len(position), bool)  # row of its position
-    if name == "nodes":
-        first = _check_trees(table, manifest["profile"])
-    begins = np.r_[True, prompt[1:] != prompt[:-1]][: len(prompt)]
-    step = np.diff(position, prepend=-1)
-    goes_on = np.where(begins, first & (position == 0), step == first)
-    one_domain = begins | np.r_[True, domain[1:] == domain[:-1]][: len(domain)]
-    texts = prompt[begins]
-    if len(set(texts)) < len(texts) or not (goes_on & one_domain).all():
-        raise ValueError("the positions of a text do not run from 0 to its end, or it comes twice")
-    if (position >= manifest["profile"]["max_new_tokens"]).any():
-        raise ValueError("a text is longer than the manifest's max_new_tokens")
-    if (name == "trace" or len(texts)) and len(texts) != manifest["prompts"]:
-        raise ValueError(f"{len(texts)} prompts came, the manifest has {manifest['prompts']}")
-    if unknown := set(domain) - set(manifest["profile"]["domains"]):
-        raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")
-
-
-def _check_trees(table: pa.Table, profile: dict) -> np.ndarray:
-    """Whether each row of `nodes` is the first of its position, bool (rows,); ValueError unless the
-    rows of every position are the nodes of the profile's tree.
+def _first_of_trees(
+    positions: pd.DataFrame, table: pa.Table, profile: dict[str, Any]
+) -> pd.DataFrame:
+    """The first row of every position of `nodes`; ValueError unless the rows of each position are
+    the nodes of the profile's tree.
     """
     tree = static_tree(profile["depth"], profile["branches"], profile["budget"])
-    count, rest = divmod(table.num_rows, max(tree.size, 1))
-    node = np.tile(np.arange(1, tree.size + 1), count)
-    shape = {"node": node} | {
-        column: np.tile(getattr(tree, column)[1:], count)
-        for column in ("parent", "depth", "rank", "best_path")
-    }
-    if rest or not all(
-        np.array_equal(table[column].to_numpy(), values) for column, values in shape.items()
-    ):
-        raise ValueError("the nodes are not those of the profile's tree at every position")
-    return node == 1
+    size = max(tree.size, 1)
+    firsts = positions[::size]
+    shape = {"node": np.arange(tree.size + 1)}
+    shape |= {name: getattr(tree, name) for name in ("parent", "depth", "rank", "best_path")}
+    wanted = {name: np.tile(values[1:], len(firsts)) for name, values in shape.items()}
+    wanted |= {name: np.repeat(firsts[name].to_numpy(), size) for name in WHO}
+    for name, values in wanted.items():
+        if not np.array_equal(table[name].to_numpy(), values):
+            raise ValueError("the nodes are not those of the profile's tree at all its positions")
+    return firsts
+
+
+def _check_positions(positions: pd.DataFrame, manifest: dict[str, Any]) -> None:
+    """ValueError unless texts stand one after another, each whole, as many and as long as the
+    manifest says.
+    """
+    names = positions["prompt_id"]
+    texts = positions.groupby("prompt_id", sort=False)
+    turns = (names != names.shift()).sum()
+    whole = positions["position"] == texts.cumcount()
+    if turns != len(texts) or not whole.all() or (texts["domain"].nunique() > 1).any():
+        raise ValueError("the positions of a text do not run from 0 to its end, or it comes twice")
+    profile = manifest["profile"]
+    if (positions["position"] >= profile["max_new_tokens"]).any():
+        raise ValueError("a text is longer than the manifest's max_new_tokens")
+    if len(texts) != manifest["prompts"]:
+        raise ValueError(f"{len(texts)} prompts came, the manifest has {manifest['prompts']}")
+    if unknown := set(positions["domain"]) - set(profile["domains"]):
+        raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")

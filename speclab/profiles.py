@@ -18,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
 MODELS = ("target", "draft")
 OF_BOTH = ("dtype", "device", "backend")
-SAW_PAPER = ROOT / "data" / "pairs" / "smollm" / "draft"  # trained on the paper's prompts
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -41,6 +40,36 @@ class ModelSpec:
         if self.dtype != "auto" or device == "auto":
             return self.dtype
         return "float32" if device == "cpu" else "float16"
+
+
+@dataclass(frozen=True, config=STRICT)
+class TrainedOn:
+    """The composed prompts (data/training_prompts) that a draft was trained on: their seed, and how
+    many of each domain, the first ones.
+    """
+
+    seed: int
+    composed: dict[Literal[DOMAINS], int]
+
+
+@dataclass(frozen=True, config=STRICT)
+class Notes:
+    """What is known of a pair and decides no run."""
+
+    # of the prompts and of the texts after them
+    licence: str | None = None
+    # the published config.json of both, so that memory is planned before anything is downloaded
+    target_config: dict[str, Any] = Field(default_factory=dict)
+    draft_config: dict[str, Any] = Field(default_factory=dict)
+    trained_on: TrainedOn | None = None
+    # sets of prompts that were among the training prompts of a draft, by the draft's path
+    saw: dict[str, list[str]] = Field(default_factory=dict)
+    # where not all prompts are decoded for real, those from this number of each domain on are
+    decoded_from: int = Field(0, ge=0)
+
+    def config_of(self, which: str) -> dict[str, Any]:
+        """The published config.json of "target" or "draft"; {}: not known."""
+        return self.target_config if which == "target" else self.draft_config
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -77,7 +106,7 @@ class Profile:
     recorded: tuple[str, ...] = Field((), strict=False)
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, dict] = Field(default_factory=dict, repr=False)
-    notes: dict = dataclasses.field(default_factory=dict, compare=False)
+    notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
 
     def __post_init__(self):
         static_tree(self.depth, self.branches, self.budget)  # says what is too much
@@ -85,11 +114,11 @@ class Profile:
             raise ValueError(
                 f"domains={list(self.domains)}: a domain stands there twice; name each once"
             )
-        if self.prompts == "paper" and ROOT / self.draft.path == SAW_PAPER:
+        if self.prompts in self.notes.saw.get(self.draft.path, []):
             raise ValueError(
-                "prompts='paper' with the draft of smollm: all of the paper's chat prompts were "
-                "among its training prompts, so its acceptance there says nothing; use 'project' "
-                "or a file of your own"
+                f"prompts={self.prompts!r}: prompts of this set were among its training prompts, "
+                f"so the acceptance of {self.draft.path} there says nothing; use 'project' or a "
+                "file of your own"
             )
 
     @property
@@ -124,6 +153,8 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     _change(values, overrides or {})
     for model in MODELS:
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
+    notes = values.get("notes", {})
+    values["notes"] = checked(Notes, notes, f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
 
 

@@ -25,8 +25,8 @@ REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of math and reasoning; code and chat have nothing around them
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 REPOSITORY = Path(__file__).resolve().parent.parent
-PROJECT_PROMPTS = REPOSITORY / "data" / "prompts"
-SECOND_PROMPTS = REPOSITORY / "data" / "second_prompts"
+READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
+PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
 # files of these folders; with another file the set would be another one under the same name
@@ -44,9 +44,6 @@ DOMAIN_OF = {
     "math_reasoning": "reasoning",
     "reasoning": "reasoning",
 }
-CHOSE_THE_DRAFT = (
-    8  # of each domain: they chose how long smollm's draft was trained, and are easier
-)
 TODAY = "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
@@ -179,14 +176,17 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
     broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
     optional: ("domain",) where the domain may be missing (it is "" then).
     """
-    prompts = {}
+    prompts: dict[str, Prompt] = {}
     for where, line in _lines(Path(path)):
         try:
             values = parse_json(line)
         except ValueError as error:
             raise ValueError(f"{where}: not valid JSON ({error})") from None
         if isinstance(values, dict) and "turns" in values:
-            values = _of_question(checked(_Question, values, where))
+            question = checked(_Question, values, where)
+            name = f"{question.category}-{question.question_id}"
+            domain = DOMAIN_OF.get(question.category, "chat")
+            values = {"prompt_id": name, "domain": domain, "prompt": question.turns[0]}
         row = checked(_Row, values, where)
         if not row.domain and "domain" not in optional:
             raise ValueError(f"{where}: missing field domain")
@@ -194,15 +194,6 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
             raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")
         prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, row.prompt)
     return list(prompts.values())
-
-
-def _of_question(one: _Question) -> dict:
-    """A benchmark's line as one of ours."""
-    return {
-        "prompt_id": f"{one.category}-{one.question_id}",
-        "domain": DOMAIN_OF.get(one.category, "chat"),
-        "prompt": one.turns[0],
-    }
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -268,40 +259,55 @@ def load_prompts(
     names; or a .jsonl file or folder for `read_prompts`, relative to the repository. Raises
     ValueError if a set cannot be read or holds fewer prompts than asked (UNEQUAL ones: none).
     """
-    everything = []
-    if source not in HUB_SETS:
-        folder = OWN_SETS.get(source, REPOSITORY / source)
-        everything = read_prompts(folder)
-        if source in OWN_SETS:
-            _check_files(folder)
-    if source == "unwrapped":
-        everything = [replace(p, text=without_wrapper(p.text)) for p in everything]
+    known: list[Prompt] = []
+    if source in OWN_SETS:
+        known = _own_prompts(str(source))
+    elif source not in HUB_SETS:
+        known = read_prompts(REPOSITORY / source)
     chosen = []
     for domain in domains:
-        offered = (prompt for prompt in everything if prompt.domain == domain)
+        offered = (prompt for prompt in known if prompt.domain == domain)
         if domain in HUB_SETS.get(source, ()):
             offered = _hub_prompts(HUB_SETS[source][domain], domain)
-        found = list(islice(offered, per_domain))
-        if len(found) < (1 if source in UNEQUAL else per_domain):
+        first = list(islice(offered, per_domain))
+        if len(first) < (1 if source in UNEQUAL else per_domain):
             raise ValueError(
-                f"prompts {str(source)!r}: domain {domain} has {len(found)}, "
+                f"prompts {str(source)!r}: domain {domain} has {len(first)}, "
                 f"asked for {per_domain}: ask for fewer, leave it out of `domains`, or add"
             )
-        chosen += found
+        chosen += first
     return chosen
 
 
-def _check_files(folder: Path) -> None:
-    """ValueError where a folder of the kit's own prompts lacks a file or has one more."""
+def _own_prompts(source: str) -> list[Prompt]:
+    """A set of the kit, whole. ValueError where its folder lacks a file or has one more."""
+    folder = OWN_SETS[source]
     wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
     if differ := sorted(wanted ^ {file.name for file in folder.glob("*.jsonl")}):
         raise ValueError(
             f"{folder} has not exactly the kit's own files ({', '.join(differ)}); put prompts of "
             "your own into another folder and name it as `prompts`, or fetch the kit's files again"
         )
+    prompts = read_prompts(folder)
+    if source == "unwrapped":
+        return [replace(prompt, text=without_wrapper(prompt.text)) for prompt in prompts]
+    return prompts
 
 
-def decoded_prompts(prompts: Sequence, per_domain: int, first: int = CHOSE_THE_DRAFT) -> list:
+def training_prompts(
+    per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
+) -> list[Prompt]:
+    """The first `per_domain` of the composed prompts of a seed (data/training_prompts), on which
+    drafts were trained or are calibrated. ValueError where there are fewer, or none.
+    """
+    path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
+    if not path.is_file():
+        command = f"python -m data.training_prompts.compose {seed}"
+        raise ValueError(f"{path} is not here; `{command}` writes it")
+    return load_prompts(path, per_domain, domains)
+
+
+def decoded_prompts(prompts: Sequence, per_domain: int, first: int = 0) -> list:
     """The prompts (anything with a `domain`) that are decoded for real where not all are:
     `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
     in order of appearance. Of a domain with fewer prompts than that, its last ones.

@@ -19,7 +19,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import Pair, fix_few_rows, load_pair
-from speclab.profiles import Profile
+from speclab.plain import notice
+from speclab.profiles import MODELS, Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
     NonFiniteProbability,
@@ -43,13 +44,10 @@ SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 @dataclass(frozen=True)
 class Recorded:
-    """Columns of `trace` and `nodes` of one prompt (without prompt_id and domain), and its
-    continuation.
-    """
+    """Columns of `trace` and `nodes` of one prompt, without prompt_id and domain."""
 
     trace: dict[str, np.ndarray]
     nodes: dict[str, np.ndarray]
-    continuation: tuple[int, ...]
 
 
 # ---- 1. the target's own text --------------------------------------------------------------------
@@ -83,18 +81,20 @@ def generate(
     for prompt in prompts:
         model.check_ids(prompt.ids)
     device = model.device
-    tokens, positions, seen = (x.to(device) for x in _left_padded(prompts, max_new_tokens))
-    drawn = np.stack([uniforms(seed, p.prompt_id, max_new_tokens) for p in prompts])
-    drawn = torch.tensor(drawn, device=device)
+    padded = _left_padded(prompts, max_new_tokens)
+    tokens, positions, seen = (part.to(device) for part in padded)
+    coins = [uniforms(seed, prompt.prompt_id, max_new_tokens) for prompt in prompts]
+    drawn = torch.tensor(np.stack(coins), device=device)
     stops = torch.tensor(sorted(stop_ids), device=device)
     length = tokens.shape[1]
     cache = model.cache(length + max_new_tokens)
     # a padding row sees itself alone: an empty row would be NaN in half precision
-    own = torch.eye(length, dtype=torch.bool, device=device)
-    earlier = torch.ones_like(own).tril()
-    hidden = model.forward(tokens, cache, positions, earlier & seen[:, None, :length] | own)
+    itself = torch.eye(length, dtype=torch.bool, device=device)
+    earlier = torch.ones_like(itself).tril()
+    visible = earlier & seen[:, None, :length] | itself
+    hidden = model.forward(tokens, cache, positions, visible)
     live = torch.ones(len(prompts), dtype=torch.bool, device=device)
-    made = []
+    written = []
     for step in range(max_new_tokens):
         logits = model.logits(hidden[:, -1])
         check_finite(logits, "target")
@@ -102,13 +102,14 @@ def generate(
             token = rank_key(logits).argmax(-1)
         else:
             token = sample(probabilities(logits, sampling), drawn[:, step])
-        made.append(torch.where(live, token, -1))
+        written.append(torch.where(live, token, -1))
         live = live & ~torch.isin(token, stops)
         if not live.any() or step + 1 == max_new_tokens:
             break
         visible = seen[:, None, : length + step + 1]
-        hidden = model.forward(token[:, None], cache, positions[:, -1:] + 1 + step, visible)
-    texts = torch.stack(made, 1).tolist()
+        positions = positions[:, -1:] + 1
+        hidden = model.forward(token[:, None], cache, positions, visible)
+    texts = torch.stack(written, 1).tolist()
     return [tuple(token for token in text if token >= 0) for text in texts]
 
 
@@ -128,26 +129,28 @@ def _distributions(
 def _trace_rows(
     key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor, top: int
 ) -> dict[str, Tensor]:
-    top_p, top_q = key_p.topk(2).indices, key_q.topk(top).indices
-    best = p.gather(-1, top_p)
+    best_ids, top_ids = key_p.topk(2).indices, key_q.topk(top).indices
+    best = p.gather(-1, best_ids)
+    token_column = token[:, None]
     # KL(p||q) with logarithms from LEAST on: a token that q excludes costs 103 nats times its p
     log_p, log_q = (x.log().clamp(min=LEAST) for x in (p, q))
-    kl = (p * (log_p - log_q)).sum(-1).clamp(min=0)
+    kl = (p * (log_p - log_q)).sum(-1)
+    overlap = torch.minimum(p, q).sum(-1)
     return {
         "token": token,
         "draft_rank": rank_of(key_q, token),
-        "p_token": p.gather(-1, token[:, None])[:, 0],
-        "q_token": q.gather(-1, token[:, None])[:, 0],
-        "overlap": torch.minimum(p, q).sum(-1).clamp(max=1),
-        "kl": kl,
+        "p_token": p.gather(-1, token_column)[:, 0],
+        "q_token": q.gather(-1, token_column)[:, 0],
+        "overlap": overlap.clamp(max=1),
+        "kl": kl.clamp(min=0),
         "target_entropy": entropy(p),
         "draft_entropy": entropy(q),
-        "target_top": top_p[:, 0],
-        "draft_top": top_q[:, 0],
+        "target_top": best_ids[:, 0],
+        "draft_top": top_ids[:, 0],
         "target_margin": best[:, 0] - best[:, 1],
-        "top_draft_ids": top_q,
-        "top_draft_q": q.gather(-1, top_q),
-        "top_draft_p": p.gather(-1, top_q),
+        "top_draft_ids": top_ids,
+        "top_draft_q": q.gather(-1, top_ids),
+        "top_draft_p": p.gather(-1, top_ids),
     }
 
 
@@ -156,11 +159,12 @@ def _child_rows(
 ) -> dict[str, Tensor]:
     """The draft's `width` best tokens of every row, and both models' numbers; [rows, width]."""
     token = key_q.topk(width).indices
+    ranks = [rank_of(key_p, child) for child in token.unbind(1)]
     return {
         "token": token,
         "draft_prob": q.gather(-1, token),
         "target_prob": p.gather(-1, token),
-        "target_rank": torch.stack([rank_of(key_p, token[:, k]) for k in range(width)], 1),
+        "target_rank": torch.stack(ranks, 1),
         "target_entropy": entropy(p)[:, None].expand(token.shape),
         "draft_entropy": entropy(q)[:, None].expand(token.shape),
     }
@@ -198,13 +202,13 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Ten
     and its own ancestors.
     """
     level = tree.levels[depth]
-    own = torch.eye(len(contexts), dtype=torch.bool)
+    sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # a pass each
+    sees = torch.from_numpy(level.sees)
+    position = torch.eye(len(contexts), dtype=torch.bool)
+    ancestors = [torch.kron(position, block).bool() for block in sees.split(sizes, 1)]
     prefix = torch.arange(trunk_length) < contexts[:, None]
-    ends = np.cumsum([len(above.parents) for above in tree.levels[1:depth]])
-    blocks = np.split(level.sees, ends, axis=1)  # what a pass before has run
-    ancestors = [torch.kron(own, torch.from_numpy(block)) for block in blocks]
-    rows = prefix.repeat_interleave(len(level.parents), 0)
-    return torch.cat([rows, *(block.bool() for block in ancestors)], 1)
+    prefixes = prefix.repeat_interleave(len(level.parents), 0)
+    return torch.cat([prefixes, *ancestors], 1)
 
 
 def _chunk_nodes(
@@ -215,7 +219,7 @@ def _chunk_nodes(
     contexts: Tensor,
     sampling: Sampling,
 ) -> dict[str, Tensor]:
-    """Records of all nodes of the trees behind `contexts` [m] trunk tokens, whose hidden rows are
+    """Records of all nodes of the trees after `contexts` [m] trunk tokens, whose hidden rows are
     given; columns [m, N].
     """
     m, trunk_length = len(contexts), caches[0].length
@@ -223,20 +227,19 @@ def _chunk_nodes(
     for depth, level in enumerate(tree.levels):
         k, width = len(level.parents), int(level.widths.max())
         if depth:
-            tokens = columns["token"][:, level.parents - 1].reshape(-1)
-            places = (contexts + depth - 1).repeat_interleave(k)
+            tokens = columns["token"][:, level.parents - 1].flatten()
+            positions = (contexts + depth - 1).repeat_interleave(k)
             visible = _visible(tree, trunk_length, contexts, depth)
-            hidden = _hidden(pair, caches, tokens, places, visible)
-        children = reduced(
-            len(hidden[0]),
-            lambda part, hidden=hidden, width=width: _child_rows(
-                *_distributions(pair, hidden, part, sampling), width
-            ),
-        )
-        for name, values in children.items():
+            hidden = _hidden(pair, caches, tokens, positions, visible)
+
+        def children(part: slice, hidden=hidden, width=width) -> dict[str, Tensor]:
+            """Records of the children of some rows."""
+            return _child_rows(*_distributions(pair, hidden, part, sampling), width)
+
+        for name, values in reduced(len(hidden[0]), children).items():
             empty = torch.empty(m, tree.size, dtype=values.dtype)
-            found = values.view(m, k, width)[:, level.row, level.rank]
-            columns.setdefault(name, empty)[:, level.children - 1] = found
+            of_level = values.view(m, k, width)[:, level.row, level.rank]
+            columns.setdefault(name, empty)[:, level.children - 1] = of_level
     for cache in caches:
         cache.crop(trunk_length)
     return columns
@@ -259,32 +262,37 @@ def record_prompt(
     """
     pair.target.check_ids(prompt.ids)
     pair.draft.check_branches(int(tree.width.max()))
-    n = len(continuation)
+    n, start = len(continuation), len(prompt.ids)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
     caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
     # the rows that predict the tokens of the continuation
-    hidden = [rows[len(prompt.ids) - 1 :] for rows in _hidden(pair, caches, trunk)]
+    hidden = [rows[start - 1 :] for rows in _hidden(pair, caches, trunk)]
     text = torch.tensor(continuation, device=pair.target.device)
     top = min(TOP, pair.draft.tokens_said)
-    found = reduced(
-        n, lambda part: _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
-    )
-    trace = {"position": np.arange(n)} | {name: rows.numpy() for name, rows in found.items()}
+
+    def along_text(part: slice) -> dict[str, Tensor]:
+        """Records of some positions."""
+        return _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
+
+    rows = reduced(n, along_text)
+    trace = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
     _finite(trace, prompt.prompt_id)
     inner = int((tree.width[1:] > 0).sum())
+    together = max(1, max_packed_tokens // max(1, inner))
     chunks = []
-    for positions in torch.arange(n).split(max(1, max_packed_tokens // max(1, inner))):
-        rows = [h[positions[0] : positions[-1] + 1] for h in hidden]
-        contexts = len(prompt.ids) + positions
-        chunks.append(_chunk_nodes(pair, tree, caches, rows, contexts, sampling))
-    nodes = {name: torch.cat([c[name] for c in chunks]).flatten().numpy() for name in chunks[0]}
+    for positions in torch.arange(n).split(together):
+        above = [states[positions[0] : positions[-1] + 1] for states in hidden]
+        contexts = start + positions
+        chunks.append(_chunk_nodes(pair, tree, caches, above, contexts, sampling))
+    nodes = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    nodes = {name: values.flatten().numpy() for name, values in nodes.items()}
     nodes["position"] = np.repeat(np.arange(n), tree.size)
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
         nodes[name] = np.tile(getattr(tree, name)[1:], n)
     if tree.size:
         _finite(nodes, prompt.prompt_id)
-    return Recorded(trace, nodes, continuation)
+    return Recorded(trace, nodes)
 
 
 # ---- 4. blocks of prompts: the unit of work, checkpoint and distribution -------------------------
@@ -316,67 +324,64 @@ class Job:
 def peak_bytes() -> dict[str, int]:
     """Most memory this process has held, and its models on each GPU."""
     if sys.platform == "win32":
-        peaks = {"process": psutil.Process().memory_info().peak_wset}
+        peak = psutil.Process().memory_info().peak_wset
     else:
         import resource
 
         unit = 1 if sys.platform == "darwin" else 1024
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        peaks = {"process": most * unit}
-    for i in range(torch.cuda.device_count()):
-        peaks[f"cuda:{i}"] = torch.cuda.max_memory_allocated(i)
-    return peaks
+        peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    return {"process": peak} | {gpu: torch.cuda.max_memory_allocated(gpu) for gpu in gpus}
 
 
 class Worker:
     """Holds a job and, from its first block on, the pair (both models on `device` if one is given).
 
-    As a Ray actor a killed one is started again and its block done anew.
+    As a Ray actor a killed one is started again and does its block again.
     """
 
     def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
         self.job, self.device, self.pair = job, device, pair
+        profile = job.profile
         # nodes and prompts at a time; an earlier block may have had to go lower
-        self.packed = job.profile.max_packed_tokens
+        self.packed = profile.max_packed_tokens
         self.together = max(map(len, job.blocks))
-        of = job.profile
-        self.sampling = Sampling(of.temperature, of.top_k, of.top_p)
+        self.sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
 
     def _load(self) -> Pair:
         if self.job.threads:
             torch.set_num_threads(self.job.threads)
         profile = self.job.profile
         if self.device:
-            target = replace(profile.target, device=self.device)
-            draft = replace(profile.draft, device=self.device)
-            profile = profile.replace(target=target, draft=draft)
+            for name in MODELS:
+                moved = replace(getattr(profile, name), device=self.device)
+                profile = profile.replace(**{name: moved})
         return load_pair(profile)
 
-    def _texts(self, block: Sequence[EncodedPrompt]) -> dict:
-        """Continuations by prompt_id: those of the job, or written here, `together` at a time (a
-        text does not depend on its neighbours).
+    def _texts(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[tuple[int, ...]]:
+        """Continuations: those of the job, or written here, `together` at a time (a text does not
+        depend on its neighbours).
         """
         if self.job.texts is not None:
-            return self.job.texts
-        pair, profile, texts = self.pair, self.job.profile, {}
-        for i in range(0, len(block), self.together):
-            prompts = block[i : i + self.together]
-            new, seed = profile.max_new_tokens, profile.seed
-            made = generate(pair.target, prompts, new, pair.stop_ids, self.sampling, seed)
-            texts |= zip((p.prompt_id for p in prompts), made, strict=True)
+            return [self.job.texts[prompt.prompt_id] for prompt in block]
+        profile = self.job.profile
+        texts = []
+        for start in range(0, len(block), self.together):
+            prompts = block[start : start + self.together]
+            limits = profile.max_new_tokens, pair.stop_ids, self.sampling, profile.seed
+            texts += generate(pair.target, prompts, *limits)
         return texts
 
-    def _recorded(self, block: Sequence[EncodedPrompt]) -> list[Recorded]:
+    def _recorded(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[Recorded]:
         """A block's texts, then the records of each prompt; out of memory halves what is done at
         once, says so and begins the block again.
         """
-        tree, sampling = self.job.profile.tree, self.sampling
+        tree = self.job.profile.tree
         while True:
             try:
-                texts = self._texts(block)
                 return [
-                    record_prompt(self.pair, p, texts[p.prompt_id], tree, sampling, self.packed)
-                    for p in block
+                    record_prompt(pair, prompt, text, tree, self.sampling, self.packed)
+                    for prompt, text in zip(block, self._texts(pair, block), strict=True)
                 ]
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST and self.together == 1:
@@ -385,10 +390,9 @@ class Worker:
             torch.cuda.empty_cache()
             self.packed = max(self.packed // 2, SMALLEST)
             self.together = max(self.together // 2, 1)
-            print(
+            notice(
                 f"out of memory: going on with max_packed_tokens={self.packed}, "
-                f"block_prompts={self.together}",
-                file=sys.stderr,
+                f"block_prompts={self.together}"
             )
 
     def record(self, index: int) -> Done:
@@ -396,7 +400,7 @@ class Worker:
         self.pair = self.pair or self._load()
         fix_few_rows(self.pair, self.job.few_rows)
         began = time.perf_counter()
-        recorded = self._recorded(self.job.blocks[index])
+        recorded = self._recorded(self.pair, self.job.blocks[index])
         facts = {
             "time_s": time.perf_counter() - began,
             "pair": self.pair.facts,

@@ -25,7 +25,7 @@ drafts one token less there emits the same.) Everywhere else emitted = accepted 
 block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,7 +65,9 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
-    blocks = _blocks(texts, _walk(texts.value, tree), np.bincount(tree.depth)[1:].cumsum(), starts)
+    survival = _walk(texts.value, tree)
+    nodes_to_depth = np.bincount(tree.depth)[1:].cumsum()
+    blocks = _blocks(texts, survival, nodes_to_depth, starts)
     return blocks.astype({"accepted": "int64", "emitted": "int64", "truncated": bool})
 
 
@@ -97,15 +99,22 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
     of zeros.
     """
     survival = [name for name in blocks if str(name).startswith("survival_")]
+    weight = blocks["weight"].astype(float)
     if among("ends", ends, ENDS) == "room":
-        room = blocks["remaining"] > len(survival)
-        blocks = blocks.assign(weight=blocks["weight"] * room)
-    who, weight = ["prompt_id", "domain"], blocks["weight"].to_numpy(float)
-    sums = {"blocks": weight}
-    for name in (*COUNTS, *survival):
-        sums[name] = weight * blocks[name].to_numpy(float)
-    frame = pd.concat([blocks[who], pd.DataFrame(sums, index=blocks.index)], axis=1)
-    return frame.groupby(who, sort=False, observed=True).sum().reset_index()
+        weight = weight * (blocks["remaining"] > len(survival))
+    counts = blocks[[*COUNTS, *survival]].astype(float)
+    counts.insert(0, "blocks", 1.0)
+    weighted = counts.mul(weight, axis=0)
+    prompts = weighted.groupby([blocks["prompt_id"], blocks["domain"]], sort=False, observed=True)
+    return prompts.sum().reset_index()
+
+
+def sums_by_gamma(blocks_of: Callable[[int], pd.DataFrame], gammas: Iterable[int]) -> pd.DataFrame:
+    """`prompt_sums` of a chain's blocks for each gamma, without the survival columns; a column
+    gamma first.
+    """
+    sums = {gamma: prompt_sums(blocks_of(gamma)).filter(regex="^(?!survival_)") for gamma in gammas}
+    return pd.concat(sums, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
 
 
 def chain_sums(
@@ -126,31 +135,27 @@ def chain_sums(
         raise ValueError(
             "gammas is empty: give at least one number of draft tokens, for instance range(1, 17)"
         )
-    drawn = among("rule", rule, RULES) == "rejection"
-    walk = replay_sampled if drawn else replay
-    parts = []
-    for gamma in gammas:
-        blocks = walk(trace, gamma, starts)
-        sums = prompt_sums(blocks).drop(columns=[f"survival_{i + 1}" for i in range(gamma)])
-        sums.insert(0, "gamma", gamma)
-        parts.append(sums)
-    return pd.concat(parts, ignore_index=True)
+    is_drawn = among("rule", rule, RULES) == "rejection"
+    walk = replay_sampled if is_drawn else replay
+    return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
 
 
 def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
     """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the
     draft rank of the text's next token.
     """
-    width, longest, depth = tree.width.max(), draft_rank.shape[1], tree.max_depth
+    width = tree.width.max()
     child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1: no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
-    column = np.where((draft_rank < 0) | (draft_rank >= width), width, draft_rank)
-    column = np.pad(column, ((0, 0), (0, depth)), constant_values=width)
+    is_drafted = (draft_rank >= 0) & (draft_rank < width)
+    column = np.where(is_drafted, draft_rank, width)
+    column = np.pad(column, ((0, 0), (0, tree.max_depth)), constant_values=width)
     node = np.zeros(draft_rank.shape, dtype=int)
-    survival = np.zeros((*draft_rank.shape, depth))
-    for d in range(depth):
-        node = np.where(node >= 0, child[node, column[:, d : d + longest]], -1)
-        survival[..., d] = node >= 0
+    survival = np.zeros((*draft_rank.shape, tree.max_depth))
+    for depth in range(tree.max_depth):
+        ahead = column[:, depth : depth + draft_rank.shape[1]]
+        node = np.where(node >= 0, child[node, ahead], -1)
+        survival[..., depth] = node >= 0
     return survival
 
 
@@ -172,11 +177,13 @@ def _blocks(
 ) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     among("starts", starts, STARTS)
-    prompt, start = np.nonzero(np.arange(texts.value.shape[1]) < texts.length[:, None])
-    weight = _visits(survival)[prompt, start] if starts == "visited" else np.ones(len(start))
-    prompt, start, weight = prompt[weight > 0], start[weight > 0], weight[weight > 0]
-    depth, remaining = survival.shape[-1], texts.length[prompt] - start
+    weights = _visits(survival) if starts == "visited" else np.ones(texts.value.shape)
+    is_inside = np.arange(texts.value.shape[1]) < texts.length[:, None]
+    prompt, start = np.nonzero(is_inside & (weights > 0))
+    weight = weights[prompt, start]
     survival = survival[prompt, start]
+    remaining = texts.length[prompt] - start
+    depth = survival.shape[-1]
     last = np.minimum(remaining, depth) - 1
     truncated = survival[np.arange(len(start)), last] * (remaining <= depth)
     accepted = survival.sum(axis=1)
@@ -199,31 +206,30 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     """The columns of the trace as one row a prompt, after checking that each prompt has positions
     0..n-1 once and one domain.
     """
-    code, prompts = pd.factorize(trace["prompt_id"])
-    domain_code, domains = pd.factorize(trace["domain"])
-    if min(code.min(), domain_code.min()) < 0:
+    if trace[["prompt_id", "domain"]].isna().any(axis=None):
         raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
-    length = np.bincount(code)
-    begin = length.cumsum() - length
-    position = trace["position"].to_numpy()
-    order = np.lexsort((position, code))
-    expected = np.arange(len(code)) - np.repeat(begin, length)
-    wrong = position[order] != expected
+    code, prompts = pd.factorize(trace["prompt_id"])
+    rows = trace[["prompt_id", "domain", "position"]].assign(code=code)
+    rows = rows.sort_values(["code", "position"], kind="stable", ignore_index=True)
+    texts = rows.groupby("code")
+    expected = texts.cumcount()
+    wrong = rows["position"] != expected
     if wrong.any():
-        row = order[wrong.argmax()]
+        row = rows.loc[wrong.idxmax()]
         raise ValueError(
-            f"trace: prompt {prompts[code[row]]!r} has position {position[row]}, "
-            f"not {expected[wrong.argmax()]}; "
+            f"trace: prompt {row['prompt_id']!r} has position {row['position']}, "
+            f"not {expected[wrong.idxmax()]}; "
             "each prompt needs 0..n-1, each once: filter whole prompts, not rows"
         )
-    domain = domain_code[order[begin]]
-    other = domain[code] != domain_code
-    if other.any():
-        prompt = prompts[code[other.argmax()]]
+    domain = texts["domain"].first()
+    several = texts["domain"].nunique() > 1
+    if several.any():
+        prompt = prompts[several.idxmax()]
         raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
+    length = np.bincount(code)
     grid = np.full((len(prompts), length.max()), fill)
-    grid[code, position.astype(int)] = value
-    return _Texts(np.asarray(prompts), np.asarray(domains)[domain], length, grid)
+    grid[code, trace["position"].astype(int)] = value
+    return _Texts(np.asarray(prompts), np.asarray(domain), length, grid)
 
 
 def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:

@@ -28,19 +28,13 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
-from speclab.models.folder import (
-    known_folder,
-    model_digest,
-    pair_digests,
-    read_by_target,
-    weights_digest,
-)
+from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import checked, digest_of, notice, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
-    from speclab.record import Engine, Job, Recorded
+    from speclab.record import Done, Engine, Job, Recorded
 
 ONE_NODE = {"depth": 1, "branches": 1, "budget": 1}
 KINDS = {
@@ -168,32 +162,27 @@ def part_file(folder: Path, index: int, name: str) -> Path:
 
 def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Recorded"]) -> pa.Table:
     tables = []
-    for prompt, one in zip(prompts, recorded, strict=True):
-        columns = getattr(one, name)
+    for prompt, record in zip(prompts, recorded, strict=True):
+        columns = getattr(record, name)
         count = len(columns["position"])
-        ids, domains = [prompt.prompt_id] * count, [prompt.domain] * count
-        found = columns | {"prompt_id": ids, "domain": domains}
+        who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
+        columns = columns | who
         # a column of lists comes as a matrix, which Arrow takes row by row
-        rows = {column: list(found[column]) for column in SCHEMAS[name].names}
+        rows = {column: list(columns[column]) for column in SCHEMAS[name].names}
         tables.append(pa.table(rows, SCHEMAS[name]))
     return pa.concat_tables(tables)
 
 
-def write_part(
-    folder: Path,
-    index: int,
-    prompts: Sequence[EncodedPrompt],
-    recorded: Sequence["Recorded"],
-    facts: dict,
-) -> None:
+def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> None:
     """One block: two Parquet files, then the marker with their checksums and with that of the run's
     settings; without the marker the block does not count.
     """
-    paths = [part_file(folder, index, name) for name in TABLES]
-    facts = facts | {"settings": sha256_of(folder / "settings.json")}
+    paths = [part_file(folder, done.index, name) for name in TABLES]
     for name, path in zip(SCHEMAS, paths, strict=True):
-        written(path, partial(pq.write_table, _table(name, prompts, recorded)))
-    write_facts(part_file(folder, index, "json"), facts, paths)
+        table = _table(name, prompts, done.recorded)
+        written(path, partial(pq.write_table, table))
+    facts = done.facts | {"settings": sha256_of(folder / "settings.json")}
+    write_facts(part_file(folder, done.index, "json"), facts, paths)
 
 
 def part_facts(folder: Path, index: int) -> dict | None:
@@ -285,12 +274,10 @@ def tokenizer_of(run: Run) -> Any:
     """The tokenizer of a run's target; None where the target is not on this machine, or is another
     by now.
     """
-    from speclab.models.pairs import load_tokenizer
-
-    folder = known_folder(ModelSpec(**run.manifest["profile"]["target"]))
-    if folder is None or weights_digest(folder) != run.manifest["weights"]["target"]:
+    folder = ModelFolder.whole(ModelSpec(**run.manifest["profile"]["target"]))
+    if folder is None or folder.digest != run.manifest["weights"]["target"]:
         return None
-    return load_tokenizer(folder)
+    return folder.tokenizer
 
 
 # ---- keys ----------------------------------------------------------------------------------------
@@ -308,12 +295,12 @@ def decisive(settings: dict[str, Any]) -> dict[str, Any]:
     names = ["max_new_tokens", "depth", "branches", "budget", "temperature"]
     if settings["temperature"] > 0:
         names += ["top_k", "top_p", "seed"]
-    found = {name: settings[name] for name in names}
+    decided = {name: settings[name] for name in names}
     for name in MODELS:
         spec = ModelSpec(**settings[name])
-        found[f"{name}.dtype"] = spec.dtype_on(spec.device)
-        found[f"{name}.backend"] = spec.backend
-    return found
+        decided[f"{name}.dtype"] = spec.dtype_on(spec.device)
+        decided[f"{name}.backend"] = spec.backend
+    return decided
 
 
 def _key(facts: dict[str, Any]) -> str:
@@ -323,46 +310,53 @@ def _key(facts: dict[str, Any]) -> str:
     return digest_of([decided, *(facts[name] for name in names)])[:16]
 
 
-def identity_of(profile: Profile, prompts: list[Prompt]) -> dict[str, Any]:
-    """What a manifest says of what decides a run, and its key."""
+def identity_of(profile: Profile, fetch: bool = True) -> dict[str, Any]:
+    """What a manifest says of what decides a run, and its key. ModelsMissing where the models are
+    not to be had.
+
+    fetch: False leaves out what the target's tokenizer decides where the target is not on this
+    machine, and the key where a model is not.
+    """
+    prompts = profile_prompts(profile)
+    prompt_set = prompts_digest(prompts)
+    here = [fetch or ModelFolder.whole(getattr(profile, name)) for name in MODELS]
     facts = {
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
         "profile": asdict(profile),
         "weights": pair_digests(profile),
-        "prompt_set": prompts_digest(prompts),
-        **read_by_target(profile, prompts).facts,
+        "prompt_set": prompt_set,
     }
-    return facts | {"key": _key(facts)}
+    if here[0]:
+        facts |= read_by_target(profile, prompts).facts
+    return facts | {"key": _key(facts)} if all(here) else facts
 
 
-def run_key(profile: Profile, prompts: list[Prompt] | None = None) -> str:
+def run_key(profile: Profile) -> str:
     """Hash of everything that decides a run's numbers, and of nothing else: of settings, weights,
-    the prompts' token ids and the stop ids. prompts: the profile's, where they are read already.
-    ModelsMissing where the models are not to be had.
+    the prompts' token ids and the stop ids. ModelsMissing where the models are not to be had.
     """
-    return identity_of(profile, prompts or profile_prompts(profile))["key"]
+    return identity_of(profile)["key"]
 
 
-def what_differs(run: dict[str, Any], profile: Profile, prompts: list[Prompt]) -> list[str]:
-    """What decides a run and is otherwise in a manifest than a profile asks, by name; none for a
-    run of the profile. A model that is not on this machine is compared by its commit, and then the
-    prompts by their texts, not by their token ids.
+def what_differs(run: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+    """What decides a run and is otherwise in a manifest than in `wanted`, an `identity_of`, by
+    name; none for the same run. A model that is not on this machine is compared by its commit, and
+    then the prompts by their texts, not by their token ids.
     """
-    there, own = run["profile"], asdict(profile)
-    its, asked = decisive(there), decisive(own)
-    differ = [name for name in its | asked if its.get(name) != asked.get(name)]
+    profiles = run["profile"], wanted["profile"]
+    there, here = (decisive(profile) for profile in profiles)
+    differ = [name for name in there | here if there.get(name) != here.get(name)]
     for name in MODELS:
-        digest = model_digest(getattr(profile, name))
-        if digest not in (run["weights"][name], there[name]["revision"]):
+        known = run["weights"][name], run["profile"][name]["revision"]
+        if wanted["weights"][name] not in known:
             differ.append(f"{name} weights")
-    if run["prompt_set"] != prompts_digest(prompts):
+    if run["prompt_set"] != wanted["prompt_set"]:
         return [*differ, "prompts"]
-    if known_folder(profile.target):
-        facts = read_by_target(profile, prompts).facts
-        return [*differ, *(name for name in facts if run[name] != facts[name])]
-    names = ("template", "max_prompt_tokens")
-    return [*differ, *(name for name in names if there[name] != own[name])]
+    names, sides = ("encoded", "stop_ids"), (run, wanted)
+    if "encoded" not in wanted:
+        names, sides = ("template", "max_prompt_tokens"), profiles
+    return differ + [name for name in names if sides[0][name] != sides[1][name]]
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
@@ -412,25 +406,31 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     RunError for a trace that is damaged, and for a run of an older kit. ModelsMissing where the
     models' key is not to be had.
     """
-    for name in profile.recorded:
-        of_kind(profile, name)  # one that is mistyped would be passed over
-    asked = of_kind(profile, kind)
-    prompts = profile_prompts(asked)
-    are_here = known_folder(asked.target) and known_folder(asked.draft)
-    key = run_key(asked, prompts) if are_here else "*"
-    for path in sorted(RUNS.glob(f"*-{key}/manifest.json")):
+    return _search(of_kind(profile, kind), kind)[0]
+
+
+def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
+    """`recorded_run`, and what the shipped trace of this kind has otherwise, if it is another."""
+    for name in asked.recorded:
+        of_kind(asked, name)  # one that is mistyped would be passed over
+    wanted = identity_of(asked, fetch=False)
+    for path in sorted(RUNS.glob(f"*-{wanted.get('key', '*')}/manifest.json")):
         try:
             run = load_run(path.parent)
         except Damaged as error:
             notice(f"{error}: doing that now")
-            return None
-        if not what_differs(run.manifest, asked, prompts):
-            return run
+            return None, ""
+        if not what_differs(run.manifest, wanted):
+            return run, ""
     _refuse_older(asked, kind)
-    for trace in map(load_run, shipped(profile, kind)):
-        if not what_differs(trace.manifest, asked, prompts):
-            return trace
-    return None
+    misfit = ""
+    for trace in map(load_run, shipped(asked, kind)):
+        differ = what_differs(trace.manifest, wanted)
+        if not differ:
+            return trace, ""
+        if trace.manifest["kind"] == kind:
+            misfit = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
+    return None, misfit
 
 
 def _refuse_older(asked: Profile, kind: str) -> None:
@@ -451,28 +451,19 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     A recorded run that is damaged is said and mended from its parts; RunError for a trace that is
     damaged. ModelsMissing where it has to be recorded and the models are not there.
     """
-    found = recorded_run(profile, kind)
-    if found:
-        if not found.folder.is_relative_to(RUNS):
-            day = found.manifest["finished"][:10]
-            say_once(f"read from {_short(found.folder)} (recorded {day})")
-        return found
     asked = of_kind(profile, kind)
-    _say_misfit(asked, kind)
-    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
+    run, misfit = _search(asked, kind)
+    if run:
+        if not run.folder.is_relative_to(RUNS):
+            day = run.manifest["finished"][:10]
+            say_once(f"read from {_short(run.folder)} (recorded {day})")
+        return run
+    if misfit:
+        say_once(f"{misfit}: recording")
     same = kind in SAME_TEXT and recorded_run(profile, SAME_TEXT[kind])
     texts = texts_of(same) if same else None
+    folder = RUNS / f"{profile.name}-{kind}-{run_key(asked)}"
     return record_run(asked, folder, texts=texts, engine=engine, kind=kind)
-
-
-def _say_misfit(asked: Profile, kind: str) -> None:
-    """Say what the shipped trace of this kind has otherwise than asked, if there is one."""
-    prompts = profile_prompts(asked)
-    for trace in map(load_run, shipped(asked, kind)):
-        if trace.manifest["kind"] == kind:
-            differ = what_differs(trace.manifest, asked, prompts)
-            said = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
-            say_once(f"{said}: recording")
 
 
 def _short(folder: Path) -> Path:
@@ -505,8 +496,8 @@ def record_run(
     """
     from speclab.record import in_process
 
-    folder, prompts = Path(folder), profile_prompts(profile)
-    identity = identity_of(profile, prompts)
+    folder = Path(folder)
+    identity = identity_of(profile)
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged: to be mended
     with locked(folder):
@@ -514,14 +505,9 @@ def record_run(
             run = load_run(folder)
             if run.manifest["key"] == identity["key"]:
                 return run
-        _refuse_foreign(folder)
-        _write_settings(folder / "settings.json", identity["key"], profile)
-        job = _job(profile, prompts, texts)
-        if cut := sum(prompt.cut > 0 for block in job.blocks for prompt in block):
-            longest = profile.max_prompt_tokens
-            notice(f"{cut} prompts are cut to {longest} tokens")
-        engine = engine or partial(in_process, pair=pair)
-        parts = _record_parts(job, folder, engine)
+        _claim(folder, identity["key"], profile)
+        job = _job(profile, texts)
+        parts = _record_parts(job, folder, engine or partial(in_process, pair=pair))
         manifest = identity | {"kind": kind} | _facts(job, parts)
         manifest["rows"] = _assemble(folder, len(parts))
         if not profile.temperature:
@@ -531,19 +517,10 @@ def record_run(
     return load_run(folder)
 
 
-def _refuse_foreign(folder: Path) -> None:
-    """RunError for a folder with tables or parts that no recording of this folder wrote."""
-    names = ("*.parquet", "manifest.json", "parts/*.json")
-    there = [path for name in names for path in folder.glob(name)]
-    if there and not (folder / "settings.json").is_file():
-        raise RunError(
-            f"{folder} holds {there[0].name} and no settings.json, so no recording wrote it; "
-            "choose another folder (--out)"
-        )
-
-
-def _write_settings(path: Path, key: str, profile: Profile) -> None:
-    """Write the settings of a run; RunError where the folder holds a run with others."""
+def _claim(folder: Path, key: str, profile: Profile) -> None:
+    """Write the settings of a run into its folder. RunError where the folder holds a run with
+    others, or tables or parts that no recording of this folder wrote.
+    """
     from speclab.models.pairs import device_of
 
     # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits: parts
@@ -551,21 +528,32 @@ def _write_settings(path: Path, key: str, profile: Profile) -> None:
     devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
     settings = {"key": key, "block_prompts": profile.block_prompts} | devices
     content = json.dumps(settings).encode()
-    if path.is_file() and path.read_bytes() != content:
+    path = folder / "settings.json"
+    if path.is_file():
+        if path.read_bytes() == content:
+            return
         raise RunError(
-            f"{path.parent} holds a run with other settings (models, prompts, how the target reads "
+            f"{folder} holds a run with other settings (models, prompts, how the target reads "
             "them, parameters or devices); choose another folder (--out) or remove this one"
         )
-    written(path, lambda place: place.write_bytes(content))
+    for pattern in ("*.parquet", "manifest.json", "parts/*.json"):
+        for foreign in folder.glob(pattern):
+            raise RunError(
+                f"{folder} holds {foreign.name} and no settings.json, so no recording wrote it; "
+                "choose another folder (--out)"
+            )
+    written(path, lambda part: part.write_bytes(content))
 
 
-def _job(profile: Profile, prompts: list[Prompt], texts: dict | None) -> "Job":
-    """The work of a recording."""
+def _job(profile: Profile, texts: dict | None) -> "Job":
+    """The work of a recording; says how many prompts are cut."""
     import torch
 
     from speclab.record import Job
 
-    encoded = read_by_target(profile, prompts).prompts
+    encoded = read_by_target(profile, profile_prompts(profile)).prompts
+    if cut := sum(prompt.cut > 0 for prompt in encoded):
+        notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts
     blocks = tuple(encoded[i : i + size] for i in range(0, len(encoded), size))
     return Job(profile, blocks, texts, torch.get_num_threads())
@@ -577,25 +565,22 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[dict]:
     """
     facts = [part_facts(folder, index) for index in range(len(job.blocks))]
     missing = [index for index, known in enumerate(facts) if known is None]
-    if not missing:
-        return facts
     for known in filter(None, facts):  # as the first ones were made
         of_pair = known["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
-    said, count = f"record {job.profile.name}", len(missing)
-    for done in tqdm(engine(job, missing), said, count, unit="block"):
-        facts[done.index] = done.facts
-        block = job.blocks[done.index]
-        write_part(folder, done.index, block, done.recorded, done.facts)
+    if missing:
+        bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
+        for done in tqdm(engine(job, missing), **bar):
+            facts[done.index] = done.facts
+            write_part(folder, job.blocks[done.index], done)
     return facts
 
 
 def _assemble(folder: Path, count: int) -> dict[str, int]:
     """All parts as one file each, row groups by block; returns the rows by table."""
     rows = {}
-    for name in SCHEMAS:
-        file = f"{name}.parquet"
-        parts = [pq.read_table(part_file(folder, i, file)) for i in range(count)]
+    for name, file in zip(SCHEMAS, TABLES, strict=True):
+        parts = [pq.read_table(part_file(folder, index, file)) for index in range(count)]
         whole = pa.concat_tables(parts)
         written(folder / file, partial(pq.write_table, whole))
         rows[name] = whole.num_rows
@@ -606,17 +591,18 @@ def _facts(job: "Job", parts: list[dict]) -> dict:
     """What a run says of itself beside its key; parts: the facts of its blocks."""
     cuts = [prompt.cut for block in job.blocks for prompt in block]
     peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
+    packed = [part["max_packed_tokens"] for part in parts]
+    now = datetime.datetime.now(datetime.UTC)
     return {
-        "profile": asdict(job.profile),
         "pair": parts[0]["pair"],
         "prompts": len(cuts),
         "prompts_cut": sum(cut > 0 for cut in cuts),
         "time_s": sum(part["time_s"] for part in parts),
         "peak_bytes": peaks.astype(int).to_dict(),
-        "max_packed_tokens": min(part["max_packed_tokens"] for part in parts),
+        "max_packed_tokens": min(packed),
         # gptqmodel is an extra
         "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "finished": now.isoformat(timespec="seconds"),
     }

@@ -70,28 +70,32 @@ class Estimator:
     """A number, or a family of numbers, that depends on a frame only through sums over its rows.
 
     `columns(frame)` -> (rows, k) float64 to be summed; `value(totals)` maps (..., k) to (..., m).
-    Calling the estimator on a frame gives a float when it is `scalar`, else a Series indexed from
-    `first` (depth from 1, k from 1, rank from 0). Undefined
-    members (nothing in the denominator) are NaN, which no caller averages.
+    Calling the estimator on a frame gives a float when it is `scalar`, else a Series indexed from 1
+    (depth, k). Undefined members (nothing in the denominator) are NaN, which no caller averages.
     """
 
     name: str
     columns: Callable[[pd.DataFrame], np.ndarray]
     value: Callable[[np.ndarray], np.ndarray]
     scalar: bool = True
-    first: int = 1
 
     def __call__(self, frame: pd.DataFrame) -> float | pd.Series:
         values = self.value(self.columns(frame).sum(axis=0))
         if self.scalar:
             return float(values[0])
-        return pd.Series(values, range(self.first, self.first + len(values)), name=self.name)
+        return pd.Series(values, range(1, len(values) + 1), name=self.name)
+
+    def number(self, totals: np.ndarray) -> np.ndarray:
+        """The one number of totals (..., k). ValueError for a family of numbers."""
+        if not self.scalar:
+            raise ValueError(f"{self.name} is a family of numbers: pick one with score.member")
+        return self.value(totals)[..., 0]
 
     def labels(self, size: int) -> list[str]:
         """Row names of the `size` values: `name`, or `name[i]`."""
         if self.scalar:
             return [self.name]
-        return [f"{self.name}[{i}]" for i in range(self.first, self.first + size)]
+        return [f"{self.name}[{i + 1}]" for i in range(size)]
 
 
 def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
@@ -108,13 +112,30 @@ def quotient(totals: np.ndarray) -> np.ndarray:
     return divide(totals[..., :half], totals[..., half:])
 
 
+def _means(
+    name: str,
+    values: Callable[[pd.DataFrame], np.ndarray],
+    member: Callable[[pd.DataFrame], np.ndarray] | None = None,
+    value: Callable[[np.ndarray], np.ndarray] = quotient,
+    scalar: bool = False,
+) -> Estimator:
+    """An estimator made of means: of values (rows,) or (rows, m), over the rows that are a `member`
+    (rows, m; default: all).
+    """
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        numbers = values(frame).reshape(len(frame), -1)
+        members = member(frame) if member else np.ones(numbers.shape, bool)
+        return np.concatenate([np.where(members, numbers, 0.0), members], axis=1)
+
+    return Estimator(name, columns, value, scalar)
+
+
 def mean_of(column: str, name: str | None = None) -> Estimator:
     """Estimator of the mean of a column (booleans are shares); `ratio` is derived where it is not
     stored.
     """
-    return Estimator(
-        name or f"mean_{column}", lambda frame: _with_count(column_of(frame, column)), quotient
-    )
+    return _means(name or f"mean_{column}", lambda rows: column_of(rows, column), scalar=True)
 
 
 def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
@@ -143,69 +164,44 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
     return trace.assign(hit=trace["draft_rank"] == 0)
 
 
-def _with_count(values: np.ndarray, member: np.ndarray | None = None) -> np.ndarray:
-    """(rows, 2m): values (rows,) or (rows, m) where `member` (rows, m; default: everywhere), and
-    the membership itself.
-    """
-    values = values.reshape(len(values), -1)
-    member = np.ones(values.shape, bool) if member is None else member
-    return np.concatenate([np.where(member, values, 0.0), member], axis=1)
+def _at_depth(nodes: pd.DataFrame) -> np.ndarray:
+    """Membership (rows, m): is the row at depth 1, 2, …?"""
+    depth = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
+    return depth[:, None] == np.arange(1, depth.max() + 1)
 
 
-def _levels(nodes: pd.DataFrame, column: str = "depth", first: int = 1) -> np.ndarray:
-    """Membership (rows, m): is the row at depth 1, 2, ... (or rank 0, 1, ...)?"""
-    level = require(nodes, [column], "nodes")[column].to_numpy()
-    return level[:, None] == np.arange(first, level.max() + 1)
-
-
-def _best(nodes: pd.DataFrame) -> np.ndarray:
+def _on_best_path(nodes: pd.DataFrame) -> np.ndarray:
     return require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)[:, None]
 
 
 def _top_mass(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["top_draft_p"], "trace")
-    return np.cumsum(np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64), axis=1)
+    probabilities = np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64)
+    return np.cumsum(probabilities, axis=1)
 
 
 def _hit(trace: pd.DataFrame) -> np.ndarray:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
     children = np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
-    return (column_of(trace, "draft_rank")[:, None] < children).astype(np.float64)
+    return column_of(trace, "draft_rank")[:, None] < children
 
 
 def _chain(totals: np.ndarray) -> np.ndarray:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-def _ratios(
-    name: str,
-    member: Callable[[pd.DataFrame], np.ndarray] | None = None,
-    value: Callable[[np.ndarray], np.ndarray] = quotient,
-    **family: Any,
-) -> Estimator:
-    """An estimator of `ratio`, over the nodes that are a `member` (rows, m) (default: all)."""
-
-    def columns(nodes: pd.DataFrame) -> np.ndarray:
-        return _with_count(ratio(nodes), member and member(nodes))
-
-    return Estimator(name, columns, value, **family)
+def _chain_length(totals: np.ndarray) -> np.ndarray:
+    return _chain(totals).sum(axis=-1, keepdims=True)
 
 
-published_alpha = _ratios("published_alpha")
-ratio_by_depth = _ratios("ratio_by_depth", _levels, scalar=False)
-ratio_by_rank = _ratios(
-    "ratio_by_rank", lambda nodes: _levels(nodes, "rank", 0), scalar=False, first=0
-)
-published_chain = _ratios("published_chain", _levels, _chain, scalar=False)
-published_length = _ratios(
-    "published_length", _levels, lambda totals: _chain(totals).sum(-1, keepdims=True)
-)
-best_path_ratio = _ratios("best_path_ratio", _best)
+published_alpha = _means("published_alpha", ratio, scalar=True)
+ratio_by_depth = _means("ratio_by_depth", ratio, _at_depth)
+published_chain = _means("published_chain", ratio, _at_depth, _chain)
+published_length = _means("published_length", ratio, _at_depth, _chain_length, scalar=True)
+best_path_ratio = _means("best_path_ratio", ratio, _on_best_path, scalar=True)
 alpha = mean_of("overlap", "alpha")
-top_mass = Estimator(
-    "top_mass", lambda trace: _with_count(_top_mass(trace)), quotient, scalar=False
-)
-hit = Estimator("hit", lambda trace: _with_count(_hit(trace)), quotient, scalar=False)
+top_mass = _means("top_mass", _top_mass)
+hit = _means("hit", _hit)
 
 
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
@@ -245,28 +241,29 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
 
 
 def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
-    """The five rungs from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
+    """Five estimators from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
+    depths, accepted, emitted, blocks, drafted = slice(0, -4), [-4], [-3], [-2], [-1]
 
-    def given_the_one_before(t: np.ndarray) -> np.ndarray:
-        before = np.concatenate([t[..., -2:-1], t[..., :-5]], axis=-1)
-        return divide(t[..., :-4], before)
+    def share(over: Any, under: Any) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda totals: divide(totals[..., over], totals[..., under])
 
-    def ratio(name: str, over: int, under: int) -> Estimator:
-        return Estimator(name, columns, lambda t: divide(t[..., [over]], t[..., [under]]))
+    def given_the_one_before(totals: np.ndarray) -> np.ndarray:
+        before = np.concatenate([totals[..., blocks], totals[..., :-5]], axis=-1)
+        return divide(totals[..., depths], before)
 
-    def survival(t: np.ndarray) -> np.ndarray:
-        return divide(t[..., :-4], t[..., -2:-1])
-
-    found = [
-        Estimator("survival_by_depth", columns, survival, False),
-        Estimator("accept_by_depth", columns, given_the_one_before, False),
-        ratio("mean_accepted", -4, -2),
-        ratio("block_efficiency", -3, -2),
-        ratio("draft_utilisation", -4, -1),
-    ]
-    return {estimator.name: estimator for estimator in found}
+    values = {
+        "survival_by_depth": share(depths, blocks),
+        "accept_by_depth": given_the_one_before,
+        "mean_accepted": share(accepted, blocks),
+        "block_efficiency": share(emitted, blocks),
+        "draft_utilisation": share(accepted, drafted),
+    }
+    return {
+        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
+        for name, value in values.items()
+    }
 
 
 def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
@@ -279,7 +276,7 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
 
     def columns(nodes: pd.DataFrame) -> np.ndarray:
         accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
-        survived = accepted[:, None] * _levels(nodes)
+        survived = accepted[:, None] * _at_depth(nodes)
         return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
 
     return _shares_of_blocks(columns)
@@ -292,7 +289,7 @@ def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
     tree = tree_estimators(rule)["accept_by_depth"]
     return Estimator(
         "accept_by_depth, best path",
-        lambda nodes: tree.columns(nodes) * _best(nodes),
+        lambda nodes: tree.columns(nodes) * _on_best_path(nodes),
         tree.value,
         scalar=False,
     )
@@ -319,18 +316,28 @@ def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.
     return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
 
 
-def member(estimator: Estimator, index: int) -> Estimator:
+def member(family: Estimator, index: int) -> Estimator:
     """One member of a family, such as hit[1], as an estimator of one number.
 
     ValueError (when called) if there is no such member.
     """
 
-    place = index - estimator.first
+    def value(totals: np.ndarray) -> np.ndarray:
+        members = family.value(totals)
+        if not 1 <= index <= members.shape[-1]:
+            raise ValueError(f"{family.name} has no member {index}")
+        return members[..., [index - 1]]
+
+    return Estimator(f"{family.name}[{index}]", family.columns, value)
+
+
+def change(family: Estimator) -> Estimator:
+    """A family's last member minus its first, such as from depth 1 to the deepest level: both are
+    of the same resamples, so the difference is paired.
+    """
 
     def value(totals: np.ndarray) -> np.ndarray:
-        members = estimator.value(totals)
-        if not 0 <= place < members.shape[-1]:
-            raise ValueError(f"{estimator.name} has no member {index}")
-        return members[..., [place]]
+        members = family.value(totals)
+        return members[..., -1:] - members[..., :1]
 
-    return Estimator(f"{estimator.name}[{index}]", estimator.columns, value)
+    return Estimator(f"change of {family.name}", family.columns, value)

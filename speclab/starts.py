@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import score
-from speclab.replay import STARTS, among, prompt_sums
+from speclab.replay import STARTS, among, sums_by_gamma
 from speclab.tree import check_limit
 
 NEEDED = ["prompt_id", "domain", "position", "proposer"]
@@ -71,11 +71,7 @@ def sums_of_starts(
     """Per-prompt sums of a chain for each gamma, as `replay.chain_sums`; errors of
     `replay_starts`.
     """
-    parts = {}
-    for gamma in gammas:
-        sums = prompt_sums(replay_starts(starts, gamma, which))
-        parts[gamma] = sums.filter(regex="^(?!survival_)")
-    return pd.concat(parts, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
+    return sums_by_gamma(lambda gamma: replay_starts(starts, gamma, which), gammas)
 
 
 def visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
@@ -109,9 +105,11 @@ def _check(starts: pd.DataFrame, gamma: int | np.ndarray) -> None:
             f"gamma={np.max(gamma)}: {limit} drafted tokens per block were recorded of "
             f"{proposers[0]!r}; give a gamma up to {limit}"
         )
-    prompt, remaining = starts["prompt_id"], starts["remaining"]
-    same_text = (prompt == prompt.shift(-1)) & (remaining - 1 == remaining.shift(-1))
-    wrong = ~(same_text | (remaining == 1))
+    text = starts[["prompt_id", "remaining"]]
+    following = text.shift(-1)
+    is_next = text["remaining"] - 1 == following["remaining"]
+    goes_on = (text["prompt_id"] == following["prompt_id"]) & is_next
+    wrong = ~(goes_on | (text["remaining"] == 1))
     if wrong.any():
         row = starts[wrong].iloc[0]
         raise ValueError(

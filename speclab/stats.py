@@ -1,26 +1,56 @@
-"""Intervals, tests and effect sizes with the prompt as the unit.
+"""Intervals and verdicts with the prompt as the unit.
 
 The nodes of a tree share a context and the trees of a prompt share a text, so rows are not
 independent: intervals resample prompts within a domain, and tests move whole prompts. Sums over
 rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from speclab import score
-from speclab.score import Estimator, domains_in, require
+from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
-NUMBERS = ("estimate", "low", "high")
+NUMBERS = ["estimate", "low", "high"]
 UNNAMED = "one domain"  # of a frame without `domain`
-UNDEFINED = "undefined here, or in over 5 % of the resamples: too few such rows"
+NO_INTERVAL = "undefined here, or in over 5 % of the resamples: too few such rows"
+# of `verdict`
+ABOVE, BELOW, WITHIN = "above", "below", "within"
+INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
+
+
+def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
+    """What an interval says of a null value: ABOVE or BELOW where all of it lies on that side, else
+    INCONCLUSIVE; UNDEFINED where an end is missing. Of a null region (least, most) also WITHIN,
+    where the interval lies inside. A word for numbers, an array of words for columns.
+    """
+    low, high = np.asarray(low, float), np.asarray(high, float)
+    least, most = np.broadcast_to(null, 2)
+    cases = {
+        UNDEFINED: np.isnan(low + high),
+        ABOVE: low > most,
+        BELOW: high < least,
+        WITHIN: (least < most) & (least <= low) & (high <= most),
+    }
+    words = np.select(list(cases.values()), list(cases), INCONCLUSIVE)
+    return words if words.ndim else str(words)
+
+
+def cell(estimate: float, low: float, high: float, digits: int = 3) -> str:
+    """A number and its interval as text: '0.565 [0.551, 0.579]', '0.565' where no interval is
+    known, 'undefined'.
+    """
+    if np.isnan(estimate):
+        return UNDEFINED
+    number, least, most = (f"{value:z.{digits}f}" for value in (estimate, low, high))
+    return number if np.isnan(low) else f"{number} [{least}, {most}]"  # z: no minus before a zero
 
 
 @dataclass(frozen=True)
@@ -45,7 +75,7 @@ class Interval:
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
     def __str__(self) -> str:
-        return f"{self.estimate:z.3f} [{self.low:z.3f}, {self.high:z.3f}]"
+        return cell(self.estimate, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -60,16 +90,21 @@ class Resampling:
     weights: np.ndarray
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Prompts of each domain."""
+        return dict(zip(self.domains, np.bincount(self.domain).tolist(), strict=True))
+
+    @property
     def fewest(self) -> int:
         """Prompts of the smallest domain: what an interval over several domains goes by."""
-        return int(np.bincount(self.domain).min())
+        return min(self.sizes.values())
 
     @property
     def by_row(self) -> np.ndarray:
         """What the intervals of the rows of `score.across` go by: each domain's own prompts, then
         twice the fewest.
         """
-        return np.array([*np.bincount(self.domain), self.fewest, self.fewest])
+        return np.array([*self.sizes.values(), self.fewest, self.fewest])
 
     def totals(self, columns: np.ndarray) -> np.ndarray:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
@@ -144,8 +179,10 @@ def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
     """
     if np.ndim(n_prompts) == 0:
         return quantiles(draws, levels_of(n_prompts))
-    rows = [bounds_of(draws[:, row], size) for row, size in enumerate(n_prompts)]
-    return np.stack(rows, axis=1)
+    sizes, bounds = np.asarray(n_prompts), np.empty((2, *draws.shape[1:]))
+    for size in np.unique(sizes):
+        bounds[:, sizes == size] = bounds_of(draws[:, sizes == size], size)
+    return bounds
 
 
 def quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
@@ -157,33 +194,6 @@ def quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
     if some_missing.any():  # nanquantile calls Python once a column: for these only
         bounds[:, some_missing] = np.nanquantile(known[:, some_missing], levels, axis=0)
     return np.where(undefined, np.nan, bounds)
-
-
-def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> pd.DataFrame:
-    """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
-
-    Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
-    undefined member (nothing to divide by) is NaN. Intervals are those of `bounds_of`: a domain's
-    by its own prompts, the last two by the fewest.
-    """
-    prompts = resampling_of(frame, n)
-    totals = prompts.totals(estimator.columns(frame))
-
-    counts = np.bincount(prompts.domain)
-    values = score.across(estimator.value, prompts.resampled(totals))
-    low, high = bounds_of(values[1:], prompts.by_row)
-    names = [*prompts.domains, score.ALL, score.POOLED]
-    labels = estimator.labels(values.shape[-1])
-    return pd.DataFrame(
-        {
-            "estimator": labels * len(names),
-            "domain": np.repeat(names, len(labels)),
-            "estimate": values[0].ravel(),
-            "low": low.ravel(),
-            "high": high.ravel(),
-            "n_prompts": np.repeat([*counts, counts.sum(), counts.sum()], len(labels)),
-        }
-    )
 
 
 @dataclass(frozen=True)
@@ -210,33 +220,36 @@ class Draws:
         """A row for each of `draws` (default: of the values themselves), or for each of its
         columns: key, [domain], estimate, low, high, n_prompts, note.
 
-        Undefined here or in over 5 % of the resamples: missing, and the note says so.
+        An interval that is undefined here, or in over 5 % of the resamples, is missing, and the
+        note says why.
         """
-        rows = []
-        for name, found in (self.values if draws is None else draws).items():
-            if isinstance(found, pd.Series):
-                rows.append({key: name} | self._row(name, found))
-                continue
-            for domain, one in found.items():
-                rows.append({key: name, "domain": domain} | self._row(name, one, domain))
-        return pd.DataFrame(rows)
+        tables = []
+        for name, values in (self.values if draws is None else draws).items():
+            is_series = isinstance(values, pd.Series)
+            table = self._rows(values.to_frame("") if is_series else values)
+            is_missing = table[NUMBERS].isna().any(axis=1)
+            table["note"] = np.where(is_missing, self.notes.get(name, NO_INTERVAL), "")
+            table.insert(0, key, name)
+            tables.append(table.drop(columns="domain") if is_series else table)
+        return pd.concat(tables, ignore_index=True)
 
-    def _row(self, name: str, draws: pd.Series, domain: str | None = None) -> dict:
-        own = np.bincount(self.prompts.domain)
-        sizes = dict(zip(self.prompts.domains, own, strict=True))
-        low, high = bounds_of(draws.to_numpy()[1:], sizes.get(domain, own.min()))
-        numbers, note = [draws.iloc[0], low, high], ""
-        if not np.isfinite(numbers).all():
-            numbers, note = [np.nan] * 3, self.notes.get(name, UNDEFINED)
-        count = int(sizes.get(domain, own.sum()))
-        return dict(zip(NUMBERS, numbers, strict=True)) | {"n_prompts": count, "note": note}
+    def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
+        """A row for each column: what it is named (domain), its numbers and its prompts."""
+        sizes, every = self.prompts.sizes, len(self.prompts.domain)
+        draws = values.to_numpy(float, copy=True)
+        draws[~np.isfinite(draws)] = np.nan
+        fewest = [sizes.get(name, self.prompts.fewest) for name in values]
+        numbers = [draws[0], *bounds_of(draws[1:], fewest)]
+        table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
+        table.insert(0, "domain", list(values))
+        return table.assign(n_prompts=[sizes.get(name, every) for name in values])
 
 
 def jointly(
     asked: Mapping[str, tuple[pd.DataFrame, Estimator]], same: bool = True, n: int = RESAMPLES
 ) -> Draws:
-    """Several numbers, each an estimator of one number on a frame of its own, over the same
-    prompts, which are resampled once for all of them.
+    """Several numbers, each an estimator on a frame of its own, over the same prompts, which are
+    resampled once for all of them. A family of numbers gives one for each member, `name[i]`.
 
     same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
     counts nothing there. The seed of a domain's resamples is its number among the domains asked:
@@ -245,7 +258,7 @@ def jointly(
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in asked.values()]
     prompts = resampling_of(pd.concat(ids), n)
     of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
-    columns = [*prompts.domains, score.ALL, score.POOLED]
+    columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, asked.items(), strict=True):
         missing = len(prompts.domain) - len(np.unique(rows))
@@ -255,31 +268,28 @@ def jointly(
                 "same prompts, or same=False where they are different ones"
             )
         try:
-            totals, _ = scalar_totals(frame, estimator, replace(prompts, rows=rows))
-            found = score.across(estimator.value, prompts.resampled(totals))[..., 0]
+            totals = replace(prompts, rows=rows).totals(estimator.columns(frame))
+            numbers = across(estimator.value, prompts.resampled(totals))
         except ValueError as error:
-            notes[name], found = str(error), np.full((1 + n, len(columns)), np.nan)
-        values[name] = pd.DataFrame(found, columns=columns)
+            values[name] = pd.DataFrame(np.nan, range(1 + n), columns)
+            notes[name] = str(error)
+            continue
+        labels = replace(estimator, name=name).labels(numbers.shape[-1])
+        for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
+            values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)
 
 
-def bootstrap(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> Interval:
-    """Interval of one number over the whole frame, prompts resampled within their domain.
+def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> pd.DataFrame:
+    """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
 
-    ValueError if the number is undefined on the frame.
+    Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
+    undefined member (nothing to divide by) is NaN. Intervals are those of `bounds_of`: a domain's
+    by its own prompts, the last two by the fewest.
     """
-    draws = jointly({"it": (frame, estimator)}, n=n)
-    what = draws.notes.get("it", estimator.name)
-    return Interval.of(draws["it"][score.POOLED].to_numpy(), draws.prompts, what)
-
-
-def scalar_totals(
-    frame: pd.DataFrame, estimator: Estimator, prompts: Resampling
-) -> tuple[np.ndarray, Callable]:
-    """Per-prompt sums (prompts, k) of an estimator of one number, and that number of totals."""
-    if not estimator.scalar:
-        raise ValueError(
-            f"{estimator.name} is a family of numbers: use by_domain, or an estimator of one number"
-        )
-    totals = prompts.totals(estimator.columns(frame))
-    return totals, lambda sums: estimator.value(sums)[..., 0]
+    draws = jointly({estimator.name: (frame, estimator)}, n=n)
+    if draws.notes:
+        raise ValueError(draws.notes[estimator.name])
+    table = draws.table(key="estimator").drop(columns="note")
+    domains = [rows for _, rows in table.groupby("domain", sort=False)]
+    return pd.concat(domains, ignore_index=True)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from speclab import stats
 from speclab.analysis.texts import Text
 
 
@@ -19,6 +20,11 @@ def frame_of(**domains):
         for group, x in values
     ]
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "group", "x"])
+
+
+def pooled(frame, estimator, n=stats.RESAMPLES):
+    """The number over all rows, with its interval over resampled prompts."""
+    return stats.by_domain(frame, estimator, n).set_index("domain").loc["pooled"]
 
 
 def noisy(prompts=8, rows=30, seed=0):

@@ -9,7 +9,6 @@ import pytest
 from speclab import score, stats
 from speclab.analysis import combined, significance
 from speclab.analysis import specdecode_bench as traces
-from speclab.analysis import specdecode_cost as cost
 from speclab.runs import FilesMissing
 from speclab.starts import sums_of_starts
 from speclab.studies import at_scale as study
@@ -137,7 +136,7 @@ def test_the_oracle_takes_the_better_one_at_each_place(alike):
 
 def test_time_prices_are_those_of_the_blocks(alike):
     both = study.beside_copies(*alike)
-    prices = study.time_prices(both, [1, 2], [8])
+    prices = study.seconds_of_settings(both, [1, 2], [8])
     blocks = pd.DataFrame(
         {
             "prompt_id": "code-0",
@@ -150,7 +149,7 @@ def test_time_prices_are_those_of_the_blocks(alike):
         }
     )
     for price in ("block", "token"):
-        (wanted,) = cost.times(blocks, 8, price).to_dict("records")
+        (wanted,) = study.times(blocks, 8, price).to_dict("records")
         row = prices[price, 8].judged("chain:1+lookup:1, 16 copied").iloc[0]
         assert row["cost"] == wanted["speculative_s"]
         assert row["emitted"] == wanted["plain_s"]
@@ -161,10 +160,10 @@ def test_time_prices_are_those_of_the_blocks(alike):
 
 def test_each_way_has_the_fastest_of_its_own_shapes(alike):
     """All prompts are one text, so the fitted setting is the cheapest of its kind, gamma too."""
-    prices = study.time_prices(study.beside_copies(*alike), [1, 2], [8])["token", 8]
+    prices = study.seconds_of_settings(study.beside_copies(*alike), [1, 2], [8])["token", 8]
     cost_of = pd.Series(prices.cost[0], prices.settings)
     kinds = {combined.DRAFT: "^chain:[12]$", combined.COPIES: "^lookup", combined.BOTH: ""}
-    for name, choice in study.ways_in_time(prices).items():
+    for name, choice in study.fitted_in_time(prices).items():
         own = cost_of[cost_of.index.str.contains(kinds[name])]
         assert choice.judged["cost"].tolist() == pytest.approx([own.min()] * 5)
     assert cost_of.size == 2 + 3 * len(study.LEASTS) * len(study.MOSTS)

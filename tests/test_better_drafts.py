@@ -12,23 +12,24 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from frames import pooled
 from pyarrow import ArrowException
 from test_choose import trace_of as choose_trace
 from test_faults import turned
 
 from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
-from speclab import score, stats
+from speclab import score
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_difference
 from speclab.analysis.stopping import chains
-from speclab.cost import Costs, speedup_standard
-from speclab.drafts.prompts import training_prompts
+from speclab.cost import Costs
 from speclab.drafts.shipped import shipped_drafts
+from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
-from speclab.prompts import decoded_prompts, load_prompts
+from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
-from speclab.studies.better_drafts import candidates, worth
+from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 
 COSTS = Costs(2.0, (1, 64), (0.1, 0.1), (1.0, 7.3), 0.2)  # v(n) = 1 + 0.1 (n - 1)
@@ -93,11 +94,10 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
         made[one.name] = candidates.judged(one, profile, "greedy", texts, target)
         small = profile.replace(depth=1, branches=1, budget=1)
         again = record_run(small, work / one.name, one.load(), texts).trace
-        again["confidence"] = [q[0] for q in again["top_draft_q"]]
         for name in made[one.name]:
             assert made[one.name][name].tolist() == again[name].tolist(), name
-    confidences = {trace["confidence"].sum() for trace in made.values()}
-    assert len(confidences) == 3, "drafts that share a spec are kept apart by their names"
+    overlaps = {trace["overlap"].sum() for trace in made.values()}
+    assert len(overlaps) == 3, "drafts that share a spec are kept apart by their names"
     few = dict(list(texts.items())[:2])
     part = candidates.judged(drafts[0], profile, "greedy", few, target)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
@@ -168,7 +168,7 @@ def test_what_training_changed_by_hand():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5], "chat": [0.5] * 5})
     one = trace_with({"code": [0.25, 0.75, 0.75, 1, 0.75], "chat": [0.5] * 5})
     two = trace_with({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
-    table = worth.trained_change(before, [one, two], HIT).set_index("domain")
+    table = comparison.trained_change(before, [one, two], HIT).set_index("domain")
     code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
     assert (code.before, code.after, code.estimate) == pytest.approx((0.5, 0.65, 0.15))
     assert code.low < 0.15 < code.high
@@ -183,7 +183,7 @@ def test_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
     paired = paired_difference(after, before, HIT)
-    row = worth.trained_change(before, [after], HIT).iloc[-1]
+    row = comparison.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
     assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
 
@@ -195,7 +195,10 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, w
     )
     tried = candidates.Tried(profile, random_pair, per_domain=2)
     assert asked == [profile, profile], "the run as it is shipped, no smaller one"
-    chosen = [p.prompt_id for p in decoded_prompts(load_prompts("project", 5), 2)]
+    chosen = [
+        p.prompt_id
+        for p in decoded_prompts(load_prompts("project", 5), 2, profile.notes.decoded_from)
+    ]
     trace = tried.trace(OWN, "greedy")
     assert trace["prompt_id"].drop_duplicates().tolist() == chosen
     assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20
@@ -221,9 +224,9 @@ def test_families_are_trained_found_and_compared(
     trained = candidates.trained_drafts(tried)
     seeds = {family: len(drafts) for family, drafts in trained.items()}
     assert seeds == {"total-variation": 2, "sequence": 1, "specialist": 2}
-    gained = worth.gained(tried, trained)
+    gained = comparison.gained(tried, trained)
     assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
-    versus = worth.specialist_against(tried, trained)
+    versus = comparison.specialist_against(tried, trained)
     pooled = gained.at(estimator="hit[1]", domain="pooled")
     its, mine = (pooled.at(draft=name).value for name in ("total-variation", "specialist"))
     gap = versus.at(estimator="hit[1]", domain="pooled").value
@@ -233,13 +236,14 @@ def test_families_are_trained_found_and_compared(
 def test_the_learning_curve_is_the_cards_log(tiny_pair):
     card = ROOT / "data" / "pairs" / "smollm" / "card.json"
     phases = json.loads(card.read_text())["training"]
-    pair = SimpleNamespace(draft=SimpleNamespace(folder=card.parent / "draft"))
-    curve = worth.learning_curve(pair).at(estimator="hit[1]")
+    folder = ModelFolder(card.parent / "draft")
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
+    curve = comparison.learning_curve(pair).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
     assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]
     assert mean["estimate"].iloc[-1] == phases["distil"][-1]["hit"]
     assert mean["steps"].tolist()[::5] == [0, phases["distil"][-1]["step"] + 1]
-    assert worth.learning_curve(tiny_pair) is None, "its card has no such log"
+    assert comparison.learning_curve(tiny_pair) is None, "its card has no such log"
 
 
 # ---- calibration ---------------------------------------------------------------------------------
@@ -277,21 +281,21 @@ def test_the_best_chain_by_hand():
     Gamma 3 makes blocks of 4 tokens at 0.3 + 1.3 + 0.2, gamma 1 of 2 at 0.1 + 1.1 + 0.2.
     """
     rows = trace_of([[0, 0, 0, 1] * 2] * 6)
-    gamma, sums = worth.best_chain(rows, COSTS, range(1, 6))
+    gamma, sums = comparison.best_chain(rows, COSTS, range(1, 6))
     assert gamma == 3 and (sums["emitted"] / sums["blocks"]).eq(4).all()
     assert speed_of(sums) == pytest.approx(4 / 1.8)
-    gamma, sums = worth.best_chain(rows, worth.with_c(COSTS, 3.0), range(1, 6))
+    gamma, sums = comparison.best_chain(rows, comparison.with_c(COSTS, 3.0), range(1, 6))
     assert gamma == 1
-    assert speed_of(sums) == pytest.approx(speedup_standard(2, 1, 3.0, 1.1, 0.2))
+    assert speed_of(sums) == pytest.approx(2 / (3.0 + 1.1 + 0.2))
 
 
 def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
     loaded, lookup, _ = drafts
     draft, target = (loaded.facts[name]["parameters"] for name in ("draft", "target"))
-    assert worth.share_of_bytes(loaded) == draft / target, "float32 as if in 16 bits"
+    assert comparison.share_of_bytes(loaded) == draft / target, "float32 as if in 16 bits"
     half = dataclasses.replace(loaded, weight_bytes=draft)
-    assert worth.share_of_bytes(half) == pytest.approx(0.5 * draft / target)
-    assert worth.share_of_bytes(lookup) == 0
+    assert comparison.share_of_bytes(half) == pytest.approx(0.5 * draft / target)
+    assert comparison.share_of_bytes(lookup) == 0
 
 
 @pytest.fixture
@@ -312,15 +316,15 @@ def tried_all(drafts, profile, own, work):
 def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):
     price = {one.name: c for one, c in zip(drafts, (0.2, 0.01, 0.6), strict=True)}
     nodes = candidates.Tried.lookup_chains(tried_all, 3)
-    found = worth.compared(tried_all, drafts, price, COSTS, range(1, 5), nodes)
+    found = comparison.compared(tried_all, drafts, price, COSTS, range(1, 5), nodes)
     table = found.table.set_index("draft")
-    assert list(table.index) == ["loaded", LOOKUP, worth.STOPPED, "first 1 layers"]
+    assert list(table.index) == ["loaded", LOOKUP, comparison.STOPPED, "first 1 layers"]
     for one in drafts:
-        row = table.loc[worth.short_name(one.name)]
+        row = table.loc[comparison.short_name(one.name)]
         trace = tried_all.trace(one.name, "greedy")
-        paid = worth.with_c(COSTS, price[one.name])
-        gamma, sums = worth.best_chain(trace, paid, range(1, 5))
-        wanted = stats.bootstrap(sums, score.ratio_of("emitted", "cost"))
+        paid = comparison.with_c(COSTS, price[one.name])
+        gamma, sums = comparison.best_chain(trace, paid, range(1, 5))
+        wanted = pooled(sums, score.ratio_of("emitted", "cost"))
         numbers = row[["speedup", "speedup_low", "speedup_high"]].tolist()
         assert numbers == pytest.approx([wanted.estimate, wanted.low, wanted.high])
         assert row["gamma"] == gamma
@@ -330,12 +334,12 @@ def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):
 def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profile):
     few, shapes = tried_all.prompts[::5], ("chain:3", "tree:3,2,8")
     asked = drafts, few, shapes, profile.max_new_tokens
-    table = worth.lossless(tried_all, *asked)
+    table = comparison.lossless(tried_all, *asked)
     assert len(table) == 3 * 2 * len(few) and table["is_equal"].all()
     texts = tried_all.texts["greedy"]
     wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
     tried_all.texts = {"greedy": wrong}
-    assert not worth.lossless(tried_all, *asked)["is_equal"].any()
+    assert not comparison.lossless(tried_all, *asked)["is_equal"].any()
 
 
 def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():

@@ -1,4 +1,4 @@
-"""Bins, means by level and calibration: every function against a hand-computed case."""
+"""Bins and means by level: every function against a hand-computed case."""
 
 import numpy as np
 import pandas as pd
@@ -6,8 +6,6 @@ import pytest
 from frames import frame_of
 
 from speclab.analysis import bins
-
-# ---- signals and bins ----------------------------------------------------------------------------
 
 
 def test_signals_by_hand():
@@ -22,12 +20,19 @@ def test_signals_by_hand():
 
 
 def test_quantile_bins_by_hand():
-    frame = pd.DataFrame({"x": [4.0, 1, 2, 3]}, index=[7, 5, 6, 4])
-    assert bins.quantile_bins(frame, "x", 2).to_dict() == {7: 1, 5: 0, 6: 0, 4: 1}
+    frame = pd.DataFrame({"x": [4.0, 1, 2, 3]})
+    assert bins.quantile_bins(frame, "x", 2).tolist() == [1, 0, 0, 1]
     tied = frame.assign(x=[0.0, 0, 0, 1])
-    assert bins.quantile_bins(tied, "x", 3).nunique() == 1, "ties leave fewer bins"
+    assert set(bins.quantile_bins(tied, "x", 3)) == {0}, "ties leave fewer bins"
     with pytest.raises(ValueError, match="values that differ"):
         bins.quantile_bins(frame.assign(x=2.0), "x", 2)
+
+
+def test_equal_bins_by_hand():
+    frame = pd.DataFrame({"q": [0.0, 0.49, 0.5, 1.0]})
+    assert bins.equal_bins(frame, "q", 2).tolist() == [0, 0, 1, 1]
+    with pytest.raises(ValueError, match="no probabilities"):
+        bins.equal_bins(frame * 2, "q")
 
 
 def test_group_means_by_hand():
@@ -55,20 +60,3 @@ def test_group_means_leave_out_levels_of_too_few_prompts():
     }, "code: 4 prompts of a, 1 of rare"
     with pytest.raises(ValueError, match="fewer bins"):
         bins.group_means(frame.assign(group=frame["prompt_id"]), "x", "group")
-
-
-# ---- calibration ---------------------------------------------------------------------------------
-
-
-def test_calibration_by_hand():
-    """Bin 0: confidence 0.15, outcome 0.5; bin 1: 0.85 and 1: error (0.35 + 0.15) / 2."""
-    frame = pd.DataFrame({"q": [0.1, 0.2, 0.8, 0.9], "hit": [0.0, 1.0, 1.0, 1.0]})
-    assert bins.calibration_error("q", "hit", 2)(frame) == pytest.approx(0.25)
-    one_bin = bins.calibration_error("q", "hit", 1)(frame)
-    assert one_bin == pytest.approx(0.75 - 0.5), "the size of the gap"
-    perfect = bins.calibration_error("q", "hit", 10)(frame.assign(hit=frame["q"]))
-    assert perfect == pytest.approx(0)
-    opposite = pd.DataFrame({"q": [0.2, 0.8], "hit": [0.5, 0.5]})
-    assert bins.calibration_error("q", "hit", 2)(opposite) == pytest.approx(0.3)
-    with pytest.raises(ValueError, match="no probabilities"):
-        bins.calibration_error("q", "hit")(frame.assign(q=2.0))

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from speclab.analysis import choose
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
 from speclab.models import timing
 from speclab.stats import Interval
-from speclab.studies.budgets_and_routing import machines, policies
+from speclab.studies.budgets_and_routing import policies, recommendations
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = {"plain": PLAIN, "chain:1": chain(1)}
@@ -32,7 +32,7 @@ def of_five_prompts():
 
 
 def test_settings_are_different_trees_and_named_as_they_parse():
-    settings = machines.settings_up_to(3, 4)
+    settings = recommendations.settings_up_to(3, 4)
     assert list(settings)[:4] == ["plain", "chain:1", "chain:2", "chain:3"]
     shapes = [(*shape.parent, *shape.rank) for shape in settings.values()]
     assert len(set(shapes)) == len(shapes)
@@ -40,27 +40,26 @@ def test_settings_are_different_trees_and_named_as_they_parse():
     for name, shape in settings.items():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
-    assert list(choose.that_draft(settings)) == list(settings)[1:]
 
 
 # ---- the clock -----------------------------------------------------------------------------------
 
 
 def test_a_clock_changes_the_resamples_and_not_the_estimate():
-    """At half the prices every resample is twice as fast; two clocks, drawn for all choices alike,
-    leave their difference at what the prompts make of it.
+    """At half the costs every resample is twice as fast; two clocks, drawn for all choices
+    alike, leave their difference at what the prompts make of it.
     """
     counted = choose.block_counts(of_five_prompts(), SETTINGS)
-    prices = choose.price(counted, SETTINGS, Costs.on_a_line(0.5))
+    by_prompt = choose.prompt_costs(counted, SETTINGS, Costs.assumed(0.5))
     made = {"chain:1": 0.0, "plain": 0.0}
-    choices = {name: choose.Choice(prices.judged(name)) for name in made}
+    choices = {name: choose.Choice(by_prompt.judged(name)) for name in made}
     speeds = choose.speeds(choices)
-    again = choose.Prices(prices.table.assign(cost=prices.table["cost"] / 2))
-    found = machines.with_clock(speeds, choices, [again])
+    again = choose.PromptCosts(by_prompt.table.assign(cost=by_prompt.table["cost"] / 2))
+    found = recommendations.with_clock(speeds, choices, [again])
     for name in choices:
         assert found[name].iloc[0].equals(speeds[name].iloc[0])
         assert np.allclose(found[name].iloc[1:], 2 * speeds[name].iloc[1:], atol=1e-8)
-    mixed = machines.with_clock(speeds, choices, [prices, again])
+    mixed = recommendations.with_clock(speeds, choices, [by_prompt, again])
     share = mixed["chain:1"] / mixed["plain"]
     assert np.allclose(share, speeds["chain:1"] / speeds["plain"], atol=1e-8)
     width = mixed["chain:1"]["pooled"].std() / speeds["chain:1"]["pooled"].std()
@@ -73,10 +72,10 @@ def test_a_clock_changes_the_resamples_and_not_the_estimate():
 def test_a_policy_meets_other_prompts_as_it_is():
     """Nothing is chosen again: chat's own best there would be plain, the policy drafts."""
     counted = choose.block_counts(of_five_prompts(), SETTINGS)
-    prices = choose.price(counted, SETTINGS, Costs.on_a_line(0.5))
-    assert choose.setting_by_domain(prices)["chat"] == "plain"
+    by_prompt = choose.prompt_costs(counted, SETTINGS, Costs.assumed(0.5))
+    assert choose.setting_by_domain(by_prompt)["chat"] == "plain"
     fixed = {"code": "plain", "chat": "chain:1", choose.UNKNOWN: "chain:1"}
-    found = policies.elsewhere(fixed, prices)
+    found = policies.elsewhere(fixed, by_prompt)
     each = found["per-domain"].judged
     assert each.groupby("domain")["setting"].unique().str[0].to_dict() == {
         "code": "plain",
@@ -103,7 +102,7 @@ def test_the_check_by_hand():
     counted = pd.DataFrame(rows, columns=names.split())
     settings = {"plain": PLAIN, "chain:1": chain(1)}
     # the machine that promised: a block of the chain costs 0.5 + 1
-    prices = choose.price(counted, settings, Costs.on_a_line(0.5))
+    by_prompt = choose.prompt_costs(counted, settings, Costs.assumed(0.5))
     made = {"code": ("chain:1", 5), "chat": ("plain", 10)}
     decoded = [
         (made[domain][0], method, repeat, name, domain, blocks, 10, seconds)
@@ -113,17 +112,18 @@ def test_the_check_by_hand():
     ]
     names = "setting method repeat prompt_id domain blocks tokens time_s"
     decoded = pd.DataFrame(decoded, columns=names.split())
-    each = policies.with_promise(decoded, prices)
+    each = policies.with_promise(decoded, by_prompt)
     assert not each["differs"].any()
     assert each["promised"].tolist() == pytest.approx([0.75] * 6 + [1.0] * 6)
     seconds = timing.drawn_seconds(policies.promised_seconds(decoded, each))
     assert seconds.iloc[0].to_dict() == pytest.approx(
         {"plain": 0.12, "policy": 0.072, "promised": 0.105}
     )
-    found = policies.interval_of(seconds["plain"] / seconds["policy"], 12)
+    ratio = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"]})
+    (found,) = timing.intervals(ratio, "of", 12).rows()
     assert (found.estimate, found.low, found.high) == pytest.approx((5 / 3,) * 3)
     wrong = decoded.assign(blocks=decoded["blocks"] + 1)
-    assert policies.with_promise(wrong, prices)["differs"].all()
+    assert policies.with_promise(wrong, by_prompt)["differs"].all()
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_the_check_by_hand():
 def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
     """A wide interval that holds 1 keeps no promise; a clock that ran wrong tells nothing."""
     ratio = Interval(1.0, *ends, 12)
-    assert policies.kept(ratio, 0.1, Costs.on_a_line(0.5)) == verdict
+    assert policies.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
-    assert policies.kept(ratio, 0.1, disturbed) == machines.REFUSED
+    assert policies.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
 
 
 # ---- at another temperature ----------------------------------------------------------------------
@@ -159,8 +159,8 @@ def test_sampled_text_is_priced_by_the_rule_of_each_shape_and_seeds_are_added():
     trace = pd.DataFrame(rows, columns=names)
     settings = {"plain": PLAIN, "chain:2": chain(2), "tree:2,2,4": static_tree(2, 2, 4)}
     seeds = pd.concat([trace.assign(seed=seed) for seed in (42, 1)])
-    text = Text(*kind_of(1.0), seeds, trace.iloc[:0])
-    warm = policies.sampled_prices(text, settings, Costs.on_a_line(0.5), 12)
+    text = Text(1.0, seeds, trace.iloc[:0])
+    warm = policies.sampled_costs(text, settings, Costs.assumed(0.5), 12)
     assert list(warm.settings) == list(settings)
     once = np.tile([12.0, 4 * 2.0, 4 * 2.0], (10, 1))
     assert warm.cost == pytest.approx(2 * once)

@@ -8,7 +8,13 @@ import torch
 from numpy.testing import assert_allclose
 
 from speclab import score
-from speclab.analysis import by_hand
+from speclab.analysis.rejection_rule import (
+    chance,
+    emitted,
+    residual,
+    survival,
+    total_variation,
+)
 from speclab.cost import block_efficiency_iid
 from speclab.studies import by_hand as study
 from speclab.tree import chain, static_tree
@@ -21,61 +27,54 @@ Q = np.array([0.05, 0.3, 0.55, 0.05, 0.05])
 def rows(seed, count=5):
     """`count` random distributions over as many words, some of them with zeros."""
     rng = np.random.default_rng(seed)
-    table = rng.dirichlet(np.full(count, 0.6), size=count) * (
-        rng.random((count, count)) < 0.8
-    ) + 1e-3 * np.eye(count)
+    table = rng.dirichlet(np.full(count, 0.6), size=count)
+    table = table * (rng.random((count, count)) < 0.8) + 1e-3 * np.eye(count)
     return table / table.sum(1, keepdims=True)
 
 
 def test_one_row_by_hand():
-    assert_allclose(by_hand.chance(P, Q), [0, 1, 7 / 11, 1, 1])
-    assert_allclose(by_hand.residual(P, Q), [0, 0.8, 0, 0, 0.2])
-    assert_allclose(by_hand.emitted(Q, by_hand.chance(P, Q), by_hand.residual(P, Q)), P, atol=1e-15)
-    assert_allclose(by_hand.emitted(Q, by_hand.chance(P, Q), P), [0, 0.425, 0.4375, 0.0625, 0.075])
-    assert by_hand.total_variation(P, Q) == pytest.approx(0.25)
+    kept, left = chance(P, Q), residual(P, Q)
+    assert_allclose(kept, [0, 1, 7 / 11, 1, 1])
+    assert_allclose(left, [0, 0.8, 0, 0, 0.2])
+    assert_allclose(emitted(Q, kept, left), P, atol=1e-15)
+    assert_allclose(emitted(Q, kept, P), [0, 0.425, 0.4375, 0.0625, 0.075])
+    assert total_variation(P, Q) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_it_is_the_rule_of_verify_and_keeps_p(seed):
     p, q = rows(seed)[0], rows(seed + 100)[0]
+    kept, left = chance(p, q), residual(p, q)
+    both = torch.from_numpy(p), torch.from_numpy(q)
     for token in np.flatnonzero(q):
-        kept, left = RULES["rejection"].step(torch.from_numpy(p), torch.from_numpy(q), [int(token)])
-        assert by_hand.chance(p, q)[token] == pytest.approx(float(kept), abs=1e-12)
-        assert_allclose(by_hand.residual(p, q), left.numpy(), atol=1e-12)
-    assert_allclose(by_hand.emitted(q, by_hand.chance(p, q), by_hand.residual(p, q)), p, atol=1e-12)
-    assert by_hand.total_variation(by_hand.emitted(q, by_hand.chance(p, q), p), p) > 1e-3, (
-        "the negative control: no residual"
-    )
+        its_chance, its_residual = RULES["rejection"].step(*both, [int(token)])
+        assert kept[token] == pytest.approx(float(its_chance), abs=1e-12)
+        assert_allclose(left, its_residual.numpy(), atol=1e-12)
+    assert_allclose(emitted(q, kept, left), p, atol=1e-12)
+    assert total_variation(emitted(q, kept, p), p) > 1e-3, "the control: no residual"
 
 
 def test_equal_models_and_words_that_are_never_drafted():
-    assert_allclose(by_hand.residual(P, P), P)
     one = np.array([1.0, 0, 0, 0, 0])
-    assert_allclose(by_hand.chance(P, one), [0, 1, 1, 1, 1])
-    assert_allclose(
-        by_hand.residual(np.stack([P, one]), np.stack([Q, one])), [[0, 0.8, 0, 0, 0.2], one]
-    )
+    assert_allclose(chance(P, one), [0, 1, 1, 1, 1])
+    wanted = [P, [0, 0.8, 0, 0, 0.2], one]
+    assert_allclose(residual(np.stack([P, P, one]), np.stack([P, Q, one])), wanted)
 
 
 def test_a_replacement_may_depend_on_the_rejected_word():
     q, kept = np.array([0.25, 0.75]), np.array([1.0, 0.0])
-    assert_allclose(by_hand.emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
-    assert_allclose(by_hand.emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
+    assert_allclose(emitted(q, kept, np.array([[0.0, 1.0], [1.0, 0.0]])), [1, 0])
+    assert_allclose(emitted(q, kept, np.array([0.5, 0.5])), [0.625, 0.375])
 
 
 def test_survival_is_a_sum_over_paths():
-    p, q = rows(1), rows(2)
-    both = np.minimum(p, q)
-    found = by_hand.survival(both, 3, 3)
-    paths = [
-        both[3, a] * both[a, b] * both[b, c] for a in range(5) for b in range(5) for c in range(5)
-    ]
-    assert found[0] == pytest.approx(both[3].sum())
-    assert found[2] == pytest.approx(sum(paths))
+    both = np.minimum(rows(1), rows(2))
+    first, _, third = survival(both, 3, 3)
+    assert first == pytest.approx(both[3].sum())
+    assert third == pytest.approx(np.einsum("a,ab,bc->", both[3], both, both))
     same = np.tile(np.minimum(P, Q), (5, 1))
-    assert 1 + by_hand.survival(same, 0, 4).sum() == pytest.approx(block_efficiency_iid(0.75, 4)), (
-        "equal overlaps: the i.i.d. formula"
-    )
+    iid = block_efficiency_iid(0.75, 4)
+    assert 1 + survival(same, 0, 4).sum() == pytest.approx(iid), "equal overlaps"
 
 
 def test_best_tokens_follow_the_ranks():
@@ -136,7 +135,7 @@ def test_the_exact_limit_of_each_rule(name):
     assert np.allclose(limit, P) == RULES[name].lossless
     came = study.first_words(name, P, Q, 2000, np.random.default_rng(0))
     shares = np.bincount(came, minlength=5) / 2000
-    assert by_hand.total_variation(shares, limit) < 0.05
+    assert total_variation(shares, limit) < 0.05
 
 
 def test_records_of_a_tree_hung_on_every_word():

@@ -104,9 +104,9 @@ def texts():
 def test_each_verdict_is_of_the_text_of_its_temperature(texts):
     leads = study.leads(texts, "chat")
     highest = leads.frame.groupby("view", sort=False)["share_highest"].min()
-    assert highest.map(study.told).tolist()[1:] == ["yes", "no"]
-    assert leads.at(quantity="hit[1]").value == pytest.approx(1)
-    assert leads.at(quantity="alpha").value == pytest.approx(-0.8)
+    _, at_0, at_1 = (part.value for _, part in leads.at(quantity="acceptance").groups("view"))
+    assert highest.map(study.is_highest).tolist()[1:] == ["yes", "no"]
+    assert (at_0, at_1) == pytest.approx((1, -0.8))
     tests = study.held_fixed(*texts, 2)
     (rows, _), _ = tests["alpha", "token frequency"]()
     assert rows["overlap"].min() == 0.1, "sampled text"

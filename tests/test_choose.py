@@ -11,16 +11,15 @@ from test_stopping import COSTS, NEW, recorded
 
 from speclab import stats
 from speclab.analysis import choose
-from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, fold_of
+from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.draft import Shape
 from speclab.sampling import Sampling
-from speclab.tree import PLAIN as NOTHING
-from speclab.tree import chain, static_tree
+from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = (
-    {PLAIN: NOTHING}
+    {NO_DRAFT: PLAIN}
     | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
@@ -49,7 +48,7 @@ def random_trace(seed=0, prompts=12, hit=(0.8, 0.4), length=40):
 
 
 def table_of(costs, emitted=10.0):
-    """Prices from {prompt_id: (domain, {setting: cost})}."""
+    """PromptCosts from {prompt_id: (domain, {setting: cost})}."""
     names = next(iter(costs.values()))[1]
     rows = [
         (name, prompt, domain, emitted, own[name], own[name], own[name])
@@ -57,12 +56,14 @@ def table_of(costs, emitted=10.0):
         for prompt, (domain, own) in costs.items()
     ]
     table = pd.DataFrame(rows, columns=["setting", *choose.PROMPT, *choose.SUMS])
-    return Prices(table.set_index(["setting", *choose.PROMPT]))
+    return PromptCosts(table.set_index(["setting", *choose.PROMPT]))
 
 
 def priced(trace, settings, costs, rule="greedy", max_new_tokens=None):
-    """Prices of a trace."""
-    return choose.price(choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs)
+    """PromptCosts of a trace."""
+    return choose.prompt_costs(
+        choose.block_counts(trace, settings, rule, max_new_tokens), settings, costs
+    )
 
 
 def pooled(judged):
@@ -73,9 +74,9 @@ def pooled(judged):
 # three texts of 12 tokens: uniform is a (26 passes against 36 and 38), chat alone is best left
 # plain, p1 alone is best under b
 THREE = {
-    "p1": ("code", {PLAIN: 12.0, "a": 8.0, "b": 6.0}),
-    "p2": ("code", {PLAIN: 12.0, "a": 6.0, "b": 14.0}),
-    "p3": ("chat", {PLAIN: 12.0, "a": 14.0, "b": 18.0}),
+    "p1": ("code", {NO_DRAFT: 12.0, "a": 8.0, "b": 6.0}),
+    "p2": ("code", {NO_DRAFT: 12.0, "a": 6.0, "b": 14.0}),
+    "p3": ("chat", {NO_DRAFT: 12.0, "a": 14.0, "b": 18.0}),
 }
 COPIES = {f"{name}-{i}": row for name, row in THREE.items() for i in range(5)}
 
@@ -85,10 +86,10 @@ COPIES = {f"{name}-{i}": row for name, row in THREE.items() for i in range(5)}
 
 def test_blocks_and_costs_by_hand():
     trace = trace_of({"a": ("code", [0, 0, 0, 1, 0, 0, 2, 0, 0, 0])})
-    prices = priced(trace, SETTINGS, COSTS)
-    cost = dict(zip(prices.settings, prices.cost[0], strict=True))
-    assert prices.table["target_passes"].tolist() == [10, 6, 4, 3, 3]
-    assert prices.table["draft_passes"].tolist()[:4] == [0, 6, 8, 11]
+    by_prompt = priced(trace, SETTINGS, COSTS)
+    cost = dict(zip(by_prompt.settings, by_prompt.cost[0], strict=True))
+    assert by_prompt.table["target_passes"].tolist() == [10, 6, 4, 3, 3]
+    assert by_prompt.table["draft_passes"].tolist()[:4] == [0, 6, 8, 11]
     assert cost["chain:2"] == pytest.approx(4 * (2 * 0.2 + 1.06 + 0.1))
     # 3 + 1, 2 + 1, and the last three tokens of the text: three levels are drafted there, not four
     v = {4: 1.1, 5: 1.15}
@@ -127,8 +128,8 @@ def test_costs_are_those_of_a_slow_walk(ranks, depth, branches, budget, past):
 def test_costs_are_those_of_the_real_decoder():
     """Some of the texts end early, which the decoder cannot foresee."""
     pair, prompts, _, frames = recorded(0.5)
-    prices = priced(frames["trace"], SETTINGS, COSTS, max_new_tokens=NEW)
-    found = pd.DataFrame(prices.cost, prices.prompts["prompt_id"], prices.settings)
+    by_prompt = priced(frames["trace"], SETTINGS, COSTS, max_new_tokens=NEW)
+    found = pd.DataFrame(by_prompt.cost, by_prompt.prompts["prompt_id"], by_prompt.settings)
     for name in ("chain:2", "chain:4"):
         for prompt in prompts:
             shape = Shape(SETTINGS[name])
@@ -141,19 +142,19 @@ def test_costs_are_those_of_the_real_decoder():
 
 
 def test_choices_and_regret_by_hand():
-    prices = table_of(THREE, 12.0)
-    best = choose.setting_by_domain(prices)
-    assert best == {"code": "a", "chat": PLAIN, UNKNOWN: "a"}
-    assert prices.judged({"p3": "a", "p2": "b"})["cost"].tolist() == [14, 14]
-    hindsight = choose.with_hindsight(prices)
-    assert hindsight["setting"].tolist() == ["b", "a", PLAIN]
-    prices = table_of(COPIES, 12.0)
+    by_prompt = table_of(THREE, 12.0)
+    best = choose.setting_by_domain(by_prompt)
+    assert best == {"code": "a", "chat": NO_DRAFT, UNKNOWN: "a"}
+    assert by_prompt.judged({"p3": "a", "p2": "b"})["cost"].tolist() == [14, 14]
+    hindsight = choose.with_hindsight(by_prompt)
+    assert hindsight["setting"].tolist() == ["b", "a", NO_DRAFT]
+    by_prompt = table_of(COPIES, 12.0)
     own = {name: best[domain] for name, (domain, _) in COPIES.items()}
     judged = {
-        PLAIN: prices.judged(PLAIN),
-        "uniform": prices.judged(best[UNKNOWN]),
-        "per-domain": prices.judged(own),
-        "oracle": choose.with_hindsight(prices),
+        NO_DRAFT: by_prompt.judged(NO_DRAFT),
+        "uniform": by_prompt.judged(best[UNKNOWN]),
+        "per-domain": by_prompt.judged(own),
+        "oracle": choose.with_hindsight(by_prompt),
     }
     found = choose.speeds({name: Choice(one) for name, one in judged.items()}, n=50)
     speeds = [found[name].loc[0, "pooled"] for name in judged]
@@ -196,7 +197,10 @@ def planted(fold):
     """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is
     judged on falls for it.
     """
-    cost = {0: {PLAIN: 10.0, "s_0": 1.0, "s_1": 10.5}, 1: {PLAIN: 10.0, "s_0": 10.5, "s_1": 1.0}}
+    cost = {
+        0: {NO_DRAFT: 10.0, "s_0": 1.0, "s_1": 10.5},
+        1: {NO_DRAFT: 10.0, "s_0": 10.5, "s_1": 1.0},
+    }
     return table_of({f"p{i}": ("code", cost[f]) for i, f in enumerate(fold)})
 
 
@@ -214,7 +218,7 @@ def test_cross_fit_never_sees_its_own_prompts():
 
 
 def two_domains(code, chat, prompts=10):
-    """Prices of the settings a and b: every prompt of a domain costs the same."""
+    """PromptCosts of the settings a and b: every prompt of a domain costs the same."""
     rows = {"code": dict(zip("ab", code, strict=True))}
     rows["chat"] = dict(zip("ab", chat, strict=True))
     return table_of({f"{d}-{i}": (d, row) for d, row in rows.items() for i in range(prompts)})
@@ -243,41 +247,41 @@ def test_every_resample_is_a_cross_fitted_choice_of_its_own_prompts(taken_for):
     """The same prompt by prompt, from lists that hold each drawn prompt as often as it was
     drawn.
     """
-    prices = noisy(2, prompts=8)
-    ids, domain = (prices.prompts[name].to_numpy() for name in choose.PROMPT)
+    by_prompt = noisy(2, prompts=8)
+    ids, domain = (by_prompt.prompts[name].to_numpy() for name in choose.PROMPT)
     label = [taken_for(name) for name in domain]
-    found = choose.fit(prices, dict(zip(ids, label, strict=True)), n=6)
-    weights = stats.resampling_of(prices.prompts, 6).weights
-    weights = weights[:, stats.resampling_of(prices.prompts, 6).rows].astype(int)
+    found = choose.fit(by_prompt, dict(zip(ids, label, strict=True)), n=6)
+    weights = stats.resampling_of(by_prompt.prompts, 6).weights
+    weights = weights[:, stats.resampling_of(by_prompt.prompts, 6).rows].astype(int)
     assert (weights[1:] != 1).any(axis=1).all()
     fold = fold_of(domain, 5)
     for row, (spent, weight) in enumerate(zip(found.cost, weights, strict=True)):
         own, chosen = {"code": 0.0, "chat": 0.0}, []
         for i, times in enumerate(weight):
             others = (fold != fold[i]) & (np.isin(domain, label[i]) | (label[i] == UNKNOWN))
-            drawn = np.repeat(prices.cost[others], weight[others], axis=0)
+            drawn = np.repeat(by_prompt.cost[others], weight[others], axis=0)
             chosen.append(choose.fastest(1 / drawn.sum(axis=0)))
-            own[domain[i]] += times * prices.cost[i, chosen[-1]]
+            own[domain[i]] += times * by_prompt.cost[i, chosen[-1]]
         assert spent.tolist() == pytest.approx([own["code"], own["chat"]])
         if row == 0:
-            assert found.judged["setting"].tolist() == prices.settings[chosen].tolist()
+            assert found.judged["setting"].tolist() == by_prompt.settings[chosen].tolist()
 
 
 def test_prices_of_another_order_are_paid_by_the_right_prompt():
-    prices = noisy(3)
-    turned = choose.Prices(prices.table.sort_index(ascending=False).sort_index(level=0))
-    assert turned.prompts["prompt_id"].tolist() != prices.prompts["prompt_id"].tolist()
-    same = choose.fit(prices, paid=prices, n=10).cost
-    assert choose.fit(prices, paid=turned, n=10).cost == pytest.approx(same)
+    by_prompt = noisy(3)
+    turned = choose.PromptCosts(by_prompt.table.sort_index(ascending=False).sort_index(level=0))
+    assert turned.prompts["prompt_id"].tolist() != by_prompt.prompts["prompt_id"].tolist()
+    same = choose.fit(by_prompt, paid=by_prompt, n=10).cost
+    assert choose.fit(by_prompt, paid=turned, n=10).cost == pytest.approx(same)
 
 
 def test_an_interval_of_speeds_holds_what_choosing_adds():
     """Two settings that are as good in the mean of all prompts: which one a resample takes is one
     more thing that is unsure.
     """
-    prices = noisy(4)
-    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    policies = {"one": choose.fit(prices, for_all), "each": choose.fit(prices)}
+    by_prompt = noisy(4)
+    for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
+    policies = {"one": choose.fit(by_prompt, for_all), "each": choose.fit(by_prompt)}
     found = choose.speeds(policies)
     gained = found["each"]["pooled"] - found["one"]["pooled"]
     low, high = gained.iloc[1:].quantile([0.025, 0.975])
@@ -311,16 +315,16 @@ def test_domains_that_are_alike_gain_nothing():
 
 
 def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
-    chains = {PLAIN: NOTHING} | {f"chain:{g}": chain(g) for g in range(1, 9)}
+    chains = {NO_DRAFT: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     counted = choose.block_counts(random_trace(2), chains)
     best = {}
     for c in (0.0, 0.3, 5.0):
-        prices = choose.price(counted, chains, Costs.on_a_line(c))
-        found = choose.fastest_rows(choose.best_setting(prices, 50))
+        by_prompt = choose.prompt_costs(counted, chains, Costs.assumed(c))
+        found = choose.fastest_rows(choose.best_setting(by_prompt, 50))
         best[c] = found.set_index("domain").loc[["code", "chat"]]
     longest = counted[counted["setting"] == "chain:8"]
     sums = longest.groupby("domain")[["emitted", "blocks"]].sum()
     tokens_a_block = (sums["emitted"] / sums["blocks"])[["code", "chat"]]
     assert best[0.0]["speedup"].tolist() == pytest.approx(tokens_a_block.tolist())
     assert (best[0.3]["speedup"] <= best[0.0]["speedup"]).all()
-    assert (best[5.0]["setting"] == PLAIN).all() and (best[5.0]["speedup"] == 1).all()
+    assert (best[5.0]["setting"] == NO_DRAFT).all() and (best[5.0]["speedup"] == 1).all()

@@ -9,9 +9,16 @@ from test_starts import starts_by_hand
 from speclab.analysis import combined
 from speclab.copying import MOST
 from speclab.cost import Costs
+from speclab.starts import replay_starts
 
 # `5 6 7` stands in the prompt, and comes back behind `8`
 BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
+
+
+def blocks(*given):
+    """The visited blocks of what `planned` drafts."""
+    planned = combined.planned(*given)
+    return replay_starts(planned, planned["drafted"].to_numpy())
 
 
 def test_by_hand():
@@ -19,19 +26,19 @@ def test_by_hand():
     assert both["matched"].tolist() == [0, 0, 1, 2, 3, 4]
     assert both["copied"].tolist() == [0, 0, 3, 2, 1, 0]
     columns = ["start", "is_copied", "drafted", "accepted", "emitted"]
-    assert combined.blocks(both, 2, combined.NEVER)["accepted"].tolist() == [1, 1, 1]
+    assert blocks(both, 2, combined.NEVER)["accepted"].tolist() == [1, 1, 1]
     # 8 and 5 by the draft; behind 5 the copy is right thrice; the end leaves 6 - 2 tokens
-    found = combined.blocks(both, 2, 1)[columns].to_numpy().tolist()
+    found = blocks(both, 2, 1)[columns].to_numpy().tolist()
     assert found == [[0, False, 2, 1, 2], [2, True, 4, 3, 4]]
     # two must match: position 2 is drafted, then 4 is copied
-    found = combined.blocks(both, 2, 2)[columns].to_numpy().tolist()
+    found = blocks(both, 2, 2)[columns].to_numpy().tolist()
     assert found == [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, True, 2, 1, 2]]
 
 
 def test_a_copy_is_priced_by_its_tokens_and_without_draft_passes():
     both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     costs = Costs(10.0, (1, MOST + 1), (0.25, 0.25), (1.0, 2.0), 0.5)
-    found = combined.prices(both, 2, costs).judged("chain:2+lookup:1").iloc[0]
+    found = combined.settings_cost(both, 2, costs).judged("chain:2+lookup:1").iloc[0]
     drafted, copy = 2 * 0.25 + costs.v(3) + 0.5, costs.v(5) + 0.5
     assert found["cost"] == pytest.approx(drafted + copy)
     assert (found["target_passes"], found["draft_passes"]) == (2, 2)

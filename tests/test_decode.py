@@ -13,7 +13,7 @@ from scipy.stats import chi2, chisquare, ncx2
 from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
-from speclab.analysis import by_hand, combined
+from speclab.analysis import combined, rejection_rule
 from speclab.analysis.combined import starts_of_trace
 from speclab.decode import decode, decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape, propose
@@ -106,7 +106,8 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
     for drafted, least in ((gamma, 1 + gamma % 3), (0, 1)):
         shape = parse_shape(combined.setting(drafted, least))
         steps = assert_plain(pair, prompt, shape, new).steps
-        blocks = combined.blocks(both, drafted, least)
+        planned = combined.planned(both, drafted, least)
+        blocks = replay_starts(planned, planned["drafted"].to_numpy())
         found = [(s.copied, s.drafted, s.accepted, len(s.tokens)) for s in steps]
         replayed = blocks[["is_copied", "drafted", "accepted", "emitted"]]
         wanted = list(replayed.itertuples(index=False, name=None))
@@ -170,7 +171,7 @@ def test_so_many_draws_see_a_rule_that_forgets_the_residual():
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
     p, q = next_p(pair, ids), next_p(pair, ids, "draft")
-    wrong = by_hand.emitted(q, by_hand.chance(p, q), p)
+    wrong = rejection_rule.emitted(q, rejection_rule.chance(p, q), p)
     cells, away = 30, DRAWS[0] * ((wrong - p) ** 2 / p).sum()
     assert ncx2.sf(chi2.isf(1e-3, cells), cells, away) > 0.99
 

@@ -12,7 +12,7 @@ from speclab.__main__ import main
 from speclab.analysis import policy
 from speclab.cost import Costs
 from speclab.decode import LOSSLESS, decode
-from speclab.draft import PLAIN
+from speclab.draft import NO_DRAFT
 from speclab.profiles import load_profile
 from speclab.runs import pair_digests
 from speclab.sampling import Sampling
@@ -22,7 +22,7 @@ def test_drafting_nothing_is_plain_greedy_decoding():
     pair = toy_pair()
     for seed in range(5):
         ids = np.random.default_rng(seed).integers(0, 9, 4).tolist()
-        found = assert_plain(pair, prompt_of(ids), PLAIN, 20)
+        found = assert_plain(pair, prompt_of(ids), NO_DRAFT, 20)
         assert found.draft_passes == 0 and found.target_passes == len(found.token_ids)
 
 
@@ -33,13 +33,11 @@ def test_drafting_nothing_is_plain_greedy_decoding():
 def test_drafting_nothing_samples_the_target(rule, draws):
     pair, ids = toy_pair(), (3, 1, 4)
     p = next_p(pair, ids)
-    first = [
-        next(decode(pair, ids, rule, PLAIN, Sampling(1.0), 3, np.random.default_rng(seed))).tokens[
-            0
-        ]
-        for seed in range(draws)
-    ]
-    counts = np.bincount(first, minlength=len(p))
+    counts = np.zeros(len(p))
+    for seed in range(draws):
+        rng = np.random.default_rng(seed)
+        step = next(decode(pair, ids, rule, NO_DRAFT, Sampling(1.0), 3, rng))
+        counts[step.tokens[0]] += 1
     assert chisquare(counts, draws * p).pvalue > 1e-3
     assert chisquare(counts, draws * np.roll(p, 1)).pvalue < 1e-3, "it can fail"
     assert pair.draft.passes == draws, "the prefill's, one each"
@@ -55,7 +53,7 @@ def test_decode_by_policy(tmp_path, capsys):
     prompts.write_text("\n".join(map(json.dumps, rows)))
 
     def decoded(pair, domains):
-        made = policy.Policy(pair, "cpu", Costs.on_a_line(0.1), "chain:1", domains, "none", "k")
+        made = policy.Policy(pair, "cpu", Costs.assumed(0.1), "chain:1", domains, "none", "k")
         policy.write_policy(made, file)
         places = ["--policy", file, "--prompts", prompts, "--out", out]
         settings = ["--profile", "tiny", "--set", "max_new_tokens=12", "--check"]

@@ -15,7 +15,7 @@ from speclab.profiles import ROOT
 
 PURE = (
     "show.pictures",
-    "show.estimates",
+    "estimates",
     "tree",
     "copying",
     "score",
@@ -28,12 +28,11 @@ PURE = (
     "show.notebook",
     "show.tables",
     "runs",
-    "analysis.by_hand",
+    "analysis.rejection_rule",
     "analysis.best_tree",
     "analysis.published",
     "analysis.texts",
-    "analysis.loops",
-    "analysis.levels",
+    "analysis.variance_components",
     "analysis.stopping",
     "analysis.combined",
     "analysis.power",
@@ -43,27 +42,25 @@ PURE = (
     "analysis.bins",
     "analysis.association",
     "analysis.specdecode_bench",
-    "analysis.specdecode_cost",
     "analysis.fetch",
-    "analysis.rungs",
     "analysis.significance",
     "studies.at_scale",
     "studies.paper_audit.measures",
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
-    "drafts.prompts",
     "explore.trace_data",
     "explore.page",
     "ops.plan",
     "ops.doctor",
     "ops.hosted",
+    "ops.commands",
 )
 ONLY = {
     "matplotlib": {"show.figures"},
     "seaborn": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
-    "transformers": {"models.pairs", "ops.pair", "ops.plan"},
+    "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
@@ -167,16 +164,18 @@ MAY_IMPORT = {  # a room, and the rooms it may import
     "explore": {"core", "show", "analysis", "explore"},
     "ops": {"core", "models", "show", "explore", "ops"},
 }
-# it stands where packages are missing, so it may import the words for that at its top
-FIRST = ("__main__", "ops.missing")
 # inside a function only: the command line reaches everything, a notebook's start may ask where it
 # runs
-LAZY = {"__main__": set(MAY_IMPORT), "show.notebook": {"ops"}}
+LAZY = {
+    "ops.commands": set(MAY_IMPORT),
+    "ops.decode_call": {"analysis"},
+    "show.notebook": {"ops"},
+}
 
 
 def room_of(module):
     """The room that a dotted module or name lives in."""
-    head = module.partition(".")[0]
+    head = module.partition(".")[0].replace("__main__", "ops")  # it starts ops.commands
     return head if head in MAY_IMPORT else "core"
 
 
@@ -186,7 +185,6 @@ def wrong_imports(module, path):
     for name, at_top in kit_imports(path):
         there = room_of(name)
         lazily = not at_top and there in LAZY.get(module, set())
-        lazily = lazily or (module, name) == FIRST
         if there not in MAY_IMPORT[here] and not lazily:
             wrong.append(f"{module} ({here}) imports {name} ({there})")
         study = name.split(".")[1] if there == "studies" and "." in name else None

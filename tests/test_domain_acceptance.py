@@ -5,45 +5,33 @@ from itertools import product
 
 import pandas as pd
 import pytest
+from frames import text_of
 from test_score import make_run
 
-from speclab import replay, score
+from speclab import replay
 from speclab.analysis import significance
 from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
-from speclab.analysis.texts import Text, kind_of
-from speclab.show.estimates import NUMBERS, Estimates
+from speclab.estimates import NUMBERS, Estimates
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
 
 TREE = static_tree(3, 2, 8)
 
 
-def text_of(temperature=0.0, prompts=6, seeds=(0,)):
-    """A made-up run as a text."""
-    run = make_run(prompts=prompts)
-    trace = pd.concat([run.trace.assign(seed=seed) for seed in seeds], ignore_index=True)
-    nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
-    return Text(*kind_of(temperature), score.with_hits(trace), nodes)
-
-
-def test_the_ladder_names_estimator_and_text():
-    at_0, at_1 = text_of(), text_of(1.0, seeds=(0, 1))
-    asked = study.shares_of_tokens(at_0, at_1)
-    rungs = study.ladder(asked)
-    assert list(pd.unique(rungs.frame["name"])) == list(asked)
-    row = rungs.at(name="alpha, T = 1", domain="code")
-    assert row.frame[["estimator", "text"]].iloc[0].tolist() == ["alpha", "T = 1"]
-    code = at_1.trace[at_1.trace["domain"] == "code"]
-    assert row.value == pytest.approx(code["overlap"].mean())
-
-
-def test_tokens_per_pass_are_of_the_blocks_that_a_decoder_visits():
-    at_0 = text_of()
-    frame, estimator = study.numbers_of_tokens(at_0, at_0, TREE)["block_efficiency, T = 0"]
-    blocks = replay.replay(at_0.trace, TREE)
-    assert estimator(frame) == pytest.approx(blocks["emitted"].sum() / len(blocks))
-    every = replay.replay(at_0.trace, TREE, "every")
-    assert estimator(frame) != pytest.approx(every["emitted"].mean())
+def test_the_ladder_asks_each_rung_of_the_text_that_it_is_exact_on():
+    run = make_run()
+    questions = study.questions(text_of(run), text_of(run, 1.0), TREE)
+    rungs = study.ladder(questions)
+    assert list(pd.unique(rungs.frame["name"])) == list(questions)
+    assert set(questions) > {*study.MAIN, *study.LENGTHS}
+    code = run.trace[run.trace["domain"] == "code"]
+    row = rungs.at(name="alpha, T = 1", domain="code").row
+    assert (row.estimator, row.text) == ("alpha", "T = 1")
+    assert row.estimate == pytest.approx(code["overlap"].mean())
+    sums, estimator = questions["block_efficiency, T = 0"]
+    visited, every = (replay.replay(run.trace, TREE, starts) for starts in ("visited", "every"))
+    assert estimator(sums) == pytest.approx(visited["emitted"].mean())
+    assert estimator(sums) != pytest.approx(every["emitted"].mean())
 
 
 # ---- ties ----------------------------------------------------------------------------------------
@@ -65,23 +53,16 @@ TIE = SURE | {("a", "b"): (-0.01, 0.9)}  # b above a by a hair
 AGAINST = SURE | {("a", "b"): (-0.2, 0.001)}
 
 
-def test_places_are_shared_where_nothing_is_significant():
-    place = study.shared_places(differences(sure=SURE, tie=TIE, against=AGAINST))
-    assert place.loc["sure", ["a", "b", "c"]].tolist() == [1, 2, 3]
-    assert place.loc["tie", ["a", "b", "c"]].tolist() == [1.5, 1.5, 3]
-    assert place.loc["against", ["a", "b", "c"]].tolist() == [2, 1, 3]
+def test_ranks_are_shared_where_nothing_is_significant():
+    ranks = study.shared_ranks(differences(sure=SURE, tie=TIE, against=AGAINST))
+    assert ranks[["a", "b", "c"]].to_numpy().tolist() == [[1, 2, 3], [1.5, 1.5, 3], [2, 1, 3]]
 
 
 def test_a_tie_is_no_contradiction():
     signs = study.wide_signs(differences(sure=SURE, tie=TIE))
     assert "No two" in study.conflict(signs)
-    values = [("sure", "abc", (3, 2, 1)), ("tie", "abc", (2, 3, 1))]
-    rows = [
-        (name, domain, x, x, x)
-        for name, names, numbers in values
-        for domain, x in zip(names, numbers, strict=True)
-    ]
-    rungs = Estimates(pd.DataFrame(rows, columns=["name", "domain", *NUMBERS]))
+    rungs = pd.DataFrame({"name": ["sure"] * 3 + ["tie"] * 3, "domain": [*"abcabc"]})
+    rungs = Estimates(rungs.assign(estimate=[3, 2, 1, 2, 3, 1], low=0, high=4))
     assert study.orders(rungs, signs).tolist() == ["a > b > c", "b ≈ a > c"]
     against = study.wide_signs(differences(sure=SURE, against=AGAINST))
     assert study.conflict(against).endswith("each other on a − b.")

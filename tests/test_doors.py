@@ -15,9 +15,9 @@ from conftest import contents
 from test_faults import DAMAGES
 
 from speclab import runs
-from speclab.__main__ import cli, main
 from speclab.models import pairs
 from speclab.ops import pair
+from speclab.ops.commands import cli, main
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
 FEW = "prompts_per_domain=1 --set domains=[code] --set max_new_tokens=4"
@@ -63,8 +63,7 @@ def place(tmp_path, monkeypatch):
     def begun(*_, **__):
         raise AssertionError("work begins before what was given is checked")
 
-    for loader in ("_load_plain", "_load_trimmed", "_load_quantised"):
-        monkeypatch.setattr(pairs, loader, begun)
+    monkeypatch.setattr(pairs, "check_fits", begun)  # before any network is loaded
     for name in ("TRACES", "DATASETS", "MODELS", "OUT", "REPO", "AUTHOR_RECORDS"):
         monkeypatch.delenv(f"SPECLAB_{name}", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -211,15 +210,10 @@ def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
 # ---- the machine ---------------------------------------------------------------------------------
 
 
-def test_the_source_of_weights(place, refused, monkeypatch):
-    monkeypatch.setattr(pair, "_download", lambda _: pytest.fail("it is fetched"))
-    (place / "target").mkdir()
-    for name in ("config.json", "source.json"):
-        shutil.copy(ROOT / "data/pairs/smollm/target" / name, place / "target")
-    damage(place / "target" / "source.json", "cut")
-    profile = PROFILE.replace("data/pairs/tiny/target", str(place / "target"))
-    (place / "profile.yaml").write_text(profile)
-    refused("pair --profile profile.yaml", "source.json")
+def test_the_source_of_weights(tmp_path):
+    (tmp_path / "source.json").write_text('{"wheel"')
+    with pytest.raises(ValueError, match=r"source\.json is damaged"):
+        pair.source_of(tmp_path)
 
 
 @pytest.mark.parametrize(

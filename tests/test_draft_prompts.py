@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from speclab.drafts.prompts import training_prompts
+from data.training_prompts.compose import training_prompts
 from speclab.prompts import PROJECT_PROMPTS, read_prompts
 
 PROMPTS = training_prompts(200)
@@ -17,7 +17,9 @@ def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
     chats = [p.text for p in read_prompts(PROJECT_PROMPTS) if p.domain == "chat"]
     judged = next(text for text in chats if len(text.split()) > 20)
     drawn = ["Hello <there>!", "Oh, " + judged]
-    monkeypatch.setattr("speclab.drafts.prompts.composed", lambda domain, rng: rng.choice(drawn))
+    monkeypatch.setattr(
+        "data.training_prompts.compose.composed", lambda domain, rng: rng.choice(drawn)
+    )
     assert [p.text for p in training_prompts(1, 0, ["chat"])] == ["Hello <there>!"]
     with pytest.raises(ValueError, match="give only 1 prompts of chat; ask for fewer"):
         training_prompts(2, 0, ["chat"])

@@ -1,12 +1,11 @@
-"""Notebook 05's study: areas under ROC curves within texts against hand counts and scikit-learn,
-each acceptance on the text of its own temperature, calibration by hand.
+"""Notebook 05's study: areas under ROC curves within texts against counted pairs, each acceptance
+on the text of its own temperature, calibration by hand.
 """
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames import noisy, text_of
-from sklearn.metrics import roc_auc_score
 from test_score import make_run
 
 from speclab.studies import entropy_correlation as study
@@ -28,18 +27,18 @@ def test_auc_by_hand():
     assert found.tolist() == [0.75, 0.75, 0.25], "ties one half; the level of a text is nothing"
 
 
-def test_auc_within_texts_equals_sklearn_and_knows_no_level_of_a_text():
+def test_auc_is_over_all_pairs_of_a_text_and_knows_no_level_of_it():
     frame = noisy()
     frame["signal"] += frame["prompt_id"].rank(method="dense")
     frame["hit"] = (frame["hit"] > 0) | (frame["prompt_id"] == "p03")  # no pairs there
     known = study.within_texts(signals_of(frame))["draft confidence"]
-    areas, pairs = [], []
+    pairs = above = 0
     for _, text in frame.groupby("prompt_id"):
-        accepted = text["hit"].sum()
-        if 0 < accepted < len(text):
-            pairs.append(accepted * (len(text) - accepted))
-            areas.append(roc_auc_score(text["hit"], text["signal"]))
-    assert known["pooled"][0] == pytest.approx(np.average(areas, weights=pairs))
+        signal, hit = text["signal"].to_numpy(), text["hit"]
+        leads = np.subtract.outer(signal[hit], signal[~hit])
+        pairs += leads.size
+        above += (np.sign(leads) + 1).sum() / 2
+    assert known["pooled"][0] == pytest.approx(above / pairs)
     level = frame.assign(signal=frame["prompt_id"].rank(method="dense"))
     of_level = study.within_texts(signals_of(level))["draft confidence"]["pooled"][0]
     assert of_level == 0.5, "to know the text alone is worth nothing"
@@ -68,13 +67,28 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     assert curves.lies_within(0, 1) and set(curves.frame["entropy_bin"]) == {0, 1, 2}
 
 
-def test_calibration_of_a_draft_that_is_right():
+@pytest.mark.parametrize(
+    ("confidence", "outcome", "count", "error"),
+    [
+        # bin 0: confidence 0.15, outcome 0.5; bin 1: 0.85 and 1
+        ([0.1, 0.2, 0.8, 0.9], [0.0, 1.0, 1.0, 1.0], 2, (0.35 + 0.15) / 2),
+        ([0.1, 0.2, 0.8, 0.9], [0.0, 1.0, 1.0, 1.0], 1, 0.75 - 0.5),  # one bin: the gap
+        ([0.1, 0.2, 0.8, 0.9], [0.1, 0.2, 0.8, 0.9], 10, 0.0),
+        ([0.2, 0.8], [0.5, 0.5], 2, 0.3),  # gaps of opposite signs do not cancel
+    ],
+)
+def test_calibration_by_hand(confidence, outcome, count, error):
+    one = pd.DataFrame({"confidence": confidence, "hit": outcome, "domain": "code"})
+    frame = pd.concat([one.assign(prompt_id=i) for i in range(5)])
+    found = study.calibration({"T = 0": (frame, "hit")}, count).at(domain="code")
+    assert found.at(estimator="calibration_error").value == pytest.approx(error)
+    gap = np.mean(outcome) - np.mean(confidence)
+    assert found.at(estimator="calibration_gap").value == pytest.approx(gap)
+
+
+def test_reliability_by_hand():
     frame = noisy()
     frame["confidence"] = frame["hit"] / 2 + 0.25
-    views = {"T = 0": (frame, "hit"), "itself": (frame, "confidence")}
-    found = study.calibration(views, 10)
-    assert found.at(view="itself").lies_within(0, 0)
-    error = found.at(view="T = 0", estimator="calibration_error", domain="pooled")
-    assert error.value == pytest.approx(0.25), "0.75 comes true, 0.25 does not"
-    share = study.reliability(views, 10).at(view="T = 0", domain="pooled")
-    assert share.frame["estimate"].tolist() == [0, 1]
+    share = study.reliability({"T = 0": (frame, "hit")}, 10).at(domain="pooled").frame
+    assert share["estimate"].tolist() == [0, 1], "0.75 comes true, 0.25 does not"
+    assert share["confidence"].tolist() == [0.25, 0.75]

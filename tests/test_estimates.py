@@ -2,29 +2,8 @@
 
 import numpy as np
 import pandas as pd
-import pytest
-from frames import frame_of
 
-from speclab.analysis import association
-from speclab.show import estimates
-
-FEW = 60  # resamples, where the interval's width is not the question
-
-
-# ---- what cannot be computed is said, and does not hide the rest ---------------------------------
-
-
-def test_per_domain_keeps_the_order_and_goes_on_past_a_domain_that_cannot_answer():
-    frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
-    frame["y"] = frame["x"] * 2
-    found = estimates.per_domain(
-        frame, lambda part: association.correlation(part, "x", "y", "pearson", n=FEW), pooled=True
-    )
-    assert list(found["domain"]) == ["code", "chat", "pooled"]
-    assert found["estimate"].iloc[0] == pytest.approx(1)
-    assert "constant" in found["note"].iloc[1] and np.isnan(found["low"].iloc[1])
-    with pytest.raises(KeyError):  # only bad input is told; a fault in the code is not
-        estimates.per_domain(frame, lambda part: {}["x"])
+from speclab import estimates
 
 
 def test_wide_writes_intervals_as_text():

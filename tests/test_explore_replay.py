@@ -6,7 +6,7 @@ from browser import chromium, opened
 from numpy.testing import assert_allclose
 
 from speclab import replay, runs
-from speclab.analysis import by_hand, choose
+from speclab.analysis import choose, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
 from speclab.profiles import ROOT
@@ -53,7 +53,7 @@ def pages(recorded, tmp_path_factory):
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
             packed = trace_data.pack_runs(both)
-            file.write_text(page.assemble(packed, pair), encoding="utf-8")
+            file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong
         yield found
@@ -148,7 +148,7 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
     for place, shape in enumerate(shapes):
         settings = {"it": tree_of(shape)}
         counted = choose.block_counts(trace, settings, rule_of(kind, shape))
-        table = choose.price(counted, settings, costs_of(machine)).table
+        table = choose.prompt_costs(counted, settings, costs_of(machine)).table
         sums = table.groupby("domain", sort=False).sum()
         expected = sums["emitted"] / sums["cost"]
         assert_allclose(found[:, place, 0], expected, rtol=1e-12)
@@ -157,7 +157,7 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             c = found[row, place, 1]
             if c <= 0 or row != place % len(expected):
                 continue
-            there = choose.price(counted, settings, costs_of(machine, c)).table
+            there = choose.prompt_costs(counted, settings, costs_of(machine, c)).table
             own = there.groupby("domain", sort=False).sum().loc[domain]
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
 
@@ -177,7 +177,7 @@ def test_the_rule_on_five_words(pages, seed):
         [p.tolist(), q.tolist()],
     )
     assert overlap == pytest.approx(np.minimum(p, q).sum(), abs=1e-12)
-    assert_allclose(residual, by_hand.residual(p, q), atol=1e-12)
+    assert_allclose(residual, rejection_rule.residual(p, q), atol=1e-12)
     assert_allclose(emitted, p, atol=1e-12)
     assert_allclose(none, p, atol=1e-12)
 

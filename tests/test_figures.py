@@ -65,28 +65,34 @@ def test_interval_bars_draw_estimates_and_ends(horizontal):
     assert [t.get_text() for t in ticks] == ["alpha", "hit[1]"]
 
 
-def test_lines_with_bands_dots_and_looks():
+def test_lines_with_bands_and_looks():
     frame = pd.DataFrame(
         {
-            "gamma": [1, 2, 2, 1],
-            "made": ["decoded", "decoded", "replayed", "replayed"],
-            "estimate": [1.0, 2.0, 2.1, 1.1],
-            "low": [0.9, 1.9, 1.0, 1.0],
-            "high": [1.2, 2.2, 3.0, 2.5],
+            "gamma": [2, 1],
+            "made": "replayed",
+            "estimate": [2.1, 1.1],
+            "low": [1.0, 1.0],
+            "high": [3.0, 2.5],
         }
     )
-    figure = figures.facets(
-        frame, "gamma", hue="made", dots=["decoded"], looks={"replayed": {"color": "red"}}
-    )
-    dots, line = figure.axes[0].lines
-    assert dots.get_linestyle() == "None" and line.get_linestyle() != "None"
+    figure = figures.facets(frame, "gamma", hue="made", looks={"replayed": {"color": "red"}})
+    (line,) = figure.axes[0].lines
     assert line.get_color() == "red"
     assert line.get_xydata().tolist() == [[1, 1.1], [2, 2.1]], "sorted by x"
-    bars, band = figure.axes[0].collections
+    (band,) = figure.axes[0].collections
     corners = {tuple(corner) for corner in band.get_paths()[0].vertices}
     assert corners == {(1, 1.0), (1, 2.5), (2, 1.0), (2, 3.0)}
-    bars = bars.get_segments()
-    assert_allclose(bars, [[[1, 0.9], [1, 1.2]], [[2, 1.9], [2, 2.2]]])
+
+
+def test_panels_hold_their_own_rows_and_share_ticks():
+    figure = figures.facets(FRAME[:3], "estimator", columns="domain", kind="points")
+    titles = [axes.get_title(loc="left") + axes.get_title() for axes in figure.axes]
+    assert titles == ["code", "chat"]
+    code, chat = (axes.containers for axes in figure.axes)
+    heights = [bars.lines[0].get_ydata().tolist() for bars in (*code, *chat)]
+    assert heights == [[0.7, 0.8], [], [], [0.5]]
+    for axes in figure.axes:
+        assert [tick.get_text() for tick in axes.get_xticklabels()] == ["alpha", "hit[1]"]
 
 
 def test_drawn_tree_shows_every_token_with_its_probabilities():
@@ -99,7 +105,7 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     odds = zip(range(1, 9), draft[1:], target[1:], strict=True)
     texts = [f"␣t{node}\nq {q:.2f}  p {p:.2f}" for node, q, p in odds]
     assert [t.get_text() for t in axes.texts] == ["␣t0", *texts]
-    assert [line.get_linestyle() for line in axes.lines] == [
+    assert [line.get_linestyle() for line in axes.lines[:8]] == [
         "-" if accepted[n] else "--" for n in range(1, 9)
     ]
     heights = [axes.texts[n].get_position()[1] for n in tree.children(1)]

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from speclab import cost
-from speclab.analysis import by_hand, claims, published
+from speclab.analysis import claims, published, rejection_rule
 from speclab.analysis.claims import NO_CONDITION, SOURCES
 from speclab.studies.paper_audit import formulas, measures
 
@@ -67,7 +67,7 @@ def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
             came[word] += chance * kept[word]
             came[instead] += chance * (1 - kept[word])
         np.testing.assert_allclose(came, expected)
-    assert by_hand.total_variation(formulas.best_token_output(p, q), p) > 0.01
+    assert rejection_rule.total_variation(formulas.best_token_output(p, q), p) > 0.01
 
 
 # ---- context commitment --------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from test_stopping import NEW, recorded
 
 from speclab import replay, score
 from speclab.analysis import association
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.studies import gamma_sweep as study
 
 
@@ -20,7 +20,7 @@ def text_of(*ranks, seeds=1, **columns):
     trace = trace_of(made).assign(**columns)
     trace = pd.concat([trace.assign(seed=seed) for seed in range(seeds)])
     trace = score.with_hits(trace.reset_index(drop=True))
-    return Text(*kind_of(float("p_token" in columns)), trace, None)
+    return Text(float("p_token" in columns), trace, None)
 
 
 def random_text(seed=0, prompts=8, length=30, miss=0.35):
@@ -62,7 +62,7 @@ def test_counts_by_hand():
 def test_decoded_chains_count_what_the_replay_says():
     pair, prompts, _, frames = recorded(0.5)
     trace = frames["trace"].assign(seed=0)
-    text = Text(*kind_of(0.0), trace, None)
+    text = Text(0.0, trace, None)
     decoded = study.decode_chains(pair, prompts, [1, 4], text, NEW)
     replayed = study.chain_counts(text, [1, 4])
     columns = ["gamma", "prompt_id", "domain", "blocks", "accepted", "emitted"]

@@ -6,10 +6,9 @@ from toy import record_block, table_of, toy_pair
 
 from data.pairs.smollm import prepare
 from speclab import score
-from speclab.analysis.texts import Text, kind_of
-from speclab.drafts.prompts import training_prompts
+from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt, Prompt
+from speclab.prompts import EncodedPrompt, Prompt, training_prompts
 from speclab.runs import profile_prompts
 from speclab.sampling import Sampling
 from speclab.studies import how_sure as study
@@ -31,7 +30,7 @@ def recorded(max_new_tokens, prompts=20):
         for name, parts in frames.items():
             parts.append(table_of(getattr(one, name)).assign(**who))
     trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
-    return Text(*kind_of(0.0), score.with_hits(trace), nodes)
+    return Text(0.0, score.with_hits(trace), nodes)
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +65,13 @@ def test_seen_by_hand(monkeypatch):
 
 def test_a_prompt_that_was_trained_on_is_seen_whole():
     profile = load_profile("smollm", {"prompts_per_domain": 2})
-    found = study.seen(profile, [*training_prompts(5), *profile_prompts(profile)])
+    found = study.seen(profile, [*training_prompts(5, 0), *profile_prompts(profile)])
     assert (found["seen"] == 1).all()
 
 
 def test_the_composed_prompts_are_those_that_the_draft_was_trained_on():
     profile = load_profile("smollm")
-    known = profile.notes["trained_on"]
-    assert known == {"seed": prepare.SEED, "composed": prepare.COMPOSED}
+    known = profile.notes.trained_on
+    assert (known.seed, known.composed) == (prepare.SEED, prepare.COMPOSED)
     assert len(study.composed_prompts(profile)) == sum(prepare.COMPOSED.values())
     assert study.composed_prompts(load_profile("tiny")) == []

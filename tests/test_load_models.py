@@ -1,13 +1,13 @@
 """Notebook 01's study: which tree is drawn, what its tables hold, and the words about the pair."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import transformers
 
+from speclab.models.model import LanguageModel
+from speclab.models.pairs import Pair
 from speclab.studies import load_models as study
 from speclab.tree import static_tree
 
@@ -30,11 +30,10 @@ SIZES |= {"vocab_size": 40}
 def test_the_bytes_of_keys_and_values_are_those_of_the_cache(kind, more):
     config = transformers.AutoConfig.for_model(kind, **SIZES, **more)
     network = transformers.AutoModelForCausalLM.from_config(config)
-    model = SimpleNamespace(network=network, dtype=torch.float32)
-    facts = {"layers": 2, "width": 32, "heads": 4, "dtype": "", "device": ""}
-    facts |= {"kernel": "", "parameters": 1, "weight_bytes": 1}
-    both = {"target": facts, "draft": facts}
-    pair = SimpleNamespace(facts=both, target=model, draft=model)
+    model = LanguageModel(network.base_model, None, 40, torch.float32, "cpu", network=network)
+    names = ("layers", "width", "heads", "dtype", "device", "kernel")
+    facts = dict.fromkeys(names, "") | {"parameters": 1, "weight_bytes": 1}
+    pair = Pair(model, model, None, frozenset(), {"target": facts, "draft": facts})
     found = study.models(pair).loc["target", "kv_kb"]
     cache = network(torch.zeros(1, 5, dtype=int), use_cache=True).past_key_values
     held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
@@ -75,17 +74,23 @@ def test_the_tree_drawn_rejects_below_what_it_accepts():
     assert study.wanted_tree(nodes, TREE, 2, blank=[0]) == ("a", 1), "nothing below to reject"
 
 
+def trace_of(overlap, q, p):
+    """Positions of a trace: the draft's best tokens are 0, 1, …"""
+    ids = [list(range(len(row))) for row in q]
+    columns = {"overlap": overlap, "top_draft_ids": ids, "top_draft_q": q, "top_draft_p": p}
+    return pd.DataFrame({"prompt_id": "a", "position": range(len(q))} | columns)
+
+
 def test_favourites_and_all_others_sum_to_the_whole():
-    q, p = np.array([0.05, 0.6, 0.3, 0.05]), np.array([0.15, 0.3, 0.5, 0.05])
-    table = study.favourites(p, q, Tokenizer(), count=2)
-    assert list(table.index) == ["w1", "w2", "all others"]
+    trace = trace_of([0.7], [[0.6, 0.3]], [[0.3, 0.5]])
+    table = study.favourites(trace.iloc[0], Tokenizer())
+    assert list(table.index) == ["w0", "w1", "all others"]
     assert table["shared"].tolist() == pytest.approx([0.3, 0.3, 0.1])
     assert table[["p", "q"]].sum().tolist() == pytest.approx([1, 1])
 
 
-def test_the_place_of_an_overlap_shares_the_second_choice():
-    q = [np.array([0.6, second]) for second in (0.1, 0.3, 0.4)]
-    trace = pd.DataFrame({"prompt_id": "a", "position": range(3)})
-    trace = trace.assign(overlap=[0.59, 0.61, 0.9], top_draft_q=q, top_draft_p=q)
-    assert study.place_of_overlap(trace, 0.6) == ("a", 1)
-    assert study.place_of_overlap(trace, 1.0) == ("a", 2), "else the nearest one"
+def test_the_position_of_an_overlap_shares_the_second_choice():
+    q = [[0.6, second] for second in (0.1, 0.3, 0.4)]
+    trace = trace_of([0.59, 0.61, 0.9], q, q)
+    assert study.near_overlap(trace, 0.6)["position"] == 1
+    assert study.near_overlap(trace, 1.0)["position"] == 2, "else the nearest one"

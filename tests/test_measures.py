@@ -14,7 +14,7 @@ from speclab import replay, score
 from speclab.analysis import claims
 from speclab.analysis.claims import AT_0, AT_1, FAILS, HOLDS, PUBLISHED, SOURCES, TURNS
 from speclab.analysis.prompt_sets import OWN, SECOND
-from speclab.analysis.texts import Text, kind_of
+from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
 from speclab.studies.paper_audit import measures
 
@@ -38,7 +38,7 @@ def texts(length=12, prompts=5, **ranks):
 
 
 def greedy(trace):
-    return Text(*kind_of(0.0), score.with_hits(trace), None)
+    return Text(0.0, score.with_hits(trace), None)
 
 
 def same(row, value):
@@ -126,7 +126,7 @@ def nested(of_domain, of_prompt, of_text, seeds, rng):
     for who, sd in ((["prompt_id"], of_prompt), (["prompt_id", "seed"], of_text)):
         number = trace.groupby(who).ngroup()
         trace["overlap"] += sd * rng.normal(size=number.max() + 1)[number]
-    return Text(*kind_of(1.0), trace, None)
+    return Text(1.0, trace, None)
 
 
 def test_what_texts_differ_in_is_judged_by_the_domains_part_alone():
@@ -149,7 +149,7 @@ def test_what_texts_differ_in_is_judged_by_the_domains_part_alone():
 def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
     """All of 8 tokens in two passes of 4, 3 of them drafted; against none."""
     tree = load_profile("tiny").tree
-    warm = Text(*kind_of(1.0), texts(length=5, code=7), None)
+    warm = Text(1.0, texts(length=5, code=7), None)
     (row,) = measures.warmer_less_greedy(tree, greedy(texts(length=8, code=0)), warm)
     same(row, 0 - 3)
     assert row["estimator"] == "mean_accepted, T = 1 - T = 0"

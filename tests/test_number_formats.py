@@ -55,7 +55,7 @@ def test_every_model_turns_by_the_same_angles_in_every_number_format(tmp_path, d
         for ours, theirs in zip(rotary(half.network), rotary(exact.network), strict=True):
             assert ours.dtype == torch.float32 and torch.equal(ours, theirs)
         with pytest.raises(ValueError, match="frequencies of its positions .*not float32"):
-            pairs._check_angles(folder, half.network.to(getattr(torch, dtype)))
+            pairs._check_angles(half.folder, half.network.to(getattr(torch, dtype)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])
@@ -64,13 +64,13 @@ def test_the_probe_at_loading_sees_a_wrong_mask(monkeypatch, name, dtype):
     """SmolLM2's first token ids are unused and all alike: with those it saw nothing."""
     pair, right = loaded(name, dtype), model.LanguageModel._mask
     for one in (pair.target, pair.draft):
-        pairs._probe(one, "as it is")
+        pairs._probe(one)
     monkeypatch.setattr(
         model.LanguageModel, "_mask", lambda self, seen, n, past: right(self, None, n, past)
     )
     for one in (pair.target, pair.draft):
         with pytest.raises(ValueError, match="packed tree and its paths differ"):
-            pairs._probe(one, "a sibling is seen")
+            pairs._probe(one)
 
 
 def test_grouped_heads_go_without_enable_gqa(monkeypatch, random_folders):

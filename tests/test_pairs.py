@@ -11,7 +11,8 @@ from toy import plain
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
-from speclab.models.pairs import load_model, load_pair, model_folder
+from speclab.models.folder import ModelFolder
+from speclab.models.pairs import load_model, load_pair
 from speclab.profiles import ModelSpec
 from speclab.prompts import Prompt, encode_prompts
 from speclab.record import Job, in_process, record_prompt
@@ -53,10 +54,10 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
 ):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(ValueError, match="SPECLAB_MODELS"):
-        model_folder(ModelSpec("nobody/no-such-model-here"))
+        ModelFolder.fetched(ModelSpec("nobody/no-such-model-here"))
     attached = shutil.copytree(random_folders[0], tmp_path / "owner" / "name")
     monkeypatch.setenv("SPECLAB_MODELS", str(tmp_path))
-    assert model_folder(ModelSpec("owner/name")) == attached
+    assert ModelFolder.fetched(ModelSpec("owner/name")).path == attached
     (attached / "model.safetensors").rename(attached / "pytorch_model.bin")
     with pytest.raises(ValueError, match="pickled weights are refused"):
         load_model(ModelSpec("owner/name", device="cpu"))

@@ -27,29 +27,23 @@ STEPS = [
 ]
 
 
-def test_every_token_has_its_kind_block_and_place():
-    found = pictures.pieces(STEPS, STRINGS)
-    assert [p.token for p in found] == list(range(10)) and [p.text for p in found] == STRINGS
-    kinds = (
+def test_every_token_has_its_kind_and_block_and_is_escaped():
+    page = pictures.as_html(STEPS, STRINGS)
+    titles = re.findall(r' title="block (\d), (\w+); (.*?); id (\d+)"', page)
+    kinds = [kind for _, kind, _, _ in titles]
+    assert kinds == (
         ["accepted"] * 2
         + ["recovered", "accepted", "bonus"]
         + ["accepted"] * 3
         + ["recovered", "accepted"]
-    )
-    assert [p.kind for p in found] == kinds, "a cut step ends on an accepted token"
-    spots = "0.0 0.1 0.2 1.0 1.1 2.0 2.1 2.2 3.0 4.0"
-    assert [f"{p.block}.{p.place}" for p in found] == spots.split()
-    assert pictures.counts(found) == {"accepted": 7, "recovered": 2, "bonus": 1}
-
-
-def test_html_is_escaped_and_says_every_token():
-    page = pictures.as_html(STEPS, STRINGS)
+    ), "a cut step ends on an accepted token"
+    assert "".join(block for block, *_ in titles) == "1112233345"
+    assert [int(token) for *_, token in titles] == list(range(10))
+    assert titles[2][2] == "2 of 4 drafted tokens accepted"
     assert set(re.findall(r"<(\w+)", page)) == {"div", "span", "br"}, "nothing is run"
     assert not any(mark in page for mark in ("://", "\u202e", "\x00"))
     read = html.unescape(re.sub(r"<[^>]*>", "", page))
-    for said in ("␣the", "⏎", '⇥&"', "<script>alert('x')</script>", "accepted 7"):
-        assert said in read
+    for text in ("␣the", "⏎", '⇥&"', "<script>alert('x')</script>"):
+        assert text in read
+    assert "accepted 7 recovered 2 bonus 1" in read
     assert "10 tokens in 5 target passes (2.00 tokens per pass)" in read
-    titles = re.findall(r' title="([^"]*)"', page)
-    assert titles[2] == "block 1, recovered; 2 of 4 drafted tokens accepted; id 2"
-    assert len(titles) == 10

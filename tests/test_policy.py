@@ -10,11 +10,10 @@ from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
+from speclab.estimates import Estimates
 from speclab.prompts import DOMAINS, Prompt
-from speclab.show.estimates import Estimates
-from speclab.studies.budgets_and_routing import machines, policies
-from speclab.tree import PLAIN as NOTHING
-from speclab.tree import chain, static_tree
+from speclab.studies.budgets_and_routing import policies, recommendations
+from speclab.tree import PLAIN, chain, static_tree
 
 PAIR = {"target": "a" * 40, "draft": "b" * 40}
 MADE = Policy(
@@ -67,13 +66,13 @@ def test_the_classifier_sees_the_text_only():
 def test_policies_by_hand():
     """Who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
     trace = trace_of(TEXTS)
-    known, costs = {"plain": NOTHING, "chain:3": chain(3)}, Costs.on_a_line(0.1)
+    known, costs = {"plain": PLAIN, "chain:3": chain(3)}, Costs.assumed(0.1)
     routes = {
         "lost": dict.fromkeys(TEXTS, routers.UNKNOWN),
         "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in TEXTS.items()},
     }
-    prices = priced(trace, known, costs)
-    found = policies.judged_policies(prices, routes)
+    by_prompt = priced(trace, known, costs)
+    found = policies.judged_policies(by_prompt, routes)
     # three blocks, or twelve cut at the end
     code, chat = 3 * 1.3, 9 * 1.3 + 1.3 + 1.2 + 1.1
     wanted = {
@@ -94,26 +93,26 @@ def test_recommendations_by_hand():
     """With a cheap draft the longest chain against none at all; nothing is told by a bad clock."""
     trace = trace_of(TEXTS)
     known = {
-        "plain": NOTHING,
+        "plain": PLAIN,
         "chain:1": chain(1),
         "chain:3": chain(3),
         "tree:2,2,4": static_tree(2, 2, 4),
     }
-    cheap, dear = Costs.on_a_line(0.1), Costs.on_a_line(2.0)
+    cheap, dear = Costs.assumed(0.1), Costs.assumed(2.0)
     disturbed = replace(cheap, verify=(1.0, 0.9))
     places = {"cheap": cheap, "dear": dear, "disturbed": disturbed}
     advice = {}
     for name, costs in places.items():
-        prices = priced(trace, known, costs)
-        speeds = choose.speeds({"own": choose.fit(prices)})
-        advice[name] = machines.recommend(prices, costs, speeds)
+        by_prompt = priced(trace, known, costs)
+        speeds = choose.speeds({"own": choose.fit(by_prompt)})
+        advice[name] = recommendations.recommend(by_prompt, costs, speeds)
     advice = Estimates.stacked(advice, "machine").frame
     found = advice.set_index(["machine", "domain"])
     said = found[["setting", "speculate"]]
     assert said.loc["cheap", "code"].tolist() == ["chain:3", "yes"]
     assert said.loc["cheap", "chat"].tolist() == ["plain", "no"]
     assert said.loc["dear", "code"].tolist() == ["plain", "no"]
-    assert set(found.loc["disturbed", "speculate"]) == {machines.REFUSED}
+    assert set(found.loc["disturbed", "speculate"]) == {recommendations.REFUSED}
     code = found.loc["cheap", "code"]
     assert code["estimate"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
     assert (found.loc["dear", ["estimate", "low", "high"]] == 1).all(axis=None)

@@ -63,9 +63,9 @@ def test_profiles_for_t4s_ask_for_nothing_a_t4_lacks(name):
 def test_notes_hold_the_published_configurations(name):
 
     profile = load_profile(name)
-    configs = [profile.notes["target_config"], profile.notes["draft_config"]]
+    configs = [profile.notes.target_config, profile.notes.draft_config]
     pair = planned_pair(profile)
-    sizes = tuple(model.products + model.others for model in pair)
+    sizes = tuple(model.parameters for model in pair)
     assert sizes == PARAMETERS[name]
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     assert all(context <= c["max_position_embeddings"] for c in configs)

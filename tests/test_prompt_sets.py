@@ -70,6 +70,7 @@ def test_a_change_is_paired_on_the_same_problems_only():
     found = prompt_sets.contrasts(sets, asked).at(role="lead").frame
     width = (found["change_high"] - found["change_low"]).to_numpy()
     assert found["change"].tolist() == pytest.approx([0, -0.1, -0.1])
+    assert (found["power"] > 0.99).all()
     assert width[:2] == pytest.approx([0, 0])
     own_width, *_ = found["high"] - found["low"]
     assert width[2] == pytest.approx(2**0.5 * own_width, rel=0.1)

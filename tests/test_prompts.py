@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from speclab.drafts.prompts import ngrams
+from data.training_prompts.compose import ngrams
 from speclab.profiles import load_profile
 from speclab.prompts import (
     DOMAINS,
@@ -390,8 +390,8 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
 def test_decoded_prompts_are_spread_evenly_behind_those_that_chose_the_draft():
     both = [Prompt(f"{d}-{i}", d, "") for i in range(20) for d in ("code", "chat")]
 
-    def numbers(per_domain, prompts=both, **options):
-        chosen = decoded_prompts(prompts, per_domain, **options)
+    def numbers(per_domain, prompts=both, first=8):
+        chosen = decoded_prompts(prompts, per_domain, first)
         assert [p.domain for p in chosen] == sorted([p.domain for p in chosen])[::-1]
         return [int(p.prompt_id[5:]) for p in chosen if p.domain == "code"]
 

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import readme
 
-from speclab.__main__ import cli
+from speclab.ops.commands import cli
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import DOMAINS
 

@@ -31,7 +31,7 @@ def assert_equal_records(pair, prompt, recorded, max_new_tokens, tree=(3, 2, 8))
     records, text = literal.measure(
         pair.target, pair.draft, prompt.ids, max_new_tokens, pair.stop_ids, *tree
     )
-    assert tuple(text) == recorded.continuation
+    assert list(text) == recorded.trace["token"].tolist()
     theirs, ours = pd.DataFrame(records), table_of(recorded.nodes)
     assert_frame_equal(ours[EXACT], theirs[EXACT], check_dtype=False)
     np.testing.assert_allclose(ours[ROUNDED], theirs[ROUNDED], atol=1e-4)
@@ -83,7 +83,7 @@ def test_equals_the_literal_procedure_on_the_tiny_pair(tiny_pair, domain, new):
 def assert_columns(pair, prompt, recorded, kept=None):
     """Trace columns from plain softmaxes; `kept`: the tokens that a trimmed draft says."""
     trace, context = recorded.trace, list(prompt.ids)
-    for t, token in enumerate(recorded.continuation):
+    for t, token in enumerate(trace["token"]):
         p, q = (
             literal.full_logits(m, [context])[0, -1].double().softmax(-1).numpy()
             for m in (pair.target, pair.draft)

@@ -79,7 +79,6 @@ def test_published_estimators_by_hand():
     assert_allclose(score.published_chain(nodes), [0.75, 0.375, 0.1875])
     assert score.published_length(nodes) == pytest.approx(1.3125)
     assert score.best_path_ratio(nodes) == pytest.approx((0.5 + 0.2 + 1.0) / 3)
-    assert dict(score.ratio_by_rank(nodes)) == pytest.approx({0: 2.3 / 4, 1: 2.2 / 4})
 
 
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():

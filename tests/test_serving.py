@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from frames import pooled
 from hypothesis import given
 from hypothesis import strategies as st
 from test_choose import priced, random_trace, trace_of
@@ -13,10 +14,8 @@ from speclab.cost import Costs
 from speclab.draft import Shape
 from speclab.models import timing
 from speclab.score import Estimator, quotient
-from speclab.stats import bootstrap
 from speclab.studies.budgets_and_routing import serving
-from speclab.tree import PLAIN as NOTHING
-from speclab.tree import chain, static_tree
+from speclab.tree import PLAIN, chain, static_tree
 
 COSTS = Costs(
     10.0,
@@ -29,7 +28,7 @@ COSTS = Costs(
 LOOP = Costs(10.0, COSTS.sizes, COSTS.draft, COSTS.verify, 0.1, 0.7)
 BARE = Costs(10.0, COSTS.sizes, COSTS.draft, COSTS.verify)
 SETTINGS = {
-    "plain": NOTHING,
+    "plain": PLAIN,
     "chain:1": chain(1),
     "chain:3": chain(3),
     "tree:2,2,4": static_tree(2, 2, 4),
@@ -39,14 +38,14 @@ MIX = {"code": 0.7, "chat": 0.3}
 
 def policies_of(trace, costs=COSTS, limit=None):
     """The usual policies, settings held fixed."""
-    prices = priced(trace, SETTINGS, costs, max_new_tokens=limit)
-    best = choose.setting_by_domain(prices)
-    domain = prices.prompts.set_index("prompt_id")["domain"]
+    by_prompt = priced(trace, SETTINGS, costs, max_new_tokens=limit)
+    best = choose.setting_by_domain(by_prompt)
+    domain = by_prompt.prompts.set_index("prompt_id")["domain"]
     frames = {
-        "never": prices.judged("plain"),
-        "always": prices.judged("chain:3"),
-        "oracle": choose.with_hindsight(prices),
-        "per-domain": prices.judged(domain.map(best).to_dict()),
+        "never": by_prompt.judged("plain"),
+        "always": by_prompt.judged("chain:3"),
+        "oracle": choose.with_hindsight(by_prompt),
+        "per-domain": by_prompt.judged(domain.map(best).to_dict()),
     }
     return {name: Choice(frame) for name, frame in frames.items()}
 
@@ -81,12 +80,12 @@ def test_a_stream_of_three_requests_by_hand():
     are chance.
     """
     trace = trace_of({f"p{i}": ("code", [0, 1, 0]) for i in range(5)})
-    prices = priced(trace, SETTINGS, COSTS)
+    by_prompt = priced(trace, SETTINGS, COSTS)
     # chain of 1: blocks (0, miss) and (0, end): two passes over two tokens, a draft pass each; 2
     # (0.2 + 1.1 + 0.1) = 2.8 target passes
     names = {"never": "plain", "one": "chain:1"}
     found = serving.simulate(
-        {name: Choice(prices.judged(setting)) for name, setting in names.items()},
+        {name: Choice(by_prompt.judged(setting)) for name, setting in names.items()},
         {"code": 1.0},
         COSTS.target_ms,
         load=0.5,
@@ -123,7 +122,7 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     found = serving.simulate(policies, {"code": 1.0}, 10.0, 0.8, 800, 6, n=400)
     row = found.table().set_index(["name", "domain"]).loc["always", "tokens_per_s"]
     speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(), quotient)
-    exact = bootstrap(policies["always"].judged, speed)
+    exact = pooled(policies["always"].judged, speed)
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)
     width = 100 * (exact.high - exact.low)
     assert row["high"] - row["low"] == pytest.approx(width, rel=0.25)
@@ -133,9 +132,9 @@ def test_one_setting_is_the_best_for_its_mix():
     """Code accepts everything, chat nothing: a mix of chat alone is best served plainly."""
     texts = {f"code-{i}": ("code", [0] * 12) for i in range(5)}
     texts |= {f"chat-{i}": ("chat", [9] * 12) for i in range(5)}
-    prices = priced(trace_of(texts), SETTINGS, COSTS)
+    by_prompt = priced(trace_of(texts), SETTINGS, COSTS)
     for mix, setting in (({"code": 1.0}, "chain:3"), ({"chat": 1.0}, "plain")):
-        chosen = serving.best_for_mix(prices, mix).judged["setting"]
+        chosen = serving.best_for_mix(by_prompt, mix).judged["setting"]
         assert set(chosen) == {setting}
 
 
@@ -150,12 +149,12 @@ def test_the_loops_own_time_by_hand():
     rows = []
     for repeat, slow in enumerate((1.0, 1.0, 7.0)):  # one repeat met a busy machine
         for prompt, extra in (("a", 0.0), ("b", 0.1), ("c", 0.4)):
-            prices = {
+            by_prompt = {
                 "plain": (20, 1.0),
                 "chain:1": (12, 1.6 + extra),
                 "tree:2,2,4": (10, 2.5 + extra),
             }
-            for name, (blocks, cost) in prices.items():
+            for name, (blocks, cost) in by_prompt.items():
                 rows.append((name, repeat, prompt, "code", 20, blocks, slow * 0.01 * blocks * cost))
     names = "method repeat prompt_id domain tokens blocks time_s"
     speeds = pd.DataFrame(rows, columns=names.split())
@@ -210,7 +209,7 @@ def test_the_best_setting_of_a_batch_and_its_passes():
     size = {name: 16 * (shape.size + 1) for name, shape in SETTINGS.items()}
     assert rows["pass_tokens"].tolist() == [size[name] for name in rows["setting"]]
     drafts = {name: shape for name, shape in SETTINGS.items() if shape.size}
-    alone = choose.best_setting(choose.price(counted, drafts, COSTS), 50)
+    alone = choose.best_setting(choose.prompt_costs(counted, drafts, COSTS), 50)
     best = alone.groupby("domain")["speedup"].max()
     found = crowd.at(batch=1).frame.set_index("domain")["estimate"]
     assert found.to_dict() == pytest.approx(best.to_dict())

@@ -14,8 +14,8 @@ from toy import plain
 
 from speclab import runs
 from speclab.draft import parse_shape
-from speclab.models.folder import weights_digest
-from speclab.models.pairs import ModelsMissing, load_pair, load_tokenizer
+from speclab.models.folder import ModelFolder, ModelsMissing
+from speclab.models.pairs import load_pair
 from speclab.profiles import load_profile
 from speclab.prompts import Prompt, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
@@ -31,7 +31,7 @@ NEW = 48
 @pytest.fixture(scope="module")
 def tokenizer():
     """The target's; the draft's folder has none of its own."""
-    return load_tokenizer(PAIR / "draft")
+    return ModelFolder(PAIR / "draft").tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def test_the_key_is_the_same_with_and_without_the_weights(tmp_path):
         pytest.skip("needs the target's weights: `make pair PROFILE=smollm`")
     ignored = shutil.ignore_patterns("*.safetensors")
     shutil.copytree(PAIR / "target", tmp_path / "target", ignore=ignored)
-    assert weights_digest(tmp_path / "target") == weights_digest(PAIR / "target")
+    assert ModelFolder(tmp_path / "target").digest == ModelFolder(PAIR / "target").digest
 
 
 @pytest.mark.parametrize("folder", sorted(TRACES.iterdir()), ids=lambda f: f.name)

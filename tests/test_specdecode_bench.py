@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 from speclab.analysis import specdecode_bench as bench
-from speclab.analysis import specdecode_cost as cost
 from speclab.profiles import ROOT
 from speclab.starts import replay_starts, sums_of_starts
+from speclab.studies import at_scale as study
 
 SHARED = ROOT.parent / "shared" / "public_traces" / "specdecode_bench"
 NAME = "combined_gsm8k.jsonl"
@@ -145,7 +145,7 @@ def test_times_of_a_batch_of_eight_by_hand():
     plain = prompt + sum(target_ms(8, 8 * cached) + loop for cached in (11, 12, 13))
     drafts = 2 * 2.13526175 + 8.41429603e-4 * (4 + 3) + 2.37768493e-6 * 8 * (11 + 12)
     passes = target_ms(8 * 4, 8 * 11) + target_ms(8 * 3, 8 * 12) + 2 * loop
-    (row,) = cost.times(BLOCKS, batch=8).to_dict("records")
+    (row,) = study.times(BLOCKS, batch=8).to_dict("records")
     assert (row["tokens"], row["blocks"]) == (4, 2)
     assert row["plain_s"] * 1000 == pytest.approx(plain)
     assert row["speculative_s"] * 1000 == pytest.approx(prompt + drafts + passes)
@@ -153,14 +153,14 @@ def test_times_of_a_batch_of_eight_by_hand():
 
 
 def test_other_prices_by_hand_and_a_block_s_own():
-    block, token, lookup = (1000 * cost.block_s(3, 10, 1, price) for price in cost.PRICES)
+    block, token, lookup = (1000 * study.block_s(3, 10, 1, price) for price in study.DRAFT_COSTS)
     assert token - block == pytest.approx(2 * (2.13526175 + 2.37768493e-5) - 8.41e-4)
     assert lookup == pytest.approx(1.005875 * target_ms(4, 10) + 1.20683946)
-    own = cost.times(BLOCKS.assign(is_copied=[False, True]))["speculative_s"][0]
-    alike = [cost.times(BLOCKS, price=name)["speculative_s"][0] for name in cost.PRICES]
+    own = study.times(BLOCKS.assign(is_copied=[False, True]))["speculative_s"][0]
+    alike = [study.times(BLOCKS, draft_cost=name)["speculative_s"][0] for name in study.DRAFT_COSTS]
     assert alike[2] < own < alike[0] < alike[1]
-    with pytest.raises(ValueError, match="price = 'eagle' is unknown"):
-        cost.times(BLOCKS, price="eagle")
+    with pytest.raises(ValueError, match="draft_cost = 'eagle' is unknown"):
+        study.times(BLOCKS, draft_cost="eagle")
 
 
 # ---- the real files ------------------------------------------------------------------------------
@@ -180,10 +180,11 @@ def test_their_eight_speed_ups_on_gsm8k(real, batch, speedups):
     starts = real.of("eagle").query("domain == 'gsm8k'")
     late = bench.one_entry_late(starts)
     blocks = [replay_starts(late, gamma) for gamma in (1, 3, 5)]
-    blocks.append(cost.with_oracle_length(replay_starts(late, bench.LIMIT)))
-    found = [cost.times(one, batch)["speedup"].mean() for one in blocks]
+    oracle = replay_starts(late, bench.LIMIT)
+    blocks.append(oracle.assign(drafted=oracle["accepted"]))
+    found = [study.times(one, batch)["speedup"].mean() for one in blocks]
     assert np.round(found, 2).tolist() == speedups
-    unshifted = cost.times(replay_starts(starts, 5), batch)["speedup"].mean()
+    unshifted = study.times(replay_starts(starts, 5), batch)["speedup"].mean()
     assert unshifted - speedups[2] > 0.02, "the control: read as recorded it is another"
 
 

@@ -5,6 +5,7 @@ simulation.
 import numpy as np
 import pandas as pd
 import pytest
+from frames import frame_of, pooled
 from numpy.testing import assert_allclose
 from scipy import stats as scipy_stats
 from test_score import make_run
@@ -30,16 +31,31 @@ def expand(frame, prompts, weight):
     return frame.iloc[np.repeat(np.arange(len(frame)), weight[prompts.rows].astype(int))]
 
 
+def test_the_verdict_of_an_interval():
+    """Ends on the null value decide nothing; a region's own ends lie within it."""
+    cases = {
+        "above": [(0.1, 2), (3.5, 4)],
+        "below": [(-1, -0.1), (0, 0.9)],
+        "inconclusive": [(0, 2), (0.5, 1.5)],
+        "undefined": [(np.nan, np.nan)] * 2,
+        "within": [None, (1, 3)],
+    }
+    for word, by_null in cases.items():
+        for ends, null in zip(by_null, (0, (1, 3)), strict=True):
+            assert ends is None or stats.verdict(*ends, null) == word
+    columns = stats.verdict(pd.Series([1, -2, np.nan]), pd.Series([2, 1, np.nan]))
+    assert columns.tolist() == ["above", "inconclusive", "undefined"]
+    assert stats.verdict(0, 0) == "inconclusive", "nothing lies within a single value"
+
+
 def test_an_interval_is_that_of_the_redrawn_rows():
     nodes = make_run().nodes
     prompts = stats.resampling_of(nodes, 60)
     for estimator in (score.published_alpha, score.published_length):
-        fast = stats.bootstrap(nodes, estimator, n=60)
-        literal = np.array(
-            [estimator(expand(nodes, prompts, weight)) for weight in prompts.weights]
-        )
-        wanted = stats.Interval.of(literal, prompts, "it")
-        assert vars(fast) == pytest.approx(vars(wanted))
+        found = pooled(nodes, estimator, n=60)
+        literal = [estimator(expand(nodes, prompts, weight)) for weight in prompts.weights]
+        wanted = stats.Interval.of(np.array(literal), prompts, "it")
+        assert found[list(vars(wanted))].to_dict() == pytest.approx(vars(wanted))
 
 
 def test_a_frame_without_domains_has_each_column_once():
@@ -88,12 +104,12 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
     once, ninefold = (
-        stats.bootstrap(frame, score.mean_of("x")),
-        stats.bootstrap(copied, score.mean_of("x")),
+        pooled(frame, score.mean_of("x")),
+        pooled(copied, score.mean_of("x")),
     )
     assert (ninefold.low, ninefold.high) == pytest.approx((once.low, once.high))
     by_row = copied.assign(prompt_id=[str(i) for i in range(len(copied))])
-    wrong = stats.bootstrap(by_row, score.mean_of("x"), n=500)
+    wrong = pooled(by_row, score.mean_of("x"), n=500)
     assert wrong.high - wrong.low < 0.4 * (once.high - once.low)
 
 
@@ -116,7 +132,7 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     assert prompts.domains == ("code", "chat") and prompts.fewest == 6
     assert prompts.by_row.tolist() == [6, 30, 6, 6]
     row = stats.by_domain(both, score.mean_of("x"), n=300).iloc[0]
-    alone = stats.bootstrap(both.iloc[:60], score.mean_of("x"), n=300)
+    alone = pooled(both.iloc[:60], score.mean_of("x"), n=300)
     assert (row["low"], row["high"]) == pytest.approx((alone.low, alone.high))
 
 
@@ -149,6 +165,15 @@ def test_correlation_of_every_resample_equals_scipys(method, digits):
         theirs.append(scipys(one[rows], other[rows]).statistic)
     ours = association.correlation_draws(one, other, prompts, method)
     assert_allclose(ours, theirs, atol=1e-12)
+
+
+def test_a_domain_without_a_correlation_does_not_hide_the_others():
+    frame = frame_of(chat=[("a", 1.0), ("b", 1.0)], code=[("a", 0.0), ("b", 2.0)])
+    frame["y"] = frame["x"] * 2
+    found = association.correlations(frame, "x", "y")
+    assert list(found["domain"]) == ["code", "chat"]
+    assert found["estimate"].iloc[0] == pytest.approx(1)
+    assert "constant" in found["note"].iloc[1] and np.isnan(found["low"].iloc[1])
 
 
 def test_differences_find_a_real_one_and_only_that():
@@ -213,7 +238,7 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
     ("call", "words"),
     [
         (
-            lambda: stats.bootstrap(clustered(prompts=3), score.mean_of("x")),
+            lambda: pooled(clustered(prompts=3), score.mean_of("x")),
             "'code' has 3 prompts.*at least 5.*record 2 more",
         ),
         (
@@ -223,11 +248,12 @@ def test_paired_difference_sees_what_an_unpaired_test_cannot():
             "prompt_id occurs in two domains",
         ),
         (
-            lambda: stats.bootstrap(
-                clustered(),
-                score.Estimator("none", lambda f: np.zeros((len(f), 2)), score.quotient),
-            ),
-            "undefined",
+            lambda: stats.Interval.of(np.full(9, np.nan), stats.resampling_of(clustered(), 8), "x"),
+            "x is undefined on this frame",
+        ),
+        (
+            lambda: significance.differences(make_run().nodes, score.ratio_by_depth),
+            "ratio_by_depth is a family of numbers: pick one",
         ),
     ],
 )

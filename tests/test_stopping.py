@@ -3,7 +3,6 @@ force, fits on other prompts, bad input.
 """
 
 from functools import cache
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -18,6 +17,7 @@ from speclab.draft import Shape, StopRule
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import Sampling
+from speclab.starts import replay_starts
 from speclab.tree import chain
 
 GREEDY, NEW = Sampling(), 15
@@ -49,55 +49,42 @@ def sure(run, depth=4):
 TEN = {"a": ("code", [*map(sure, [3, 2, 1, 0, 2, 1, 0, 4, 4, 4])])}
 
 
-def blocks(at, drafts):
-    """The visited blocks, one row each."""
-    accepted = np.minimum(at.run, drafts.drafted)
-    emitted = np.minimum(accepted + 1, at.left)
-    seen = stopping.block_starts(at, emitted)
-    prompt, start = np.nonzero(seen)
-    columns = {
-        "prompt_id": at.prompt_id[prompt],
-        "start": start,
-        "drafted": drafts.drafted[seen],
-        "passes": drafts.passes[seen],
-        "accepted": accepted[seen],
-        "emitted": emitted[seen],
-    }
-    return pd.DataFrame(columns)
+def walked(planned, *names):
+    """Columns of the visited blocks, one row each; drafted: up to the limit, past a text's end."""
+    tokens = planned["drafted"].to_numpy()
+    blocks = replay_starts(planned.assign(planned=tokens), tokens)
+    blocks["drafted"] = blocks["planned"]
+    return blocks[list(names)].to_numpy().tolist()
 
 
-def walked(at, drafts, *names):
-    return blocks(at, drafts)[list(names)].to_numpy().tolist()
-
-
-def cost_of(at, drafts, costs):
-    return stopping.totals(at, drafts, costs)["cost"].to_numpy()
+def cost_of(planned, costs):
+    return stopping.totals(planned, costs)["cost"].to_numpy()
 
 
 def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     at = stopping.chains(nodes_of(TEN), 10)
     rule = stopping.stopped(at, "confidence", 0.5, 4)
-    assert walked(at, rule, "start", "drafted", "passes", "accepted", "emitted") == [
+    assert walked(rule, "start", "drafted", "draft_passes", "accepted", "emitted") == [
         [0, 3, 4, 3, 4],
         [4, 2, 3, 2, 3],
         [7, 3, 3, 3, 3],
     ]
     short = stopping.stopped(at, "entropy", 0.5, 2)
-    assert walked(at, short, "start", "drafted", "passes") == [
+    assert walked(short, "start", "drafted", "draft_passes") == [
         [0, 2, 2],
         [3, 0, 1],
         [4, 2, 2],
         [7, 2, 2],
     ]
     # 3 + 2 + 3 drafted tokens, 4 + 3 + 3 passes of 0.25, three target passes with 0.5 overhead each
-    assert cost_of(at, rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
+    assert cost_of(rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
 
 
 def test_the_threshold_itself_does_not_stop():
     at = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25], [1.0, 2.0])] * 3)}, depth=2), 3)
 
     def first(measure, value):
-        return int(stopping.stopped(at, measure, value, 2).drafted[0, 0])
+        return stopping.stopped(at, measure, value, 2)["drafted"].iloc[0]
 
     assert [first("confidence", v) for v in (0.25, 0.26, 0.5, 0.51)] == [2, 1, 1, 0]
     assert [first("entropy", v) for v in (2.0, 1.9, 1.0, 0.9)] == [2, 1, 1, 0]
@@ -129,42 +116,46 @@ def recorded(noise):
 @pytest.mark.parametrize("limit", [1, 8])
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
-    at = stopping.chains(frames["nodes"], NEW)
-    found = blocks(at, stopping.stopped(at, measure, threshold, limit))
+    starts = stopping.chains(frames["nodes"], NEW)
+    rule = StopRule(measure, threshold)
+    shape = Shape(chain(limit), rule)
     for prompt, text in zip(prompts, texts, strict=True):
-        decoded = decode_prompt(
-            pair, prompt, "greedy", Shape(chain(limit), StopRule(measure, threshold)), GREEDY, NEW
-        )
-        mine = found[found["prompt_id"] == prompt.prompt_id]
+        decoded = decode_prompt(pair, prompt, "greedy", shape, GREEDY, NEW)
         assert decoded.token_ids == text
+        own = starts[starts["prompt_id"] == prompt.prompt_id].reset_index(drop=True)
+        planned = stopping.stopped(own, measure, threshold, limit)
         steps = [[s.drafted, s.accepted, len(s.tokens)] for s in decoded.steps]
-        assert steps == mine[["drafted", "accepted", "emitted"]].to_numpy().tolist()
-        assert decoded.draft_passes == mine.passes.sum()
+        assert steps == walked(planned, "drafted", "accepted", "emitted")
+        passes = walked(planned, "draft_passes")
+        assert decoded.draft_passes == np.sum(passes)
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
 @pytest.mark.parametrize("gamma", [1, 5])
 def test_fixed_gamma_equals_the_replay(noise, gamma):
     frames = recorded(noise)[3]
-    at = stopping.chains(frames["nodes"], NEW)
+    starts = stopping.chains(frames["nodes"], NEW)
     names = ["prompt_id", "start", "accepted", "emitted"]
-    found = blocks(at, stopping.fixed(at, gamma))
+    fixed = stopping.fixed(starts, gamma)
     reference = replay(frames["trace"], gamma)
-    pd.testing.assert_frame_equal(found[names], reference[names], check_dtype=False)
-    never = stopping.stopped(at, "confidence", 0.0, gamma)
-    assert (never.drafted == stopping.fixed(at, gamma).drafted).all()
-    assert (never.passes == never.drafted).all(), "no stop, no extra pass"
+    assert walked(fixed, *names) == reference[names].to_numpy().tolist()
+    never = stopping.stopped(starts, "confidence", 0.0, gamma)
+    pd.testing.assert_frame_equal(never, fixed)
 
 
 # ---- the oracle ----------------------------------------------------------------------------------
 
 
-def cheapest(at, costs):
-    """Brute force over every number of drafted tokens at every position, one text."""
-    every = [range(int(r) + 1) for r in at.room[0]]
+def cheapest(texts, costs, at=0):
+    """Brute force from a position on, one text: every number of drafted tokens at every position
+    that is reached; texts: rows of `starts`.
+    """
+    if at == len(texts):
+        return 0.0
+    here = texts[at]
     return min(
-        cost_of(at, stopping.Drafts(np.array([k]), np.array([k])), costs)[0]
-        for k in product(*every)
+        costs.of_chain(k) + cheapest(texts, costs, min(at + min(k, here.accepted) + 1, len(texts)))
+        for k in range(here.room + 1)
     )
 
 
@@ -181,9 +172,9 @@ def test_the_oracle_is_the_cheapest_of_all(costs):
         at = stopping.chains(
             nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}, depth=3), 6
         )
-        assert cost_of(at, stopping.oracle(at, costs), costs)[0] == pytest.approx(
-            cheapest(at, costs), abs=1e-12
-        )
+        best = cost_of(stopping.oracle(at, costs), costs)[0]
+        every = cheapest([*at.itertuples()], costs)
+        assert best == pytest.approx(every, abs=1e-12)
 
 
 # ---- fits ----------------------------------------------------------------------------------------
@@ -200,17 +191,21 @@ def many(count=10, domains=("code", "chat")):
     return stopping.chains(nodes_of(texts), 12 + count)
 
 
-def test_settings_are_fitted_on_other_prompts():
+def test_settings_are_fitted_on_other_prompts(monkeypatch):
+    monkeypatch.setitem(stopping.THRESHOLDS, "confidence", [0.0, 0.5, 0.95])
     at = many()
     found = stopping.fit_rule(at, COSTS, "confidence", n=20)
-    fold = dict(zip(at.prompt_id, choose.fold_of(at.domain, 5), strict=True))
-    folds = np.array([*fold.values()])
-    for row in found.judged.itertuples():
-        others = (at.domain == row.domain) & (folds != fold[row.prompt_id])
-        threshold, limit, drafts = stopping.fitted(at, COSTS, "confidence", others)
+    prompts = at[["prompt_id", "domain"]].drop_duplicates()
+    fold = choose.fold_of(prompts["domain"].to_numpy(), 5)
+    for row in found.judged[::3].itertuples():
+        own = (prompts["prompt_id"] == row.prompt_id).to_numpy()
+        is_other = (prompts["domain"] == row.domain) & (fold != fold[own])
+        others = at[at["prompt_id"].isin(prompts["prompt_id"][is_other])]
+        threshold, limit, _ = stopping.fitted(others, COSTS, "confidence")
         assert (row.threshold, row.limit) == (threshold, limit)
-        cost = cost_of(at, drafts, COSTS)
-        assert row.cost == cost[at.prompt_id == row.prompt_id].item()
+        text = at[at["prompt_id"] == row.prompt_id]
+        planned = stopping.stopped(text, "confidence", threshold, limit)
+        assert cost_of(planned, COSTS).item() == row.cost
     names = stopping.ORACLE, stopping.FIXED
     best, fixed = (stopping.fit_rule(at, COSTS, name, n=1).judged for name in names)
     gains = fixed["cost"].sum() - found.judged["cost"].sum()

@@ -31,8 +31,8 @@ def sampled():
 
 def test_numbers_asked_together_are_those_asked_alone(greedy):
     asked = {
-        "hit": (greedy.positions, greedy.acceptance),
-        "published": (greedy.hung, score.published_alpha),
+        "hit": (greedy.trace, greedy.acceptance),
+        "published": (greedy.nodes, score.published_alpha),
     }
     together = stats.jointly(asked, n=200).table()
     for name, (frame, estimator) in asked.items():
@@ -43,16 +43,16 @@ def test_numbers_asked_together_are_those_asked_alone(greedy):
 
 
 def test_a_difference_is_paired_by_prompt(greedy):
-    asked = dict.fromkeys(("one", "two"), (greedy.positions, greedy.acceptance))
+    asked = dict.fromkeys(("one", "two"), (greedy.trace, greedy.acceptance))
     draws = stats.jointly(asked, n=200)
     nothing = draws.table({"two - one": draws["two"] - draws["one"]})
     assert (nothing[["estimate", "low", "high"]] == 0).all(axis=None)
 
 
 def test_a_missing_prompt_is_said(greedy):
-    short = greedy.positions[greedy.positions["prompt_id"] != "math-00"]
-    assert len(short) < len(greedy.positions)
-    asked = {"whole": (greedy.positions, greedy.acceptance), "short": (short, greedy.acceptance)}
+    short = greedy.trace[greedy.trace["prompt_id"] != "math-00"]
+    assert len(short) < len(greedy.trace)
+    asked = {"whole": (greedy.trace, greedy.acceptance), "short": (short, greedy.acceptance)}
     with pytest.raises(ValueError, match="short: 1 prompts are missing"):
         stats.jointly(asked, n=10)
     apart = stats.jointly(asked, same=False, n=10)
@@ -62,15 +62,16 @@ def test_a_missing_prompt_is_said(greedy):
 
 def test_what_cannot_be_had_is_missing_and_says_why(greedy):
     nothing = score.ratio_of("zero", "zero")
-    frame = greedy.positions.assign(zero=0.0)
+    frame = greedy.trace.assign(zero=0.0)
     row = stats.jointly({"none": (frame, nothing)}, n=10).table().iloc[0]
-    assert np.isnan(row["estimate"]) and row["note"] == stats.UNDEFINED
-    family = stats.jointly({"hits": (greedy.positions, score.hit)}, n=10)
-    assert "family of numbers" in family.notes["hits"]
+    assert np.isnan(row["estimate"]) and row["note"] == stats.NO_INTERVAL
+    lost = stats.jointly({"none": (frame.drop(columns="hit"), greedy.acceptance)}, n=10)
+    assert "no column ['hit']" in lost.notes["none"]
+    assert lost.table()["note"].eq(lost.notes["none"]).all()
 
 
 def test_seeds_are_texts_of_one_prompt(sampled):
-    assert sampled.positions["seed"].nunique() == 3
+    assert sampled.trace["seed"].nunique() == 3
     one = recorded("sampled-seed-1").trace
     seed = recorded("sampled-seed-1").manifest["profile"]["seed"]
     blocks = sampled.chain(3)
@@ -78,7 +79,7 @@ def test_seeds_are_texts_of_one_prompt(sampled):
         blocks[blocks["seed"] == seed].drop(columns="seed").reset_index(drop=True),
         replay.replay_sampled(one, 3),
     )
-    drawn = stats.jointly({"alpha": (sampled.positions, sampled.acceptance)}, n=10)
+    drawn = stats.jointly({"alpha": (sampled.trace, sampled.acceptance)}, n=10)
     by_hand = sampled.trace.groupby("domain")["overlap"].mean()
     assert drawn["alpha"].loc[0, "code"] == pytest.approx(by_hand["code"])
 
@@ -87,7 +88,7 @@ def test_a_cut_text_is_replayed_to_its_new_end(greedy):
     short = greedy.cut(10)
     run = greedy.trace[greedy.trace["position"] < 10]
     pd.testing.assert_frame_equal(short.chain(4).drop(columns="seed"), replay.replay(run, 4))
-    assert short.hung["position"].max() == 9
+    assert short.nodes["position"].max() == 9
 
 
 @pytest.mark.parametrize(

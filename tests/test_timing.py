@@ -8,11 +8,12 @@ import pytest
 from test_record import resampling_of
 
 from speclab.cost import disturbed
-from speclab.draft import PLAIN, Shape
+from speclab.draft import NO_DRAFT, Shape
 from speclab.models import timing
 from speclab.models.timing import (
     Measured,
     costs_of,
+    decoded,
     decoded_speed,
     drawn_seconds,
     measured,
@@ -138,12 +139,12 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
         "forward",
         lambda tokens, *rest: passes.append(tokens.shape[-1]) or forward(tokens, *rest),
     )
-    caches = timing.prefill(random_pair, prompts[0].ids, 10)
-    passes.clear()
-    text, blocks, _ = timing._run_one(random_pair, prompts[0], PLAIN, 10, caches)
-    assert passes == [1] * 10 and blocks == len(text) == 10
-    asked = random_pair.target, [prompts[0]], 10, random_pair.stop_ids, Sampling(), 0
-    assert [text] == generate(*asked)
+    (row,) = decoded(random_pair, prompts[:1], {"plain": NO_DRAFT}, 10).itertuples()
+    prefill, *passes = passes
+    assert prefill == len(prompts[0].ids) - 1 and passes == [1] * 10
+    assert row.blocks == row.tokens == 10 and row.drafted == 0
+    asked = random_pair.target, prompts[:1], 10, random_pair.stop_ids, Sampling(), 0
+    assert [row.text] == generate(*asked)
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
@@ -158,5 +159,8 @@ def test_everything_is_measured_on_a_real_pair(random_pair):
     speed = decoded_speed(random_pair, prompts, two, 10, 2)
     assert len(speed) == 2 * 2 * 2 and (speed.blocks <= speed.tokens).all()
     assert speed.groupby("prompt_id")["text"].nunique().eq(1).all(), "the same texts"
+    drafting = speed.query("method == 'chain 2'")
+    emitted = drafting["accepted"] + drafting["blocks"]
+    assert (drafting["tokens"] <= emitted).all() and (drafting["drafted"] > 0).all()
     order = speed.groupby(["repeat", "prompt_id"])["method"].first().unstack()
     assert order.to_numpy().tolist() == [["plain", "chain 2"], ["chain 2", "plain"]]

@@ -9,8 +9,6 @@ import re
 import shutil
 import signal
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 
 import mistune
 import pandas as pd
@@ -22,10 +20,11 @@ from test_faults import forked
 from speclab import prompts, runs
 from speclab.__main__ import main
 from speclab.models import folder
-from speclab.models.pairs import ModelsMissing
-from speclab.ops.pack import MARK, card, pack
+from speclab.models.folder import ModelsMissing
+from speclab.ops import pack as packing
+from speclab.ops.pack import card, pack
 from speclab.plain import shown
-from speclab.profiles import ModelSpec, Profile
+from speclab.profiles import ModelSpec, Notes, Profile
 from speclab.runs import RunError, load_or_record, load_run
 
 LICENCE = "prompts and text: MIT"
@@ -39,7 +38,7 @@ PROFILE = Profile(
     domains=("code", "chat"),
     max_prompt_tokens=64,
     max_new_tokens=6,
-    notes={"licence": LICENCE},
+    notes=Notes(licence=LICENCE),
     traces="traces",
 )
 
@@ -134,43 +133,28 @@ def test_the_command_packs_into_a_new_folder_only(kit, capsys):
     assert contents(out) == whole
 
 
-def killed_pack(run, out, at):
-    """Pack in a process that is killed at its rename `at`."""
+@pytest.mark.parametrize("name", ["write_facts", "_pack_table"])
+def test_a_pack_that_was_killed_is_written_again(short_run, tmp_path, monkeypatch, name):
+    out = tmp_path / "out"
 
     def work():
-        renames, honest = iter(range(1, at)), Path.replace
-        killed = partial(os.kill, os.getpid(), signal.SIGKILL)
-        Path.replace = lambda *paths: honest(*paths) if next(renames, 0) else killed()
-        pack(run, out, "greedy", LICENCE)
+        monkeypatch.setattr(packing, name, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+        pack(short_run, out, "greedy", LICENCE)
 
     status = os.waitpid(forked(work), 0)[1]
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-
-
-@pytest.mark.parametrize("at", range(1, 5))
-def test_a_pack_that_was_killed_is_written_again(short_run, tmp_path, at):
-    out = tmp_path / "out"
-    killed_pack(short_run, out, at)
-    if at == 1:
-        (out / "trace.parquet.tmp").unlink()
-        (out / MARK).write_text("")  # as if it was killed while it began
-    pack(short_run, out, "greedy", LICENCE)
+    assert not out.exists()
+    out.mkdir()
+    written = contents(pack(short_run, out, "greedy", LICENCE))
     whole = contents(pack(short_run, tmp_path / "whole", "greedy", LICENCE))
-    assert [*contents(out).values()] == [*whole.values()]
+    assert [*written.values()] == [*whole.values()]
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "README.md", MARK, f"{MARK}/a"])
-def test_a_pack_leaves_files_of_others_alone(short_run, tmp_path, name):
-    if name == "notes.txt":  # in a folder that a pack has begun
-        killed_pack(short_run, tmp_path, 3)
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text("mine")
-    if name == "README.md":
-        (tmp_path / MARK).touch()  # as if a pack was killed before it wrote the key
-    before = contents(tmp_path)
+def test_a_pack_leaves_files_of_others_alone(short_run, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(RunError, match="is not empty; choose a new folder"):
         pack(short_run, tmp_path, "greedy", LICENCE)
-    assert contents(tmp_path) == before
+    assert [*contents(tmp_path).values()] == [b"mine"]
 
 
 BAD = "</td><script>a|b`c` *d* _e_ [f](http://g) &amp;\n\n# h\n~~~\n\x1b]0;i\x07\u202e"
@@ -256,7 +240,7 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
 def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():
     commit = "0123456789" * 4
     spec = ModelSpec("owner/no-such-model", revision=commit)
-    assert runs.model_digest(spec) == commit
+    assert folder.model_digest(spec) == commit
 
 
 def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.draft import PLAIN, Shape, parse_shape
+from speclab.draft import NO_DRAFT, Shape, parse_shape
 from speclab.tree import Tree, chain, static_tree
 
 
@@ -57,7 +57,7 @@ def test_shapes_are_read_from_text():
     both, alone = parse_shape("chain:5 + lookup:3"), parse_shape("lookup:1")
     assert (both.tree.size, both.lookup, both.size) == (5, 3, 16) and both.is_chain
     assert (alone.tree.size, alone.lookup, alone.size) == (0, 1, 16)
-    assert parse_shape("plain") is PLAIN and PLAIN.size == 0 and PLAIN.is_chain
+    assert parse_shape("plain") is NO_DRAFT and NO_DRAFT.size == 0 and NO_DRAFT.is_chain
 
 
 @pytest.mark.parametrize(

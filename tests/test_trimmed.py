@@ -16,6 +16,7 @@ from toy import WORDS, record_block, toy_pair
 from speclab.decode import decode
 from speclab.draft import parse_shape
 from speclab.models import trimmed
+from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
 from speclab.models.pairs import load_model, load_pair
 from speclab.profiles import ModelSpec
@@ -153,7 +154,7 @@ def test_its_embedding_is_the_targets_times_the_map_and_its_own_where_it_speaks(
 ):
     stored = load_file(draft / "model.safetensors")
     network = load_model(ModelSpec(str(draft), device="cpu")).network
-    base = trimmed.base_embedding(random_folders[0])
+    base = trimmed.base_embedding(ModelFolder(random_folders[0]))
     for token, found in enumerate(network.model.embed_tokens.weight):
         row = base[token].float() @ stored["embed_map"].float()
         if token in SAID:

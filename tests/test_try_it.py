@@ -8,7 +8,6 @@ from toy import plain
 
 from speclab.analysis import try_it
 from speclab.decode import Step
-from speclab.draft import parse_shape
 from speclab.profiles import load_profile
 from speclab.record import record_prompt
 from speclab.sampling import Sampling
@@ -17,21 +16,23 @@ from speclab.tree import chain
 
 PROMPT = "How many apples are left if Tom has 12 apples and eats 5?"
 TINY = load_profile("tiny")
-WARM = {"rule": "rejection", "temperature": 1.0}
+SEED = 0
 
 
 def request(pair, prompt=PROMPT, **changes):
-    asked = try_it.START | {"new_tokens": 12} | changes
-    return try_it.request(pair, TINY, **{"prompt": prompt} | asked)
+    fields = try_it.START | {"new_tokens": 12, "prompt": prompt} | changes
+    fields.pop("seed")
+    return try_it.request(pair, TINY, **fields)
+
+
+def blocks(pair, request):
+    return list(try_it.blocks(pair, request, SEED))
 
 
 @pytest.fixture(scope="module")
 def greedy(tiny_pair):
     """A greedy text, by its blocks."""
-    return list(request(tiny_pair).steps(tiny_pair))
-
-
-# ---- what is asked -------------------------------------------------------------------------------
+    return blocks(tiny_pair, request(tiny_pair))
 
 
 @pytest.mark.parametrize(
@@ -45,35 +46,23 @@ def greedy(tiny_pair):
 )
 def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said):
     with pytest.raises(ValueError, match=said):
-        list(request(tiny_pair, **changes).steps(tiny_pair))
-
-
-# ---- the text ------------------------------------------------------------------------------------
+        blocks(tiny_pair, request(tiny_pair, **changes))
 
 
 @pytest.mark.parametrize("shape", ["tree:3,2,8", "plain"])
 def test_a_greedy_text_is_the_targets(tiny_pair, shape):
-    asked = request(tiny_pair, shape=shape)
-    text = try_it.tokens_in(asked.steps(tiny_pair))
-    alone = plain(tiny_pair, prompt_of(asked.ids), 12)
-    assert text == alone == asked.plain(tiny_pair)
+    wanted = request(tiny_pair, shape=shape)
+    text = try_it.tokens_in(blocks(tiny_pair, wanted))
+    alone = plain(tiny_pair, prompt_of(wanted["prompt_ids"]), 12)
+    assert text == alone == try_it.plain_text(tiny_pair, wanted, SEED)
 
 
 def test_a_text_is_compared_with_plain_decoding():
     """The same, another draw, and a greedy text that half precision turns: three sentences."""
-    greedy, warm = (
-        try_it.Request((1,), rule, parse_shape("chain:4"), Sampling(t), 64)
-        for rule, t in (("greedy", 0.0), ("rejection", 1.0))
-    )
-    pairs = (greedy, (1, 2)), (greedy, (1, 3)), (warm, (1, 2)), (warm, (1, 3))
-    same, turned, *drawn = (try_it.plain_in_words(asked, (1, 2), plain) for asked, plain in pairs)
-    assert drawn[0] == same
-    assert len({same, turned, drawn[1]}) == 3
-
-
-def made(kinds):
-    """Blocks that kept so many of four drafted tokens, each of a kind."""
-    return [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
+    texts = (Sampling(0.0), (1, 2)), (Sampling(0.0), (1, 3)), (Sampling(1.0), (1, 3))
+    sentences = [try_it.plain_in_words(how, (1, 2), plain) for how, plain in texts]
+    assert len({*sentences}) == 3
+    assert try_it.plain_in_words(Sampling(1.0), (1, 2), (1, 2)) == sentences[0]
 
 
 # ---- the draft of a block ------------------------------------------------------------------------
@@ -87,38 +76,42 @@ def made(kinds):
     ],
 )
 def test_every_blocks_draft_can_be_looked_at(tiny_pair, changes):
-    asked = request(tiny_pair, **changes)
-    steps = list(asked.steps(tiny_pair))
+    wanted = request(tiny_pair, **changes)
+    steps = blocks(tiny_pair, wanted)
     strings = [str(i) for i in range(tiny_pair.vocab)]
     for number, step in enumerate(steps):
-        drafted = try_it.drafted_block(tiny_pair, asked, steps, number)
-        assert len(drafted.p) == len(drafted.q) == step.drafted + 1
-        assert (drafted.q > 0).all() and (drafted.p >= 0).all()
-        assert (drafted.own_p is None) == (step.kind == "cut")
-    try_it.draw_block(drafted, strings)
+        q, p, added = try_it.block_probabilities(tiny_pair, wanted, steps, number)
+        assert len(p) == len(q) == step.drafted + 1
+        assert (q > 0).all() and (p >= 0).all()
+        assert (added is None) == (step.kind == "cut")
+    _, words = try_it.draw_block(tiny_pair, wanted, steps, number, strings)
+    assert words.startswith(f"Block {number + 1}: {step.accepted} of {step.drafted} drafted")
 
 
 def test_its_probabilities_are_those_that_the_recorder_finds(tiny_pair, greedy):
     """At temperature 0, along the text: the trace has p of the text's own tokens."""
-    asked = request(tiny_pair)
-    prompt, text = prompt_of(asked.ids), try_it.tokens_in(greedy)
+    wanted = request(tiny_pair)
+    prompt, text = prompt_of(wanted["prompt_ids"]), try_it.tokens_in(greedy)
     trace = record_prompt(tiny_pair, prompt, text, chain(1), Sampling()).trace
-    at = 0
+    start = 0
     for number, step in enumerate(greedy):
-        drafted = try_it.drafted_block(tiny_pair, asked, greedy, number)
-        end, path = at + step.accepted, list(step.draft.path)
-        assert drafted.p[path] == pytest.approx(trace["p_token"][at:end], abs=1e-5)
-        assert drafted.q[path] == pytest.approx(trace["q_token"][at:end], abs=1e-5)
-        if drafted.own_p is not None:
-            assert drafted.own_p == pytest.approx(trace["p_token"][end], abs=1e-5)
-        at += len(step.tokens)
+        q, p, added = try_it.block_probabilities(tiny_pair, wanted, greedy, number)
+        end, path = start + step.accepted, list(step.draft.path)
+        assert p[path] == pytest.approx(trace["p_token"][start:end], abs=1e-5)
+        assert q[path] == pytest.approx(trace["q_token"][start:end], abs=1e-5)
+        if added is not None:
+            assert added == pytest.approx(trace["p_token"][end], abs=1e-5)
+        start += len(step.tokens)
 
 
 def test_the_telling_block_has_both():
+    def telling(*kinds):
+        steps = [Step((1,) * (kept + 1), kept, 4, kind) for kept, kind in kinds]
+        return try_it.telling_block(steps)
+
     r, b = "recovered", "bonus"
-    both = made([(0, r), (4, b), (1, r), (2, r), (2, r)])
-    assert try_it.telling_block(both) == 3
-    assert try_it.telling_block(made([(0, r), (3, b), (4, b)])) == 2
+    assert telling((0, r), (4, b), (1, r), (2, r), (2, r)) == 3
+    assert telling((0, r), (3, b), (4, b)) == 2
 
 
 # ---- the cell ------------------------------------------------------------------------------------

@@ -7,10 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from frames import pooled
 from test_stopping import COSTS
 from test_timing import TIMES
 
-from speclab import draft, score, stats, tree
+from speclab import draft, score, tree
 from speclab.models import timing
 from speclab.studies import wall_clock as study
 
@@ -29,22 +30,22 @@ def test_passes_as_a_table_and_as_curves():
     assert curves.at(unit="ms", n=1).at(**{"pass": "draft"}).value == 2
 
 
-def test_the_price_of_a_block():
+def test_the_cost_of_a_block():
     shapes = {
         "chain": FOUR,
         "dynamic": draft.Shape(None, None, 3, 4, 7),
         "stop": draft.Shape(tree.chain(4), draft.StopRule("confidence", 0.5)),
     }
     stopped = pd.DataFrame({"blocks": [2, 2], "cost": [4.0, 5.2]})
-    price = study.block_price(shapes, COSTS, {"stop": stopped})
-    assert price["chain"] == pytest.approx(4 * 0.2 + COSTS.v(5) + 0.1)
+    block = study.block_costs(shapes, COSTS, {"stop": stopped})
+    assert block["chain"] == pytest.approx(4 * 0.2 + COSTS.v(5) + 0.1)
     # a root pass, two levels of four, seven nodes to verify
-    assert price["dynamic"] == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
-    assert price["stop"] == pytest.approx(9.2 / 4)
+    assert block["dynamic"] == pytest.approx(0.2 + 2 * 0.22 + 1.3 + 0.1)
+    assert block["stop"] == pytest.approx(9.2 / 4)
 
 
 def timed(seconds, tokens=30, blocks=10):
-    """Times as `timing.decoded_speed` gives them, six prompts, two repeats that agree."""
+    """Times as `timing.decoded` gives them, six prompts, two repeats that agree."""
     rows = []
     for method, time_s in seconds.items():
         passes = tokens if method == "plain" else blocks
@@ -61,11 +62,11 @@ def test_speed_ups_and_their_leads_are_paired_by_prompt():
     assert each["plain_s"].tolist() == [0.3] * 18
     speed = study.drawn(each, "method", "plain_s", "time_s")
     assert speed.iloc[0].to_dict() == pytest.approx({"plain": 1, "chain": 1.5, "tree": 1.2})
-    gain = study.intervals(speed, "method", 6).at(method="chain").frame
+    gain = timing.intervals(speed, "method", 6).at(method="chain").frame
     assert gain[["low", "high"]].to_numpy().tolist() == [pytest.approx([1.5, 1.5])]
     slower = each.assign(time_s=each["time_s"] * (1 + 0.1 * (each.index % 6)))
     speed = study.drawn(slower.assign(plain_s=0.3), "method", "plain_s", "time_s")
-    lead = study.intervals(speed[["chain"]].sub(speed["tree"], axis=0), "method", 6)
+    lead = timing.intervals(speed[["chain"]].sub(speed["tree"], axis=0), "method", 6)
     share = speed["chain"] / speed["tree"]
     assert np.allclose(share, 1.25), "the same prompts in each resample"
     assert lead.frame["low"].item() > 0
@@ -77,9 +78,9 @@ def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
     columns = ["method", "prompt_id", "domain", "tokens", "blocks"]
     each = pd.DataFrame(rows, columns=columns)
     drawn = study.drawn(each, "method", "tokens", "blocks")
-    found = study.intervals(drawn, "method", len(each)).frame.iloc[0]
+    found = timing.intervals(drawn, "method", len(each)).frame.iloc[0]
     rows = each.drop(columns="domain")
-    wanted = stats.bootstrap(rows, score.ratio_of("tokens", "blocks"))
+    wanted = pooled(rows, score.ratio_of("tokens", "blocks"))
     assert (found.estimate, found.low, found.high) == pytest.approx(
         (wanted.estimate, wanted.low, wanted.high)
     )

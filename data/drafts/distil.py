@@ -27,10 +27,9 @@ from torch.nn.utils.rnn import pad_sequence
 from data.drafts.texts import Example, TrainingText
 from data.drafts.train import TrainConfig, optimise
 from speclab.drafts.shipped import FACTS, name_of
-from speclab.models.folder import MEND, base_folder, tokenizer_folder, weights_digest
-from speclab.models.pairs import Pair, load_tokenizer
-from speclab.models.trimmed import EMBEDDING, is_trimmed
-from speclab.plain import read_json
+from speclab.models.folder import ModelFolder
+from speclab.models.pairs import Pair
+from speclab.models.trimmed import EMBEDDING
 from speclab.profiles import ROOT
 from speclab.runs import locked, read_facts, write_facts
 from speclab.sampling import rank_key
@@ -251,7 +250,7 @@ def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
         "lora_rank": 0,
         "config": asdict(config) | {"accumulate": 1},
         "text": text.key,
-        "draft": weights_digest(text.pair.draft.folder),
+        "draft": text.pair.draft.folder.digest,
     }
 
 
@@ -262,7 +261,7 @@ def _trainable(pair: Pair) -> Any:
     network = copy.deepcopy(pair.draft.network)
     for p in network.parameters():
         p.data = p.data.clone()  # the decoder's fused projections share memory
-    if base_folder(pair.draft.folder):
+    if pair.draft.folder.base:
         _learn_kept_only(network)
     return network.float().requires_grad_(True).train()
 
@@ -272,15 +271,16 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
     that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
     """
     own = pair.draft.folder
-    if is_trimmed(own):
+    if own.trimmed:
         _save_trimmed(own, network, folder)
     else:
-        if own.resolve().is_relative_to(ROOT):
-            place = os.path.relpath(own.resolve(), folder.resolve())
+        if own.path.resolve().is_relative_to(ROOT):
+            place = os.path.relpath(own.path.resolve(), folder.resolve())
             network.config.tokenizer_of = place
         network.to(torch.float16).save_pretrained(folder, safe_serialization=True)
-    if tokenizer_folder(folder) == folder:
-        load_tokenizer(own).save_pretrained(folder)
+    made = ModelFolder(folder)
+    if made.reader == made:
+        own.tokenizer.save_pretrained(folder)
 
 
 def _learn_kept_only(network: Any) -> None:
@@ -293,12 +293,12 @@ def _learn_kept_only(network: Any) -> None:
     rows.register_hook(lambda gradient: gradient * own)
 
 
-def _save_trimmed(like: Path, network: Any, folder: Path) -> None:
+def _save_trimmed(like: ModelFolder, network: Any, folder: Path) -> None:
     """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
     rows of `embed_map` are as they were (see `_learn_kept_only`).
     """
-    config = read_json(like / "config.json", MEND)
-    was = load_file(like / "model.safetensors")
+    config = dict(like.config)
+    was = load_file(like.path / "model.safetensors")
     weights = {
         name: value.half().contiguous() if value.is_floating_point() else value
         for name, value in network.state_dict().items()
@@ -307,8 +307,8 @@ def _save_trimmed(like: Path, network: Any, folder: Path) -> None:
     if "embed_map" in was:
         weights["embed_kept"] = weights.pop(EMBEDDING)[kept]
         weights["embed_map"] = was["embed_map"]
-    if base := base_folder(like):
-        config["embedding_of"] = os.path.relpath(base.resolve(), folder.resolve())
+    if base := like.base:
+        config["embedding_of"] = os.path.relpath(base.path.resolve(), folder.resolve())
     save_file(weights | {"kept": kept}, folder / "model.safetensors")
     text = json.dumps(config, indent=1)
     (folder / "config.json").write_text(text, encoding="utf-8")

@@ -16,7 +16,7 @@ import click
 from data.drafts.distil import TrainedDraft, distil
 from data.drafts.texts import FOLDER, TextConfig, TrainingText, continuations
 from data.drafts.train import TrainConfig
-from speclab.drafts.prompts import training_prompts
+from data.training_prompts.compose import training_prompts
 from speclab.drafts.shipped import INDEX, SHIPPED, pair_of
 from speclab.models.pairs import Pair, load_model, load_pair
 from speclab.profiles import ModelSpec, Profile, load_profile

@@ -19,7 +19,6 @@ from safetensors.numpy import load_file, save_file
 from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
-from speclab.models.folder import weights_digest
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
 from speclab.profiles import ROOT
@@ -87,7 +86,7 @@ class TrainingText:
         # in the names of shipped drafts
         always = {"greedy": True, "prompt_loss": False, "seed": 0}
         config = asdict(self.config) | always
-        facts = [weights_digest(self.pair.target.folder), prompts_digest(self.prompts), config]
+        facts = [self.pair.target.folder.digest, prompts_digest(self.prompts), config]
         if self.config.template != "none":  # which the tokenizer's settings hold
             facts.append([prompt.ids for prompt in self._encoded()])
         return digest_of(facts)[:16]

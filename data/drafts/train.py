@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 from tqdm import trange
 
-from speclab.models.pairs import check_tensors
+from speclab.models.folder import check_tensors
 from speclab.runs import RunError, written
 
 

@@ -21,10 +21,10 @@ from sklearn.metrics import log_loss, roc_auc_score
 from sklearn.preprocessing import normalize
 
 from data import corpus
+from data.training_prompts.compose import ngrams
 from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
 from speclab.analysis.router import FEATURES, ROUTING, Router, hashed
-from speclab.drafts import prompts
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
 
 CHATS = (
@@ -52,7 +52,7 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
         texts = list(dict.fromkeys(texts))
         for text in (texts[i] for i in sorted(rng.permutation(len(texts))[:most])):
             bare = strip_form(text)
-            if not prompts.ngrams(bare) & seen:
+            if not ngrams(bare) & seen:
                 held_out = int(hashlib.sha256(bare.encode()).hexdigest(), 16) % 10 == 0
                 rows.append((f"{domain}-train-{len(rows)}", domain, text, bare, held_out))
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "text", "bare", "held_out"])

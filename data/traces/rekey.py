@@ -23,7 +23,8 @@ import numpy as np
 
 from speclab import runs
 from speclab.manifest import KEY_VERSION, TABLES, Manifest
-from speclab.models.pairs import Pair, load_pair, model_folder
+from speclab.models.folder import ModelFolder
+from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import prompts_digest
 from speclab.record import record_prompt
@@ -47,7 +48,7 @@ def old_key(profile: Profile) -> str:
 
 def old_digest(spec: ModelSpec) -> str:
     """The digest of a model's weights, configuration and tokenizer in version 1."""
-    folder = model_folder(spec)
+    folder = ModelFolder.fetched(spec).path
     if re.fullmatch(r"[0-9a-f]{40}", folder.name):
         return folder.name
     source = folder / "source.json"
@@ -88,7 +89,7 @@ def pair_of(target: ModelSpec, draft: ModelSpec, longest: int) -> Pair:
 def check_first(run: runs.Run, profile: Profile) -> bool:
     """Whether the weights are here; ValueError where the first text, recorded again, is another."""
     specs = profile.target, profile.draft
-    if not all(any(model_folder(spec).glob("*.safetensors")) for spec in specs):
+    if not all(ModelFolder.fetched(spec).tensors for spec in specs):
         return False
     (prompt, *_) = runs.read_by_target(profile, runs.profile_prompts(profile)).prompts
     text = runs.texts_of(run)[prompt.prompt_id]

@@ -1,13 +1,10 @@
 """Correlations of two columns over rows, with the prompt as the unit."""
 
-from functools import partial
-
 import numpy as np
 import pandas as pd
 
-from speclab.score import column_of, divide
-from speclab.show.estimates import per_domain
-from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
+from speclab.score import column_of, divide, domains_in
+from speclab.stats import NUMBERS, RESAMPLES, Interval, Resampling, resampling_of
 
 
 def correlation(
@@ -35,7 +32,15 @@ def correlations(frame: pd.DataFrame, x: str, y: str, method: str = "spearman") 
     """`correlation` in each domain: domain, Interval's fields and a note; missing, with the reason
     as the note, where a column is constant in a domain.
     """
-    return per_domain(frame, partial(correlation, x=x, y=y, method=method))
+    rows = []
+    for domain in domains_in(frame):
+        part = frame[frame["domain"] == domain]
+        try:
+            numbers = vars(correlation(part, x, y, method)) | {"note": ""}
+        except ValueError as error:
+            numbers = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
+        rows.append({"domain": domain} | numbers)
+    return pd.DataFrame(rows)
 
 
 def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method: str) -> np.ndarray:

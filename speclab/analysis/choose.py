@@ -2,11 +2,11 @@
 fastest, how sure that is, and what a choice is worth.
 
 A *setting* is a name ("plain", "chain:4", "tree:3,2,8") and the tree that it drafts; "plain" drafts
-nothing. `block_counts` replays every setting on every recorded text, `price` says what the blocks
-cost on one machine. A lossless text is the same under every setting, so the speed-up of a setting
-over any group of prompts is their tokens over their cost. A *judged* frame has one row a prompt:
-prompt_id, domain, setting, emitted, cost (in target passes over one token), target_passes and
-draft_passes. NumPy and pandas only.
+nothing. `block_counts` replays every setting on every recorded text, `prompt_costs` says what the
+blocks cost on one machine. A lossless text is the same under every setting, so the speed-up of a
+setting over any group of prompts is their tokens over their cost. A *judged* frame has one row per
+prompt: prompt_id, domain, setting, emitted, cost (in target passes over one token), target_passes
+and draft_passes. NumPy and pandas only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,13 +18,21 @@ import pandas as pd
 
 from speclab import replay
 from speclab.cost import Costs
+from speclab.estimates import Estimates, named
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
-from speclab.show.estimates import Estimates, named
-from speclab.stats import RESAMPLES, Draws, Interval, Resampling, bounds_of, resampling_of
-from speclab.tree import PLAIN as NOTHING
-from speclab.tree import Tree, chain
+from speclab.stats import (
+    ABOVE,
+    RESAMPLES,
+    Draws,
+    Interval,
+    Resampling,
+    bounds_of,
+    resampling_of,
+    verdict,
+)
+from speclab.tree import PLAIN, Tree, chain
 
-PLAIN = "plain"  # the setting whose tree is `speclab.tree.PLAIN`: it drafts nothing
+NO_DRAFT = "plain"  # the name of the setting that drafts nothing; its tree is `speclab.tree.PLAIN`
 UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
@@ -32,11 +40,6 @@ SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
 SURE = ["speedup", "low", "high", "share_best"]
 SURE += ["behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
-
-
-def that_draft(settings: Settings) -> dict[str, Tree]:
-    """The settings without plain."""
-    return {name: shape for name, shape in settings.items() if shape.size}
 
 
 # ---- the fastest setting: the one definition -----------------------------------------------------
@@ -59,8 +62,8 @@ def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
     """
     best = draws.iloc[0].idxmax()
     behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    low, _ = bounds_of(behind.to_numpy()[1:], n_prompts)
-    tied = list(behind.columns[~(low > 0)])
+    sides = verdict(*bounds_of(behind.to_numpy()[1:], n_prompts))
+    tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
     return best, f"its lead over {named(tied)} is not significant"
@@ -98,7 +101,7 @@ def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd
     return table.reset_index().assign(n_prompts=np.repeat(sizes, len(settings)))
 
 
-# ---- replayed and priced -------------------------------------------------------------------------
+# ---- what every setting costs --------------------------------------------------------------------
 
 
 def block_counts(
@@ -141,7 +144,7 @@ def blocks_of(
     )
 
 
-def block_prices(shape: Tree, costs: Costs) -> np.ndarray:
+def costs_by_levels(shape: Tree, costs: Costs) -> np.ndarray:
     """Target passes that a block costs in which 0, 1, … levels of a tree are drafted, [depth + 1];
     entry 0 is a plain pass: 1.
     """
@@ -151,7 +154,7 @@ def block_prices(shape: Tree, costs: Costs) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Prices:
+class PromptCosts:
     """What every setting costs on every prompt, on one machine: a `table` of SUMS by setting,
     prompt_id and domain (its index), every setting with the same prompts in the same order.
     """
@@ -171,16 +174,16 @@ class Prices:
     @cached_property
     def cost(self) -> np.ndarray:
         """Target passes over one token, [prompts, settings]."""
-        return self.by_prompt("cost")
+        return self.column("cost")
 
-    def by_prompt(self, name: str) -> np.ndarray:
+    def column(self, name: str) -> np.ndarray:
         """A column of the table, [prompts, settings]."""
         values = self.table[name].to_numpy()
         return values.reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that
-        it does not name are left out). KeyError for a prompt or a setting that was not priced.
+        it does not name are left out). KeyError for a prompt or a setting of unknown cost.
         """
         ids = self.prompts["prompt_id"]
         chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
@@ -188,21 +191,21 @@ class Prices:
         return by_name.loc[[(name, prompt) for prompt, name in chosen.items()]].reset_index()
 
 
-def price(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Prices:
+def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> PromptCosts:
     """`block_counts` of these settings on a machine; plain decoding costs its tokens.
 
     ValueError if `costs` were not measured for so many tokens a pass.
     """
     rows = counted[counted["setting"].isin(list(settings))]
-    by_levels = {name: block_prices(shape, costs) for name, shape in settings.items()}
-    pairs = zip(rows["setting"], rows["levels"], strict=True)
-    of_one = [by_levels[name][levels] for name, levels in pairs]
-    priced = rows.assign(
-        cost=rows["blocks"] * of_one,
-        target_passes=rows["blocks"],
-        draft_passes=rows["blocks"] * rows["levels"],
+    by_levels = {name: costs_by_levels(shape, costs) for name, shape in settings.items()}
+    drafted = zip(rows["setting"], rows["levels"], strict=True)
+    of_block = [by_levels[name][levels] for name, levels in drafted]
+    blocks = rows["blocks"]
+    parts = rows.assign(
+        cost=blocks * of_block, target_passes=blocks, draft_passes=blocks * rows["levels"]
     )
-    return Prices(priced.groupby(["setting", *PROMPT], sort=False, observed=True)[SUMS].sum())
+    by_setting = parts.groupby(["setting", *PROMPT], sort=False, observed=True)
+    return PromptCosts(by_setting[SUMS].sum())
 
 
 # ---- choices -------------------------------------------------------------------------------------
@@ -217,16 +220,16 @@ def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
     return np.concatenate([sums, whole], axis=1)
 
 
-def best_setting(prices: Prices, n: int = RESAMPLES) -> pd.DataFrame:
-    """`how_sure` of the priced settings; `pooled`: one setting for everyone.
+def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
+    """`how_sure` of the settings; `pooled`: one setting for everyone.
 
     ValueError if a domain has fewer than 5 prompts.
     """
-    prompts = resampling_of(prices.prompts, n)
-    tokens = prices.prompts[["emitted"]].to_numpy()
+    prompts = resampling_of(by_prompt.prompts, n)
+    tokens = by_prompt.prompts[["emitted"]].to_numpy()
     emitted = domain_sums(prompts, tokens)
-    speedup = emitted / domain_sums(prompts, prices.cost)
-    return how_sure(speedup, prices.settings, prompts)
+    speedup = emitted / domain_sums(prompts, by_prompt.cost)
+    return how_sure(speedup, by_prompt.settings, prompts)
 
 
 def best_gamma(
@@ -237,12 +240,13 @@ def best_gamma(
 
     Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
     """
-    settings = {PLAIN: NOTHING}
+    settings = {NO_DRAFT: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
-    table = best_setting(price(counted, settings, costs))
+    table = best_setting(prompt_costs(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
-    tied = rows[~(rows["behind_low"] > 0)].rename(columns={"speedup": "estimate"})
+    sides = verdict(rows["behind_low"], rows["behind_high"])
+    tied = rows[sides != ABOVE].rename(columns={"speedup": "estimate"})
     gamma = int(tied.index[0])
     return gamma, (
         f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not significantly slower "
@@ -250,25 +254,25 @@ def best_gamma(
     )
 
 
-def setting_by_domain(prices: Prices) -> dict[str, str]:
+def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     """The fastest setting of each domain, and of all prompts together under UNKNOWN (for a prompt
     whose domain is not known).
     """
-    cost = pd.DataFrame(prices.cost).groupby(prices.prompts["domain"]).sum()
-    cost = cost.loc[list(domains_in(prices.prompts))]
+    cost = pd.DataFrame(by_prompt.cost).groupby(by_prompt.prompts["domain"]).sum()
+    cost = cost.loc[list(domains_in(by_prompt.prompts))]
     cost.loc[UNKNOWN] = cost.sum()
     number = fastest(1 / cost.to_numpy())
-    best = prices.settings[number]
+    best = by_prompt.settings[number]
     return dict(zip(cost.index, best.tolist(), strict=True))
 
 
-def with_hindsight(prices: Prices) -> pd.DataFrame:
+def with_hindsight(by_prompt: PromptCosts) -> pd.DataFrame:
     """The oracle: each prompt's own fastest setting, chosen knowing the text, which no router can
     beat. A judged frame.
     """
-    best = prices.settings[fastest(1 / prices.cost)]
-    chosen = dict(zip(prices.prompts["prompt_id"], best, strict=True))
-    return prices.judged(chosen)
+    best = by_prompt.settings[fastest(1 / by_prompt.cost)]
+    chosen = dict(zip(by_prompt.prompts["prompt_id"], best, strict=True))
+    return by_prompt.judged(chosen)
 
 
 @dataclass(frozen=True)
@@ -281,12 +285,17 @@ class Choice:
     judged: pd.DataFrame
     cost: np.ndarray | None = None
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """prompt_id -> setting."""
+        return self.judged.set_index("prompt_id")["setting"].to_dict()
+
 
 def fit(
-    prices: Prices,
+    by_prompt: PromptCosts,
     routes: Mapping[str, str] | None = None,
     folds: int = 5,
-    paid: Prices | None = None,
+    paid: PromptCosts | None = None,
     n: int = RESAMPLES,
 ) -> Choice:
     """Every prompt's setting cross-fitted: the `fastest` on the prompts of its domain that are in
@@ -294,17 +303,17 @@ def fit(
     the n resamples that `resampling_of` draws; a prompt drawn twice stays in one fold.
 
     routes: prompt_id -> the domain it is taken for (None: its own); where that is UNKNOWN, the
-    choice is made on the prompts of all domains. paid: the prices at which the choice is judged, if
+    choice is made on the prompts of all domains. paid: the costs at which the choice is judged, if
     they are others (another temperature, another machine) of the same prompts. ValueError if a
     domain has fewer prompts than folds.
     """
-    ids, domain = (prices.prompts[name].to_numpy() for name in PROMPT)
+    ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
     label = domain if routes is None else np.array([routes[name] for name in ids])
     assert set(label) <= {*domain, UNKNOWN}, "routes name a domain without prompts"
-    own = paid or prices
+    own = paid or by_prompt
     row = pd.Index(own.prompts["prompt_id"]).get_indexer(ids)
     judged = own.cost[row]
-    prompts = resampling_of(prices.prompts, n)
+    prompts = resampling_of(by_prompt.prompts, n)
     fold = fold_of(domain, folds)
     weights = prompts.weights[:, prompts.rows]
     number = np.zeros(len(ids), int)
@@ -313,17 +322,17 @@ def fit(
         here = (fold == held_out) & (label == taken_for)
         alike = (domain == taken_for) | (taken_for == UNKNOWN)
         others = (fold != held_out) & alike
-        cost = weights[:, others] @ prices.cost[others]
+        cost = weights[:, others] @ by_prompt.cost[others]
         best = fastest(-cost.round(9))  # [1 + n], first of the sample itself
         number[here] = best[0]
         cost_of_best = judged[here][:, best]
         spent[:, here] = weights[:, here] * cost_of_best.T
-    chosen = dict(zip(ids, prices.settings[number], strict=True))
+    chosen = dict(zip(ids, by_prompt.settings[number], strict=True))
     by_domain = [spent[:, domain == name].sum(axis=1) for name in prompts.domains]
     return Choice(own.judged(chosen), np.stack(by_domain, axis=1))
 
 
-def gain(prices: Prices, n: int = RESAMPLES) -> Interval:
+def gain(by_prompt: PromptCosts, n: int = RESAMPLES) -> Interval:
     """How much faster a setting for each domain is than one for all, as a share (0.02: 2 %): cost
     of one / cost of each - 1, by cross-fitted choices that are made again in each resample, so that
     the interval covers the choice as well as the judgement.
@@ -332,9 +341,9 @@ def gain(prices: Prices, n: int = RESAMPLES) -> Interval:
     holds the mean of such gains in 94 to 97 % where the domains' settings differ clearly, in all
     where they are nearly tied.)
     """
-    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    one, each = (fit(prices, routes, n=n).cost.sum(axis=1) for routes in (for_all, None))
-    return Interval.of(one / each - 1, resampling_of(prices.prompts, 1), "the gain")
+    for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
+    one, each = (fit(by_prompt, routes, n=n).cost.sum(axis=1) for routes in (for_all, None))
+    return Interval.of(one / each - 1, resampling_of(by_prompt.prompts, 1), "the gain")
 
 
 def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:

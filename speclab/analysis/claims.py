@@ -26,7 +26,8 @@ from speclab.analysis.published import published
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 
-CLAIMS = ROOT / "data" / "paper" / "claims.yaml"
+READS = ["data/paper/claims.yaml"]
+CLAIMS = ROOT / READS[0]
 HOLDS = "holds here"
 FAILS = "does not hold here"
 FORM = f"holds on {prompt_sets.OWN} only"

@@ -1,8 +1,8 @@
 """A draft and copies together at T = 0: blocks that are copied where enough of the last tokens
-stood before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
+occurred before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
 
-`with_copies` puts what copying does at each position beside the draft's own `starts`; `blocks` are
-then those of a decoder with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With
+`with_copies` puts what copying does at each position beside the draft's own `starts`; `planned` is
+then what a decoder drafts with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With
 gamma 0 it copies or drafts nothing, with NEVER it is the draft alone. `ways` chooses least on other
 prompts than it is judged on.
 """
@@ -14,15 +14,15 @@ import pandas as pd
 
 from speclab import copying
 from speclab.analysis import stopping
-from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.analysis.choose import Choice, PromptCosts, fit
 from speclab.cost import Costs
 from speclab.replay import replay
-from speclab.starts import NEEDED, replay_starts
+from speclab.starts import NEEDED
 from speclab.stats import RESAMPLES
 from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
-PASSES = Costs.on_a_line(0.0)  # a block costs one target pass: speed-ups are tokens per pass
+PASSES = Costs.assumed(0.0)  # a block costs one target pass: speed-ups are tokens per pass
 DRAFT = "draft alone"
 COPIES = "copies alone"
 BOTH = "both"
@@ -44,19 +44,22 @@ def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True)
 
 
-def blocks(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST) -> pd.DataFrame:
-    """The visited blocks where one is copied if `least` tokens or more match, else a chain of
-    `gamma`: the frame of `starts.replay_starts`, with is_copied and draft_passes.
+def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST) -> pd.DataFrame:
+    """The starts where a block copies if `least` tokens or more match, else drafts a chain of
+    `gamma`, as `stopping.totals` takes them: with is_copied, drafted and draft_passes.
 
     both: of `with_copies`; most: tokens of a copy, 1 to MOST. Nothing is drafted past a text's end.
     """
     is_copied = both["matched"] >= least
-    drafted = np.where(is_copied, most, gamma)
-    limit = np.where(is_copied, copying.MOST, both["limit"])
-    accepted = np.where(is_copied, both["copied"], both["accepted"])
-    tried = both.assign(accepted=accepted, limit=limit, is_copied=is_copied)
-    made = replay_starts(tried, drafted)
-    return made.assign(draft_passes=made["drafted"].mask(made["is_copied"], 0))
+    wanted = np.where(is_copied, most, gamma)
+    drafted = both["remaining"].clip(upper=wanted)
+    return both.assign(
+        is_copied=is_copied,
+        limit=both["limit"].mask(is_copied, copying.MOST),
+        accepted=both["accepted"].mask(is_copied, both["copied"]),
+        drafted=drafted,
+        draft_passes=drafted.mask(is_copied, 0),
+    )
 
 
 def setting(gamma: int, least: int) -> str:
@@ -66,34 +69,27 @@ def setting(gamma: int, least: int) -> str:
     return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"
 
 
-def prices(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prices:
+def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> PromptCosts:
     """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
     copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
     they emit different tokens by setting, so that nothing may be fitted on them.
     """
-    parts = {}
-    for least in range(1, NEVER + (gamma > 0)):
-        made = blocks(both, gamma, least)
-        cost = stopping.block_cost(costs, made["drafted"], made["draft_passes"])
-        made = made.assign(cost=cost, target_passes=1)
-        if "counted" in made:
-            made = made[made["counted"]]
-        sums = made.groupby(PROMPT, sort=False)[SUMS].sum()
-        parts[setting(gamma, least)] = sums
-    return Prices(pd.concat(parts, names=["setting"]))
+    leasts = range(1, NEVER + (gamma > 0))
+    tables = {setting(gamma, n): stopping.totals(planned(both, gamma, n), costs) for n in leasts}
+    return PromptCosts(pd.concat(tables, names=["setting"]))
 
 
 def ways(
     both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5, n: int = RESAMPLES
 ) -> dict[str, Choice]:
     """What a chain alone, copies alone and both make of each prompt. The two that copy have their
-    setting of `prices` fitted on the other folds' prompts of the same domain, and again in every
-    resample: `choose.fit`.
+    setting of `settings_cost` fitted on the other folds' prompts of the same domain, and again in
+    every resample: `choose.fit`.
     """
-    copies = prices(both, 0, costs)
-    mixed = prices(both, gamma, costs)
+    copies = settings_cost(both, 0, costs)
+    mixed = settings_cost(both, gamma, costs)
     return {
         DRAFT: Choice(mixed.judged(setting(gamma, NEVER))),
         COPIES: fit(copies, folds=folds, n=n),
@@ -108,7 +104,7 @@ def settings_held(found: Mapping[str, Choice], both: pd.DataFrame, gamma: int) -
     judged = {}
     for name, choice in found.items():
         drafted = 0 if name == COPIES else gamma
-        table = prices(both, drafted)
+        table = settings_cost(both, drafted)
         chosen = choice.judged.set_index("prompt_id")["setting"]
         judged[name] = Choice(table.judged(chosen.to_dict()))
     return judged

@@ -29,7 +29,8 @@ def _checked(setting: str) -> str:
     return setting
 
 
-BY_NOTEBOOK = "09/policy.json"  # behind the folder of a profile's figures
+READS = ["09/policy.json"]  # in the folder of a profile's figures
+BY_NOTEBOOK = READS[0]
 Setting = Annotated[str, AfterValidator(_checked)]
 
 
@@ -80,7 +81,7 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
         )
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
-    return Costs.on_a_line(c), (
+    return Costs.assumed(c), (
         f"assumed, c = {c:.3g}, v = 1, o = 0 (notebook 09 measures, --c names another c)"
     )
 

@@ -1,29 +1,30 @@
-"""Power of a study whose unit is the prompt: what so many prompts can show.
+"""Power of a study whose unit is the prompt: what a number of prompts can show.
 
 The probability that so many prompts find a difference between two domains, and the prompts that a
 difference needs, from the spread between the prompts of a recorded run. The spread is that of the
 prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
-Bootstrap and Other Resampling Plans); the rest is the power of Student's t test of two
-sides, by the noncentral t distribution: a permutation test of as many prompts has nearly that,
-where the normal approximation promises more than few prompts hold (`tests/test_power.py` runs that
-very test on redrawn prompts). Knows no model and no figure.
+Bootstrap and Other Resampling Plans). The rest is the power of Student's t test of two sides, whose
+squared statistic is the F statistic of two groups: a permutation test of as many prompts has nearly
+that, where the normal approximation promises more than few prompts hold (`tests/test_power.py` runs
+that very test on redrawn prompts). Knows no model and no figure.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import brentq
-from scipy.stats import ncf, t
+from statsmodels.stats.power import FTestAnovaPower
 
 from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
-MOST_ERRORS = 100.0  # standard errors: a difference of so many is always found
+MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
+F_TEST = FTestAnovaPower()
 PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
 
 
@@ -31,39 +32,36 @@ PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
 class Design:
     """A comparison of two sides: `sd` / sqrt(prompts) is the standard error of the difference with
     `prompts` prompts a side.
+
+    Of a family of tests, the first of Holm's steps asks for level / tests (Bonferroni), later ones
+    for less, so that Holm finds a difference with at least its power at that level.
     """
 
-    sd: float
+    sd: Any
 
-    def prompts_needed(
-        self, difference: float, power: float = 0.8, level: float = 0.05, comparisons: int = 1
-    ) -> int:
+    def _effect(self, difference: Any, prompts: Any) -> Any:
+        """Cohen's f of two groups."""
+        errors = np.abs(difference) * np.sqrt(prompts) / self.sd
+        return np.minimum(errors, MOST_ERRORS) / np.sqrt(2 * prompts)
+
+    def power(self, difference: Any, prompts: Any, level: float = 0.05) -> Any:
+        """Probability that the test finds a true `difference` with `prompts` prompts a side; both
+        may be arrays.
+        """
+        effect = self._effect(difference, prompts)
+        return F_TEST.power(effect, 2 * prompts, level, k_groups=2)
+
+    def prompts_needed(self, difference: float, power: float = 0.8, level: float = 0.05) -> int:
         """Prompts a side that find a true `difference` (not 0) with probability `power`; never
-        below the 5 that an interval needs. `comparisons` as in `power`.
+        below the 5 that an interval needs.
         """
         if not 0 < level < power < 1:
             raise ValueError(f"level={level}, power={power}: needed are 0 < level < power < 1")
-        most = (MOST_ERRORS * self.sd / difference) ** 2 + MIN_PROMPTS
-
-        def missing(prompts: float) -> float:
-            return self.power(difference, prompts, level, comparisons) - power
-
-        if missing(MIN_PROMPTS) >= 0:
+        if self.power(difference, MIN_PROMPTS, level) >= power:
             return MIN_PROMPTS
-        return int(np.ceil(brentq(missing, MIN_PROMPTS, most)))
-
-    def power(self, difference, prompts, level: float = 0.05, comparisons: int = 1) -> np.ndarray:
-        """Probability that the test finds a true `difference` with `prompts` prompts a side; both
-        may be arrays. The square of its statistic follows a noncentral F distribution.
-
-        comparisons: tests in the family. The first of Holm's steps asks for level / comparisons
-        (Bonferroni), later ones for less, so that Holm finds it with at least this probability.
-        """
-        errors = np.abs(difference) * np.sqrt(prompts) / self.sd
-        errors = np.maximum(errors, 1e-6)  # at 0 itself SciPy's distribution is wrong
-        free = 2 * (np.asarray(prompts, float) - 1)
-        limit = t.isf(level / comparisons / 2, free)
-        return ncf.sf(limit**2, 1, free, errors**2)
+        effect = self._effect(difference, MIN_PROMPTS)
+        both_sides = F_TEST.solve_power(effect, alpha=level, power=power, k_groups=2)
+        return int(np.ceil(np.squeeze(both_sides) / 2))
 
 
 # ---- the spread between prompts ------------------------------------------------------------------
@@ -76,20 +74,19 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
 
     ValueError: fewer than 5 prompts in a domain, or an estimator that is undefined there.
     """
-    assert estimator.scalar
     prompts = resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
-    found = {}
+    influences = {}
     for number, domain in enumerate(prompts.domains):
-        own = totals[prompts.domain == number]
-        more, less = (estimator.value(own.sum(axis=0) + step * own)[:, 0] for step in (STEP, -STEP))
-        values = len(own) * (more - less) / (2 * STEP)
-        if not np.isfinite(values).all():
+        of_prompts = totals[prompts.domain == number]
+        whole, step = of_prompts.sum(axis=0), STEP * of_prompts
+        change = estimator.number(whole + step) - estimator.number(whole - step)
+        influences[domain] = len(of_prompts) * change / (2 * STEP)
+        if not np.isfinite(change).all():
             raise ValueError(
                 f"{estimator.name} is undefined in {domain}: nothing to divide by there"
             )
-        found[domain] = values
-    return found
+    return influences
 
 
 def between(frame: pd.DataFrame, estimator: Estimator, first: str, second: str) -> Design:
@@ -126,20 +123,20 @@ def every_pair(
     than 5 prompts in one.
     """
     resampling_of(frame, 1)  # refuses what no pair can answer
-    domains = domains_in(frame, list(values.keys()))
-    domains = [name for name in domains if name in values]
-    family = comb(len(domains), 2)
-    rows = []
+    domains = [name for name in domains_in(frame, list(values.keys())) if name in values]
+    first_step = level / comb(len(domains), 2)
+    plans = []
     for first, second in combinations(domains, 2):
         difference = float(values[first] - values[second])
-        found, needed = np.nan, pd.NA
+        plan = dict.fromkeys(PLAN, np.nan)
+        plan |= {"estimator": estimator.name, "first": first, "second": second}
+        plan["difference"] = difference
+        plans.append(plan)
         try:
             design = between(frame, estimator, first, second)
         except ValueError:
-            design = None  # nothing to plan with
-        if design:
-            found = float(design.power(difference, prompts, level, family))
-        if design and difference:
-            needed = design.prompts_needed(difference, wanted, level, family)
-        rows.append((estimator.name, first, second, difference, found, needed))
-    return pd.DataFrame(rows, columns=PLAN).astype({"needed": "Int64"})
+            continue  # nothing to plan with
+        plan["power"] = float(design.power(difference, prompts, first_step))
+        if difference:
+            plan["needed"] = design.prompts_needed(difference, wanted, first_step)
+    return pd.DataFrame(plans, columns=PLAN).astype({"needed": "Int64"})

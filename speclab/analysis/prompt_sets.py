@@ -13,9 +13,9 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
+from speclab.estimates import NUMBERS, Estimates, named, stack
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import NUMBERS, Estimates, named, stack
 
 OWN = "own prompts"
 UNWRAPPED = "without wrapper"
@@ -121,18 +121,17 @@ def power_of(
     weights: pd.DataFrame,
     rows: pd.DataFrame,
     estimator: Estimator,
-    comparisons: int = 1,
+    level: float = 0.05,
 ) -> np.ndarray:
-    """Probabilities that tests on the prompts of `rows`, in a family of `comparisons`, find true
-    `differences` between domains; weights: of the domains (rows) in each of them (columns).
+    """Probabilities that tests on the prompts of `rows` find true `differences` between domains;
+    weights: of the domains (rows) in each of them (columns).
     """
-    sides = power.influence(rows, estimator)
-    sizes = {name: len(own) for name, own in sides.items()}
-    of_means = [sides[name].var(ddof=1) / sizes[name] for name in weights.index]
-    variance = (weights**2).T @ of_means
-    fewest = min(sizes.values())
-    design = power.Design(np.sqrt(variance * fewest))
-    return design.power(differences, fewest, comparisons=comparisons)
+    influence = power.influence(rows, estimator)
+    fewest = min(map(len, influence.values()))
+    of_means = [influence[name].var(ddof=1) / len(influence[name]) for name in weights.index]
+    variances = (weights**2).T @ of_means
+    design = power.Design(np.sqrt(variances * fewest).to_numpy())
+    return design.power(np.asarray(differences), fewest, level)
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
@@ -149,7 +148,8 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
         first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
         weights = first.sub(second, fill_value=0).T
         found["sign_own"] = own["sign"]
-        found["power"] = power_of(own["difference"], weights, *question(text), comparisons=len(own))
+        first_step = level / len(own)  # of Holm's
+        found["power"] = power_of(own["difference"], weights, *question(text), first_step)
     table = stack(rows, "set")
     new = [is_new(row.set, row.first, row.second) for row in table.itertuples()]
     return table[new].reset_index(drop=True)

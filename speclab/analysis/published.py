@@ -19,7 +19,8 @@ from speclab.profiles import ROOT
 from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
 from speclab.tree import Tree
 
-DATA = ROOT / "data" / "paper"
+READS = ["data/paper"]
+DATA = ROOT / READS[0]
 TRACE, NODES = map(attrgetter, ("trace", "nodes"))  # rows of a run
 TABLES = ("I", "II", "III", "IV", "V", "VI")
 KEYS = ["domain", "depth", "bin", "quantity"]

@@ -22,7 +22,8 @@ from speclab.analysis.choose import UNKNOWN
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 
-ROUTING = ROOT / "data" / "routing"
+READS = ["data/routing"]
+ROUTING = ROOT / READS[0]
 FEATURES = 2**14  # hashed words and signs, and pairs of neighbours
 TOKENS = r"\w+|[^\w\s]"
 

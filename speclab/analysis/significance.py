@@ -12,7 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from speclab import stats
 from speclab.score import POOLED, Estimator, domains_in
-from speclab.stats import RESAMPLES, Interval, bounds_of, resampling_of, scalar_totals
+from speclab.stats import RESAMPLES, Interval, bounds_of, resampling_of
 
 PERMUTATIONS = 10_000
 
@@ -37,8 +37,8 @@ def differences(
     Holm's correction is over the pairs.
     """
     prompts = resampling_of(frame, resamples, seed)
-    totals, value = scalar_totals(frame, estimator, prompts)
-    resampled = value(prompts.resampled(totals))
+    totals = prompts.totals(estimator.columns(frame))
+    resampled = estimator.number(prompts.resampled(totals))
     rng = np.random.default_rng([seed, 1])
     rows = []
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
@@ -48,7 +48,7 @@ def differences(
         order = rng.random((n, len(both))).argsort(axis=1)
         picked = (order < size) @ both
         others = both.sum(axis=0) - picked
-        permuted = value(picked) - value(others)
+        permuted = estimator.number(picked) - estimator.number(others)
         p_value = _p_value(spread[0], permuted)
         fewest = min(size, len(both) - size)
         bounds = bounds_of(spread[1:], fewest)
@@ -86,13 +86,16 @@ def paired_difference(
     spread = (draws["first"] - draws["second"])[POOLED].to_numpy()
     found = Interval.of(spread, draws.prompts, "the difference")
     # both in the order of the prompts' ids
-    one, value = scalar_totals(first, estimator, resampling_of(first, 1))
-    two, _ = scalar_totals(second, estimator, resampling_of(second, 1))
+    before, after = (
+        resampling_of(frame, 1).totals(estimator.columns(frame)) for frame in (first, second)
+    )
     rng = np.random.default_rng([0, 2])
-    swap = rng.integers(0, 2, (n, len(one)))
-    moved = swap @ (two - one)
-    permuted = value(one.sum(axis=0) + moved) - value(two.sum(axis=0) - moved)
-    return Difference(**vars(found), p_value=_p_value(spread[0], permuted))
+    swap = rng.integers(0, 2, (n, len(before)))
+    moved = swap @ (after - before)
+    of_first = estimator.number(before.sum(axis=0) + moved)
+    of_second = estimator.number(after.sum(axis=0) - moved)
+    p_value = _p_value(spread[0], of_first - of_second)
+    return Difference(**vars(found), p_value=p_value)
 
 
 def paired_by_domain(

@@ -39,6 +39,7 @@ REPOSITORY = "SpecDecode-Bench/simulator"
 EAGLE, LOOKUP = "eagle", "n-gram"
 LIMIT = 20  # drafted tokens that were tried in a block
 TEXT_LIMIT = 8192  # tokens at which texts were stopped
+READS = ["data/runs/specdecode-bench"]
 SOURCE = Published(
     f"https://raw.githubusercontent.com/{REPOSITORY}/{COMMIT}/data/llama3.1-8B/",
     {
@@ -52,7 +53,7 @@ SOURCE = Published(
         ),
     },
     lambda content: hashlib.sha256(content).hexdigest(),
-    ROOT / "data" / "runs" / "specdecode-bench",
+    ROOT / READS[0],
     "python -m speclab fetch specdecode-bench",
     PLACE,
 )

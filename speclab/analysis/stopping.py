@@ -3,26 +3,23 @@ and what a perfect rule would gain.
 
 A run of kind `chain` holds, at every position of the target's greedy text, the draft's own greedy
 chain with its confidence and entropy and what the target says of it. So every rule that stops a
-chain early is replayed exactly, without a model: `chains` reads the run; `fixed`, `stopped` and
-`oracle` say what a rule drafts at each position; `totals` sums the blocks that a decoder with this
-rule would make; `fit_rule` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
+chain early is replayed exactly, without a model: `chains` reads the run as `starts`
+(`speclab.starts`); `fixed`, `stopped` and `oracle` plan what a block drafts at each of them, in the
+columns `drafted` (tokens) and `draft_passes`; `totals` sums the blocks that a decoder with this
+plan makes; `fit_rule` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
 arXiv:2405.04304.
 
-Cost of a block, in target passes: c per draft pass + v(drafted + 1) + overhead. A chain of k tokens
-takes k draft passes; a rule that stops before its limit has made one more, the pass whose
-distribution it looked at and refused.
+A chain of k tokens takes k draft passes; a rule that stops before its limit has made one more, the
+pass whose distribution it looked at and refused.
 """
-
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from speclab import starts
-from speclab.analysis import choose
-from speclab.analysis.choose import PROMPT, Choice, Prices, fastest
+from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fastest, fit
 from speclab.cost import Costs
 from speclab.score import require
+from speclab.starts import NEEDED, replay_starts
 from speclab.stats import RESAMPLES
 
 MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
@@ -37,218 +34,168 @@ COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
 COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
 
-@dataclass(frozen=True)
-class Chains:
-    """The draft's chains at every position of every text; arrays [prompts, longest text] are 0 past
-    a text's end.
-
-    left: tokens of the text from here on; room: most tokens that may be drafted; run: leading
-    tokens that the target would accept, at most `left`. confidence, entropy (nats): of the
-    distribution each token was taken from, float32 [prompts, longest, depth].
-    """
-
-    prompt_id: np.ndarray
-    domain: np.ndarray
-    left: np.ndarray
-    room: np.ndarray
-    run: np.ndarray
-    confidence: np.ndarray
-    entropy: np.ndarray
-
-    @property
-    def depth(self) -> int:
-        """Tokens of the recorded chains: no rule drafts more."""
-        return self.confidence.shape[-1]
-
-
-@dataclass(frozen=True)
-class Drafts:
-    """What a rule does at each position: tokens `drafted` and draft `passes` made for them, int
-    [prompts, longest].
-    """
-
-    drafted: np.ndarray
-    passes: np.ndarray
-
-
-def chains(nodes: pd.DataFrame, max_new_tokens: int) -> Chains:
-    """The chains of a run of kind `chain` recorded at T = 0, prompts in order of first appearance.
+def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
+    """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance;
+    also `room`, the most tokens that may be drafted there, and of the distribution each token of
+    the chain was taken from confidence_1, … and entropy_1, … (nats) by depth.
 
     max_new_tokens: the limit of the decoder that is to be replayed; it drafts up to this limit,
     past an EOS it cannot foresee. ValueError: columns missing, nodes that are not one chain of the
     same depth at every position from 0 on, text that is not the target's greedy text, a limit below
     a text's length.
     """
-    known = require(nodes, COLUMNS, "nodes")
-    code, ids = pd.factorize(known["prompt_id"])
+    code, _ = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
-    not_chains = ValueError(
-        f"the nodes are not one chain of {depth} at every position from 0 on: use a run of kind "
-        "'chain', whole prompts"
+    starts = rows.iloc[::depth][[*PROMPT, "position"]].reset_index(drop=True)
+    texts = starts.groupby("prompt_id", sort=False)["position"]
+    remaining = texts.transform("size") - starts["position"]
+    levels = np.tile(np.arange(1, depth + 1), len(starts))
+    is_chain = (
+        len(rows) == len(levels)
+        and (rows["depth"] == levels).all()
+        and (rows["rank"] == 0).all()
+        and (starts["position"] == texts.cumcount()).all()
     )
-    if len(rows) % depth:
-        raise not_chains
-    each = {name: rows[name].to_numpy().reshape(-1, depth) for name in rows}
-    prompt = each["code"][:, 0]
-    position = each["position"][:, 0]
-    in_order = position == pd.Series(prompt).groupby(prompt).cumcount()
-    in_levels = (each["depth"] == np.arange(1, depth + 1)) & (each["rank"] == 0)
-    if not (in_order.all() and in_levels.all()):
-        raise not_chains
-    length = np.bincount(prompt)
-    if max_new_tokens < length.max():
+    if not is_chain:
         raise ValueError(
-            f"max_new_tokens={max_new_tokens}: a text has {length.max()} tokens; "
+            f"the nodes are not one chain of {depth} at every position from 0 on: use a run of "
+            "kind 'chain', whole prompts"
+        )
+    longest = remaining.max()
+    if max_new_tokens < longest:
+        raise ValueError(
+            f"max_new_tokens={max_new_tokens}: a text has {longest} tokens; "
             "give the limit it was recorded with, or more"
         )
-
-    def grid(values: np.ndarray) -> np.ndarray:
-        shape = (len(ids), length.max(), *values.shape[1:])
-        found = np.zeros(shape, values.dtype)
-        found[prompt, position] = values
-        return found
-
-    accepted = (each["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
-    left = grid(length[prompt] - position)
-    run = grid(accepted)
-    # greedy text: a run of r accepted tokens leaves one of r - 1 at the next position (half
-    # precision may break a tie otherwise here and there)
-    shorter = run[:, 1:] < run[:, :-1] - 1
-    broken = shorter & (left[:, 1:] > 0)
-    if broken.sum() > 0.01 * len(position):
+    by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
+    accepted = (by_depth["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
+    # in a greedy text r accepted tokens leave r - 1 at the next position (half precision may break
+    # a tie otherwise here and there)
+    fewer = accepted[1:] < accepted[:-1] - 1
+    broken = fewer & (remaining[:-1] > 1)
+    if broken.sum() > 0.01 * len(starts):
         raise ValueError(
             "the nodes do not hang on the target's greedy text: chains need a run at temperature 0"
         )
-    return Chains(
-        prompt_id=np.asarray(ids),
-        domain=each["domain"][position == 0, 0],
-        left=left,
-        room=np.minimum(grid(max_new_tokens - position), depth),
-        run=np.minimum(run, left),
-        confidence=grid(each["draft_prob"]),
-        entropy=grid(each["draft_entropy"]),
+    sureness = [("confidence", "draft_prob"), ("entropy", "draft_entropy")]
+    measured = {
+        f"{measure}_{level}": values
+        for measure, name in sureness
+        for level, values in enumerate(by_depth[name].T, 1)
+    }
+    return starts.assign(
+        proposer="draft",
+        accepted=np.minimum(accepted, remaining),
+        remaining=remaining,
+        limit=depth,
+        room=np.minimum(max_new_tokens - starts["position"], depth),
+        **measured,
     )
 
 
-def fixed(at: Chains, gamma: int) -> Drafts:
+def _planned(starts: pd.DataFrame, drafted: pd.Series, passes: pd.Series) -> pd.DataFrame:
+    return starts[[*NEEDED, "room"]].assign(drafted=drafted, draft_passes=passes)
+
+
+def fixed(starts: pd.DataFrame, gamma: int) -> pd.DataFrame:
     """Always `gamma` tokens (1 to the chains' depth), fewer only where the limit leaves no room."""
-    drafted = np.minimum(at.room, gamma)
-    return Drafts(drafted, drafted)
+    drafted = starts["room"].clip(upper=gamma)
+    return _planned(starts, drafted, drafted)
 
 
-def stopped(at: Chains, measure: str, threshold: float, limit: int) -> Drafts:
+def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
     """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
-    most = fixed(at, limit).drafted
-    going = {"confidence": at.confidence >= threshold, "entropy": at.entropy <= threshold}[measure]
-    sure = going.cumprod(axis=-1).sum(axis=-1)
+    most = starts["room"].clip(upper=limit)
+    levels = starts.filter(regex=f"^{measure}_").to_numpy()
+    going = levels >= threshold if measure == "confidence" else levels <= threshold
+    sure = going.cumprod(axis=1).sum(axis=1)
     drafted = np.minimum(sure, most)
-    return Drafts(drafted, np.minimum(drafted + 1, most))
+    passes = np.minimum(drafted + 1, most)
+    return _planned(starts, drafted, passes)
 
 
-def oracle(at: Chains, costs: Costs) -> Drafts:
+def oracle(starts: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     """The cheapest blocks that a rule which foresees the text can make: dynamic programming from
     each text's end, no rule is cheaper.
 
-    With v = 1 and a draft pass cheaper than a block, it drafts exactly the run that is accepted
-    (behind which the bonus token ends a text).
+    With v = 1 and a draft pass cheaper than a block, it drafts exactly the tokens that are accepted
+    (after which the bonus token ends a text).
     """
-    prompts, longest = at.run.shape
-    k = np.arange(at.depth + 1)[:, None]  # tokens to draft
-    price = block_cost(costs, k, k)
-    # the cheapest cost from each position on
-    ahead = np.zeros((prompts, longest + at.depth + 1))
-    drafted = np.zeros((prompts, longest), int)
-    everyone = np.arange(prompts)
-    for t in range(longest - 1, -1, -1):
-        accepted = np.minimum(k, at.run[:, t])
-        emitted = np.minimum(accepted + 1, at.left[:, t])
-        cost = price + ahead[everyone, t + emitted]
-        value = np.where(k <= at.room[:, t], cost, np.inf)
-        drafted[:, t] = value.argmin(axis=0)
-        ahead[:, t] = np.where(at.left[:, t] > 0, value.min(axis=0), 0.0)
-    return Drafts(drafted, drafted)
+    accepted, remaining, room = (
+        starts[name].to_numpy() for name in ("accepted", "remaining", "room")
+    )
+    tokens = np.arange(room.max() + 1)  # that a block may draft
+    block_cost = costs.of_chain(tokens)
+    ahead = np.zeros(len(starts) + 1)  # the least cost of the text from each start; last: its end
+    drafted = np.zeros(len(starts), int)
+    for left in range(1, remaining.max() + 1):
+        at = np.flatnonzero(remaining == left)[:, None]
+        emitted = np.minimum(tokens, accepted[at]) + 1
+        goes_on = emitted < left
+        behind = ahead[np.where(goes_on, at + emitted, -1)]
+        cost = np.where(tokens <= room[at], block_cost + behind, np.inf)
+        drafted[at[:, 0]] = cost.argmin(axis=1)
+        ahead[at[:, 0]] = cost.min(axis=1)
+    return _planned(starts, drafted, drafted)
 
 
-# ---- blocks and their cost -----------------------------------------------------------------------
+def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
+    """Sums over the blocks that a decoder visits by prompt_id and domain: emitted, cost (target
+    passes; plain decoding costs as many as the text has tokens), target_passes, draft_passes.
 
-
-def block_cost(costs: Costs, drafted: np.ndarray, passes: np.ndarray) -> np.ndarray:
-    """Target passes that a block costs, elementwise: passes * c + v(drafted + 1) + overhead."""
-    verify = np.array([costs.v(k + 1) for k in range(np.max(drafted) + 1)])
-    return passes * costs.c() + verify[drafted] + costs.overhead
-
-
-def block_starts(at: Chains, emitted: np.ndarray) -> np.ndarray:
-    """True where a block starts when each emits so many tokens, while the text lasts; [prompts,
-    longest].
+    planned: starts with `drafted` (up to the decoder's limit, past a text's end) and
+    `draft_passes`. Where they have a column `counted`, the blocks that begin there count.
     """
-    inside = at.left > 0
-    seen = np.zeros(inside.shape, bool)
-    seen[inside] = starts.visited(emitted[inside], at.left[inside])
-    return seen
-
-
-def totals(at: Chains, drafts: Drafts, costs: Costs) -> pd.DataFrame:
-    """Sums over the blocks that a decoder visits, one row a prompt: prompt_id, domain, blocks,
-    drafted, passes, accepted, emitted, and cost in target passes (plain decoding costs as many as
-    the text has tokens).
-    """
-    accepted = np.minimum(at.run, drafts.drafted)
-    emitted = np.minimum(accepted + 1, at.left)
-    seen = block_starts(at, emitted)
-    of_block = {
-        "blocks": seen,
-        "drafted": drafts.drafted,
-        "passes": drafts.passes,
-        "accepted": accepted,
-        "emitted": emitted,
-        "cost": block_cost(costs, drafts.drafted, drafts.passes),
-    }
-    sums = {name: (seen * each).sum(axis=1) for name, each in of_block.items()}
-    return pd.DataFrame({"prompt_id": at.prompt_id, "domain": at.domain} | sums)
+    cost = costs.of_chain(planned["drafted"], planned["draft_passes"])
+    tried = planned.assign(cost=cost, target_passes=1)
+    blocks = replay_starts(tried, planned["drafted"].to_numpy())
+    if "counted" in blocks:
+        blocks = blocks[blocks["counted"]]
+    return blocks.groupby(PROMPT, sort=False)[SUMS].sum()
 
 
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
+Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and what is planned with them
 
-def candidates(at: Chains, costs: Costs, method: str) -> list[tuple[float, int, Drafts]]:
-    """(threshold, limit, drafts) of the rules to choose from: limits from 1 to the depth of the
-    chains, thresholds from THRESHOLDS (a fixed gamma is a limit without one: NaN); the oracle is
-    the only one of its kind.
+
+def candidates(starts: pd.DataFrame, costs: Costs, method: str) -> list[Rule]:
+    """The rules to choose from: limits from 1 to the depth of the chains, thresholds from
+    THRESHOLDS (a fixed gamma is a limit without one: NaN); the oracle is the only one of its kind.
     """
+    depth = int(starts["limit"].max())
     if method == ORACLE:
-        return [(np.nan, at.depth, oracle(at, costs))]
-    limits = range(1, at.depth + 1)
+        return [(np.nan, depth, oracle(starts, costs))]
+    limits = range(1, depth + 1)
     if method == FIXED:
-        return [(np.nan, limit, fixed(at, limit)) for limit in limits]
+        return [(np.nan, limit, fixed(starts, limit)) for limit in limits]
     return [
-        (threshold, limit, stopped(at, method, threshold, limit))
+        (threshold, limit, stopped(starts, method, threshold, limit))
         for limit in limits
         for threshold in THRESHOLDS[method]
     ]
 
 
-def fitted(at: Chains, costs: Costs, method: str, group: np.ndarray) -> tuple[float, int, Drafts]:
-    """(threshold, limit, drafts) of a method that is the fastest on a group of prompts (a mask)."""
-    tried = candidates(at, costs, method)
-    cost = [totals(at, drafts, costs)["cost"][group].sum() for *_, drafts in tried]
-    best = fastest(1 / np.array(cost))
-    return tried[best]
+def fitted(starts: pd.DataFrame, costs: Costs, method: str) -> Rule:
+    """The rule of a method that is the fastest on these starts."""
+    tried = candidates(starts, costs, method)
+    cost = [totals(planned, costs)["cost"].sum() for *_, planned in tried]
+    return tried[fastest(1 / np.array(cost))]
 
 
-def fit_rule(at: Chains, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES) -> Choice:
+def fit_rule(
+    starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
+) -> Choice:
     """A method (of METHODS) on every prompt, its rule fitted on the other folds' prompts of the
     same domain and again in every resample: `choose.fit`.
 
-    Its `judged` frame has the threshold, the limit, and the sums of `totals` too.
+    Its `judged` frame has the threshold and the limit, too.
     """
-    tried = candidates(at, costs, method)
-    priced = [
-        totals(at, drafts, costs).assign(setting=s, threshold=threshold, limit=limit)
-        for s, (threshold, limit, drafts) in enumerate(tried)
-    ]
-    table = pd.concat(priced).set_index(["setting", *PROMPT])
-    return choose.fit(Prices(table), folds=folds, n=n)
+    tables = {
+        number: totals(planned, costs).assign(threshold=threshold, limit=limit)
+        for number, (threshold, limit, planned) in enumerate(candidates(starts, costs, method))
+    }
+    return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds, n=n)

@@ -15,38 +15,20 @@ from speclab.runs import Run, load_or_record
 from speclab.score import Estimator
 from speclab.tree import Tree
 
-# at T = 0 and above: acceptance of one drafted token (a column of positions), rule of a tree's
-# deterministic children, rule of a drafted chain
-GREEDY = ("hit", "greedy", "greedy")
-SAMPLED = ("overlap", "point-mass", "rejection")
 PLACE = ["prompt_id", "seed", "position"]
 SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
-
-
-def kind_of(temperature: float) -> tuple[str, ...]:
-    """Of texts of a temperature: name, label, value, rule and chain_rule of a `Text`."""
-    name = f"T = {temperature:g}"
-    if temperature == 0:
-        return (name, f"greedy text ({name})", *GREEDY)
-    return (name, f"sampled text ({name})", *SAMPLED)
 
 
 @dataclass(frozen=True)
 class Text:
     """Recorded texts of one temperature, one a prompt and seed; `cut` shortens them.
 
-    value: acceptance of one drafted token, "hit" (T = 0) or "overlap" (T > 0: a drawn token), a
-    column of `positions`. rule: of a tree's deterministic children; chain_rule: of drafted chains.
     trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
     (other seeds are recorded with one node a position). pair: what the first run's manifest says of
     the models.
     """
 
-    name: str
-    label: str
-    value: str
-    rule: str
-    chain_rule: str
+    temperature: float
     trace: pd.DataFrame
     nodes: pd.DataFrame
     pair: dict = field(default_factory=dict)
@@ -77,7 +59,7 @@ class Text:
         ratio = score.ratio(run.nodes)
         nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
         pair = run.manifest.get("pair", {})
-        return cls(*kind_of(temperatures.pop()), trace, nodes, pair)
+        return cls(temperatures.pop(), trace, nodes, pair)
 
     @classmethod
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":
@@ -86,9 +68,34 @@ class Text:
         return cls.of(*(load_or_record(greedy, kind) for kind in kinds))
 
     @property
+    def name(self) -> str:
+        """'T = 0'."""
+        return f"T = {self.temperature:g}"
+
+    @property
+    def label(self) -> str:
+        """'greedy text (T = 0)', 'sampled text (T = 1)'."""
+        return f"{'sampled' if self.temperature else 'greedy'} text ({self.name})"
+
+    @property
+    def value(self) -> str:
+        """The column of `trace` with the acceptance of one drafted token (T > 0: a drawn one)."""
+        return "overlap" if self.temperature else "hit"
+
+    @property
+    def rule(self) -> str:
+        """The acceptance rule of a tree's deterministic children."""
+        return "point-mass" if self.temperature else "greedy"
+
+    @property
+    def chain_rule(self) -> str:
+        """The acceptance rule of drafted chains."""
+        return "rejection" if self.temperature else "greedy"
+
+    @property
     def acceptance(self) -> Estimator:
         """The exact acceptance of one drafted token: hit[1] at T = 0, alpha above."""
-        return score.mean_of(self.value, {"hit": "hit[1]", "overlap": "alpha"}[self.value])
+        return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
 
     def with_columns(self, **columns: Callable | pd.Series) -> "Text":
         """More is known of each position (aligned with `trace`)."""
@@ -100,16 +107,6 @@ class Text:
         nodes = self.nodes[self.nodes["position"] < tokens]
         return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)
 
-    @property
-    def positions(self) -> pd.DataFrame:
-        """What a mean over positions is taken of: `trace`."""
-        return self.trace
-
-    @property
-    def hung(self) -> pd.DataFrame:
-        """What a mean over nodes is taken of: `nodes`."""
-        return self.nodes
-
     def chain(self, gamma: int, starts: str = "visited") -> pd.DataFrame:
         """Blocks of drafted chains of `gamma` tokens: the columns of `replay.replay`, and `seed`.
         At T > 0 the tokens are drawn (the rejection rule).
@@ -118,8 +115,8 @@ class Text:
         """
         if isinstance(gamma, Tree):
             raise ValueError("gamma is a Tree: replay it with Text.tree(tree)")
-        drawn = self.chain_rule == "rejection"
-        return self._blocks(replay.replay_sampled if drawn else replay.replay, gamma, starts)
+        walk = replay.replay_sampled if self.temperature else replay.replay
+        return self._blocks(walk, gamma, starts)
 
     def tree(self, tree: Tree, starts: str = "visited") -> pd.DataFrame:
         """Blocks of a static tree: the columns of `replay.replay`, and `seed`. At T > 0 its

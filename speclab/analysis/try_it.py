@@ -6,7 +6,7 @@ interrupt stops.)
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from ipywidgets import (
 )
 
 from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
-from speclab.draft import PLAIN, Shape, parse_shape
+from speclab.draft import NO_DRAFT, parse_shape
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
@@ -37,35 +37,9 @@ START = {  # what the cell's fields hold at first
     "new_tokens": 64,
     "seed": 0,
 }
+Request = dict[str, Any]  # arguments of `decode`: all but the pair and the source of uniforms
 
 # ---- the text ------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Request:
-    """A prompt, encoded, and how it shall go on. A sampled text belongs to its `seed`."""
-
-    ids: tuple[int, ...]
-    rule: str
-    shape: Shape
-    sampling: Sampling
-    new_tokens: int
-    seed: int = 0
-
-    def steps(self, pair: Pair) -> Iterator[Step]:
-        """The text, a block at a time. Whoever takes no more of them has stopped it."""
-        rng = np.random.default_rng(self.seed)
-        rules = self.rule, self.shape, self.sampling
-        return decode(pair, self.ids, *rules, self.new_tokens, rng)
-
-    def plain(self, pair: Pair) -> tuple[int, ...]:
-        """The token ids of plain decoding, which drafts nothing."""
-        return tokens_in(replace(self, shape=PLAIN).steps(pair))
-
-
-def tokens_in(steps: Iterable[Step]) -> tuple[int, ...]:
-    """All token ids of a text, the stop token included."""
-    return tuple(token for step in steps for token in step.tokens)
 
 
 def request(
@@ -76,7 +50,6 @@ def request(
     shape: str,
     temperature: float,
     new_tokens: int,
-    seed: int,
 ) -> Request:
     """What somebody asks for, encoded by the profile's template, with its top_k and top_p.
 
@@ -86,8 +59,8 @@ def request(
     if not prompt.strip():
         raise ValueError("The prompt is empty: type a few words.")
     drafted = parse_shape(shape)
-    sampling = Sampling(temperature, profile.top_k, profile.top_p)
-    room = min(pair.target.positions, pair.draft.positions) - new_tokens - drafted.room
+    positions = min(pair.target.positions, pair.draft.positions)
+    room = positions - new_tokens - drafted.room
     longest = max(1, min(profile.max_prompt_tokens, room))
     words = [Prompt("typed", "", prompt)]
     [encoded] = encode_prompts(pair.tokenizer, words, longest, profile.template)
@@ -96,14 +69,37 @@ def request(
             f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
             f"with {new_tokens} new ones. Shorten it."
         )
-    return Request(encoded.ids, rule, drafted, sampling, new_tokens, seed)
+    return {
+        "prompt_ids": encoded.ids,
+        "rule": rule,
+        "shape": drafted,
+        "sampling": Sampling(temperature, profile.top_k, profile.top_p),
+        "max_new_tokens": new_tokens,
+    }
 
 
-def plain_in_words(asked: Request, text: tuple[int, ...], plain: tuple[int, ...]) -> str:
+def blocks(pair: Pair, request: Request, seed: int) -> Iterator[Step]:
+    """The text, a block at a time; a sampled text belongs to its seed. Whoever takes no more of
+    them has stopped it.
+    """
+    return decode(pair, **request, rng=np.random.default_rng(seed))
+
+
+def plain_text(pair: Pair, request: Request, seed: int) -> tuple[int, ...]:
+    """The token ids of plain decoding, which drafts nothing."""
+    return tokens_in(blocks(pair, request | {"shape": NO_DRAFT}, seed))
+
+
+def tokens_in(steps: Iterable[Step]) -> tuple[int, ...]:
+    """All token ids of a text, the stop token included."""
+    return tuple(token for step in steps for token in step.tokens)
+
+
+def plain_in_words(sampling: Sampling, text: tuple[int, ...], plain: tuple[int, ...]) -> str:
     """Whether a text and plain decoding's, both as token ids, are the same."""
     if text == plain:
         return "Plain decoding gives the same text, token for token."
-    if asked.sampling.greedy:
+    if sampling.greedy:
         return "Plain decoding differs from where two tokens are almost equally likely."
     return "Plain decoding draws another text from the same distribution, the target's."
 
@@ -111,26 +107,16 @@ def plain_in_words(asked: Request, text: tuple[int, ...], plain: tuple[int, ...]
 # ---- the draft of a block ------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class DraftedBlock:
-    """A block's draft, looked at: q and p of each drafted token behind its parents (float64 [N +
-    1], the root's is 1); `own_p`: p of the token that the target put behind the accepted ones, None
-    where the text ended before.
-    """
-
-    step: Step
-    context: list[int]
-    q: np.ndarray
-    p: np.ndarray
-    own_p: float | None
-
-
-def drafted_block(pair: Pair, asked: Request, steps: Sequence[Step], number: int) -> DraftedBlock:
-    """Both models' probabilities in block `number` (from 0), by one pass of each over its context
-    and one over its draft. At temperature 0 they are those at temperature 1.
+def block_probabilities(
+    pair: Pair, request: Request, steps: Sequence[Step], number: int
+) -> tuple[np.ndarray, np.ndarray, float | None]:
+    """q and p of each drafted token of block `number` (from 0) after its parents, float64 [N + 1]
+    each (the root's is 1), and p of the token that the target added after the accepted ones (None
+    where the text ended before): by one pass of each model over the block's context and one over
+    its draft. At temperature 0 they are those at temperature 1.
     """
     step = steps[number]
-    context = [*asked.ids, *tokens_in(steps[:number])]
+    context = [*request["prompt_ids"], *tokens_in(steps[:number])]
     tree, tokens = step.draft.tree, step.draft.tokens
 
     def after(model: LanguageModel) -> torch.Tensor:
@@ -139,42 +125,42 @@ def drafted_block(pair: Pair, asked: Request, steps: Sequence[Step], number: int
         if len(context) > 1:
             model.forward(torch.tensor([context[:-1]]), cache)
         logits = score_tree(model, cache, context, tree, tokens)
-        return probabilities(logits, asked.sampling).cpu().double()
+        return probabilities(logits, request["sampling"]).cpu().double()
 
-    def of_nodes(rows: torch.Tensor) -> np.ndarray:
-        return np.append(1.0, rows[tree.parent[1:], tokens[1:]].numpy())
-
-    p, q = after(pair.target), after(pair.draft)
+    p_rows, q_rows = after(pair.target), after(pair.draft)
+    parents, children = tree.parent[1:], tokens[1:]
+    q, p = (np.append(1.0, rows[parents, children].numpy()) for rows in (q_rows, p_rows))
     last = [0, *step.draft.path][-1]
-    own = float(p[last, step.tokens[-1]]) if step.kind != "cut" else None
-    return DraftedBlock(step, context, of_nodes(q), of_nodes(p), own)
+    added = float(p_rows[last, step.tokens[-1]]) if step.kind != "cut" else None
+    return q, p, added
 
 
-def draw_block(drafted: DraftedBlock, strings: Sequence[str]) -> figures.Figure:
-    """The tree as a picture; `strings[id]`: the text of token id."""
-    draft = drafted.step.draft
-    context = "".join(strings[token] for token in drafted.context[-8:])
-    labels = [context, *(strings[token] for token in draft.tokens[1:])]
-    accepted = np.isin(np.arange(len(drafted.p)), [0, *draft.path])
-    return figures.draw_tree(draft.tree, labels, drafted.q, drafted.p, accepted)
-
-
-def block_in_words(drafted: DraftedBlock, number: int, strings: Sequence[str]) -> str:
-    """What became of a block's draft; `number` from 0, said from 1."""
-    step = drafted.step
+def draw_block(
+    pair: Pair, request: Request, steps: Sequence[Step], number: int, strings: Sequence[str]
+) -> tuple[figures.Figure, str]:
+    """The draft of block `number` (from 0) as a picture, and in words what became of it (there the
+    first block is 1); `strings[id]`: the text of token id.
+    """
+    step = steps[number]
+    q, p, added = block_probabilities(pair, request, steps, number)
+    context = [*request["prompt_ids"], *tokens_in(steps[:number])]
+    root = "".join(strings[token] for token in context[-8:])
+    labels = [root, *(strings[token] for token in step.draft.tokens[1:])]
+    accepted = np.isin(np.arange(len(p)), [0, *step.draft.path])
+    figure = figures.draw_tree(step.draft.tree, labels, q, p, accepted)
     kept = f"Block {number + 1}: {step.accepted} of {step.drafted} drafted tokens kept"
-    if drafted.own_p is None:
-        return f"{kept}; the text ends there."
-    own = figures.visible(strings[step.tokens[-1]])
-    return f"{kept}; the target added {own} (p {drafted.own_p:.2f}), {step.kind}."
+    if added is None:
+        return figure, f"{kept}; the text ends there."
+    token = figures.visible(strings[step.tokens[-1]])
+    return figure, f"{kept}; the target added {token} (p {added:.2f}), {step.kind}."
 
 
 def telling_block(steps: Sequence[Step]) -> int:
     """The first block, of those where the target kept something and put in its own for the rest,
     with the most kept tokens; where there is none, the first with the most kept tokens.
     """
-    worth = [(s.accepted > 0 and s.kind == "recovered", s.accepted) for s in steps]
-    return worth.index(max(worth))
+    ranks = [(s.accepted > 0 and s.kind == "recovered", s.accepted) for s in steps]
+    return ranks.index(max(ranks))
 
 
 # ---- the cell ------------------------------------------------------------------------------------
@@ -182,7 +168,7 @@ def telling_block(steps: Sequence[Step]) -> int:
 
 def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
     """Fields, a button, and what it brings, as a widget to display; what the fields hold at first
-    is as of `request`. `block`: whose draft is drawn, from 1; 0 takes the telling one.
+    is as of START. `block`: whose draft is drawn, from 1; 0 takes the telling one.
     """
     fields = {  # by the names that `request` has for them
         "prompt": Textarea(placeholder="Type a prompt.", rows=3),
@@ -197,25 +183,26 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
         field.value = first[name]
     strings, shown = pictures.strings_of(pair.tokenizer), HTML()
 
-    def write(block: int, **typed) -> None:
+    def write(block: int, seed: int, **typed) -> None:
         """The text as it comes, whether plain decoding gives it too, and the draft of a block."""
         shown.value = ""
         steps: list[Step] = []
         try:
             wanted = request(pair, profile, **typed)
-            for step in wanted.steps(pair):
+            for step in blocks(pair, wanted, seed):
                 steps.append(step)
                 shown.value = pictures.as_html(steps, strings)
         except ValueError as error:
             shown.value = f'<b role="alert">{html.escape(str(error))}</b>'
             return
-        plain = wanted.plain(pair)
-        display(Markdown(plain_in_words(wanted, tokens_in(steps), plain)))
+        plain = plain_text(pair, wanted, seed)
+        compared = plain_in_words(wanted["sampling"], tokens_in(steps), plain)
         number = min(block, len(steps)) - 1 if block else telling_block(steps)
-        drafted = drafted_block(pair, wanted, steps, number)
-        display(Markdown(block_in_words(drafted, number, strings)))
-        if drafted.step.drafted:
-            display(draw_block(drafted, strings))
+        figure, words = draw_block(pair, wanted, steps, number, strings)
+        display(Markdown(compared))
+        display(Markdown(words))
+        if steps[number].drafted:
+            display(figure)
 
     pressed = {"manual": True, "manual_name": "Decode"}
     block = BoundedIntText(min=0, max=256)

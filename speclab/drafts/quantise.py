@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from speclab.drafts.shipped import name_of
-from speclab.models.folder import weights_digest
+from speclab.models.folder import ModelFolder
+from speclab.models.pairs import Pair
 from speclab.runs import locked
 
 # its pool asks for two workers also where there is one core
@@ -59,6 +60,20 @@ class Calibration:
 def available() -> bool:
     """True where GPTQModel, an optional extra, is installed."""
     return importlib.util.find_spec("gptqmodel") is not None
+
+
+def obstacle(pair: Pair) -> str:
+    """Why no copy of a pair's target can be made here; '' where one can."""
+    if pair.target.quantised:
+        return "the target is quantised already"
+    return "" if available() else "GPTQModel is not installed"
+
+
+def made_of(folder: Path, calibration: Calibration, bits: int) -> tuple[str, list]:
+    """What decides the weights of a copy of the model in `folder`, but for the library: a label and
+    facts, of which `shipped.name_of` makes a name.
+    """
+    return f"int{bits}", [ModelFolder(folder).digest, calibration.facts, bits, GROUP]
 
 
 def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bits: int) -> None:
@@ -103,8 +118,8 @@ def quantised_copy(folder: Path, work: Path, calibration: Calibration, bits: int
     A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
     `quantise`.
     """
-    facts = weights_digest(folder), calibration.facts, bits, GROUP, version("gptqmodel")
-    place = work / name_of(f"int{bits}", *facts)
+    label, facts = made_of(folder, calibration, bits)
+    place = work / name_of(label, *facts, version("gptqmodel"))
     copied = QuantisedCopy(place / "packed", place / "plain")
     with locked(work):  # a second process waits, and finds it finished
         if not place.is_dir():

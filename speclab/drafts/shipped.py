@@ -1,23 +1,27 @@
-"""Trained drafts that come with the kit, in data/drafts: which of them belong to a pair.
+"""Drafts that come with the kit, in data/drafts: which of them belong to a pair.
 
-The scripts in data/drafts trained them once. A folder data/drafts/NAME holds the drafts of one pair
-and `drafts.json`, their index: the digests of the target that wrote their text and of the draft
-they started from, and name, family and folder of each. The name of a draft's folder ends with a
-hash of all that made its weights.
+The scripts in data/drafts made them once. A folder data/drafts/NAME holds the drafts of one pair
+and, of trained ones, `drafts.json`, their index: the digests of the target that wrote their text
+and of the draft they started from, and name, family and folder of each. The name of a draft's
+folder ends with a hash of all that made its weights. Of a recorded draft the folder holds what it
+proposes along the recorded texts instead of its weights.
 """
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from speclab.models.folder import weights_digest
+import pandas as pd
+
 from speclab.models.pairs import Pair
 from speclab.plain import digest_of
-from speclab.profiles import ROOT
-from speclab.runs import Damaged, read_facts
+from speclab.profiles import MODELS, ROOT
+from speclab.runs import Damaged, read_facts, write_facts, written
 
-SHIPPED = ROOT / "data" / "drafts"
+READS = ["data/drafts"]
+SHIPPED = ROOT / READS[0]
 INDEX = "drafts.json"
 FACTS = "facts.json"
 MADE_OF = ("objective", "lora_rank", "config", "text", "draft")  # facts in a folder's name
@@ -40,8 +44,7 @@ class TrainedDraft:
 
 def pair_of(pair: Pair) -> dict[str, str]:
     """Digests of the target and of the draft that trained drafts belong to."""
-    target, draft = pair.target.folder, pair.draft.folder
-    return {"target": weights_digest(target), "draft": weights_digest(draft)}
+    return {name: getattr(pair, name).folder.digest for name in MODELS}
 
 
 def name_of(label: str, *facts: Any) -> str:
@@ -71,3 +74,40 @@ def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
                 raise Damaged(f"{folder} was made of other settings than its name says; {REPAIR}")
             drafts.append(TrainedDraft(row["name"], row["family"], folder, facts))
     return drafts
+
+
+@dataclass(frozen=True)
+class RecordedDraft:
+    """A draft that is recorded: what its weights take in the form they are stored in, and its
+    traces along the texts of runs, by kind.
+    """
+
+    weight_bytes: int
+    traces: dict[str, pd.DataFrame]
+
+
+def recorded_draft(label: str, made_of: list, base: Path = SHIPPED) -> RecordedDraft | None:
+    """The recorded draft in `base` that was made of just this; None where there is none.
+
+    Damaged: a file is not as it was written.
+    """
+    for folder in base.glob(f"*/{name_of(label, *made_of)}"):
+        facts = read_facts(folder / FACTS, REPAIR)
+        tables = {name: pd.read_parquet(folder / name) for name in facts["files"]}
+        traces = {name.removesuffix(".parquet"): table for name, table in tables.items()}
+        return RecordedDraft(facts["weight_bytes"], traces)
+    return None
+
+
+def record_draft(
+    label: str, made_of: list, recorded: RecordedDraft, facts: dict, base: Path
+) -> Path:
+    """Write a recorded draft into `base`, where `recorded_draft` finds it; its folder."""
+    folder = base / name_of(label, *made_of)
+    tables = []
+    for kind, trace in recorded.traces.items():
+        table = folder / f"{kind}.parquet"
+        written(table, partial(trace.to_parquet, index=False, compression="zstd"))
+        tables.append(table)
+    write_facts(folder / FACTS, facts | {"weight_bytes": recorded.weight_bytes}, tables)
+    return folder

@@ -9,7 +9,7 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -107,46 +107,26 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def assemble(
-    packed: Packed | None,
-    title: str,
-    parts: Iterable[str] = PARTS,
-    mark: str = "",
-    notes: str = "",
-    pair: str = "",
-    measured: Machine = None,
+    packed: Packed | None, parts: Iterable[str] = PARTS, measured: Machine = None, **words: str
 ) -> str:
     """The HTML of packed runs (None: of the parts that need none).
 
-    parts: of PARTS; all of them make the whole page with its head and foot. mark: what is written
-    as its digest. measured: as of `machine_of`.
+    parts: of PARTS; all of them make the whole page with its head and foot. measured: as of
+    `machine_of`. words: the page's `title`, the `pair`, `notes` in the foot, and its `digest`.
     """
-    shown = [*parts, "whole"] if set(parts) == set(PARTS) else [*parts]
+    parts = list(parts)
+    shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
     code = script()
-    words = {"digest": mark, "title": title, "lead": LEAD, "pair": pair, "notes": notes}
     digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
     fields = {name: html.escape(text) for name, text in words.items()} | {
+        "lead": LEAD,
         "policy": POLICY.format(base64.b64encode(digest).decode()),
         "config": in_script({"parts": shown, "measured": measured}),
         "trace": packed.base64 if packed else "",
         "style": _asset("page.css"),
         "script": code,
     }
-    return re.sub(r"\{(\w+)\}", lambda found: fields[found[1]], _asset("page.html"))
-
-
-def thinned(make: Callable[[int | None], Packed], largest: int) -> Packed:
-    """All prompts where they fit into `largest` bytes, else the first half of each domain's, and so
-    on. ValueError where not even one of each does.
-    """
-    packed = make(None)
-    while len(packed.base64) > largest:
-        if packed.prompts == 1:
-            raise ValueError(
-                f"one prompt of each domain takes more than {largest / 1e6:g} MB; "
-                "record shorter texts (max_new_tokens)"
-            )
-        packed = make(packed.prompts // 2)
-    return packed
+    return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
 
 def page(
@@ -155,43 +135,52 @@ def page(
     per_domain: int | None = None,
     measured: Machine = None,
 ) -> str:
-    """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes.
+    """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
+    with all prompts where they fit, else the first half of each domain's, and so on.
 
     measured: as of `machine_of`. per_domain: only the first so many prompts of each domain, for a
-    small page. ValueError as `trace_data.pack_runs`.
+    small page. ValueError as `trace_data.pack_runs`, and where not even one prompt of each domain
+    fits.
     """
     runs = in_order(runs)
-    tokenizer, prompts = tokenizer_of(runs[0]), _prompts(runs[0])
+    tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
-    make = partial(pack_runs, runs, strings, prompts, details)
-    room = LARGEST - len(assemble(None, "", parts).encode()) - 4096  # title and notes
-    packed = make(per_domain) if per_domain else thinned(make, room)
+    pack = partial(pack_runs, runs, strings, _prompts(runs[0]), details)
+    room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
+    packed = pack(per_domain)
+    while len(packed.base64) > room:
+        if packed.prompts == 1:
+            raise ValueError(
+                f"one prompt of each domain takes more than {LARGEST / 1e6:g} MB; "
+                "record shorter texts (max_new_tokens)"
+            )
+        packed = pack(packed.prompts // 2)
     profile = runs[0].manifest["profile"]
     pair, about = profile["name"], profile.get("description")
     return assemble(
         packed,
-        f"speclab: explore {pair}",
         parts,
-        page_digest(runs, measured) if tokenizer else "",
-        _notes(packed, runs),
-        f"The pair {pair}: {about}." if about else f"The pair {pair}.",
         measured,
+        title=f"speclab: explore {pair}",
+        digest=page_digest(runs, measured) if tokenizer else "",
+        notes=_notes(packed, runs),
+        pair=f"The pair {pair}: {about}." if about else f"The pair {pair}.",
     )
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
     heat = " and ".join(f"T = {run.manifest['profile']['temperature']:g}" for run in runs)
-    said = f"Recorded text at {heat}, at most {packed.prompts} prompts of each domain."
+    notes = f"Recorded text at {heat}, at most {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
-        said += (
+        notes += (
             f" The run holds up to {packed.recorded} of each; in this page are the first "
             f"{packed.prompts} of each, so that it has at most {LARGEST / 1e6:g} MB, and every "
             "number on it is of these."
         )
     if tokenizer_of(runs[0]) is None:
-        said += " The target's tokenizer of that time is not here: tokens are shown as ids."
-    return said
+        notes += " The target's tokenizer of that time is not here: tokens are shown as ids."
+    return notes
 
 
 def _prompts(run: Run) -> Sequence[Prompt]:
@@ -266,7 +255,7 @@ def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -
 
     if not notebook.is_open():
         return
-    content = page(runs, parts, per_domain) if runs else assemble(None, "speclab", parts)
+    content = page(runs, parts, per_domain) if runs else assemble(None, parts, title="speclab")
     height = sum(PARTS[part] for part in parts)
     frame = (
         f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '

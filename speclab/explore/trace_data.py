@@ -12,9 +12,11 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import ArrayLike
 
 from speclab import replay
 from speclab.prompts import Prompt
@@ -48,16 +50,6 @@ class _Text:
     firsts: pd.DataFrame  # a row a prompt
     recorded: int
 
-    @property
-    def about(self) -> dict:
-        """What the page is told of a run."""
-        return {
-            "temperature": float(self.profile["temperature"]),
-            "prompt": self.firsts["prompt_id"].tolist(),
-            "domain": self.firsts["domain"].tolist(),
-            "length": np.bincount(self.trace["number"].astype(int)).tolist(),
-        }
-
 
 def pack_runs(
     runs: Sequence[Run],
@@ -77,16 +69,14 @@ def pack_runs(
     """
     _check(runs)
     texts = [_in_order(run, per_domain) for run in runs]
-    used = sorted(set().union(*map(_tokens, texts))) if details else []
+    used = _token_ids(texts) if details else []
+    shapes = [_shape(text.profile) for text in texts if details and len(text.deeper)]
     columns = {}
-    shape = None
     for number, text in enumerate(texts):
         for name, values in _columns(text, used, details).items():
             columns[f"{number}.{name}"] = values
-        if details and len(text.deeper):
-            shape = _shape(text.profile)
-    about = [text.about for text in texts]
-    shown = {name for one in about for name in one["prompt"]}
+    about = [_about(text) for text in texts]
+    shown = {name for facts in about for name in facts["prompt"]}
     profile = texts[0].profile
     header = {
         "pair": profile["name"],
@@ -95,15 +85,13 @@ def pack_runs(
         "strings": [strings[token] if strings else f"#{token}" for token in used],
         "prompts": {p.prompt_id: p.text for p in prompts if p.prompt_id in shown},
         "top": TOP if details else 0,
-        "tree": shape,
+        "tree": shapes[-1] if shapes else None,
         "runs": about,
     }
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
-    return Packed(
-        base64.b64encode(raw).decode(),
-        max(_most(text.firsts) for text in texts),
-        max(text.recorded for text in texts),
-    )
+    most = max(_most(text.firsts) for text in texts)
+    recorded = max(text.recorded for text in texts)
+    return Packed(base64.b64encode(raw).decode(), most, recorded)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -123,9 +111,9 @@ def _check(runs: Sequence[Run]) -> None:
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:
     trace = run.trace
-    profile = run.manifest["profile"]
     replay.replay(trace, 1)  # its checks: columns, positions, ranks
-    every = firsts = trace.drop_duplicates("prompt_id")
+    firsts = trace.drop_duplicates("prompt_id")
+    recorded = _most(firsts)
     if per_domain is not None:
         place = firsts.groupby("domain", sort=False).cumcount()
         firsts = firsts[place < per_domain]
@@ -137,8 +125,11 @@ def _in_order(run: Run, per_domain: int | None) -> _Text:
 
     rows = ordered(trace)
     nodes = ordered(run.nodes, "node")
-    whole = len(nodes) == len(rows) * _shape(profile)[-1]
-    return _Text(profile, rows, nodes[whole & (nodes["depth"] > 1)], firsts, _most(every))
+    profile = run.manifest["profile"]
+    *_, size = _shape(profile)
+    whole = len(nodes) == len(rows) * size
+    deeper = nodes[whole & (nodes["depth"] > 1)]
+    return _Text(profile, rows, deeper, firsts, recorded)
 
 
 def _most(firsts: pd.DataFrame) -> int:
@@ -152,15 +143,27 @@ def _shape(profile: dict) -> list[int]:
     return [depth, branches, tree.size]
 
 
+def _about(text: _Text) -> dict[str, Any]:
+    """What the page is told of a run."""
+    return {
+        "temperature": float(text.profile["temperature"]),
+        "prompt": text.firsts["prompt_id"].tolist(),
+        "domain": text.firsts["domain"].tolist(),
+        "length": np.bincount(text.trace["number"].astype(int)).tolist(),
+    }
+
+
 # ---- columns -------------------------------------------------------------------------------------
 
 
-def _tokens(text: _Text) -> set[int]:
-    """Every token id that a page can show of a run."""
-    trace = text.trace
-    best = [ids[:TOP] for ids in trace["top_draft_ids"]]
-    single = (trace["token"], trace["target_top"], text.deeper["token"])
-    return set(np.concatenate([*single, *best]).astype(int).tolist())
+def _token_ids(texts: Sequence[_Text]) -> list[int]:
+    """Every token id that a page can show of the runs, in order."""
+    columns = []
+    for text in texts:
+        columns += [text.trace["token"], text.trace["target_top"], text.deeper["token"]]
+        columns.append(_padded(text.trace["top_draft_ids"], -1))
+    ids = np.unique(np.concatenate(columns)).astype(int)
+    return ids[ids >= 0].tolist()
 
 
 def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarray]:
@@ -173,50 +176,42 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
     if not details:
         return columns
     for name in ("token", "target_top"):
-        columns[name] = _numbers(trace[name], used)
+        columns[name] = _whole(np.searchsorted(used, trace[name]))
     for name in ("overlap", "target_margin"):
         columns[name] = _parts(trace[name])
     for name in ("target_entropy", "draft_entropy"):
         columns[name] = _parts(trace[name], NATS)
     best = _padded(trace["top_draft_ids"], -1)
-    found = np.searchsorted(used, best)
+    places = np.searchsorted(used, best)
     # one more than there are where the draft can say fewer
-    columns["top_draft_ids"] = _whole(np.where(best < 0, len(used), found))
+    columns["top_draft_ids"] = _whole(np.where(best < 0, len(used), places))
     for name in ("top_draft_q", "top_draft_p"):
         columns[name] = _parts(_padded(trace[name], 0.0))
     # the first level of the trees is among the draft's best tokens
     if len(deeper):
-        columns["node_token"] = _numbers(deeper["token"], used)
+        columns["node_token"] = _whole(np.searchsorted(used, deeper["token"]))
         columns["node_q"] = _parts(deeper["draft_prob"])
         columns["node_p"] = _parts(deeper["target_prob"])
     return columns
 
 
-def _whole(values) -> np.ndarray:
+def _whole(values: ArrayLike) -> np.ndarray:
     """Integers from 0 in two bytes, or in four where one does not fit."""
     numbers = np.asarray(values, np.int64)
     kind = np.uint16 if numbers.max() <= MOST else np.uint32
     return numbers.astype(kind)
 
 
-def _numbers(tokens, used: list[int]) -> np.ndarray:
-    """Places of token ids in `used`."""
-    return _whole(np.searchsorted(used, np.asarray(tokens)))
-
-
-def _parts(values, of_one: int = MOST) -> np.ndarray:
+def _parts(values: ArrayLike, of_one: int = MOST) -> np.ndarray:
     """Numbers as so many parts of one, in two bytes."""
     parts = np.rint(np.asarray(values, float) * of_one)
     return np.clip(np.nan_to_num(parts), 0, MOST).astype(np.uint16)
 
 
 def _padded(lists: pd.Series, fill: float) -> np.ndarray:
-    """The first TOP of each list, one list behind the other."""
-    table = np.full((len(lists), TOP), fill)
-    for row, values in zip(table, lists, strict=True):
-        first = values[:TOP]
-        row[: len(first)] = first
-    return table.ravel()
+    """The first TOP of each list, one list after the other."""
+    table = pd.DataFrame(lists.tolist()).reindex(columns=range(TOP))
+    return table.fillna(fill).to_numpy().ravel()
 
 
 # ---- bytes ---------------------------------------------------------------------------------------

@@ -1,14 +1,17 @@
-"""A model's folder: where it is, what its weights are called, and how its target reads prompts.
+"""A model's folder: where it is, what it holds, and how its model reads prompts.
 
-Needs no torch: keys and recorded runs are asked for where no model is loaded.
+Imports neither torch nor transformers before a tokenizer is needed: keys and recorded runs are
+asked for where no model is loaded.
 """
 
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,11 @@ from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
 WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
 MEND = "fetch the model again, whole"
+# in a model's config.json; the first two are relative to its folder
+PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
+# read by the libraries, which pass over broken ones in silence
+SILENT = ("generation_config.json", "quantize_config.json")
+COMMIT = r"[0-9a-f]{40}"
 
 
 class ModelsMissing(ValueError):
@@ -26,111 +34,249 @@ class ModelsMissing(ValueError):
     """
 
 
-# ---- where it is ---------------------------------------------------------------------------------
-
-
-def local_folder(spec: ModelSpec) -> Path | None:
-    """The folder of a model that is here without the hub: as named, relative to the repository, or
-    under SPECLAB_MODELS; one with weights before one without.
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder as Hugging Face lays out models, with weights in safetensors. Its config.json is
+    read once. ValueError, of one line that names the file, for a file that is damaged.
     """
-    roots = [Path(), ROOT, Path(os.environ.get("SPECLAB_MODELS") or ROOT)]
-    places = [root / spec.path for root in roots]
-    there = [place for place in places if (place / "config.json").is_file()]
-    return max(there, key=lambda place: any(place.glob("*.safetensors")), default=None)
 
+    path: Path
 
-def known_folder(spec: ModelSpec) -> Path | None:
-    """Where a model is on this machine, in the hub's cache too; nothing is fetched. None: nowhere,
-    or only a part of it.
-    """
-    place = local_folder(spec) or cached(spec.path, spec.revision)
-    promised = place and (place / "source.json").is_file()
-    return place if promised or (place and any(place.glob("*.safetensors"))) else None
+    # ---- where it is
+
+    @classmethod
+    def local(cls, spec: ModelSpec) -> "ModelFolder | None":
+        """The folder of a model that is here without the hub: as named, relative to the repository,
+        or under SPECLAB_MODELS; one with weights before one without.
+        """
+        attached = os.environ.get("SPECLAB_MODELS") or ROOT
+        places = [Path(root) / spec.path for root in (".", ROOT, attached)]
+        folders = [cls(place) for place in places if (place / "config.json").is_file()]
+        return max(folders, key=lambda folder: bool(folder.tensors), default=None)
+
+    @classmethod
+    def here(cls, spec: ModelSpec) -> "ModelFolder | None":
+        """Where a model is on this machine, in the hub's cache too, be it whole or only a part of
+        it; None for nowhere. Nothing is fetched.
+        """
+        if folder := cls.local(spec):
+            return folder
+        snapshot = cached(spec.path, spec.revision)
+        return snapshot and cls(snapshot)
+
+    @classmethod
+    def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
+        """Where a model is on this machine with its weights, or with what promises them."""
+        folder = cls.here(spec)
+        return folder if folder and (folder.tensors or folder.source.is_file()) else None
+
+    @classmethod
+    def fetched(cls, spec: ModelSpec) -> "ModelFolder":
+        """The folder of a model, fetched from the hub where it is not here (ModelsMissing where
+        that fails).
+        """
+        if folder := cls.local(spec):
+            return folder
+        from huggingface_hub import snapshot_download
+
+        wanted = {"revision": spec.revision, "allow_patterns": WEIGHTS}
+        try:
+            return cls(Path(snapshot_download(spec.path, **wanted)))
+        except Exception as error:
+            raise ModelsMissing(
+                f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
+                f"({type(error).__name__}). Without a network put it under a folder and set "
+                "SPECLAB_MODELS to that folder"
+            ) from error
+
+    # ---- what it holds
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Its config.json."""
+        return read_json(self.path / "config.json", MEND)
+
+    @property
+    def tensors(self) -> list[Path]:
+        """The files of its weights."""
+        return sorted(self.path.glob("*.safetensors"))
+
+    @property
+    def source(self) -> Path:
+        """The file that says how its weights are made, where they are made here."""
+        return self.path / "source.json"
+
+    @property
+    def quantised(self) -> bool:
+        """Whether its weights are packed by GPTQ."""
+        return "quantization_config" in self.config or (self.path / SILENT[1]).is_file()
+
+    @property
+    def trimmed(self) -> bool:
+        """Whether it is a draft with a trimmed vocabulary (`trimmed`)."""
+        return "kept_tokens" in self.config
+
+    @property
+    def base(self) -> "ModelFolder | None":
+        """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
+        return self._beside("embedding_of")
+
+    @property
+    def reader(self) -> "ModelFolder":
+        """The folder that has its tokenizer: its own, or the one that its config.json names."""
+        return self._beside("tokenizer_of") or self.base or self
+
+    def _beside(self, entry: str) -> "ModelFolder | None":
+        named = self.config.get(entry)
+        return ModelFolder((self.path / named).resolve()) if named else None
+
+    @property
+    def bytes(self) -> int:
+        """Size of its safetensors; an error when there are none (pickled weights are refused).
+
+        ModelsMissing where the folder has a source.json: `make pair` makes its weights.
+        """
+        if not self.tensors and self.source.is_file():
+            pair = self.path.parent.name
+            raise ModelsMissing(
+                f"{self.path} has no weights yet; `make pair PROFILE={pair}` gets them"
+            )
+        if not self.tensors:
+            raise ValueError(
+                f"{self.path}: no *.safetensors (only these are loaded; pickled weights are "
+                "refused). Missing weights: download or train again"
+            )
+        return sum(file.stat().st_size for file in self.tensors)
+
+    @property
+    def digest(self) -> str:
+        """A hash of its weights, configuration and tokenizer, wherever it stands: 40 hex digits.
+        Weights that are to be made and are not there yet count by the hash that source.json names;
+        a draft that reads by the embedding of another model counts with that one.
+        """
+        digests = self._promised()
+        for file in [*self.tensors, self.path / "tokenizer.json"]:
+            if file.is_file():
+                digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
+        others = {name: value for name, value in self.config.items() if name not in PATHS}
+        file = self.path / "config.json"
+        digests[file.name] = sha256_of(file) if others == self.config else digest_of(others)
+        if self.base:
+            digests["base"] = self.base.digest
+        inner = "".join(digests[name] for name in sorted(digests))
+        return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
+
+    def _promised(self) -> dict[str, str]:
+        """SHA-256 by name of the weights that its source.json promises; {} without one."""
+        if not self.source.is_file():
+            return {}
+        again = "take it from the repository again (git checkout)"
+        weights = read_json(self.source, again).get("weights")
+        try:
+            return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
+        except (AttributeError, TypeError, KeyError, ValueError):
+            came = f"weights={brief(weights)}"
+            raise ValueError(f"{self.source}: {came}: digests are needed; {again}") from None
+
+    def check(self) -> None:
+        """ValueError for settings that are not JSON objects, and for weights that are cut or not
+        there, here and in `base`.
+        """
+        for name in SILENT:
+            if (self.path / name).is_file():
+                read_json(self.path / name, MEND)
+        for file in self.tensors:
+            check_tensors(file)
+        if self.base and self.base.bytes:
+            self.base.check()
+
+    # ---- how its model reads
+
+    @property
+    def tokenizer(self) -> Any:
+        """Its tokenizer, or that of the folder that config.json names for it."""
+        from transformers import AutoTokenizer
+
+        with self.reader.used():
+            return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
+
+    def stop_ids(self, tokenizer: Any) -> frozenset[int]:
+        """The ids that end its texts: those of its generation_config.json (without one: of its
+        config.json), and the tokenizer's end of a text.
+        """
+        from transformers import AutoConfig, GenerationConfig
+
+        with self.used():
+            if (self.path / SILENT[0]).is_file():
+                settings = GenerationConfig.from_pretrained(self.path)
+            else:
+                config = AutoConfig.from_pretrained(self.path, trust_remote_code=False)
+                settings = GenerationConfig.from_model_config(config)
+        named = settings.eos_token_id
+        several = named if isinstance(named, list) else [named]
+        return frozenset([tokenizer.eos_token_id, *several]) - {None}
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Whatever a library finds wrong with its files is a ValueError of one line that names
+        them.
+        """
+        try:
+            yield
+        except Exception as error:
+            check_torchvision()
+            if type(error).__name__ == "OutOfMemoryError" or isinstance(error, ImportError):
+                raise
+            said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            raise ValueError(
+                f"{self.path}: its files cannot be used ({said}); {MEND}, or use another"
+            ) from error
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
     """Where a model or data set lies in the hub's cache; None for nowhere."""
     from huggingface_hub import errors, snapshot_download
 
-    asked = {"revision": revision, "repo_type": kind, "local_files_only": True}
+    wanted = {"revision": revision, "repo_type": kind, "local_files_only": True}
     try:
-        return Path(snapshot_download(name, **asked))
+        return Path(snapshot_download(name, **wanted))
     except (errors.LocalEntryNotFoundError, errors.HFValidationError):
         return None
 
 
-def model_folder(spec: ModelSpec) -> Path:
-    """The local folder of a model: as named, relative to the repository, under SPECLAB_MODELS, or
-    fetched from the hub (ModelsMissing where that fails).
-    """
-    if here := local_folder(spec):
-        return here
-    from huggingface_hub import snapshot_download
+def check_tensors(file: Path, do: str = MEND) -> None:
+    """ValueError for a safetensors file that is cut, or none: its head tells how long it is."""
+    from safetensors import SafetensorError, safe_open
 
     try:
-        return Path(snapshot_download(spec.path, revision=spec.revision, allow_patterns=WEIGHTS))
+        with safe_open(file, "np"):
+            pass
+    except (SafetensorError, OSError) as error:
+        said = " ".join(str(error).split())
+        raise ValueError(f"{file} is damaged or cut ({said}); {do}") from None
+
+
+def check_torchvision() -> None:
+    """ValueError for an installed torchvision that does not fit torch: transformers imports it with
+    every model, and then imports none. speclab itself does not need it.
+    """
+    try:
+        import torchvision  # noqa: F401
+    except ModuleNotFoundError:
+        return
     except Exception as error:
-        raise ModelsMissing(
-            f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
-            f"({type(error).__name__}). Without a network put it under a folder and set "
-            "SPECLAB_MODELS to that folder"
-        ) from error
+        raise ValueError(
+            f"torchvision does not fit torch {version('torch')} ({error}), so transformers imports "
+            "no model; run `pip uninstall torchvision`, or install the release for this torch"
+        ) from None
 
 
-def base_folder(folder: Path) -> Path | None:
-    """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
-    named = read_json(folder / "config.json", MEND).get("embedding_of")
-    return (folder / named).resolve() if named else None
-
-
-def tokenizer_folder(folder: Path) -> Path:
-    """The folder that has a model's tokenizer: its own, or the one that its config.json names."""
-    config = read_json(folder / "config.json", MEND)
-    named = config.get("tokenizer_of") or config.get("embedding_of")
-    return (folder / named).resolve() if named else folder
-
-
-# ---- what its weights are called -----------------------------------------------------------------
-
-PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")  # in a model's config.json
-
-
-def weights_digest(folder: Path) -> str:
-    """A hash of a model folder's weights, configuration and tokenizer, wherever it stands: 40 hex
-    digits. Weights that are to be made from a `source.json` and are not there yet count by the hash
-    it names; a draft that reads by the embedding of another model counts with that one.
-    """
-    digests = _promised_weights(folder)
-    for file in [*folder.glob("*.safetensors"), folder / "tokenizer.json"]:
-        if file.is_file():
-            digests[file.name] = _file_digest(file, file.stat().st_mtime_ns)
-    file = folder / "config.json"
-    config = read_json(file, MEND)
-    others = {name: value for name, value in config.items() if name not in PATHS}
-    digests[file.name] = sha256_of(file) if others == config else digest_of(others)
-    if base := base_folder(folder):
-        digests["base"] = weights_digest(base)
-    inner = "".join(digests[name] for name in sorted(digests))
-    return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
-
-
-def _promised_weights(folder: Path) -> dict[str, str]:
-    """SHA-256 by name of the weights that the folder's source.json promises; {} without one."""
-    source = folder / "source.json"
-    if not source.is_file():
-        return {}
-    again = "take it from the repository again (git checkout)"
-    weights = read_json(source, again).get("weights")
-    try:
-        return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
-    except (AttributeError, TypeError, KeyError, ValueError):
-        came = f"weights={brief(weights)}"
-        raise ValueError(f"{source}: {came}: digests are needed; {again}") from None
+# ---- a profile's pair ----------------------------------------------------------------------------
 
 
 @cache
 def _file_digest(file: Path, mtime_ns: int) -> str:
-    """SHA-256 of a file; read once a process as long as it is not changed (4 GB take 10 s, and a
+    """SHA-256 of a file; read once per process as long as it is not changed (4 GB take 10 s, and a
     key is asked for several times). The hub's cache names large files by it.
     """
     stored = file.resolve()
@@ -140,13 +286,13 @@ def _file_digest(file: Path, mtime_ns: int) -> str:
 
 
 def model_digest(spec: ModelSpec) -> str:
-    """What names a model's weights: `weights_digest` of its folder; of a commit of the hub that is
-    not on this machine the commit (nothing is fetched for that).
+    """What names a model's weights: the digest of its folder; for a commit of the hub that is not
+    on this machine the commit (nothing is fetched for that).
     """
-    folder = known_folder(spec)
-    if folder is None and re.fullmatch(r"[0-9a-f]{40}", spec.revision or ""):
+    folder = ModelFolder.whole(spec)
+    if folder is None and re.fullmatch(COMMIT, spec.revision or ""):
         return spec.revision
-    return weights_digest(folder or model_folder(spec))
+    return (folder or ModelFolder.fetched(spec)).digest
 
 
 def pair_digests(profile: Profile) -> dict[str, str]:
@@ -156,32 +302,28 @@ def pair_digests(profile: Profile) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Read:
-    """Prompts as a target reads them, and the ids that end its texts."""
+    """Prompts as a target reads them, and `facts`: `encoded`, a SHA-256 of their ids, domains and
+    token ids, and `stop_ids`, the ids that end the target's texts.
+    """
 
     prompts: tuple[EncodedPrompt, ...]
-    stop_ids: tuple[int, ...]
-
-    @property
-    def facts(self) -> dict[str, Any]:
-        """`encoded`, a SHA-256 of the prompts' ids, domains and token ids, and `stop_ids`."""
-        rows = [(one.prompt_id, one.domain, one.ids) for one in self.prompts]
-        return {"encoded": digest_of(rows), "stop_ids": list(self.stop_ids)}
+    facts: dict[str, Any]
 
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """Prompts as the profile's target reads them; its tokenizer is fetched if it is not here."""
-    folder = model_folder(profile.target)
-    files = [*folder.glob("*"), *tokenizer_folder(folder).glob("*")]
-    stamps = tuple((file, file.stat().st_mtime_ns) for file in sorted(files))
+    folder = ModelFolder.fetched(profile.target)
+    files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
+    stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     longest, template = profile.max_prompt_tokens, profile.template
     return _read(folder, stamps, tuple(prompts), longest, template)
 
 
 @cache
-def _read(folder: Path, _stamps: tuple, prompts: tuple, longest: int, template: str) -> Read:
-    """Once a process, as long as no file of the model's folder changes."""
-    from speclab.models.pairs import load_tokenizer, stop_ids
-
-    tokenizer = load_tokenizer(folder)
+def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, longest: int, template: str) -> Read:
+    """Once per process, as long as no file of the model's folder changes."""
+    tokenizer = folder.tokenizer
+    stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, longest, template)
-    return Read(tuple(encoded), tuple(sorted(stop_ids(folder, tokenizer), key=str)))
+    rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
+    return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})

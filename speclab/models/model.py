@@ -11,12 +11,14 @@ its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_h
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, pad
+
+if TYPE_CHECKING:
+    from speclab.models.folder import ModelFolder
 
 CLEARLY = 0.9  # oneDNN multiplies one row where its time is below this share of MKL's
 LARGE = 64 * 2**20  # bytes of weights that no cache holds
@@ -183,8 +185,9 @@ def over_trunk(trunk: int, sees: Tensor) -> Tensor:
 class LanguageModel:
     """A causal network cut to the ids it shares with its partner.
 
-    Hidden states first, logits only where they are asked for. `network`, `folder` and `quantised`
-    say what it was loaded from (None: not from a folder).
+    Hidden states first, logits only where they are asked for. `network` and `folder`: what it was
+    loaded from (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows,
+    if there is a choice. passes: forward passes of the body so far.
     """
 
     body: Callable
@@ -194,15 +197,17 @@ class LanguageModel:
     device: torch.device
     kernel: str = "Linear"
     network: Any = None
-    folder: Path | None = None
-    quantised: bool = False
-    few_rows: str | None = (
-        None  # which of LIBRARIES multiplies one or two rows, if there is a choice
-    )
-    passes: int = 0  # forward passes of the body so far
+    folder: "ModelFolder | None" = None
+    few_rows: str | None = None
+    passes: int = 0
 
     def __post_init__(self):
         self.device = torch.device(self.device)
+
+    @property
+    def quantised(self) -> bool:
+        """Whether its weights are packed."""
+        return self.folder is not None and self.folder.quantised
 
     @property
     def tokens_said(self) -> int:

@@ -1,4 +1,4 @@
-"""Loading a pair: the only module that knows transformers and GPTQModel.
+"""Loading a pair, with transformers or GPTQModel, into what the kit knows of a model.
 
 Every check fails with what to do about it.
 """
@@ -6,21 +6,17 @@ Every check fails with what to do about it.
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
-from safetensors import SafetensorError, safe_open
 
 from speclab.models import trimmed
-from speclab.models.folder import MEND, ModelsMissing, base_folder, model_folder, tokenizer_folder
+from speclab.models.folder import MEND, ModelFolder
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
-from speclab.plain import read_json
 from speclab.profiles import MODELS, ModelSpec, Profile
 
 # GPTQModel's pool asks for two workers also where there is one core
@@ -28,8 +24,6 @@ os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 # what a packed tree and its paths may differ by, as a share of the largest logit (measured on both
 # pairs in bfloat16: up to 0.03; with a wrong mask, in all formats: 0.18 and more)
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
-# read by the libraries, which pass over broken ones in silence
-SILENT = ("generation_config.json", "quantize_config.json")
 
 
 @dataclass(frozen=True)
@@ -66,19 +60,19 @@ def load_pair(profile: Profile) -> Pair:
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     target = load_model(profile.target, context)
     draft = load_model(profile.draft, context)
-    tokenizer = load_tokenizer(target.folder)
+    tokenizer = target.folder.tokenizer
+    stops = target.folder.stop_ids(tokenizer)
     sizes = target.vocab, draft.vocab
-    shared = check_vocabularies(tokenizer, load_tokenizer(draft.folder), sizes)
-    if trimmed.is_trimmed(draft.folder):
-        trimmed.check_kept(draft.folder, draft.head.kept, shared)
+    shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
+    _check_stops(target.folder, stops, shared)
     target.vocab = draft.vocab = shared
     facts = {
         "target": model_facts(profile.target, target),
         "draft": model_facts(profile.draft, draft),
         "shared_vocabulary": shared,
     }
-    stops = stop_ids(target.folder, tokenizer)
-    _check_stops(target.folder, stops, shared)
+    if draft.folder.trimmed:
+        trimmed.check_kept(draft.folder, draft.head.kept, shared)
     return Pair(target, draft, tokenizer, stops, facts)
 
 
@@ -86,22 +80,27 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
     """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
     it must take.
     """
-    folder, device = model_folder(spec), device_of(spec)
+    device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
-    config = check_folder(folder)
-    quantised = "quantization_config" in config or (folder / "quantize_config.json").is_file()
-    check_fits(folder, device, dtype, quantised)
-    if quantised:
-        network = _load_quantised(folder, spec, device, dtype)
-    elif trimmed.is_trimmed(folder):
-        network = _load_trimmed(folder, dtype).to(device)
-    else:
-        network = _load_plain(folder, dtype, device)
-    _check_angles(folder, network)
-    network.eval().requires_grad_(False)
-    head = network.get_output_embeddings()
-    with _used(folder):
+    folder = ModelFolder.fetched(spec)
+    folder.check()
+    check_fits(folder, device, dtype)
+    wrong: list[str] = []
+    with folder.used():
+        if folder.quantised:
+            network = _load_quantised(folder, spec.backend, device, dtype)
+        elif not folder.trimmed:
+            network, wrong = _load_plain(folder, dtype, device)
+        else:
+            network = trimmed.load_network(folder, dtype).to(device)
+        head = network.eval().requires_grad_(False).get_output_embeddings()
         body = LeanBody(network) if knows(network) else network.base_model
+    if wrong:
+        raise ValueError(
+            f"{folder.path}: {len(wrong)} weights are missing, of another shape, or of a layer "
+            f"that config.json does not ask for, as {sorted(wrong)[:2]}; {MEND}"
+        )
+    _check_angles(folder, network)
     model = LanguageModel(
         body=body,
         head=_frozen(head),
@@ -111,83 +110,11 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         kernel=_kernel(network),
         network=network,
         folder=folder,
-        quantised=quantised,
     )
     model.few_rows = take_fastest(_projections(model))
     _check_window(model, context)
-    _probe(model, spec.path)
+    _probe(model)
     return model
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """The tokenizer of a model folder, or of the one that its config.json names for it."""
-    from transformers import AutoTokenizer
-
-    place = tokenizer_folder(folder)
-    with _used(place):
-        return AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-
-
-# ---- is it whole ---------------------------------------------------------------------------------
-
-
-def check_folder(folder: Path) -> dict:
-    """The config.json of a model's folder.
-
-    ValueError, of one line that names the file, for settings that are not JSON objects, and for
-    weights that are cut.
-    """
-    for name in SILENT:
-        if (folder / name).is_file():
-            read_json(folder / name, MEND)
-    for file in sorted(folder.glob("*.safetensors")):
-        check_tensors(file)
-    return read_json(folder / "config.json", MEND)
-
-
-def check_tensors(file: Path, do: str = MEND) -> None:
-    """ValueError for a safetensors file that is cut, or none: its head tells how long it is."""
-    try:
-        with safe_open(file, "pt"):
-            pass
-    except (SafetensorError, OSError) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"{file} is damaged or cut ({said}); {do}") from None
-
-
-@contextmanager
-def _used(folder: Path) -> Iterator[None]:
-    """Whatever a library finds wrong with a model's files is a ValueError of one line that names
-    them.
-    """
-    try:
-        yield
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:
-        check_torchvision()
-        if isinstance(error, ImportError):
-            raise
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        raise ValueError(
-            f"{folder}: its files cannot be used ({said}); {MEND}, or use another"
-        ) from error
-
-
-def check_torchvision() -> None:
-    """ValueError for an installed torchvision that does not fit torch: transformers imports it with
-    every model, and then imports none. speclab itself does not need it.
-    """
-    try:
-        import torchvision  # noqa: F401
-    except ModuleNotFoundError:
-        return
-    except Exception as error:
-        raise ValueError(
-            f"torchvision does not fit torch {torch.__version__} ({error}), so transformers "
-            "imports no model; run `pip uninstall torchvision`, or install the release for "
-            "this torch"
-        ) from None
 
 
 # ---- device, dtype, memory -----------------------------------------------------------------------
@@ -219,106 +146,74 @@ def free_bytes(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] + kept
 
 
-def check_fits(folder: Path, device: torch.device, dtype: torch.dtype, quantised: bool) -> None:
+def check_fits(folder: ModelFolder, device: torch.device, dtype: torch.dtype) -> None:
     """An error when the device has fewer bytes free than the weights will take in `dtype`."""
-    need, free = 1.1 * weight_bytes(folder), free_bytes(device)
-    if not quantised:
-        config = read_json(folder / "config.json", MEND)
+    need, free = 1.1 * folder.bytes, free_bytes(device)
+    if not folder.quantised:
         # the second name is that of older versions; with neither it is 16 bit, as nearly all are
-        stored = config.get("dtype") or config.get("torch_dtype") or "float16"
+        stored = folder.config.get("dtype") or folder.config.get("torch_dtype") or "float16"
         need *= dtype.itemsize / getattr(torch, stored).itemsize
         if device.type == "cpu" and dtype == torch.float32:
             need *= 2  # most products' weights are laid out a second time
     if need > free:
         raise ValueError(
-            f"{folder.name}: about {need / 1e9:.2f} GB are needed on {device}, "
+            f"{folder.path.name}: about {need / 1e9:.2f} GB are needed on {device}, "
             f"{free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device"
         )
-
-
-def weight_bytes(folder: Path) -> int:
-    """Size of a model's safetensors; an error when there are none (pickled weights are refused).
-
-    ModelsMissing where the folder has a source.json: `make pair` makes its weights.
-    """
-    files = list(folder.glob("*.safetensors"))
-    if not files and (folder / "source.json").is_file():
-        raise ModelsMissing(
-            f"{folder} has no weights yet; `make pair PROFILE={folder.parent.name}` gets them"
-        )
-    if not files:
-        raise ValueError(
-            f"{folder}: no *.safetensors (only these are loaded; pickled weights are refused). "
-            "Missing weights: download or train again"
-        )
-    return sum(file.stat().st_size for file in files)
 
 
 # ---- the network ---------------------------------------------------------------------------------
 
 
-def _load_quantised(folder: Path, spec: ModelSpec, device: torch.device, dtype: torch.dtype) -> Any:
+def _load_quantised(
+    folder: ModelFolder, backend: str, device: torch.device, dtype: torch.dtype
+) -> Any:
     from gptqmodel import BACKEND, GPTQModel
 
-    name = "auto" if spec.backend == "auto" else f"gptq_{spec.backend}"
-    with _used(folder):
-        return GPTQModel.load(
-            str(folder),
-            device=str(device),
-            backend=BACKEND(name),
-            dtype=dtype,
-            trust_remote_code=False,
-        ).model
+    kernel = BACKEND("auto" if backend == "auto" else f"gptq_{backend}")
+    place = str(folder.path)
+    return GPTQModel.load(
+        place, device=str(device), backend=kernel, dtype=dtype, trust_remote_code=False
+    ).model
 
 
-def _load_plain(folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+def _load_plain(
+    folder: ModelFolder, dtype: torch.dtype, device: torch.device
+) -> tuple[Any, list[str]]:
+    """A network, and names of weights that its files lack, or have in another shape (transformers
+    draws them at random and goes on), and of layers after the last that config.json asks for (it
+    leaves them out).
+    """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    with _used(folder):
-        network, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=dtype,
-            device_map={"": str(device)},  # weight by weight, not first all to the host
-            use_safetensors=True,
-            trust_remote_code=False,
-            attn_implementation="sdpa",
-            output_loading_info=True,  # looked at below: without it the error does not name
-            ignore_mismatched_sizes=True,  # the weight
-        )
-    _check_weights(folder, info, network.config.num_hidden_layers)
-    return network
+    network, info = AutoModelForCausalLM.from_pretrained(
+        folder.path,
+        dtype=dtype,
+        device_map={"": str(device)},  # weight by weight, not first all to the host
+        use_safetensors=True,
+        trust_remote_code=False,
+        attn_implementation="sdpa",
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # else the error does not name the weight
+    )
+    wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
+    for name in info["unexpected_keys"]:
+        layer = re.search(r"\.layers\.(\d+)\.", name)
+        if layer and int(layer[1]) >= network.config.num_hidden_layers:
+            wrong.append(name)
+    return network, wrong
 
 
-def _load_trimmed(folder: Path, dtype: torch.dtype) -> Any:
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    if base := base_folder(folder):
-        weight_bytes(base)  # says what to do where they are missing
-        check_folder(base)
-    with _used(folder):
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        weights, kept = trimmed.trimmed_weights(folder)
-        trimmed.check_kept(folder, kept, config.vocab_size)
-        network = AutoModelForCausalLM.from_config(config)
-        network.set_output_embeddings(
-            trimmed.TrimmedHead(weights[trimmed.HEAD], kept, config.vocab_size)
-        )
-        network.load_state_dict(weights | {"lm_head.kept": kept})
-    for parameter in network.parameters():  # buffers, as the rotary frequencies, stay float32
-        parameter.data = parameter.data.to(dtype)
-    return network
-
-
-def _check_angles(folder: Path, network: Any) -> None:
+def _check_angles(folder: ModelFolder, network: Any) -> None:
     """An error for rotary frequencies in half precision: at position 575 such angles are wrong by
     0.09.
     """
     for name, buffer in network.named_buffers():
         if name.endswith("inv_freq") and buffer.dtype != torch.float32:
             raise ValueError(
-                f"{folder}: the frequencies of its positions ({name}) were loaded as "
+                f"{folder.path}: the frequencies of its positions ({name}) were loaded as "
                 f"{buffer.dtype}, not float32; use dtype=float32 for this model"
             )
 
@@ -352,23 +247,6 @@ def _frozen(head: Any) -> Any:
     return head
 
 
-def _check_weights(folder: Path, info: dict, layers: int) -> None:
-    """An error for weights that the file lacks, or has in another shape (transformers would draw
-    them at random and go on), and for layers behind the last that config.json asks for (it would
-    leave them out).
-    """
-    wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
-    for name in info["unexpected_keys"]:
-        found = re.search(r"\.layers\.(\d+)\.", name)
-        if found and int(found[1]) >= layers:
-            wrong.append(name)
-    if wrong:
-        raise ValueError(
-            f"{folder}: {len(wrong)} weights are missing, of another shape, or of a layer that "
-            f"config.json does not ask for, as {sorted(wrong)[:2]}; {MEND}"
-        )
-
-
 def _check_window(model: LanguageModel, context: int) -> None:
     """An error where the model cannot see the whole context at once, or not as a tree places it."""
     config, most = model.network.config, model.positions
@@ -388,24 +266,25 @@ def _check_window(model: LanguageModel, context: int) -> None:
 
 
 @torch.inference_mode()
-def _probe(model: LanguageModel, name: str) -> None:
+def _probe(model: LanguageModel) -> None:
     """The cache must hold every layer's state; a packed tree must score as its paths do; body and
     head as the whole network does.
     """
     # one root, two siblings: words, not the first ids, which may be unused and all alike
     root, left, right = (model.vocab * sevenths // 7 for sevenths in (2, 3, 5))
-    rows = torch.tensor([[root, left], [root, right]], device=model.device)
-    with _used(model.folder):
-        alone = model.network(input_ids=rows).logits[:, -1].float()
+    paths = torch.tensor([[root, left], [root, right]], device=model.device)
+    tree = torch.tensor([[root, left, right]])
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
-    tree, cache = torch.tensor([[root, left, right]]), model.cache()
-    with _used(model.folder):  # it may ask our cache for what that does not have
+    cache = model.cache()
+    with model.folder.used():  # it may ask our cache for what that does not have
+        alone = model.network(input_ids=paths).logits[:, -1].float()
         hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
     layers = model.network.config.num_hidden_layers
     if len(cache.layers) != layers:
         raise ValueError(
-            f"{name}: only {len(cache.layers)} of its {layers} layers keep their state in the "
-            "cache, from which rejected tokens are taken back; use a model of attention layers"
+            f"{model.folder.path}: only {len(cache.layers)} of its {layers} layers keep their "
+            "state in the cache, from which rejected tokens are taken back; use a model of "
+            "attention layers"
         )
     packed = model.head(hidden)[0, 1:].float()
     said = ~alone.isneginf()  # a trimmed draft cannot say all tokens
@@ -413,9 +292,9 @@ def _probe(model: LanguageModel, name: str) -> None:
     scale = float(alone[said].abs().max())
     if not gap <= ROUNDING[model.dtype] * max(scale, 1.0):  # also where one is no number
         raise ValueError(
-            f"{name}: a packed tree and its paths differ by {gap:.3g} at logit scale {scale:.3g}: "
-            "its logits are not its head's alone, its weights are damaged, or this architecture "
-            "does not take 4-D masks; it cannot be used here"
+            f"{model.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
+            f"{scale:.3g}: its logits are not its head's alone, its weights are damaged, or this "
+            "architecture does not take 4-D masks; it cannot be used here"
         )
 
 
@@ -444,30 +323,13 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     return shared
 
 
-def stop_ids(folder: Path, tokenizer: Any) -> frozenset[int]:
-    """The ids that end the texts of the model in a folder: those of its generation_config.json
-    (without one: of its config.json), and the tokenizer's end of a text.
-    """
-    from transformers import AutoConfig, GenerationConfig
-
-    with _used(folder):
-        if (folder / "generation_config.json").is_file():
-            settings = GenerationConfig.from_pretrained(folder)
-        else:
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-            settings = GenerationConfig.from_model_config(config)
-    named = settings.eos_token_id
-    several = named if isinstance(named, list) else [named]
-    return frozenset([tokenizer.eos_token_id, *several]) - {None}
-
-
-def _check_stops(folder: Path, stops: frozenset[int], shared: int) -> None:
+def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:
     """An error for an id that is not shared: it would never come, and plain and speculative texts
     would run on alike.
     """
     if beyond := [stop for stop in stops if stop not in range(shared)]:
         raise ValueError(
-            f"{folder}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
+            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
             f"the {shared} ids that both models share; use a draft that has it, or mend "
             "generation_config.json"
         )
@@ -503,7 +365,7 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "few_rows": model.few_rows,
         "quantised": model.quantised,
         "parameters": parameter_count(model.network),
-        "weight_bytes": weight_bytes(model.folder),
+        "weight_bytes": model.folder.bytes,
         "architecture": type(model.network).__name__,
         "layers": config.num_hidden_layers,
         "width": config.hidden_size,

@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
 from speclab.cost import Costs, disturbed
-from speclab.decode import decode_prompt, prefill
-from speclab.draft import PLAIN, Shape
+from speclab.decode import Decoded, decode_prompt, prefill
+from speclab.draft import NO_DRAFT, Shape
+from speclab.estimates import Estimates
 from speclab.models.model import KVCache, LanguageModel, timed
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
-from speclab.stats import RESAMPLES, resampling_of
+from speclab.stats import RESAMPLES, bounds_of, resampling_of
 
+GREEDY = Sampling()
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
@@ -73,35 +76,88 @@ def costs_of(times: pd.DataFrame) -> Costs:
     return Costs(one, tuple(map(int, median.index)), draft, verify)
 
 
+def decoded(
+    pair: Pair,
+    prompts: Sequence[EncodedPrompt],
+    shapes: Mapping[Any, Shape],
+    max_new_tokens: int,
+    repeats: int = 1,
+    rule: str = "greedy",
+    sampling: Sampling = GREEDY,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Every prompt decoded with every shape, a row per repeat, prompt and shape (`method`), the
+    order of the shapes swapped from prompt to prompt and from repeat to repeat.
+
+    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, drafted, accepted,
+    time_s. Every method begins behind the same prefill, of the prompt but its last token, and is
+    timed from there to the last token of the text. If the rule is greedy, the shape `NO_DRAFT`
+    decodes by the target alone, with one pass for each token and the shortest loop there is.
+    """
+    rows = []
+    room = max_new_tokens + max(shape.room for shape in shapes.values())
+    for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
+        caches = prefill(pair, prompt.ids, room)  # the same for all methods
+        turn = 1 if (repeat + number) % 2 == 0 else -1
+        for method in list(shapes)[::turn]:
+            shape = shapes[method]
+            if shape.size or rule != "greedy":
+                arguments = prompt, rule, shape, sampling, max_new_tokens, seed, caches
+                counts = _counts(decode_prompt(pair, *arguments))
+            else:
+                counts = _plain_counts(pair, prompt, max_new_tokens, caches[0])
+            names = {"method": method, "repeat": repeat}
+            names |= {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+            rows.append(names | counts)
+    return pd.DataFrame(rows)
+
+
+def _counts(text: Decoded) -> dict[str, Any]:
+    """The counted columns of `decoded` from a decoded text."""
+    return {
+        "text": text.token_ids,
+        "tokens": len(text.token_ids),
+        "blocks": text.target_passes,
+        "drafted": sum(step.drafted for step in text.steps),
+        "accepted": sum(step.accepted for step in text.steps),
+        "time_s": text.time_s - text.prefill_time_s,
+    }
+
+
+def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -> dict[str, Any]:
+    """The same of plain decoding: a baseline is as fast as it can be."""
+    text: list[int] = []
+    target = pair.target
+    cache.crop(len(prompt.ids) - 1)
+
+    def plainly() -> None:
+        last = prompt.ids[-1]
+        while len(text) < new and last not in (pair.stop_ids if text else ()):
+            hidden = target.forward(torch.tensor([[last]]), cache)
+            logits = target.logits(hidden[:, -1])
+            check_finite(logits, "target")
+            last = int(rank_key(logits).argmax(-1))
+            text.append(last)
+
+    seconds = timed(plainly, target.device)
+    tokens = len(text)
+    counts = {"text": tuple(text), "tokens": tokens, "blocks": tokens}
+    return counts | {"drafted": 0, "accepted": 0, "time_s": seconds}
+
+
 def decoded_speed(
     pair: Pair,
-    prompts: list[EncodedPrompt],
+    prompts: Sequence[EncodedPrompt],
     shapes: Mapping[str, Shape],
     max_new_tokens: int,
     repeats: int = 3,
 ) -> pd.DataFrame:
-    """Seconds of plain and speculative greedy decoding of the same prompts, in one run, the order
-    swapped from prompt to prompt and from repeat to repeat.
-
-    Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, time_s. Every
-    method begins behind the same prefill, of the prompt but its last token, and is timed from there
-    to the last token of the text: plain decoding makes one pass for each token.
+    """`decoded` greedily with these shapes and plainly (the method "plain"), in one run, after a
+    warm-up.
     """
-    columns = ["method", "repeat", "prompt_id", "domain", "text", "blocks", "time_s"]
-    rows, methods = [], ["plain", *shapes]
-    room = max_new_tokens + max(shape.room for shape in shapes.values())
-    caches = prefill(pair, prompts[0].ids, room)
-    for name in methods:  # warm-up
-        few = min(8, max_new_tokens)
-        _run_one(pair, prompts[0], shapes.get(name, PLAIN), few, caches)
-    for repeat, (number, prompt) in product(range(repeats), enumerate(prompts)):
-        caches = prefill(pair, prompt.ids, room)  # the same for all methods
-        for name in methods[:: 1 if (repeat + number) % 2 == 0 else -1]:
-            shape = shapes.get(name, PLAIN)
-            counted = _run_one(pair, prompt, shape, max_new_tokens, caches)
-            rows.append((name, repeat, prompt.prompt_id, prompt.domain, *counted))
-    frame = pd.DataFrame(rows, columns=columns)
-    return frame.assign(tokens=frame["text"].map(len))
+    methods = {"plain": NO_DRAFT} | dict(shapes)
+    decoded(pair, prompts[:1], methods, min(8, max_new_tokens))  # warm-up
+    return decoded(pair, prompts, methods, max_new_tokens, repeats)
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:
@@ -138,37 +194,21 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     return pd.DataFrame(total, columns=wide.columns)
 
 
-def _run_one(
-    pair: Pair, prompt: EncodedPrompt, shape: Shape, new: int, caches: tuple[KVCache, KVCache]
-) -> tuple[tuple[int, ...], int, float]:
-    """The text, its target passes, and the seconds behind the prefill."""
-    if shape.size:
-        found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), new, caches=caches)
-        return found.token_ids, found.target_passes, found.time_s - found.prefill_time_s
-    text: list[int] = []
-    target, cache = pair.target, caches[0]
-    cache.crop(len(prompt.ids) - 1)
-
-    def plainly() -> None:
-        """The shortest loop there is: a baseline is as fast as it can be."""
-        last = prompt.ids[-1]
-        while len(text) < new and last not in (pair.stop_ids if text else ()):
-            hidden = target.forward(torch.tensor([[last]]), cache)
-            logits = target.logits(hidden[:, -1])
-            check_finite(logits, "target")
-            last = int(rank_key(logits).argmax(-1))
-            text.append(last)
-
-    seconds = timed(plainly, target.device)
-    return tuple(text), len(text), seconds
+def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) -> Estimates:
+    """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples),
+    as estimates with 95 % intervals over so many prompts, by `key`.
+    """
+    low, high = bounds_of(draws.to_numpy()[1:], n_prompts)
+    numbers = {"estimate": draws.iloc[0].to_numpy(), "low": low, "high": high}
+    return Estimates(pd.DataFrame({key: list(draws)} | numbers), digits)
 
 
-# ---- the prices of a machine ---------------------------------------------------------------------
+# ---- the costs of a machine ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The prices of a machine as two rounds of timed passes and the texts decoded between them show
+    """The costs of a machine as two rounds of timed passes and the texts decoded between them show
     them: `costs` of both rounds together.
 
     rounds: `pass_times` of each; blocks: `in_plain_tokens` of the decoded texts; shapes: by method.
@@ -185,33 +225,30 @@ class Measured:
 
     @property
     def costs(self) -> Costs:
-        """Medians of both rounds with the loop's own time; `drift`: by how much the price of a
-        block of any of the shapes differs between the rounds, or by how much less a decoded block
-        took than its passes alone, whichever is more.
+        """Medians of both rounds with the loop's own time; `drift`: by how much the cost of a block
+        of any of the shapes differs between the rounds, or by how much less a decoded block took
+        than its passes alone, whichever is more.
         """
-        alone = [costs_of(one) for one in self.rounds]
-        trees = [shape.tree for shape in self.shapes.values()]
-        first, second = (np.array([one.of_block(t) for t in trees]) for one in alone)
-        found, least = with_loop(costs_of(self.times), self.blocks, self.shapes)
-        change = np.abs(second / first - 1).max()
-        return replace(found, drift=float(max(change, -least)))
+        first, second = (pass_costs(costs_of(times), self.shapes) for times in self.rounds)
+        costs, least = with_loop(costs_of(self.times), self.blocks, self.shapes)
+        change = (second / first - 1).abs().max()
+        return replace(costs, drift=float(max(change, -least)))
 
     def resampled(self, n: int = 100) -> list[Costs]:
-        """The prices n times again: one of the two rounds, its repeats drawn with replacement, and
+        """The costs n times again: one of the two rounds, its repeats drawn with replacement, and
         the decoded prompts too. (Of two rounds one is drawn: so the variance is that of a mean of
         two.)
         """
         rng = np.random.default_rng(3)
+        rounds = [times.set_index("repeat") for times in self.rounds]
         blocks = self.blocks.set_index("prompt_id")
-        ids = blocks.index.unique()
-        found = []
+        drawn = []
         for number in rng.integers(0, 2, n):
-            by_repeat = self.rounds[number].set_index("repeat")
-            repeats = by_repeat.index.unique()
-            times = by_repeat.loc[rng.choice(repeats, len(repeats))]
-            of_texts = blocks.loc[rng.choice(ids, len(ids))]
-            found.append(with_loop(costs_of(times), of_texts, self.shapes)[0])
-        return found
+            times = _resampled_rows(rounds[number], rng)
+            texts = _resampled_rows(blocks, rng)
+            costs, _ = with_loop(costs_of(times), texts, self.shapes)
+            drawn.append(costs)
+        return drawn
 
 
 def measured(
@@ -224,22 +261,28 @@ def measured(
     repeats: int = 21,
     tries: int = 1,
 ) -> Measured:
-    """The prices of this machine: passes are timed, `prompts` decoded with `shapes` for the loop's
+    """The costs of this machine: passes are timed, `prompts` decoded with `shapes` for the loop's
     own time, and passes timed once more. While the clock is disturbed (`cost.disturbed`) up to
     `tries` - 1 further rounds follow, and the last two count.
 
-    This looks at the clock only, never at what the prices lead to.
+    This looks at the clock only, never at what the costs lead to.
     """
     timed_once = partial(pass_times, pair, sizes, context, repeats)
     before = timed_once()
     speeds = decoded_speed(pair, prompts, shapes, new_tokens, repeats=1)
     for _ in range(tries):
         after = timed_once()
-        found = Measured((before, after), in_plain_tokens(speeds), shapes)
-        if not disturbed(found.costs):
+        rounds = Measured((before, after), in_plain_tokens(speeds), shapes)
+        if not disturbed(rounds.costs):
             break
         before = after
-    return found
+    return rounds
+
+
+def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    """The rows of as many values of the index, drawn with replacement."""
+    values = frame.index.unique()
+    return frame.loc[rng.choice(values, len(values))]
 
 
 def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:
@@ -259,19 +302,24 @@ def with_loop(
     `shapes`: what a block took beyond its passes, the median over texts and shapes, chains and
     trees apart. Also the lesser of the two medians, which may be below 0, where the loop is 0.
 
-    So the price of a block is relative to what plain decoding takes, its own loop included. A kind
+    So the cost of a block is relative to what plain decoding takes, its own loop included. A kind
     of shape that was not decoded has no loop.
     """
-    bare = replace(costs, overhead=0.0, tree_overhead=None)
-    passes = {name: bare.of_block(shape.tree) for name, shape in shapes.items()}
-    is_chain = {name: shape.tree.is_chain for name, shape in shapes.items()}
-    beyond = blocks["block"] - blocks["method"].map(passes)
+    is_chain = {name: shape.is_chain for name, shape in shapes.items()}
+    beyond = blocks["block"] - blocks["method"].map(pass_costs(costs, shapes))
     loops = beyond.groupby(blocks["method"].map(is_chain)).median()
     chain, branched = loops.clip(lower=0.0).reindex([True, False], fill_value=0.0)
     return replace(costs, overhead=chain, tree_overhead=branched), float(loops.min())
 
 
+def pass_costs(costs: Costs, shapes: Mapping[str, Shape]) -> pd.Series:
+    """What the passes of a block of each static shape cost, without the loop."""
+    bare = replace(costs, overhead=0.0, tree_overhead=None)
+    return pd.Series({name: bare.of_block(shape.tree) for name, shape in shapes.items()})
+
+
 def quartiles(times: pd.DataFrame) -> pd.DataFrame:
     """Median and quartiles of each case of `pass_times`: model, n, ms, low, high."""
-    found = times.groupby(["model", "n"])["ms"].quantile([0.5, 0.25, 0.75]).unstack()
-    return found.set_axis(["ms", "low", "high"], axis=1).reset_index()
+    by_case = times.groupby(["model", "n"])["ms"]
+    levels = by_case.quantile([0.5, 0.25, 0.75]).unstack()
+    return levels.set_axis(["ms", "low", "high"], axis=1).reset_index()

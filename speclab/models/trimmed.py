@@ -12,7 +12,7 @@ model's folder, relative to this one), and a model.safetensors with the network'
 or the whole `model.embed_tokens.weight` instead of the last two.
 """
 
-from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -20,11 +20,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from speclab.models.folder import base_folder
+from speclab.models.folder import ModelFolder
 from speclab.models.model import Projection
-from speclab.plain import read_json
 
-MEND = "fetch the draft again, whole"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
@@ -60,45 +58,52 @@ class FrozenHead:
         return self._spread(self.product(hidden))
 
 
-def is_trimmed(folder: Path) -> bool:
-    """True for the folder of a draft with a trimmed vocabulary."""
-    return "kept_tokens" in read_json(folder / "config.json", MEND)
+def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
+    """The network of a trimmed draft, on the CPU."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
+    weights, kept = trimmed_weights(folder)
+    check_kept(folder, kept, config.vocab_size)
+    network = AutoModelForCausalLM.from_config(config)
+    head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
+    network.set_output_embeddings(head)
+    network.load_state_dict(weights | {"lm_head.kept": kept})
+    for parameter in network.parameters():  # buffers, as the rotary frequencies, stay float32
+        parameter.data = parameter.data.to(dtype)
+    return network
 
 
-def trimmed_weights(folder: Path) -> tuple[dict[str, Tensor], Tensor]:
-    """The weights of a trimmed draft's network by name, and the kept ids [K]; the embedding is
-    joined in float32 with that of the model it reads by. (The loader then holds all of them in the
-    number format of config.json, so the joined rows are rounded to it once.)
+def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
+    """The weights of a trimmed draft's network by name, and the kept ids [K].
+
+    An embedding that is made from another model's is joined in float32: its rows times the map,
+    the kept tokens' own rows in their places. (The network then holds all weights in the number
+    format of config.json, so the joined rows are rounded to it once.)
     """
-    weights = load_file(folder / "model.safetensors")
+    weights = load_file(folder.path / "model.safetensors")
     kept = weights.pop("kept").long()
-    if base := base_folder(folder):
-        weights[EMBEDDING] = _joined(base_embedding(base), weights, kept)
+    if folder.base:
+        rows = base_embedding(folder.base)
+        embedding = rows.float() @ weights.pop("embed_map").float()
+        embedding[kept] = weights.pop("embed_kept").float()
+        weights[EMBEDDING] = embedding
     return weights, kept
 
 
-def check_kept(folder: Path, kept: Tensor, vocab: int) -> None:
+def check_kept(folder: ModelFolder, kept: Tensor, vocab: int) -> None:
     """ValueError unless `kept` names different tokens of a vocabulary, in ascending order."""
     if kept.min() < 0 or kept.max() >= vocab:
         wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
         raise ValueError(
-            f"{folder}: `kept` names token ids that the target does not have, as {wrong} "
+            f"{folder.path}: `kept` names token ids that the target does not have, as {wrong} "
             f"(it has {vocab}); use the draft of this target"
         )
     if (kept.diff() <= 0).any():
-        raise ValueError(f"{folder}: `kept` is not ascending, or names a token twice")
+        raise ValueError(f"{folder.path}: `kept` is not ascending, or names a token twice")
 
 
-def _joined(rows: Tensor, weights: dict[str, Tensor], kept: Tensor) -> Tensor:
-    """The embedding, float32 [vocabulary, width], from the other model's `rows`; takes its parts
-    out of `weights`.
-    """
-    embedding = rows.float() @ weights.pop("embed_map").float()
-    embedding[kept] = weights.pop("embed_kept").float()
-    return embedding
-
-
-def base_embedding(folder: Path) -> Tensor:
+def base_embedding(folder: ModelFolder) -> Tensor:
     """The embedding of a model folder, without its other weights."""
-    with safe_open(folder / "model.safetensors", "pt") as opened:
+    with safe_open(folder.path / "model.safetensors", "pt") as opened:
         return opened.get_tensor(EMBEDDING)

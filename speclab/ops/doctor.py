@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from speclab import runs
-from speclab.models.folder import cached
+from speclab.models.folder import COMMIT, MEND, ModelFolder, cached, check_torchvision
 from speclab.ops import plan
 from speclab.ops.hosted import in_range, platform
 from speclab.plain import shown
@@ -34,7 +34,7 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
         return f"ok  {shown(subject)}: {shown(question(*about))}"
     except Exception as error:  # libraries raise whatever they like at a file of others
         known = isinstance(error, runs.RunError | ValueError)
-        said = error if known else f"{type(error).__name__}: {error}; {plan.MEND}"
+        said = error if known else f"{type(error).__name__}: {error}; {MEND}"
         text, _, do = shown(" ".join(str(said).split())).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
 
@@ -44,13 +44,11 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
 
 def packages(profile: Profile) -> str:
     """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
-    from speclab.models.pairs import check_torchvision
-
     check_torchvision()
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     project = tomllib.loads(text)["project"]
     needs, option = project["dependencies"], ""
-    if "quantization_config" in profile.notes.get("target_config", {}):
+    if "quantization_config" in profile.notes.target_config:
         needs, option = needs + project["optional-dependencies"]["gptq"], " --gptq"
     if lacking := [need for need in needs if not in_range(need)]:
         raise ValueError(
@@ -62,14 +60,11 @@ def packages(profile: Profile) -> str:
 
 def model(spec: ModelSpec, hub: bool) -> str:
     """Is a model here, whole, or can it be made or fetched?"""
-    from speclab.models.pairs import check_folder, weight_bytes
-
-    folder = plan.folder_of(spec)
+    folder = ModelFolder.here(spec)
     if folder is None:
         return _away(spec.path, hub, "SPECLAB_MODELS")
-    check_folder(folder)
-    weight_bytes(folder)
-    return "is here"
+    folder.check()
+    return f"is here, {folder.bytes / 1e9:.2f} GB"
 
 
 def data_set(name: str, revision: str, hub: bool) -> str:
@@ -92,45 +87,41 @@ def _away(name: str, hub: bool, variable: str) -> str:
 
 def tokenizers(profile: Profile) -> str:
     """Do both tokenizers agree on the ids that the models share?"""
-    from speclab.models.pairs import check_vocabularies, load_tokenizer
+    from speclab.models.pairs import check_vocabularies
 
-    folders = [plan.folder_of(getattr(profile, name)) for name in MODELS]
-    if not all(folders):
+    target, draft = (ModelFolder.here(getattr(profile, name)) for name in MODELS)
+    if not (target and draft):
         return UNKNOWN
-    sizes = [plan.config_of(profile, name)["vocab_size"] for name in MODELS]
-    shared = check_vocabularies(*map(load_tokenizer, folders), sizes)
+    sizes = target.config["vocab_size"], draft.config["vocab_size"]
+    shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
     return f"agree on all {shared} ids"
 
 
 def prompts(profile: Profile) -> str:
     """Can the prompts of files be read, and the target's tokenizer and template take them?"""
-    from speclab.models.pairs import load_tokenizer
-
-    found, folder = runs.profile_prompts(profile), plan.folder_of(profile.target)
-    if folder:
-        limits = profile.max_prompt_tokens, profile.template
-        encode_prompts(load_tokenizer(folder), found, *limits)
-    return f"{len(found)} of {profile.prompts}"
+    known = runs.profile_prompts(profile)
+    if folder := ModelFolder.here(profile.target):
+        encode_prompts(folder.tokenizer, known, profile.max_prompt_tokens, profile.template)
+    return f"{len(known)} of {profile.prompts}"
 
 
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
-    from speclab.models.folder import local_folder
-
     pair = profile.target, profile.draft
-    named = [local_folder(spec) or len(spec.revision or "") == 40 for spec in pair]
+    named = [ModelFolder.whole(spec) or re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
     if profile.prompts in HUB_SETS or not all(named):  # to ask would download something
         return UNKNOWN
-    there = []
+    kinds = []
     for kind in runs.KINDS:
         with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
-            there += [kind] * bool(runs.recorded_run(profile, kind))
-    return f"read without the models: {', '.join(there) or 'none'}"
+            if runs.recorded_run(profile, kind):
+                kinds.append(kind)
+    return f"read without the models: {', '.join(kinds) or 'none'}"
 
 
 def memory(need: int, free: int | None) -> str:
-    """Is the device there, with as many bytes free as the recording needs?"""
-    needed = f"{need / 1e9:.1f} GB needed"
+    """Is the device there, with as many bytes free as the recording needs at most?"""
+    needed = f"at most {need / 1e9:.1f} GB needed"
     if free is None:
         raise ValueError(
             f"{needed}, not on this machine; turn a GPU on, --set device=cuda:0 (one GPU for "
@@ -145,29 +136,20 @@ def memory(need: int, free: int | None) -> str:
 
 
 def gpu(device: str) -> str:
-    """Does torch have kernels for the compute capability of this GPU?"""
+    """Does torch have kernels for this GPU?"""
     import torch
 
-    about, kernels = (torch.cuda.get_device_properties(device), torch.cuda.get_arch_list())
-    capability = f"{about.major}.{about.minor}"
-    said = f"{about.name}, compute capability {capability}, {about.total_memory / 1e9:.1f} GB"
-    if not any(runs_on(kernel, capability) for kernel in kernels):
+    about = torch.cuda.get_device_properties(device)
+    said = f"{about.name}, compute capability {about.major}.{about.minor}"
+    try:
+        torch.ones(1, device=device).sum().item()
+    except RuntimeError as error:
+        kernels = ", ".join(torch.cuda.get_arch_list())
         raise ValueError(
-            f"{said}, and this torch has kernels for {', '.join(kernels)} only; "
-            "choose another GPU (on Kaggle: GPU T4 x2)"
-        )
-    return said
-
-
-def runs_on(kernel: str, capability: str) -> bool:
-    """Whether a GPU of a compute capability, as 7.5, runs kernels of a kind, as sm_70.
-
-    `sm_XY` is a binary: it runs on the same major and a minor from Y on. `compute_XY` is compiled
-    when it is loaded, for each capability from XY on.
-    """
-    kind, _, number = kernel.partition("_")
-    least, here = int(re.match("[0-9]+", number)[0]), int(capability.replace(".", ""))
-    return least <= here and (kind == "compute" or least // 10 == here // 10)
+            f"{said}, and this torch has kernels for {kernels} only ({error}); choose another GPU "
+            "(on Kaggle: GPU T4 x2)"
+        ) from None
+    return f"{said}, {about.total_memory / 1e9:.1f} GB"
 
 
 # ---- the page ------------------------------------------------------------------------------------
@@ -182,9 +164,9 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
         yield answered(f"model {spec.path}", model, spec, hub)
     yield answered("tokenizers", tokenizers, profile)
     if profile.prompts in HUB_SETS:
-        for one in HUB_SETS[profile.prompts].values():
-            asked = one.name, one.revision, hub
-            yield answered(f"data set {one.name}", data_set, *asked)
+        for hub_set in HUB_SETS[profile.prompts].values():
+            name = hub_set.name
+            yield answered(f"data set {name}", data_set, name, hub_set.revision, hub)
     else:
         yield answered("prompts", prompts, profile)
     yield answered("runs", recorded, profile)
@@ -195,14 +177,8 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
         return
     for device, need in plan.planned_bytes(profile, pair).items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
-    # a plain model goes to a GPU weight by weight, a packed one is read as a whole before
-    parts = [
-        model.stored if model.packed else model.head * model.itemsize
-        for model in pair
-        if model.device != "cpu"
-    ]
-    if parts:
-        yield answered("memory to load the models", memory, max(parts), free["cpu"])
+    if on_host := [held.on_host for held in pair if held.device != "cpu"]:
+        yield answered("memory to load the models", memory, max(on_host), free["cpu"])
 
 
 def report(profile: Profile) -> tuple[str, int]:

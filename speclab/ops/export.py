@@ -12,15 +12,24 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from speclab.draft import Shape
+import numpy as np
+import pandas as pd
+
+from speclab import replay
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.runs import Run, RunError, load_run, recorded_run
-from speclab.tree import chain
+from speclab.runs import Run, RunError, load_run, recorded_run, written
 
+EXACT = {
+    "greedy": "exact: the counts of the greedy decoder on these prompts",
+    "point-mass": "exact for these sampled texts, drafted by the draft's best tokens",
+    "rejection": "an expectation: given these sampled texts, the mean over the decoder's random "
+    "numbers; counts need not be whole",
+}
 TRACES = ROOT / "data" / "traces"
-OPTIONS = ROOT / "data" / "engines" / "options.yaml"
+READS = ["data/engines/options.yaml"]
+OPTIONS = ROOT / READS[0]
 
 
 def run_named(name: str) -> Run:
@@ -92,7 +101,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     if not gamma:
         return ""
     target, draft = (run.manifest["pair"][name] for name in MODELS)
-    pooled = figures_of(run, gamma, rule_of(run, engine))["pooled"]
+    figures = metrics.figures(sums_of(run, gamma, rule_of(run, engine)), gamma)
     values = {
         "target": as_argument(target["path"]),
         "draft": as_argument(draft["path"]),
@@ -102,7 +111,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         "draft_dtype": draft["dtype"],
         "gamma": gamma,
         "gamma_and_bonus": gamma + 1,
-        "survival": metrics.value_of(pooled, "survival_by_depth"),
+        "survival": figures["survival_by_depth"],
         "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
@@ -165,19 +174,20 @@ WAYS = {"": shell_word, "json": quoted_json, "literal": literal}
 # ---- NVIDIA's speculation profile ----------------------------------------------------------------
 
 
-def figures_of(run: Run, gamma: int, rule: str) -> dict[str, Any]:
-    """`metrics.summary` of chains of `gamma` tokens."""
-    return metrics.summary(metrics.counts_of(run.trace, Shape(chain(gamma)), rule))
+def sums_of(run: Run, gamma: int, rule: str) -> pd.DataFrame:
+    """`replay.prompt_sums` of chains of `gamma` tokens."""
+    walk = replay.replay_sampled if rule == "rejection" else replay.replay
+    return replay.prompt_sums(walk(run.trace, gamma))
 
 
 def rates_of(figures: dict[str, Any]) -> dict[str, Any]:
     """Conditional (0 where no block came so far) and marginal acceptance by depth, and the mean
     tokens a block, the bonus counted.
     """
-    conditional = metrics.value_of(figures, "accept_by_depth")
+    conditional = np.nan_to_num(figures["accept_by_depth"])
     return {
-        "conditional_accept_rates": [share or 0.0 for share in conditional],
-        "marginal_accept_rates": metrics.value_of(figures, "survival_by_depth"),
+        "conditional_accept_rates": conditional.tolist(),
+        "marginal_accept_rates": figures["survival_by_depth"],
         "mean_accept_length": figures["mean_accepted_and_bonus"],
     }
 
@@ -188,10 +198,26 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
 
     Rates are pooled over blocks; one that a text's end cuts counts with what it accepts inside it.
     """
-    found, settings = figures_of(run, gamma, rule), run.manifest["profile"]
-    pooled, by_domain = found["pooled"], found["by_domain"]
-    rates = rates_of(pooled)
-    histogram = metrics.value_of(pooled, "blocks_by_accepted")
+    sums = sums_of(run, gamma, rule)
+    pooled = metrics.figures(sums, gamma)
+    lengths = 1 + sums["accepted"] / sums["blocks"]
+    domains = {}
+    for domain, rows in sums.groupby("domain", sort=False, observed=True):
+        domains[domain] = rates_of(metrics.figures(rows, gamma))
+    settings = run.manifest["profile"]
+    conditions = {
+        "writer": "speclab export, version 1",
+        "run": run.manifest["key"],
+        "num_samples": run.manifest["prompts"],
+        "prompts": settings["prompts"],
+        "max_new_tokens": settings["max_new_tokens"],
+        "temperature": settings["temperature"],
+        "rule": rule,
+        "exact": EXACT[rule],
+        "truncated_blocks": pooled["truncated"],
+    }
+    mean = pooled["mean_accepted_and_bonus"]
+    histogram = {str(n): blocks for n, blocks in enumerate(pooled["blocks_by_accepted"], 1)}
     return {
         "schema_version": "1.0",
         "measured": True,
@@ -202,23 +228,17 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
         "block_size": None,
         "max_supported_k": gamma,
         "verification_method": "longest_prefix",
-        **rates,
-        "mean_accept_length_per_request": found["mean_of_requests"]["mean_accepted_and_bonus"],
+        **rates_of(pooled),
+        "mean_accept_length_per_request": round(lengths.mean(), 6),
         "accept_length_model": "chain_analytic",
-        "accept_length_by_k": {str(gamma): rates["mean_accept_length"]},
-        "acceptance_length_histogram": {
-            str(length): blocks for length, blocks in enumerate(histogram, 1)
-        },
-        "per_category": {name: rates_of(part["pooled"]) for name, part in by_domain.items()},
-        "measurement_conditions": {
-            "writer": "speclab export, version 1",
-            "run": run.manifest["key"],
-            "num_samples": run.manifest["prompts"],
-            "prompts": settings["prompts"],
-            "max_new_tokens": settings["max_new_tokens"],
-            "temperature": settings["temperature"],
-            "rule": rule,
-            "exact": metrics.EXACT[rule],
-            "truncated_blocks": pooled["truncated"],
-        },
+        "accept_length_by_k": {str(gamma): mean},
+        "acceptance_length_histogram": histogram,
+        "per_category": domains,
+        "measurement_conditions": conditions,
     }
+
+
+def write_profile(run: Run, gamma: int, rule: str, path: Path) -> None:
+    """Write `speculation_profile` as JSON; the file appears whole or not at all."""
+    text = json.dumps(speculation_profile(run, gamma, rule), indent=1)
+    written(path, lambda part: part.write_text(text))

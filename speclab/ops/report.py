@@ -1,21 +1,21 @@
-"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page that
-says what was found, with every figure. They need no network and no other file.
+"""What a reader opens after `make reproduce`: the HTML of each executed notebook, and one page with
+all answers and figures. They need no network and no other file.
 
 A light copy of that page, its pictures by link, lies beside the figures.
 """
 
 import base64
-import html
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import nbformat
 from nbconvert import HTMLExporter
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, Profile
@@ -28,52 +28,23 @@ FAILED, NEEDS_MODELS, NEEDS_FILES = "failed", "needs the models", "needs files"
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
-NETWORK = (  # addresses that nbconvert's page would ask for
-    "require_js_url",
-    "jquery_url",
-    "mermaid_js_url",
-    "mermaid_layout_elk_js_url",
-    "widget_renderer_url",
-    "jupyter_widgets_base_url",
-)
-HEAD = """<style>
-body.jp-Notebook { max-width: 62rem; margin: 0 auto; }
-.jp-CodeMirrorEditor pre, .highlight pre { white-space: pre-wrap; overflow-wrap: anywhere; }
-.jp-RenderedHTMLCommon table { display: block; overflow-x: auto; }
-#show-code:not(:checked) ~ main .jp-CodeCell > .jp-Cell-inputWrapper,
-#show-code:not(:checked) ~ main .jp-CodeCell.jp-mod-noOutputs { display: none; }
-#show-code { position: absolute; opacity: 0; }
-label[for=show-code] { position: sticky; top: .4rem; z-index: 9; float: right; cursor: pointer; }
-label[for=show-code] { padding: .2rem .6rem; border: 1px solid #bbb; border-radius: 4px; }
-#show-code:checked + label { background: #e3f3ed; }
-#show-code:focus-visible + label { outline: 2px solid #00543d; }
-@media print { label[for=show-code] { display: none; } }
-</style></head>"""
-SWITCH = """<input type="checkbox" id="show-code"><label for="show-code">show code</label>
-<main>"""
+TEMPLATES = Path(__file__).parent
 
 
 # ---- one notebook --------------------------------------------------------------------------------
 
 
 def to_html(notebook: Path) -> Path:
-    """Write an executed notebook as HTML beside it: its code is hidden behind one switch at the
-    top, and its pictures stand in the page.
+    """Write an executed notebook as HTML beside it (`notebook.html.j2`), its pictures in the page.
 
-    Without formulas it asks the network for nothing; with them for MathJax only, and shows their
-    source where there is none.
+    Formulas are shown by MathJax, which is asked of the network; without it as their source.
     """
     book = nbformat.read(notebook, as_version=4)
-    texts = [cell for cell in book.cells if cell.cell_type == "markdown"]
-    options = dict.fromkeys(NETWORK, "")
-    if not any("$" in cell.source for cell in texts):
-        options["mathjax_url"] = ""
-    for cell in texts:
-        cell.source = with_pictures(cell.source, notebook.parent)
-    resources = {"metadata": {"name": notebook.stem}}
-    page, _ = HTMLExporter(**options).from_notebook_node(book, resources=resources)
-    page = re.sub(r'<script src="">\s*</script>', "", page)
-    page = page.replace("</head>", HEAD, 1).replace("<main>", SWITCH, 1)
+    for cell in book.cells:
+        if cell.cell_type == "markdown":
+            cell.source = with_pictures(cell.source, notebook.parent)
+    exporter = HTMLExporter(template_file=str(TEMPLATES / "notebook.html.j2"))
+    page, _ = exporter.from_notebook_node(book, {"metadata": {"name": notebook.stem}})
     target = notebook.with_suffix(".html")
     target.write_text(page, encoding="utf-8")
     return target
@@ -82,15 +53,15 @@ def to_html(notebook: Path) -> Path:
 def with_pictures(markdown: str, folder: Path) -> str:
     """Markdown whose pictures, by paths from `folder`, are in the text itself."""
 
-    def embedded(found: re.Match) -> str:
-        alt, path = found.groups()
+    def embed(match: re.Match) -> str:
+        alt, path = match.groups()
         picture = folder / path
-        return f"![{alt}]({encoded(picture)})" if picture.is_file() else found[0]
+        return f"![{alt}]({embedded(picture)})" if picture.is_file() else match[0]
 
-    return PICTURE.sub(embedded, markdown)
+    return PICTURE.sub(embed, markdown)
 
 
-def encoded(picture: Path) -> str:
+def embedded(picture: Path) -> str:
     """The address of a picture that holds the picture."""
     return "data:image/png;base64," + base64.b64encode(picture.read_bytes()).decode()
 
@@ -98,7 +69,7 @@ def encoded(picture: Path) -> str:
 # ---- the page of a profile -----------------------------------------------------------------------
 
 
-def write_index(
+def write_pages(
     build: Path,
     figures: Path,
     profile: Profile,
@@ -106,38 +77,59 @@ def write_index(
     remarks: Mapping[str, str],
 ) -> Path:
     """Write build/index.html (`report.html.j2`): what was measured, the answers of the notebooks,
-    then of each its figures with captions, or the error that ended it.
+    then for each its figures with captions, or the error that ended it. Write figures/index.html,
+    the same for all figures that are there, by link, for whoever browses a clone.
 
-    profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook.
-    """
-    found = []
-    for outcome in outcomes:
-        name = outcome.name
-        page = build / f"{name}.ipynb"
-        if not page.is_file():
-            page = ROOT / "notebooks" / f"{name}.ipynb"
-        failed = outcome.status == FAILED
-        seen = {} if failed else facts_of(page, drawn_in(figures, name), encoded)
-        of_run = {"outcome": outcome, "remark": remarks[name]}
-        found.append({"title": name} | seen | of_run)
-    return _write(build, profile, found, figures)
-
-
-def write_light(figures: Path, profile: Profile, remarks: Mapping[str, str]) -> Path:
-    """Write figures/index.html: the same of all figures that are there, by link, for whoever
-    browses a clone. Of a notebook without a remark nothing is known but its figures.
+    profile: what the head describes; outcomes: stamps; remarks: `remark` by notebook. Of a notebook
+    without a remark nothing is known but its figures.
     """
 
-    def address(picture: Path) -> str:
-        return Path(os.path.relpath(picture, figures)).as_posix()
+    def link(path: Path) -> str:
+        return Path(os.path.relpath(path, figures)).as_posix()
 
-    notebooks = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    found = [facts_of(one, drawn_in(figures, one.name), address) for one in notebooks]
-    drawn = [seen for seen in found if seen["pictures"]]
-    for seen in drawn:
-        seen["tables"] = {path.name: address(path) for path in seen["tables"]}
-        seen["remark"] = remarks.get(seen["name"], UNKNOWN)
-    return _write(figures, profile, drawn, figures)
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    pages = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True)
+    pages.filters["inline"] = inline
+    template = pages.get_template("report.html.j2")
+    ran = [facts_of(outcome.name, figures) | {"outcome": outcome} for outcome in outcomes]
+    sources = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+    known = [facts_of(source.stem, figures) for source in sources]
+    drawn = [facts for facts in known if facts["pictures"]]
+    for folder, notebooks, address in ((build, ran, embedded), (figures, drawn, link)):
+        text = template.render(
+            profile=profile,
+            prompts=prompts_of(profile),
+            explore=(figures / "explore.html").is_file(),
+            name=figures.name,
+            notebooks=notebooks,
+            address=address,
+            remarks=remarks,
+            UNKNOWN=UNKNOWN,
+        )
+        written(folder / "index.html", lambda path, text=text: path.write_text(text, "utf-8"))
+    return build / "index.html"
+
+
+def facts_of(name: str, figures: Path) -> dict[str, Any]:
+    """What the page says of a notebook: the question in its title, its answer ("": none yet), its
+    tables, its pictures, that of its first cell first, and their captions.
+    """
+    source, folder = ROOT / "notebooks" / f"{name}.ipynb", drawn_in(figures, name)
+    text = nbformat.read(source, as_version=4).cells[0].source if source.is_file() else ""
+    title = re.search(r"^# (.+)$", text, re.MULTILINE)
+    leading = [Path(path).stem for _, path in PICTURE.findall(text)]
+    return {
+        "name": name,
+        "title": title[1] if title else name,
+        "answer": _read(folder / "numbers.json").get("answer", ""),
+        "tables": sorted(folder.glob("*.csv")),
+        "pictures": sorted(folder.glob("*.png"), key=lambda path: path.stem not in leading),
+        "captions": _read(folder / "captions.json"),
+    }
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_json(path, "run that notebook again") if path.is_file() else {}
 
 
 def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
@@ -152,8 +144,8 @@ def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
     given |= outcome.given["overrides"] | outcome.given["changes"]
     differs = [item for item in given.items() if item not in described.items()]
     settings = ", ".join(f"{name}={brief(value)}" for name, value in differs)
-    said = [f"Run with {settings}."] if settings else []
-    return " ".join([*said, STALE] if is_stale else said)
+    sentences = [f"Run with {settings}."] if settings else []
+    return " ".join([*sentences, STALE] if is_stale else sentences)
 
 
 def prompts_of(profile: Profile) -> str:
@@ -168,63 +160,6 @@ def prompts_of(profile: Profile) -> str:
     return f"{sum(counts.values())} prompts ({each})"
 
 
-def _write(folder: Path, profile: Profile, notebooks: list[dict], figures: Path) -> Path:
-    loader = jinja2.FileSystemLoader(Path(__file__).parent)
-    pages = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True, autoescape=True)
-    pages.filters |= {"inline": inline, "plain": plain}
-    explore, page = figures / "explore.html", folder / "index.html"
-    text = pages.get_template("report.html.j2").render(
-        name=folder.name,
-        profile=profile,
-        prompts=prompts_of(profile),
-        explore=explore.is_file() and Path(os.path.relpath(explore, folder)).as_posix(),
-        notebooks=notebooks,
-        FAILED=FAILED,
-        NEEDS=(NEEDS_MODELS, NEEDS_FILES),
-    )
-    written(page, lambda path: path.write_text(text, encoding="utf-8"))
-    return page
-
-
-def facts_of(notebook: Path, figures: Path, address: Callable[[Path], str]) -> dict[str, Any]:
-    """What the page says of a notebook whose figures and tables are in a folder: the question in
-    its title, its answer ("": none yet), and its pictures, that of its first cell first.
-    """
-    is_there = notebook.is_file()
-    text = nbformat.read(notebook, as_version=4).cells[0].source if is_there else ""
-    title = re.search(r"^# (.+)$", text, re.MULTILINE)
-    first = [Path(path).stem for _, path in PICTURE.findall(text)]
-    captions = _read(figures / "captions.json")
-    pictures = [
-        {"address": address(path), "caption": captions.get(path.stem, path.stem.replace("-", " "))}
-        for path in sorted(figures.glob("*.png"), key=lambda p: p.stem not in first)
-    ]
-    return {
-        "name": notebook.stem,
-        "outcome": None,
-        "title": title[1] if title else notebook.stem,
-        "answer": _read(figures / "numbers.json").get("answer", ""),
-        "tables": sorted(figures.glob("*.csv")),
-        "pictures": pictures,
-    }
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return read_json(path, "run that notebook again") if path.is_file() else {}
-
-
 def inline(markdown: str) -> str:
-    """Bold, italic and code of a paragraph as HTML. Code is shown as it is."""
-    text = html.escape(" ".join(markdown.split()), quote=False)
-    codes = re.findall(r"`([^`]+)`", text)
-    text = re.sub(r"`[^`]+`", "`", text)
-    text = re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", text)
-    text = re.sub(r"\*([^*]+)\*", r"<i>\1</i>", text)
-    for code in codes:
-        text = text.replace("`", f"<code>{code}</code>", 1)
-    return text
-
-
-def plain(markdown: str) -> str:
-    """A paragraph without marks."""
-    return html.unescape(re.sub(r"<[^>]+>", "", inline(markdown)))
+    """A paragraph of Markdown as HTML, its own HTML shown as text."""
+    return MarkdownWithMath(renderer=IPythonRenderer(escape=True)).render(markdown)

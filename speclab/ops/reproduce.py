@@ -1,25 +1,23 @@
 """`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
 
-Two at once, those that read the tables of others behind the rest (`turns_of`). A cell that measures
-time, tagged `timed`, runs while no other cell does (`Turn`). Each notebook has a kernel of this
-interpreter, at the root of the repository, and becomes build/<profile>/NN_name.ipynb with its HTML
-and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. One that asks for models
-or files which are not there is no failure: its figures stay as they are. Whatever stops a call, the
+Two run at once, and notebooks that read the tables of others run after those (`turns_of`). A cell
+that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook has a
+kernel of this interpreter at the root of the repository. It becomes build/<profile>/NN_name.ipynb
+with its HTML and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. A notebook
+that lacks models or files has not failed: its figures stay as they are. Whatever stops a call, the
 same command goes on from the stamps.
 
 Figures are replaced as a whole. While a notebook runs, its earlier figures wait in the folder
 NN.before. Unless the notebook ends well they are put back, after a kill by the next call.
 
-A thread waits for each notebook, which is a process of its own anyway: its kernel.
-
-What a notebook's outcome depends on is one hash (`digest`). Code counts as its syntax tree without
-docstrings. NOT_FOLLOWED are the modules that do not change what comes out: where a notebook runs
-(`ops.hosted`), what only an open notebook shows (`explore`), and the command line.
+One hash names all that a notebook's outcome depends on (`digest`). Code counts as its syntax tree
+without docstrings, of the notebook and of the modules that it imports. The files that this code
+reads are declared: a list of plain texts called READS at the top of a module, or in a notebook's
+cell of imports, as `READS = ["data/paper", "08/self-drafts.csv"]` (`names_read`).
 """
 
 import ast
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -32,8 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from itertools import chain
-from modulefinder import ModuleFinder
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +43,12 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.explore import page as explorer
-from speclab.models.folder import ModelsMissing, cached, local_folder, weights_digest
+from speclab.models.folder import ModelFolder, ModelsMissing, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
-from speclab.plain import near, read_json
+from speclab.plain import digest_of, near, sha256_of
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
-from speclab.prompts import HUB_SETS, MIRROR, OWN_SETS
+from speclab.prompts import HUB_SETS, MIRROR
 from speclab.runs import (
     BENCH,
     PLACE,
@@ -61,38 +58,43 @@ from speclab.runs import (
     locked,
     profile_prompts,
     read_facts,
-    sha256_of,
     write_facts,
 )
 from speclab.show import notebook as kit
 
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
-NOT_FOLLOWED = ("speclab.ops.hosted", "speclab.explore", "speclab.__main__")
+# modules that change no outcome: where a notebook runs, what only an open notebook shows
+NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
 PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
-DATA = re.compile(r"""["']data["']((?:\s*/\s*["'][\w.-]+["'])+)""")
-BESIDE = re.compile(r"""\.path \+ ["'](-[\w-]+)""")  # a folder beside a model's
-TABLE = re.compile(r"""["'](\d\d/[\w-]+)(\.\w+)?["']""")
 RECORDS = "SPECLAB_AUTHOR_RECORDS"
-FETCHED = ("author-records", "specdecode-bench")  # under data/runs
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DONE, FAILED = "done", report.FAILED
 NEEDS = {ModelsMissing.__name__: report.NEEDS_MODELS}
 NEEDS |= {FilesMissing.__name__: report.NEEDS_FILES}
-STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class Code:
+    """A file of Python: its syntax `tree` as text, the files that its imports may run, and what its
+    lists READS declare.
+    """
+
+    tree: str
+    imports: list[str]
+    reads: list[str]
 
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: its cells (`cells_of`), all code by path (its own, and that of the
-    modules that it imports), its parameters, their values in a call, and whether a cell of it
-    measures time.
+    """A numbered notebook: its cells (`cells_of`), the code of itself and of the modules that it
+    imports by path, its parameters, their values in a call, and whether a cell measures time.
     """
 
     path: Path
     cells: list
-    code: dict[str, str]
+    code: dict[str, Code]
     known: dict[str, Parameter]
     values: dict[str, Any]
     is_timed: bool
@@ -101,6 +103,12 @@ class Notebook:
     def name(self) -> str:
         """As 02_gamma_sweep."""
         return self.path.stem
+
+    @property
+    def reads(self) -> set[str]:
+        """What its code declares in READS, its own tables apart."""
+        declared = {text for code in self.code.values() for text in code.reads}
+        return {text for text in declared if text[:2] != self.name[:2]}
 
 
 @dataclass(frozen=True)
@@ -147,20 +155,15 @@ class Call:
         """The stamp of a notebook's last run; None where there is none as it was written."""
         try:
             facts = read_facts(self.page(name, "json"), "run the notebook again")
-            del facts["files"]  # of a stamp none
+            del facts["files"]  # a stamp has none
             return Stamp(**facts)
         except (Damaged, TypeError):
             return None
 
     def seconds(self, notebook: Notebook) -> float:
-        """What a notebook took in its last run, else where the figures that come with the kit were
-        made; 0 where that is not known.
-        """
-        if stamp := self.stamp(notebook.name):
-            return stamp.seconds
-        file = ROOT / "figures" / self.profile.name / "measured.json"
-        measured = read_json(file, "take the committed one") if file.is_file() else {}
-        return measured.get("seconds", {}).get(notebook.name, 0)
+        """What a notebook took in its last run; 0 where that is not known."""
+        stamp = self.stamp(notebook.name)
+        return stamp.seconds if stamp else 0
 
     def is_current(self, stamp: Stamp | None, now: str) -> bool:
         """Whether the last run had the same inputs and all that it wrote is there as it was, or
@@ -168,9 +171,10 @@ class Call:
         """
         if not stamp or stamp.digest != now or stamp.status == FAILED:
             return False
-        if stamp.status in NEEDS.values():
-            is_files = stamp.status == report.NEEDS_FILES
-            return is_files or bool(pair.missing(self.profile))
+        if stamp.status == report.NEEDS_FILES:
+            return True
+        if stamp.status == report.NEEDS_MODELS:
+            return bool(pair.missing(self.profile))
         files = content(self.exported(stamp.name) / file for file in stamp.kept)
         pages = [self.page(stamp.name, end) for end in ("ipynb", "html")]
         return dict(files) == stamp.kept and all(page.is_file() for page in pages)
@@ -196,21 +200,23 @@ def open_call(
         named_folder(variable)
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
-    for name, own in settings.notebooks.items():
-        check_names(own, notebook_of(*chosen([name]), own).known)
-    values = changes | {"profile": profile, "overrides": overrides}
-    notebooks = [
-        notebook_of(path, settings.notebooks.get(path.stem, {}) | values) for path in chosen(wanted)
-    ]
-    check_names(changes, {n: 0 for one in notebooks for n in one.known})
-    for one in notebooks:
-        check_twin(one.path)
-        judged = one.values.get("judged_prompts_per_domain", 0)
-        kit.check_enough(one.name, settings, judged)
+    for name, values in settings.notebooks.items():
+        check_names(values, notebook_of(*chosen([name]), values).known)
+    of_pair = {"profile": profile, "overrides": overrides}
+    notebooks: list[Notebook] = []
+    known: dict[str, Parameter] = {}
+    for path in chosen(wanted):
+        of_profile = settings.notebooks.get(path.stem, {})
+        notebook = notebook_of(path, of_profile | changes | of_pair)
+        check_twin(notebook)
+        judged = notebook.values.get("judged_prompts_per_domain", 0)
+        kit.check_enough(notebook.name, settings, judged)
+        notebooks.append(notebook)
+        known |= notebook.known
+    check_names(changes, known)
     place = (out or ROOT).resolve()
     folders = [place / kind / settings.name for kind in ("build", "figures")]
-    given = {"profile": profile, "overrides": overrides, "changes": changes}
-    return Call(settings, notebooks, *folders, given)
+    return Call(settings, notebooks, *folders, of_pair | {"changes": changes})
 
 
 def named_folder(variable: str) -> list[Path]:
@@ -231,16 +237,16 @@ def chosen(wanted: Sequence[str]) -> list[Path]:
     """The notebooks of these numbers or names, all without any. ValueError for one not there."""
     paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
-    asked = [Path(text).stem.zfill(2) for text in wanted]
-    for name in asked:
+    names = [Path(text).stem.zfill(2) for text in wanted]
+    for name in names:
         if name not in known:
             raise ValueError(f"no notebook {name!r}: {near(name, known)}")
-    return sorted({known[name] for name in asked}) or paths
+    return sorted({known[name] for name in names}) or paths
 
 
 def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
-    """A notebook with the parameters of its that are given. ValueError for a file that is none, for
-    a value that is not allowed, and for code that is not Python.
+    """A notebook with the values that are given for its parameters. ValueError for a file that is
+    no notebook, for a value that is not allowed, and for code that is not Python.
     """
     try:
         book = nbformat.read(path, as_version=4)
@@ -249,17 +255,18 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
             f"{path} is no notebook ({type(error).__name__}); `make notebooks` writes it from its "
             ".py"
         ) from None
-    cells, is_timed = cells_of(book), any(map(measures_time, book.cells))
+    cells = cells_of(book)
     known = parameters_of(path)
-    values = {name: given.get(name, own.default) for name, own in known.items()}
+    values = {name: given.get(name, parameter.default) for name, parameter in known.items()}
     check_values(values, known)
-    own = "\n".join(text for kind, text, _ in cells if kind == "code")
+    source = "\n".join(text for kind, text, _ in cells if kind == "code")
     try:
-        code = followed(path.name, own)
+        code = followed(path.name, source)
     except SyntaxError as error:
         raise ValueError(
             f"{error.filename}, line {error.lineno}: {error.msg}; mend it, then call again"
         ) from None
+    is_timed = any(map(measures_time, book.cells))
     return Notebook(path, cells, code, known, values, is_timed)
 
 
@@ -275,16 +282,15 @@ def measures_time(cell: nbformat.NotebookNode) -> bool:
     return TIMED in cell.metadata.get("tags", ())
 
 
-def check_twin(path: Path) -> None:
-    """ValueError where an .ipynb, which runs, and the .py beside it have other cells. Which of the
-    two was edited no file tells: their times are those of a checkout or of an autosave.
+def check_twin(notebook: Notebook) -> None:
+    """ValueError where an .ipynb, which runs, and the .py beside it have other cells. No file tells
+    which of the two was edited: their times are those of a checkout or of an autosave.
     """
-    source, number = path.with_suffix(".py"), path.name[:2]
-    if not source.is_file():
-        return
-    if cells_of(jupytext.read(source)) != cells_of(nbformat.read(path, as_version=4)):
+    name = notebook.path.name
+    source, number = notebook.path.with_suffix(".py"), name[:2]
+    if source.is_file() and cells_of(jupytext.read(source)) != notebook.cells:
         raise ValueError(
-            f"{source} and {path.name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
+            f"{source} and {name} differ: `make notebooks NOTEBOOKS={number}` keeps the .py "
             f"and writes the .ipynb from it, `make sources NOTEBOOKS={number}` keeps the .ipynb"
         )
 
@@ -293,124 +299,115 @@ def check_twin(path: Path) -> None:
 
 
 def digest(call: Call, notebook: Notebook) -> str:
-    """SHA-256 of all that the outcome of a notebook depends on."""
-    own = {k: v for k, v in notebook.values.items() if k not in OF_PAIR}
-    lists = [v if isinstance(v, list) else [v] for v in own.values()]
-    named = [str(value) for value in chain.from_iterable(lists) if value]
-    ends = BESIDE.findall("\n".join(notebook.code.values()))
-    named += [call.profile.target.path + end for end in ends]
-    tables = tables_of(call, notebook, named)
-    places = [ROOT / "requirements.lock", *tables, *data_named(notebook.code.values())]
-    facts = [
-        notebook.cells,
-        [(path, plain_code(path, text)) for path, text in notebook.code.items()],
-        inputs(call.profile),
-        sorted(own.items()),
-        [named_by(call.profile, text) for text in named],
-        content([*places, *named_folder(RECORDS)]),
-        sys.version_info[:2],
-    ]
-    return hashlib.sha256(repr(facts).encode()).hexdigest()
+    """SHA-256 of all that the outcome of a notebook depends on. Tables of other notebooks may lie
+    in the folder of this call and in the repository, under the profile's name and under those of
+    the profiles that the notebook reads.
+    """
+    names = names_read(call, notebook)
+    shipped = profile_names()
+    profiles = [call.profile, *(load_profile(name) for name in names if name in shipped)]
+    roots = [ROOT]
+    for figures in (call.figures.parent, ROOT / "figures"):
+        roots += [figures / profile.name for profile in profiles]
+    places = [root / name for root in roots for name in names]
+    values = {name: value for name, value in notebook.values.items() if name not in OF_PAIR}
+    return digest_of(
+        [
+            notebook.cells,
+            {path: code.tree for path, code in notebook.code.items()},
+            [inputs(profile) for profile in profiles],
+            values,
+            content([ROOT / "requirements.lock", *places]),
+            sys.version_info[:2],
+        ]
+    )
 
 
-def followed(name: str, own: str) -> dict[str, str]:
+def names_read(call: Call, notebook: Notebook) -> list[str]:
+    """Files, folders and profiles that a notebook's code declares in READS. Filled in are
+    `{target}`, the path of the profile's target; `{beside}`, each value of the parameter `beside`;
+    and `$NAME`, an environment variable.
+    """
+    names = []
+    for text in sorted(notebook.reads):
+        value = notebook.values.get(text.strip("{}"), text)
+        names += value if isinstance(value, list) else [value]
+    target = call.profile.target.path
+    filled = [os.path.expandvars(name.replace("{target}", target)) for name in names]
+    return [name for name in filled if name]
+
+
+def followed(name: str, source: str) -> dict[str, Code]:
     """Code by path: a notebook's own, and that of the modules of the repository that it imports,
     directly or through others, lazy imports included. SyntaxError for what is not Python.
     """
-    plain_code(name, own)
-    finder = ModuleFinder(path=[str(ROOT)], excludes=NOT_FOLLOWED)
-    finder.scan_code(compile(own, name, "exec"), finder.add_module("__main__"))
-    code = {name: own}
-    for module in sorted({*finder.modules, *finder.badmodules}):  # bad: maybe no Python
-        place = module.replace(".", "/")
-        for path in (f"{place}.py", f"{place}/__init__.py"):
-            if (ROOT / path).is_file() and not module.startswith(NOT_FOLLOWED):
-                code[path] = (ROOT / path).read_text(encoding="utf-8")
-                plain_code(path, code[path])
+    code = {name: code_of(name, source)}
+    waiting = list(code[name].imports)
+    while waiting:
+        path = waiting.pop()
+        is_new = path not in code and not path.startswith(NOT_FOLLOWED)
+        if is_new and (ROOT / path).is_file():
+            code[path] = code_of(path, (ROOT / path).read_text(encoding="utf-8"))
+            waiting += code[path].imports
     return code
 
 
 @lru_cache(maxsize=512)
-def plain_code(path: str, text: str) -> str:
-    """A file's syntax tree without docstrings: comments and layout change no outcome."""
-    tree = ast.parse(text, path)
-    for node in ast.walk(tree):
-        if isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
+def code_of(path: str, text: str) -> Code:
+    """A file without comments, layout and docstrings, which change no outcome. SyntaxError for what
+    is not Python.
+    """
+    module = ast.parse(text, path)
+    names: list[str] = []
+    reads: list[str] = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "READS":
+            try:
+                reads += ast.literal_eval(node.value)
+            except ValueError:
+                place = (path, node.lineno, None, None)
+                raise SyntaxError("READS holds plain texts", place) from None
+        elif isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
-    return ast.dump(tree)
-
-
-def data_named(texts: Iterable[str]) -> list[Path]:
-    """Files and folders … / "data" / … that code names; of recorded runs, which have keys, none but
-    what was fetched.
-    """
-    named = {place for text in texts for place in DATA.findall(text)}
-    paths = [ROOT.joinpath("data", *re.findall(r"[\w.-]+", place)) for place in named]
-    runs = ROOT / "data" / "runs"
-    return [p for p in paths if not p.is_relative_to(runs) or p.name in FETCHED]
-
-
-def tables_read(notebook: Notebook) -> set[str]:
-    """Files, as 08/self-drafts.csv, of other notebooks' tables that this one or its modules name,
-    as "08/self-drafts" or "09/policy.json".
-    """
-    texts = "\n".join(notebook.code.values())
-    found = {f"{name}{end or '.csv'}" for name, end in TABLE.findall(texts)}
-    return {name for name in found if name[:2] != notebook.name[:2]}
-
-
-def tables_of(call: Call, notebook: Notebook, named: Iterable[str]) -> list[Path]:
-    """Where the tables that a notebook reads may be: those of the profile and of the profiles that
-    its parameters name, in the folder of this call and in the repository.
-    """
-    pairs = [call.profile.name, *(text for text in named if text in profile_names())]
-    folders = [call.figures.parent, ROOT / "figures"]
-    tables = tables_read(notebook)
-    return [folder / pair / name for folder in folders for pair in pairs for name in tables]
+    imports = []
+    for name in names:
+        for place in accumulate(name.split("."), "{}/{}".format):  # with the packages above it
+            imports += [f"{place}.py", f"{place}/__init__.py"]
+    return Code(ast.dump(module), imports, reads)
 
 
 def inputs(profile: Profile) -> list[Any]:
     """The profile, and what it points at: weights (those that are to be made count as made), the
     models' settings, prompts, manifests of shipped traces. Nothing is fetched.
     """
-    places = [OWN_SETS.get(profile.prompts, ROOT / profile.prompts)]
-    if profile.prompts in HUB_SETS:  # revisions are pinned; copies are files
-        sets = [one.name for one in HUB_SETS[profile.prompts].values()]
-        places = [mirror / name for mirror in named_folder(MIRROR) for name in sets]
-    own = [ROOT / profile.traces] if profile.traces else []
-    for folder in [*named_folder(PLACE), *own]:
-        places += sorted([*folder.rglob("manifest.json"), *folder.glob(BENCH)])
-    found = [profile]
+    places = [ROOT / profile.prompts]
+    fetched = HUB_SETS.get(profile.prompts, {})  # revisions are pinned; copies are files
+    for mirror in named_folder(MIRROR):
+        places += [mirror / dataset.name for dataset in fetched.values()]
+    shipped = [ROOT / profile.traces] if profile.traces else []
+    for folder in [*named_folder(PLACE), *shipped]:
+        places += [*folder.rglob("manifest.json"), *folder.glob(BENCH)]
+    facts: list[Any] = [profile]
     for spec in (profile.target, profile.draft):
-        if folder := local_folder(spec):
-            found.append(weights_digest(folder))
-            places += [p for p in folder.rglob("*") if p.suffix != ".safetensors"]
+        if folder := ModelFolder.local(spec):
+            facts.append(folder.digest)
+            places += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
         else:
-            found.append(cached(spec.path, spec.revision))
-    return [*found, content(places)]
-
-
-def named_by(profile: Profile, text: str) -> list[Any]:
-    """What a parameter's text names, if anything: a profile, a file or folder, one beside the
-    target.
-    """
-    if text in profile_names():
-        return inputs(load_profile(text))
-    target = local_folder(profile.target) or ROOT / profile.target.path
-    with contextlib.suppress(OSError, ValueError):  # a text that cannot be a name
-        places = [(folder / text).resolve() for folder in (ROOT, target.parent)]
-        return content(place for place in places if not ROOT.is_relative_to(place))
-    return []
+            facts.append(cached(spec.path, spec.revision))
+    return [*facts, content(places)]
 
 
 def content(places: Iterable[Path]) -> list[tuple[str, str]]:
     """(name, SHA-256) of files, and of all files of folders; of what is not there nothing."""
-    inside = {
-        path.resolve()
-        for place in places
-        for path in ([place] if place.is_file() else place.rglob("*"))
-    }
-    kept = [p for p in inside if p.is_file() and "__pycache__" not in p.parts]
+    files = set()
+    for place in places:
+        paths = [place] if place.is_file() else place.rglob("*")
+        files |= {path.resolve() for path in paths if path.is_file()}
+    kept = [path for path in files if "__pycache__" not in path.parts]
     return sorted((path.name, sha256_of(path)) for path in kept)
 
 
@@ -438,7 +435,7 @@ class Turn:
     waited: float = 0.0
 
     def take(self, seats: int) -> None:
-        """Leave, and wait for so many seats; meanwhile nobody else takes one."""
+        """Leave, and wait for that many seats; meanwhile nobody else takes one."""
         self.leave()
         begun = time.monotonic()
         with self.room.door:
@@ -458,18 +455,6 @@ class Turn:
         self.take(self.room.seats if measures_time(cell) else 1)
 
 
-def put_back(folder: Path) -> None:
-    """Undo a run that did not end well: put the figures from before it back if they wait aside.
-    Remove the figures that a run replaced.
-    """
-    earlier = folder.with_suffix(BEFORE)
-    if earlier.is_dir():
-        if folder.is_dir():
-            shutil.rmtree(folder)
-        earlier.rename(folder)
-    shutil.rmtree(folder.with_suffix(REPLACED), ignore_errors=True)
-
-
 def move_aside(folder: Path) -> None:
     """Move the figures from before a run aside, and begin with an empty folder."""
     put_back(folder)
@@ -485,11 +470,21 @@ def replace_figures(folder: Path, written_before: Iterable[str]) -> None:
     earlier = folder.with_suffix(BEFORE)
     for path in earlier.iterdir():
         place = folder / path.name
-        if path.name in written_before or place.exists():
-            continue
-        copy = shutil.copytree if path.is_dir() else shutil.copy2
-        copy(path, place)
+        if path.name not in written_before and not place.exists():
+            copy = shutil.copytree if path.is_dir() else shutil.copy2
+            copy(path, place)
     earlier.rename(folder.with_suffix(REPLACED))
+
+
+def put_back(folder: Path) -> None:
+    """Undo a run that did not end well: put the figures from before it back if they wait aside.
+    Remove the figures that a run replaced.
+    """
+    earlier = folder.with_suffix(BEFORE)
+    if earlier.is_dir():
+        shutil.rmtree(folder, ignore_errors=True)
+        earlier.rename(folder)
+    shutil.rmtree(folder.with_suffix(REPLACED), ignore_errors=True)
 
 
 def put_all_back(call: Call) -> None:
@@ -512,33 +507,31 @@ def figures_locked(call: Call, folder: Path) -> contextlib.AbstractContextManage
 def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     """Run a notebook; put its pages, its figures and its stamp in place, remove figures that it no
     longer writes. Where it does not end well, figures and tables are as they were, whatever ended
-    it. Where it is stopped, its pages and its stamp are too.
+    it. Where it is stopped, its pages and its stamp are too, and the error goes on.
     """
     name, folder = notebook.name, call.exported(notebook.name)
+    earlier = call.stamp(name)
+    files = earlier.kept if earlier else {}
     with figures_locked(call, folder):
         turn, begun = Turn(room), time.monotonic()
         turn.take(1)
-        old = call.stamp(name)
-        files = old.kept if old else {}
         try:
             move_aside(folder)
             status, error = execute(call, notebook, turn)
             if status == DONE:
-                new = dict(content([folder]))
+                written = dict(content([folder]))
                 replace_figures(folder, files)
-                files = new
+                files = written
         finally:
             turn.leave()
             put_back(folder)
-    if status != STOPPED:
-        spent = time.monotonic() - begun - turn.waited
-        changes = call.given["changes"]
-        own = {name: changes[name] for name in changes if name in notebook.known}
-        given = call.given | {"changes": own}
-        stamp = Stamp(name, status, spent, now, files, given, error)
-        write_facts(call.page(name, "json"), asdict(stamp), [])
-        call.ran[name] = stamp
-        tell(stamp, status)
+    spent = time.monotonic() - begun - turn.waited
+    changes = {n: value for n, value in call.given["changes"].items() if n in notebook.known}
+    given = call.given | {"changes": changes}
+    stamp = Stamp(name, status, spent, now, files, given, error)
+    write_facts(call.page(name, "json"), asdict(stamp), [])
+    call.ran[name] = stamp
+    tell(stamp, status)
 
 
 def tell(stamp: Stamp, status: str) -> None:
@@ -548,35 +541,35 @@ def tell(stamp: Stamp, status: str) -> None:
 
 def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
     """Run a notebook and keep its pages; its status, and where and why it ended ("": well)."""
-    name, values = notebook.name, notebook.values
-    done, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
-    changed = {n: v for n, v in values.items() if v != notebook.known[n].default}
-    bar = {"desc": name, "leave": False, "disable": not sys.stderr.isatty()}
+    name, known = notebook.name, notebook.known
+    page, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
+    changed = {n: value for n, value in notebook.values.items() if value != known[n].default}
+    status, said = DONE, ""
     try:
         papermill.execute_notebook(
             notebook.path,
             failed,
             changed,
             kernel_name="speclab-timed" if notebook.is_timed else "speclab",
-            progress_bar=bar,
+            progress_bar={"desc": name, "leave": False, "disable": not sys.stderr.isatty()},
             start_timeout=300,
             on_cell_execute=turn.before,
         )
-        folder = call.exported(name).parent
-        pictures = Path(os.path.relpath(folder, call.build)).as_posix()
-        text = failed.read_text(encoding="utf-8")
-        # the earlier stamp goes with the earlier pages
-        call.page(name, "json").unlink(missing_ok=True)
-        done.write_text(PICTURES.sub(f"]({pictures}/", text), encoding="utf-8")
-        report.to_html(done)
-        status, said = DONE, ""
     except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
-        status, said = (STOPPED, "") if call.stopped.is_set() else how_it_ended(error)
-    if status not in (DONE, STOPPED):
-        for page in (done, done.with_suffix(".html")):
-            page.unlink(missing_ok=True)
+        if call.stopped.is_set():
+            failed.unlink(missing_ok=True)
+            raise
+        status, said = how_it_ended(error)
+    for end in ("json", "ipynb", "html"):  # the earlier stamp goes with the earlier pages
+        call.page(name, end).unlink(missing_ok=True)
     if status == FAILED:
         return FAILED, f"{said} (see {os.path.relpath(failed)})"
+    if status == DONE:
+        folder = os.path.relpath(call.exported(name).parent, call.build)
+        text = failed.read_text(encoding="utf-8")
+        shown = PICTURES.sub(f"]({Path(folder).as_posix()}/", text)
+        page.write_text(shown, encoding="utf-8")
+        report.to_html(page)
     failed.unlink(missing_ok=True)
     return status, said
 
@@ -599,8 +592,8 @@ def kernels(call: Call, at_once: int) -> Iterator[None]:
     """
     before, threads = dict(os.environ), kit.limit_threads()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
-        counts = {"speclab": max(threads // at_once, 1), "speclab-timed": threads}
-        for name, count in counts.items():
+        shared = max(threads // at_once, 1)
+        for name, count in (("speclab", shared), ("speclab-timed", threads)):
             own = {"env": {"OMP_NUM_THREADS": str(count)}}
             write_kernel_spec(Path(folder) / "kernels" / name, own, ["--log-level=50"])
         jupyters = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
@@ -629,34 +622,34 @@ def places(asked: int | None) -> int:
 
 
 def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
-    """The notebooks that are asked for: those that read no tables of the others, then those that
-    do. The one that took longest before begins (where that is not known the first number: 00 needs
-    no run while 01 records what others read), then come those that measure no time, so that the
-    timed cells of the rest need not wait for long ones.
+    """The notebooks of a call: those that read no tables of the others, then those that do. The one
+    that took longest before begins (where that is not known the first number: 00 needs no run while
+    01 records what others read), then come those that measure no time, so that the timed cells of
+    the rest need not wait for long ones.
     """
-    ordered = sorted(call.notebooks, key=call.seconds, reverse=True)
-    others = sorted(ordered[1:], key=lambda one: one.is_timed)
-    asked = {one.name[:2] for one in call.notebooks}
+    longest, *others = sorted(call.notebooks, key=call.seconds, reverse=True)
+    others.sort(key=lambda notebook: notebook.is_timed)
+    numbers = {notebook.name[:2] for notebook in call.notebooks}
     first, readers = [], []
-    for one in [*ordered[:1], *others]:
-        read_from = {name[:2] for name in tables_read(one)}
-        (readers if read_from & asked else first).append(one)
+    for notebook in [longest, *others]:
+        read_from = {text[:2] for text in notebook.reads}
+        (readers if read_from & numbers else first).append(notebook)
     return first, readers
 
 
 def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
     """Run those that are not up to date. Stopped, no kernel stays."""
-    digests = [digest(call, one) for one in wave]
+    digests = [digest(call, notebook) for notebook in wave]
     with ThreadPoolExecutor(room.seats) as pool:
         pending = set()
         try:
-            for one, now in zip(wave, digests, strict=True):
-                stamp = call.stamp(one.name)
+            for notebook, now in zip(wave, digests, strict=True):
+                stamp = call.stamp(notebook.name)
                 if call.is_current(stamp, now):
-                    call.current[one.name] = stamp
+                    call.current[notebook.name] = stamp
                     tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
-                    pending.add(pool.submit(run_one, call, one, now, room))
+                    pending.add(pool.submit(run_one, call, notebook, now, room))
             while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
                 done, pending = wait(pending, 1, FIRST_COMPLETED)
                 for future in done:
@@ -695,36 +688,35 @@ def reproduce(call: Call, asked: int | None = None) -> int:
             put_all_back(call)
             for wave in turns_of(call):
                 run_wave(call, wave, room)
-            return finish(call, time.monotonic() - begun)
+            page = write_report(call)
     except KeyboardInterrupt:
         ended = call.current | call.ran
         left = ", ".join(one.name for one in call.notebooks if one.name not in ended)
         print(f"Interrupted. Left: {left}. The same command goes on from here.")
         return 130
+    failed = sum(stamp.status == FAILED for stamp in call.ran.values())
+    counts = f"{len(call.current)} up to date, {failed} failed"
+    spent, where = time.monotonic() - begun, os.path.relpath(page)
+    print(f"{len(call.notebooks)} notebooks ({counts}) in {spent:.0f} s: {where}")
+    return min(failed, 1)
 
 
-def finish(call: Call, spent: float) -> int:
-    """The report; returns 1 when a notebook failed, else 0. Its head describes the profile with the
-    overrides of this call if all notebooks had them, else the profile as it stands.
+def write_report(call: Call) -> Path:
+    """Write the report and the explorer. The report's head describes the profile with the overrides
+    of this call if all notebooks had them, else the profile as it stands.
     """
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
-    profile, shared = call.given["profile"], call.given["overrides"]
-    if any(stamp.given["overrides"] != shared for stamp in stamps):
-        shared = {}
-    head = load_profile(profile, shared)
-    described = {"profile": profile} | shared
+    profile, overrides = call.given["profile"], call.given["overrides"]
+    if any(stamp.given["overrides"] != overrides for stamp in stamps):
+        overrides = {}
+    head = load_profile(profile, overrides)
+    described = {"profile": profile} | overrides
     remarks = {
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    page = report.write_index(call.build, call.figures, head, stamps, remarks)
-    report.write_light(call.figures, head, remarks)
-    failed = sum(stamp.status == FAILED for stamp in call.ran.values())
-    counts = f"{len(call.current)} up to date, {failed} failed"
-    where = os.path.relpath(page)
-    print(f"{len(call.notebooks)} notebooks ({counts}) in {spent:.0f} s: {where}")
-    return min(failed, 1)
+    return report.write_pages(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:

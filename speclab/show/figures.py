@@ -8,7 +8,8 @@ a figure reads in grey too.
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from speclab.show.estimates import NUMBERS
-from speclab.show.pictures import Look, marked
+from speclab.estimates import NUMBERS
+from speclab.show.pictures import marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
@@ -44,6 +44,7 @@ STYLE = {
     "font.size": 8,
     "axes.titlesize": "medium",
     "figure.titlesize": "medium",
+    "figure.labelsize": "medium",
     "font.family": "DejaVu Sans",
     "axes.titlelocation": "left",
     "axes.spines.top": False,
@@ -107,14 +108,12 @@ def style_of(name: str, index: int = 0) -> dict[str, Any]:
     }
 
 
-def _each(
-    frame: pd.DataFrame, hue: str, series: Sequence
-) -> Iterator[tuple[int, pd.DataFrame, dict]]:
-    """(index, rows, style with the label) of every series that has rows."""
-    for index, name in enumerate(series):
-        rows = frame[frame[hue] == name]
-        if len(rows):
-            yield index, rows, style_of(str(name), index) | {"label": str(name)}
+def styles_of(frame: pd.DataFrame, hue: str) -> dict[Any, dict[str, Any]]:
+    """Style and label of each value of `hue`, in order of appearance."""
+    names = pd.unique(frame[hue])
+    return {
+        name: style_of(str(name), index) | {"label": str(name)} for index, name in enumerate(names)
+    }
 
 
 def interval_bars(
@@ -123,23 +122,23 @@ def interval_bars(
     x: str,
     hue: str = "domain",
     horizontal: bool = False,
-    series: Sequence | None = None,
-    groups: Sequence | None = None,
+    whole: pd.DataFrame | None = None,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of
     `hue`, both in order of appearance.
 
     NaN ends of an interval draw the point alone. `horizontal` puts the groups on the y axis.
-    series, groups: all values of `hue` and of `x`, where this frame may lack some (panels share
-    their ticks).
+    whole: the frame of all panels that share their ticks, of which this frame may lack some values.
     """
-    groups = pd.unique(frame[x]) if groups is None else groups
-    series = list(series or pd.unique(frame[hue]))
+    whole = frame if whole is None else whole
+    groups = pd.unique(whole[x])
+    styles = styles_of(whole, hue)
     error = "xerr" if horizontal else "yerr"
-    apart = 0.7 / max(len(series), 3)
-    for index, rows, style in _each(frame, hue, series):
+    step = 0.7 / max(len(styles), 3)
+    for index, (name, style) in enumerate(styles.items()):
+        rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
-        place = middle + (index - (len(series) - 1) / 2) * apart
+        place = middle + (index - (len(styles) - 1) / 2) * step
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
@@ -147,7 +146,7 @@ def interval_bars(
         style |= {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
         axes.errorbar(*spots, **bars, **style)
     ticks = axes.yaxis if horizontal else axes.xaxis
-    ticks.set_ticks(range(len(groups)), labels=[str(g) for g in groups])
+    ticks.set_ticks(range(len(groups)), labels=map(str, groups))
     ticks.grid(False)
     if horizontal:
         for line in range(1, len(groups)):  # no group drifts into the next
@@ -155,29 +154,14 @@ def interval_bars(
         axes.set_ylim(len(groups) - 0.5, -0.5)
 
 
-def lines_with_bands(
-    frame: pd.DataFrame,
-    axes: Axes,
-    x: str,
-    hue: str,
-    series: Sequence,
-    looks: Mapping[str, dict],
-    dots: Sequence[str],
-) -> None:
-    """One line per value of `hue` over a numeric `x`, with its interval as a band, where there is
-    one; options as of `facets`.
+def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, styles: Mapping) -> None:
+    """One line per value of `hue` over a numeric `x`, with its interval as a band; styles: of
+    `styles_of`.
     """
-    for _, rows, style in _each(frame, hue, series):
-        rows = rows.sort_values(x)
-        name = style["label"]
-        style |= looks.get(name, {})
-        value, *ends = rows[NUMBERS].to_numpy(float).T
-        colour = {"color": style["color"]}
-        if name in dots:
-            style["linestyle"] = "none"
-            axes.vlines(rows[x], *ends, **colour, linewidth=1.2)
-        else:
-            axes.fill_between(rows[x], *ends, **colour, alpha=0.15, linewidth=0)
+    for name, style in styles.items():
+        rows = frame[frame[hue] == name].sort_values(x)
+        value, low, high = rows[NUMBERS].to_numpy(float).T
+        axes.fill_between(rows[x], low, high, color=style["color"], alpha=0.15, linewidth=0)
         axes.plot(rows[x], value, **style)
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
@@ -207,9 +191,8 @@ def facets(
     height: float = 2.4,
     reference: float | None = None,
     limits: tuple[float | None, float | None] | None = None,
-    share_y: bool | str = True,
+    share_y: bool = True,
     looks: Mapping[str, dict] = {},
-    dots: Sequence[str] = (),
     log: bool = False,
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
@@ -218,16 +201,14 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value. limits: of the estimate's axis. share_y: one scale of it for all panels, or for each
-    "row". looks: matplotlib's line options by value of `hue`, over those of `style_of`. dots:
-    values of `hue` that are drawn as separate points with bars, as counts beside a prediction. log:
-    both axes logarithmic. Values of every key are drawn in order of appearance; the panels are
-    the figure's axes, row by row.
+    value. limits: of the estimate's axis. share_y: one scale of it for all panels. looks:
+    matplotlib's options of lines by value of `hue`, over those of `style_of`. log: both axes
+    logarithmic. Values of every key are drawn in order of appearance; the panels are the figure's
+    axes, row by row.
     """
-    down = pd.unique(frame[rows]) if rows else [None]
-    across = pd.unique(frame[columns]) if columns else [None]
-    series = list(pd.unique(frame[hue]))
     lying = kind == "bars"
+    down = pd.unique(frame[rows]) if rows else [""]
+    across = pd.unique(frame[columns]) if columns else [""]
     figure, grid = subplots(
         len(down),
         len(across),
@@ -236,20 +217,19 @@ def facets(
         sharex=not lying or share_y,
         sharey=lying or share_y,
     )
-    for (line, place), axes in np.ndenumerate(grid):
-        part, title = frame, []
-        for key, value in ((columns, across[place]), (rows, down[line])):
-            if key:
-                part = part[part[key] == value]
-                title.append(str(value))
+    styles = styles_of(frame, hue)
+    styles = {name: style | looks.get(name, {}) for name, style in styles.items()}
+    for axes, (row, column) in zip(grid.flat, product(down, across), strict=True):
+        wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
+        part = frame[(frame[[*wanted]] == [*wanted.values()]).all(axis=1)]
         if part.empty:
             axes.set_axis_off()
             continue
         if kind == "lines":
-            lines_with_bands(part, axes, x, hue, series, looks, dots)
+            lines_with_bands(part, axes, x, hue, styles)
         else:
-            interval_bars(part, axes, x, hue, lying, series, pd.unique(frame[x]))
-        axes.set_title(", ".join(title))
+            interval_bars(part, axes, x, hue, lying, frame)
+        axes.set_title(", ".join(map(str, wanted.values())))
         if log:
             _logarithmic(axes)
     for axes in grid.flat:  # once all is drawn: an open end then fits every panel
@@ -258,16 +238,10 @@ def facets(
             draw(reference, color="black", linewidth=0.7)
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
-    x_text = AXIS_LABELS.get(x, x) if x_label is None else x_label
-    y_text = AXIS_LABELS.get(y, y)
-    below = y_text if lying else x_text
-    if len(across) > 2:
-        figure.supxlabel(below, fontsize=8)
-    else:
-        for axes in grid[-1]:
-            axes.set_xlabel(below)
-    for axes in grid[:, 0]:
-        axes.set_ylabel(x_text if lying else y_text)
+    labels = AXIS_LABELS.get(x, x) if x_label is None else x_label, AXIS_LABELS.get(y, y)
+    below, beside = reversed(labels) if lying else labels
+    figure.supxlabel(below)
+    figure.supylabel(beside)
     legend_above(figure, *grid.flat)
     return figure
 
@@ -301,21 +275,6 @@ def strips(
     return figure
 
 
-def heatmap(frame: pd.DataFrame, label: str, x_label: str) -> Figure:
-    """A table of shares as colours with the numbers written in; NaN cells stay blank. `label` names
-    the quantity, x_label the columns.
-    """
-    import seaborn as sns  # takes a second, and few notebooks draw one
-
-    figure, axes = subplots(height=0.9 + 0.24 * len(frame))
-    scale = {"cmap": "Blues", "vmin": 0, "vmax": 1, "cbar_kws": {"label": label}}
-    sns.heatmap(frame, ax=axes, annot=True, fmt=".2f", linewidths=0.5, **scale)
-    axes.tick_params(length=0, labelrotation=0)
-    axes.grid(False)
-    axes.set(xlabel=x_label, ylabel="")
-    return figure
-
-
 def legend_above(figure: Figure, *panels: Axes) -> None:
     """What is named in one or several panels, each name once, above the whole figure: in one row if
     that fits into its width.
@@ -341,52 +300,26 @@ def visible(text: str) -> str:
 
 
 # of a tree: lines to the nodes, and boxes, that the target accepted (True) or did not
-TO = {
-    True: {"color": "#00543D", "linewidth": 2.4},
-    False: {"color": "#8A8A8A", "linewidth": 0.8, "linestyle": "--"},
+LINES = {
+    True: {"color": "#00543D", "linewidth": 2.4, "label": "accepted by the target"},
+    False: {
+        "color": "#8A8A8A",
+        "linewidth": 0.8,
+        "linestyle": "--",
+        "label": "drafted, not accepted",
+    },
 }
-NODES = {
-    True: Look("#BFE6D9", "#00543D", "solid", 1.8, "bold"),
-    False: Look("white", "#8A8A8A", "solid", 0.8, "normal"),
+BOXES = {
+    True: {"facecolor": "#BFE6D9", "edgecolor": "#00543D", "linewidth": 1.8},
+    False: {"facecolor": "white", "edgecolor": "#8A8A8A", "linewidth": 0.8},
 }
-
-
-def _rows(tree: Tree) -> np.ndarray:
-    """A vertical place per node: leaves one apart from the top, in rank order, a parent in the
-    middle of its children.
-    """
-    place, leaves = np.zeros(len(tree.parent)), itertools.count()
-
-    def visit(node: int) -> float:
-        below = [visit(child) for child in tree.children(node)]
-        place[node] = np.mean(below or [next(leaves)])
-        return place[node]
-
-    visit(0)
-    return place
-
-
-def _boxed(axes: Axes, x: float, y: float, text: str, look: Look) -> None:
-    """A text in the middle of a rounded box; an empty one is a blank, which has a box too."""
-    box = {
-        "boxstyle": "round,pad=0.25",
-        "facecolor": look.face,
-        "edgecolor": look.edge,
-        "linewidth": look.width,
-        "linestyle": look.line,
-    }
-    axes.text(
-        x,
-        y,
-        text or " ",
-        ha="center",
-        va="center",
-        linespacing=1.3,
-        parse_math=False,
-        family="DejaVu Sans Mono",
-        weight=look.weight,
-        bbox=box,
-    )
+IN_BOX = {
+    "ha": "center",
+    "va": "center",
+    "linespacing": 1.3,
+    "parse_math": False,
+    "family": "DejaVu Sans Mono",
+}
 
 
 def draw_tree(
@@ -402,33 +335,44 @@ def draw_tree(
     All sequences have N + 1 entries, the root first (its label is the end of the context, its
     probabilities are not drawn); siblings stand in rank order, the draft's best on top.
     """
-    y, depth, deepest = _rows(tree), tree.depth, int(tree.depth.max())
+    depth, deepest = tree.depth, int(tree.depth.max())
+    y = _heights(tree)
     leaves = int(y.max()) + 1
-    figure, axes = subplots(
-        width=max(TWO_COLUMNS, 1.4 * (deepest + 1)), height=0.55 + 0.46 * leaves
-    )
+    width = max(TWO_COLUMNS, 1.4 * (deepest + 1))
+    figure, axes = subplots(width=width, height=0.55 + 0.46 * leaves)
     nodes = zip(tree.parent, labels, draft_prob, target_prob, accepted, strict=True)
-    for node, (up, label, q, p, taken) in enumerate(nodes):
-        x, text, here = depth[node], visible(label), bool(taken or not node)
+    for node, (parent, label, q, p, taken) in enumerate(nodes):
+        on_path = bool(taken or not node)
+        text = visible(label) or " "  # a blank has a box too
         if node:
-            ends = [depth[up] + 0.25, x - 0.25], [y[up], y[node]]
-            axes.plot(*ends, zorder=0, **TO[here])
+            ends = [depth[parent] + 0.25, depth[node] - 0.25]
+            axes.plot(ends, [y[parent], y[node]], zorder=0, **LINES[on_path])
             text += f"\nq {q:.2f}  p {p:.2f}"
-        _boxed(axes, x, y[node], text, NODES[here])
-    axes.set(
-        xlim=(-0.42, deepest + 0.42),
-        ylim=(leaves - 0.5, -0.5),
-        yticks=[],
-        xticks=range(deepest + 1),
-        xticklabels=["context", *(f"depth {d}" for d in range(1, deepest + 1))],
-    )
+        box = BOXES[on_path] | {"boxstyle": "round,pad=0.25"}
+        weight = "bold" if on_path else "normal"
+        axes.text(depth[node], y[node], text, weight=weight, bbox=box, **IN_BOX)
+    axes.plot([], [], color="none", label="q: draft's probability, p: target's")
+    names = ["context", *(f"depth {d}" for d in range(1, deepest + 1))]
+    axes.set_xticks(range(deepest + 1), names)
+    axes.set(xlim=(-0.42, deepest + 0.42), ylim=(leaves - 0.5, -0.5), yticks=[])
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.grid(False)
-    keys = [
-        Line2D([], [], **TO[True], label="accepted by the target"),
-        Line2D([], [], **TO[False], label="drafted, not accepted"),
-        Line2D([], [], color="none", label="q: draft's probability, p: target's"),
-    ]
-    figure.legend(handles=keys, loc="outside lower center", ncols=3)
+    legend_above(figure, axes)
     return figure
+
+
+def _heights(tree: Tree) -> np.ndarray:
+    """A vertical place per node: leaves one apart from the top, in rank order, a parent in the
+    middle of its children.
+    """
+    heights = np.zeros(len(tree.parent))
+    leaves = itertools.count()
+
+    def visit(node: int) -> float:
+        below = [visit(child) for child in tree.children(node)]
+        heights[node] = np.mean(below or [next(leaves)])
+        return heights[node]
+
+    visit(0)
+    return heights

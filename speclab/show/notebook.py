@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from speclab.estimates import Estimates
     from speclab.profiles import Profile
-    from speclab.show.estimates import Estimates
 
 
-# what a notebook needs at least: domains, prompts of each, new tokens; the others work with any
+# notebooks that compare prompts, and how many domains each needs at least; the others work with any
 # (all domains: the paper's tables name them; three: it decodes two prompts of each for an interval)
-NEEDS = {
-    "02": (3, 5, 2),
-    "03": (4, 5, 2),
-    "04": (4, 5, 2),
-    "05": (4, 5, 2),
-    "06": (2, 5, 2),
-    "07": (1, 5, 16),
-    "08": (3, 5, 2),
-    "09": (3, 5, 2),
-    "10": (2, 5, 2),
-    "11": (4, 5, 2),
-    "13": (4, 5, 2),
-    "14": (3, 5, 2),
+LEAST_DOMAINS = {
+    "02": 3,
+    "03": 4,
+    "04": 4,
+    "05": 4,
+    "06": 2,
+    "07": 1,
+    "08": 3,
+    "09": 3,
+    "10": 2,
+    "11": 4,
+    "13": 4,
+    "14": 3,
 }
-NEEDED = ("domains", "prompts_per_domain (or judged_prompts_per_domain)", "max_new_tokens")
+LEAST_PROMPTS = 5  # per domain, for each of them
+LEAST_TOKENS = {"07": 16}  # new tokens; the others of them need 2
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
 SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
@@ -70,10 +71,10 @@ class Context:
 
         from speclab.show import figures
 
-        inches = figure.get_size_inches()[0]
         path = figures.save(figure, slug, self.figures)
-        display(Image(path.read_bytes(), width=round(110 * inches), alt=caption))
-        say(f"*{caption}*")
+        width = round(110 * figure.get_figwidth())
+        display(Image(path.read_bytes(), width=width, alt=caption))
+        self.say(f"*{caption}*")
         self.captions[slug] = caption
         self._write("captions", dict(sorted(self.captions.items())))
 
@@ -97,33 +98,37 @@ class Context:
         """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
         decimals.
         """
-        frame = getattr(table, "frame", table)
-        self.export(frame, slug)
+        frame = self.export(table, slug)
         show_table(frame.head(rows), digits)
         if len(frame) > rows:
             whole = f"`{self.figures.name}/{slug}.csv`"
-            say(f"*{rows} of {len(frame)} rows; all of them are in {whole}.*")
+            self.say(f"*{rows} of {len(frame)} rows; all of them are in {whole}.*")
 
-    def export(self, table: "pd.DataFrame | Estimates", slug: str) -> None:
-        """Write slug.csv and .tex into the figures folder without showing anything."""
+    def export(self, table: "pd.DataFrame | Estimates", slug: str) -> "pd.DataFrame":
+        """Write slug.csv and .tex into the figures folder without showing anything; returns the
+        table.
+        """
         from speclab.show import tables
 
         frame = getattr(table, "frame", table)
         tables.export(frame, self.figures, slug)
+        return frame
 
-    def say(self, text: str) -> None:
+    @staticmethod
+    def say(text: str) -> None:
         """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
         never typed.
         """
-        say(text)
+        from IPython.display import Markdown, display
+
+        display(Markdown(text))
 
     def record(self, **numbers: float | int | str) -> None:
         """Write the notebook's main numbers to numbers.json in the figures folder, floats to 4
         significant digits.
         """
         for name, value in numbers.items():
-            whole = not isinstance(value, float)
-            self.numbers[name] = value if whole else float(f"{value:.4g}")
+            self.numbers[name] = float(f"{value:.4g}") if isinstance(value, float) else value
         self._write("numbers", self.numbers)
 
     def answer(self, text: str) -> None:
@@ -179,7 +184,7 @@ def _hosted(profile: "Profile") -> None:
     if hosted.MOUNTED.is_dir():
         found = ", ".join([*hosted.attach(profile), *hosted.restore()])
         print(f"attached: {found or 'nothing that this profile needs'}")
-    target = profile.notes.get("target_config", {})
+    target = profile.notes.target_config
     if "quantization_config" in target and find_spec("gptqmodel") is None:
         print(
             f"GPTQModel is not installed, and the target of {profile.name} needs it: run "
@@ -192,29 +197,32 @@ def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
     profile's). ValueError, before anything is recorded, where domains, prompts or tokens are too
     few for it, or where it does not study text with the profile's temperature, top_k or top_p.
     """
-    every = profile.prompts_per_domain
-    count = min(judged or every, every)
-    had = len(profile.domains), count, profile.max_new_tokens
-    needed = NEEDS.get(notebook[:2], (1, 1, 1))
-    for name, least, number in zip(NEEDED, needed, had, strict=True):
-        if number < least:
-            raise ValueError(
-                f"{notebook} needs at least {least} {name} and has {number}: raise it, or leave "
-                "this notebook out"
-            )
+    number, prompts = notebook[:2], profile.prompts_per_domain
+    prompts = min(judged or prompts, prompts)
+    if number in LEAST_DOMAINS:
+        for name, least, count in (
+            ("domains", LEAST_DOMAINS[number], len(profile.domains)),
+            ("prompts_per_domain (or judged_prompts_per_domain)", LEAST_PROMPTS, prompts),
+            ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
+        ):
+            if count < least:
+                raise ValueError(
+                    f"{notebook} needs at least {least} {name} and has {count}: raise it, or leave "
+                    "this notebook out"
+                )
     if profile.temperature not in (0, 1):
         raise ValueError(
             f"temperature={profile.temperature:g}: notebooks study the temperatures 0 and 1; set "
             "one of these (`python -m speclab record` records any)"
         )
-    cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
-    if cut and notebook[:2] in SAMPLED_TREES:
+    is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
+    if is_cut and number in SAMPLED_TREES:
         raise ValueError(
             f"{notebook} needs a probability of each of the {profile.branches} drafted branches: "
             f"set top_k=0 (or {profile.branches} or more) and top_p=1, where the profile has "
             f"top_k={profile.top_k} and top_p={profile.top_p:g}"
         )
-    return count
+    return prompts
 
 
 def few_prompts(count: int, where: str = "") -> None:
@@ -224,7 +232,7 @@ def few_prompts(count: int, where: str = "") -> None:
     from speclab import stats
 
     if count < stats.FEW_PROMPTS:
-        say(
+        Context.say(
             f"**Prompts per domain{where}: only {count}.** Intervals of 95 % then "
             f"cover the true value less often than that (notebook 13). {stats.FEW_PROMPTS} are "
             f"enough; below {stats.MIN_PROMPTS} there is no interval."
@@ -282,40 +290,33 @@ def limit_threads() -> int:
     return count
 
 
-def say(text: str) -> None:
-    """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
-    never typed.
-    """
-    from IPython.display import Markdown, display
-
-    display(Markdown(text))
-
-
 def formats(pair: Mapping[str, Mapping]) -> str:
     """Number format, kernel and device of a pair's models in words; pair: `Pair.facts`, or `pair`
     of a manifest.
     """
-    words = []
-    for model in (pair["target"], pair["draft"]):
-        gpu = f"{model['device']} {model.get('gpu') or ''}".strip()
-        place = "the CPU" if gpu == "cpu" else gpu
-        words.append(f"{model['dtype']} on {place} with kernel {model['kernel']}")
-    target, draft = words
+    target, draft = (format_of(pair[name]) for name in ("target", "draft"))
     return target if target == draft else f"{target}, the draft in {draft}"
+
+
+def format_of(model: Mapping) -> str:
+    """Number format, kernel and device of one model in words."""
+    device = f"{model['device']} {model.get('gpu') or ''}".strip().replace("cpu", "the CPU")
+    return f"{model['dtype']} on {device} with kernel {model['kernel']}"
 
 
 def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
     """Says in which `formats` texts were recorded, and in which this notebook decodes (None: it
     decodes nothing).
     """
-    was, now = formats(recorded), formats(here or recorded)
+    was = f"The texts were recorded in {formats(recorded)}."
     if here is None:
-        return f"The texts were recorded in {was}."
-    if now == was:
-        return f"The texts were recorded, and are decoded here, in {was}."
+        return was
+    now = formats(here)
+    if now == formats(recorded):
+        return f"The texts were recorded, and are decoded here, in {now}."
     return (
-        f"The texts were recorded in {was}. This notebook decodes in {now}, so its texts may "
-        "differ where two tokens are nearly equally likely."
+        f"{was} This notebook decodes in {now}, so its texts may differ where two tokens are "
+        "nearly equally likely."
     )
 
 

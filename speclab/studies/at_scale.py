@@ -1,8 +1,19 @@
 """What notebook 15 asks of SpecDecode-Bench's traces: acceptance by set and depth, speed under
 their cost model, a draft and copies together.
+
+**Their cost model** (arXiv:2601.11580), not ours: what a block takes with Llama-3.1-8B-Instruct on
+an H100, at a batch size. A target pass takes a constant, and some time per token and per cached
+token; EAGLE's draft likewise, **whatever the number of drafted tokens**: its constant was fitted to
+whole drafts of one length, so no one can tell from it what one more token costs. Both readings are
+here: "block" (theirs: the constant once per block) and "token" (a draft of that cost for every
+drafted token), which bracket a head that runs once per drafted token; "lookup" is their n-gram
+lookup, a share of the target's pass. A batch is one request repeated; the first token comes with
+the prompt's own pass; every step has the loop's own time. Constants: `predictor.py` of the commit
+that `specdecode_bench` names.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -11,13 +22,12 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import combined
 from speclab.analysis import specdecode_bench as traces
-from speclab.analysis import specdecode_cost as cost
-from speclab.analysis.choose import PROMPT, SUMS, Choice, Prices, fit
+from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.copying import MOST
-from speclab.replay import prompt_sums
+from speclab.estimates import Estimates, stack
+from speclab.replay import among, prompt_sums
 from speclab.runs import FilesMissing
 from speclab.score import Estimator
-from speclab.show.estimates import Estimates, stack
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.stats import Draws
 
@@ -30,19 +40,22 @@ BY_REQUEST, BY_TOKEN = "by request", "by token"
 ENDED = "by token, without runaway texts"
 LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, of those that are tried by time
 MOSTS = (1, 2, 4, 8, 16)  # tokens that are copied
-READINGS = {  # whose starts, at which price
+DRAFT_COSTS = ("block", "token", "lookup")  # how a draft is charged
+READINGS = {  # whose starts, and how its draft is charged
     "EAGLE once per block": (traces.EAGLE, "block"),
     "EAGLE once per token": (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
+LOOP_S = 1.20683946e-3  # the loop's own time, a step
+LOOKUP_SHARE = 0.005875  # of the target pass that follows
 
 
 def traces_here() -> traces.SpecDecodeBench:
     """The traces; FilesMissing, which says how to get them, where they are not here."""
-    found = traces.read_traces()
-    if found is None:
+    bench = traces.read_traces()
+    if bench is None:
         raise FilesMissing(traces.ABSENT)
-    return found
+    return bench
 
 
 def weighted(
@@ -68,13 +81,13 @@ def per_pass(
     """Tokens per target pass of chains, by proposer, weight, gamma and domain; the starts of each
     proposer are given.
     """
-    found = {}
+    tables = {}
     for name, starts in proposers.items():
         sums = sums_of_starts(starts, gammas)
         for weight, (rows, per_block) in weighted(sums, "emitted", ran_away).items():
-            asked = {gamma: (own, per_block) for gamma, own in rows.groupby("gamma")}
-            found[name, weight] = stats.jointly(asked).table(key="gamma")
-    return Estimates(stack(found, ["proposer", "weight"]))
+            by_gamma = {gamma: (chains, per_block) for gamma, chains in rows.groupby("gamma")}
+            tables[name, weight] = stats.jointly(by_gamma).table(key="gamma")
+    return Estimates(stack(tables, ["proposer", "weight"]))
 
 
 def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
@@ -82,19 +95,96 @@ def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
     (DEEPER), would a block that begins there get it (AFRESH), and what does a block get at every
     position (EVERYWHERE)? starts: with `hit`, their first token is accepted.
     """
-    found = {}
+    by_depth = {}
     for above in range(deepest):
-        known = (starts["accepted"] >= above) & (starts["remaining"] > above)
-        reached = starts.assign(
-            deeper=starts["accepted"] > above, afresh=starts["hit"].shift(-above, fill_value=False)
-        )[known]
-        asked = {
+        is_reached = (starts["accepted"] >= above) & (starts["remaining"] > above)
+        deeper = starts["accepted"] > above
+        afresh = starts["hit"].shift(-above, fill_value=False)
+        reached = starts.assign(deeper=deeper, afresh=afresh)[is_reached]
+        questions = {
             EVERYWHERE: (starts, FIRST_HIT),
             AFRESH: (reached, score.mean_of("afresh")),
             DEEPER: (reached, score.mean_of("deeper")),
         }
-        found[above + 1] = stats.jointly(asked, same=False)
-    return found
+        by_depth[above + 1] = stats.jointly(questions, same=False)
+    return by_depth
+
+
+# ---- their cost model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PassTime:
+    """Seconds of a pass: a constant, and for each token that it runs and each that is cached."""
+
+    fixed_s: float
+    token_s: float
+    cached_s: float
+
+    def __call__(self, tokens, cached):
+        """Seconds of a pass over `tokens` with `cached` before them (of the whole batch)."""
+        return self.fixed_s + self.token_s * tokens + self.cached_s * cached
+
+
+TARGET = PassTime(5.88590713e-3, 2.10103129e-5, 3.92645679e-8)
+EAGLE_DRAFT = PassTime(2.13526175e-3, 8.41429603e-7, 2.37768493e-9)
+
+
+def block_s(
+    drafted: pd.Series, cached: pd.Series, batch: int = 1, draft_cost: str = "block"
+) -> pd.Series:
+    """Seconds of blocks: `drafted` tokens each, `cached` tokens of one request before them.
+
+    draft_cost: one of DRAFT_COSTS. As in their code the draft's own tokens are those of one
+    request. ValueError for another one.
+    """
+    among("draft_cost", draft_cost, DRAFT_COSTS)
+    in_batch = batch * cached
+    verify = TARGET(batch * (drafted + 1), in_batch)
+    draft = {
+        "block": EAGLE_DRAFT(drafted + 1, in_batch),
+        "token": drafted * EAGLE_DRAFT(1, in_batch),
+        "lookup": LOOKUP_SHARE * verify * (drafted > 0),
+    }
+    return draft[draft_cost] + verify + LOOP_S
+
+
+def plain_s(prompt_tokens: np.ndarray, tokens: np.ndarray, batch: int = 1) -> np.ndarray:
+    """Seconds of plain decoding of texts: the prompt's pass, then one for each further token."""
+    passes = tokens - 1
+    cached = passes * (prompt_tokens + 1) + passes * (passes - 1) / 2
+    step_s = TARGET(batch, 0) + LOOP_S
+    reading = TARGET.cached_s * batch * cached
+    decoding = passes * step_s + reading
+    return _prompt_s(prompt_tokens, batch) + decoding
+
+
+def _prompt_s(prompt_tokens: np.ndarray, batch: int) -> np.ndarray:
+    return TARGET(batch * prompt_tokens, 0) + LOOP_S
+
+
+def times(blocks: pd.DataFrame, batch: int = 1, draft_cost: str = "block") -> pd.DataFrame:
+    """One row a text: prompt_id, domain, tokens (the first, of the prompt's pass, included),
+    blocks, plain_s, speculative_s, speedup.
+
+    `blocks`: visited blocks from position 1 on, as `replay_starts` gives them, and prompt_tokens;
+    where they have a column `is_copied`, such a block has the cost "lookup". What `drafted` says
+    is paid for. The mean of `speedup` over texts is the number that they publish.
+    """
+    cached = blocks["prompt_tokens"] + blocks["start"]
+    step_s = block_s(blocks["drafted"], cached, batch, draft_cost)
+    if "is_copied" in blocks:
+        copy_s = block_s(blocks["drafted"], cached, batch, "lookup")
+        step_s = step_s.mask(blocks["is_copied"], copy_s)
+    timed = blocks.assign(step_s=step_s, blocks=1)
+    texts = timed.groupby(PROMPT, sort=False)
+    total = texts[["emitted", "blocks", "step_s"]].sum()
+    prompt_tokens = texts["prompt_tokens"].first()
+    total["tokens"] = total.pop("emitted") + 1
+    total["plain_s"] = plain_s(prompt_tokens, total["tokens"], batch)
+    total["speculative_s"] = _prompt_s(prompt_tokens, batch) + total.pop("step_s")
+    total["speedup"] = total["plain_s"] / total["speculative_s"]
+    return total.reset_index()
 
 
 def speeds_by_gamma(
@@ -103,18 +193,16 @@ def speeds_by_gamma(
     """The mean speed-up of texts by batch size ('batch 8'), reading (of READINGS), gamma and
     domain.
     """
-    found = {}
-    for name, (proposer, price) in READINGS.items():
+    speedup = score.mean_of("speedup")
+    tables = {}
+    for name, (proposer, draft_cost) in READINGS.items():
         starts = bench.of(proposer)
         chains = {gamma: replay_starts(starts, gamma) for gamma in gammas}
         for batch in batches:
-            asked = {
-                gamma: (cost.times(blocks, batch, price), score.mean_of("speedup"))
-                for gamma, blocks in chains.items()
-            }
-            draws = stats.jointly(asked)
-            found[f"batch {batch}", name] = draws.table(key="gamma")
-    return Estimates(stack(found, ["batch", "reading"]))
+            texts = {g: times(blocks, batch, draft_cost) for g, blocks in chains.items()}
+            draws = stats.jointly({gamma: (rows, speedup) for gamma, rows in texts.items()})
+            tables[f"batch {batch}", name] = draws.table(key="gamma")
+    return Estimates(stack(tables, ["batch", "reading"]))
 
 
 # ---- two proposers -------------------------------------------------------------------------------
@@ -124,8 +212,8 @@ def beside_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
     """`combined.with_copies` of the starts of these texts."""
     columns = ["prompt_id", "prompt_token_ids", "generated_token_ids"]
     tokens = {name: pair for name, *pair in texts[columns].itertuples(index=False)}
-    own = starts[starts["prompt_id"].isin(tokens)]
-    return combined.with_copies(own.reset_index(drop=True), tokens)
+    known = starts[starts["prompt_id"].isin(tokens)]
+    return combined.with_copies(known.reset_index(drop=True), tokens)
 
 
 def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
@@ -138,36 +226,41 @@ def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
     return Choice(sums.rename(columns={"blocks": "cost"}))
 
 
-def time_prices(
+def seconds_of_settings(
     both: pd.DataFrame, gammas: Sequence[int], batches: Sequence[int]
-) -> dict[tuple[str, int], Prices]:
-    """What every shape takes of each text under their cost model, by EAGLE's price and batch size:
+) -> dict[tuple[str, int], PromptCosts]:
+    """What every shape takes of each text under their cost model, by EAGLE's cost and batch size:
     chains of `gammas`, copies (LEASTS, MOSTS), and both. `cost` is seconds, and in the place of a
     text's tokens (`emitted`) stand the seconds of plain decoding, so that speed-ups are ratios of
-    time. A copy has the price of their lookup.
+    time. A copy has the cost of their lookup.
     """
     shapes = {f"chain:{gamma}": (gamma, combined.NEVER) for gamma in gammas}
     for gamma, least, most in product([0, *gammas], LEASTS, MOSTS):
         name = combined.setting(gamma, least)
         shapes[f"{name}, {most} copied"] = gamma, least, most
     names = {"plain_s": "emitted", "speculative_s": "cost", "blocks": "target_passes"}
-    parts = {cell: {} for cell in product(("block", "token"), batches)}
+    tables = {cell: {} for cell in product(("block", "token"), batches)}
     for shape, arguments in shapes.items():
-        made = combined.blocks(both, *arguments)
-        for price, batch in parts:
-            texts = cost.times(made, batch, price).rename(columns=names)
+        planned = combined.planned(both, *arguments)
+        blocks = replay_starts(planned, planned["drafted"].to_numpy())
+        for draft_cost, batch in tables:
+            texts = times(blocks, batch, draft_cost).rename(columns=names)
             sums = texts.set_index(PROMPT).reindex(columns=SUMS)
-            parts[price, batch][shape] = sums
-    return {cell: Prices(pd.concat(tables, names=["setting"])) for cell, tables in parts.items()}
+            tables[draft_cost, batch][shape] = sums
+    return {
+        cell: PromptCosts(pd.concat(of_shapes, names=["setting"]))
+        for cell, of_shapes in tables.items()
+    }
 
 
-def ways_in_time(prices: Prices) -> dict[str, Choice]:
-    """The fastest chain, the fastest copies and the fastest of all shapes of `time_prices`: each
-    half of the prompts has that of the other half, chosen again in every resample.
+def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
+    """The fastest chain, the fastest copies and the fastest of all shapes of
+    `seconds_of_settings`: each half of the prompts has that of the other half, chosen again in
+    every resample.
     """
     without = {combined.DRAFT: "lookup", combined.COPIES: "chain", combined.BOTH: "?"}
-    found = {}
+    choices = {}
     for name, word in without.items():
-        kept = [setting for setting in prices.settings if word not in setting]
-        found[name] = fit(Prices(prices.table.loc[kept]), folds=2)
-    return found
+        kept = [setting for setting in seconds.settings if word not in setting]
+        choices[name] = fit(PromptCosts(seconds.table.loc[kept]), folds=2)
+    return choices

@@ -1,7 +1,8 @@
 """Notebook 00: speculative decoding on two models that fit on a page, word by word.
 
-A model is a table: row = the last word, column = the next (`analysis.by_hand`). The rules that
-decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid out.
+A model is a table: row = the last word, column = the next (`analysis.rejection_rule`). The rules
+that decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid
+out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,14 @@ import numpy as np
 import pandas as pd
 import torch
 
-from speclab.analysis import by_hand
+from speclab.analysis import rejection_rule
 from speclab.decode import Step, decode
 from speclab.draft import Shape
+from speclab.estimates import Estimates, stack
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
 from speclab.show import figures
-from speclab.show.estimates import Estimates, stack
 from speclab.show.pictures import LOOKS
 from speclab.tree import Tree, chain
 from speclab.verify import RULES, draw_children, verify
@@ -133,7 +134,7 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
     for rule, words in came.items():
         counts = np.eye(len(p))[words].cumsum(axis=0)[n - 1]
         shares = counts / n[:, None]
-        lines[rule] = by_hand.total_variation(shares, p)
+        lines[rule] = rejection_rule.total_variation(shares, p)
     # the mean of |share - p| for many words
     apart = np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2
     lines["expected of words from p"] = apart / np.sqrt(n)

@@ -5,6 +5,7 @@ Source of direct standardisation: any text on epidemiology.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,9 +16,9 @@ from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.score import ALL, POOLED, Estimator, domains_in, member
+from speclab.estimates import NUMBERS, Estimates, stack, yes_or_no
+from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.show import figures
-from speclab.show.estimates import NUMBERS, Estimates, stack
 
 Question = tuple[pd.DataFrame, Estimator]
 Pair = tuple[Question, Question]
@@ -34,44 +35,55 @@ MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "f
 # ---- contrasts -----------------------------------------------------------------------------------
 
 
-def contrast(values: pd.DataFrame, domain: str) -> pd.Series:
-    """A domain's value less the mean of the other domains', in every draw of `stats.Draws`."""
-    each = values.drop(columns=[ALL, POOLED])
-    return each[domain] - each.drop(columns=domain).mean(axis=1, skipna=False)
+def contrast(values: pd.DataFrame, domain: str, but: str = "") -> pd.Series:
+    """A domain's value minus the mean of all the others' (`but` one), in every draw of
+    `stats.Draws`.
+    """
+    others = values.drop(columns=[ALL, POOLED, domain, but], errors="ignore")
+    return values[domain] - others.mean(axis=1, skipna=False)
 
 
 def share_highest(values: pd.DataFrame, domain: str) -> float:
     """Share of the resamples in which a domain's value is the highest."""
     others = values.drop(columns=[ALL, POOLED, domain])
-    return float((values[domain] > others.max(axis=1))[1:].mean())
+    is_highest = values[domain] > others.max(axis=1)
+    return float(is_highest[1:].mean())
+
+
+def contrasts(
+    questions: Mapping[tuple[str, str], Question], domain: str, names: list[str], but: str = ""
+) -> Estimates:
+    """The domain's `contrast` in each number asked: the parts of its key by `names`, estimate, low,
+    high, n_prompts, note, share_highest.
+    """
+    tables = {}
+    for key, question in questions.items():
+        draws = stats.jointly({"value": question})
+        difference = contrast(draws["value"], domain, but)
+        table = draws.table({"value": difference}).drop(columns="name")
+        tables[key] = table.assign(share_highest=share_highest(draws["value"], domain))
+    return Estimates(stack(tables, names), digits=3)
 
 
 def leads(texts: list[Text], domain: str) -> Estimates:
-    """The domain's contrast in entropy and in acceptance, by the paper's procedure on the first
-    text, and by the exact acceptance of one draft token on each: view, quantity, estimate, low,
-    high, n_prompts, note, share_highest.
+    """`contrasts` in entropy and in acceptance, by view (the paper's procedure on the first text,
+    then the exact acceptance of one draft token on each) and quantity.
     """
     views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
     for text in texts:
-        views[f"{text.acceptance.name}, on {text.label}"] = (text.positions, text.acceptance)
-    parts = {}
+        views[f"{text.acceptance.name}, on {text.label}"] = (text.trace, text.acceptance)
+    questions = {}
     for view, (rows, acceptance) in views.items():
-        entropy = score.mean_of("target_entropy")
-        draws = stats.jointly({"entropy": (rows, entropy), acceptance.name: (rows, acceptance)})
-        found = {name: contrast(draws[name], domain) for name in draws.values}
-        highest = {name: share_highest(draws[name], domain) for name in draws.values}
-        table = draws.table(found, "quantity")
-        parts[view] = table.assign(share_highest=table["quantity"].map(highest))
-    return Estimates.stacked(parts, "view", digits=3)
+        questions[view, "entropy"] = rows, score.mean_of("target_entropy")
+        questions[view, "acceptance"] = rows, acceptance
+    return contrasts(questions, domain, ["view", "quantity"])
 
 
-def told(share: float) -> str:
-    """'yes' where it holds in more than 97.5 % of the resamples, 'no' where in fewer than 2.5 %,
-    else 'inconclusive'.
+def is_highest(share: float) -> str:
+    """'yes' where it is the highest in more than 97.5 % of the resamples (`share_highest`), 'no'
+    where in fewer than 2.5 %, else 'inconclusive'.
     """
-    if share > 0.975:
-        return "yes"
-    return "no" if share < 0.025 else "inconclusive"
+    return yes_or_no(stats.verdict(share, share, (0.025, 0.975)))
 
 
 def entropy_and_acceptance(
@@ -117,16 +129,14 @@ def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
     `count`, of its entropy and frequency.
     """
     rows = text.trace
-    same = {"keyword": "word start", "identifier": "word start"}
-    kind = token_kinds(rows, strings).astype(str).replace(same)
-    text = text.with_columns(
-        kind=kind,
+    begins_a_word = {"keyword": "word start", "identifier": "word start"}
+    kinds = token_kinds(rows, strings).astype(str)
+    rows = rows.assign(frequency=frequency_elsewhere(rows))
+    return replace(text, trace=rows).with_columns(
+        kind=kinds.replace(begins_a_word),
         said=(rows["draft_rank"] < said).astype(float),
-        frequency=frequency_elsewhere(rows),
-    )
-    return text.with_columns(
         entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
-        frequency_bin=bins.quantile_bins(text.trace, "frequency", count),
+        frequency_bin=bins.quantile_bins(rows, "frequency", count),
     )
 
 
@@ -138,7 +148,7 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
         trace.groupby(keys)["token"].transform("size")
         for keys in ("prompt_id", ["prompt_id", "token"], "token")
     )
-    if (length == len(trace)).any():
+    if length.iloc[0] == len(trace):
         raise ValueError("trace holds one prompt: there are no other prompts to count in")
     return (every - own) / (len(trace) - length)
 
@@ -147,7 +157,7 @@ def by_kind(text: Text) -> Estimates:
     """Acceptance of each kind of token, with its share of the positions: domain, kind, estimate,
     low, high, rows, n_prompts, share.
     """
-    rows = text.positions
+    rows = text.trace
     frame = bins.group_means(rows, text.value, "kind").frame
     frame["share"] = frame["rows"] / frame["domain"].map(rows.value_counts("domain"))
     order = [*domains_in(rows), POOLED, *rows["kind"].value_counts().index]
@@ -165,7 +175,8 @@ def shared(frame: pd.DataFrame, group: str) -> pd.DataFrame:
     support). ValueError if that is one level or none.
     """
     prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
-    everywhere = (prompts.unstack(fill_value=0) >= stats.MIN_PROMPTS).all(axis=1)
+    fewest = prompts.unstack(fill_value=0).min(axis=1)
+    everywhere = fewest >= stats.MIN_PROMPTS
     if everywhere.sum() < 2:
         raise ValueError(
             f"levels of {group!r} with rows of {stats.MIN_PROMPTS} prompts in every domain: "
@@ -201,14 +212,14 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
         entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = (greedy.positions, greedy.acceptance), member(score.ratio_by_rank, 0)
+    exact, best = (greedy.trace, greedy.acceptance), nodes[nodes["rank"] == 0]
     tests = {
         (name, "estimator"): lambda: (published, exact),
-        (name, "rank 0 only"): lambda: (published, (nodes, best)),
+        (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):
-        rows, name = text.positions, text.acceptance.name
+        rows, name = text.trace, text.acceptance.name
         for what, group in MATCHED.items():
             tests[name, what] = partial(matched, rows, text.value, group)
         if not rows["said"].all():
@@ -219,7 +230,7 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
 def without_unsaid(text: Text) -> Pair:
     """Before and after tokens that the draft cannot say are left out of the count of tokens."""
     of_said = score.ratio_of(text.value, "said")
-    return (text.positions, text.acceptance), (text.positions, of_said)
+    return (text.trace, text.acceptance), (text.trace, of_said)
 
 
 def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Estimates:
@@ -232,8 +243,8 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
         try:
             draws, stages = staged(pair, domain)
         except ValueError as error:
-            missing = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
-            parts[name] = pd.DataFrame([{"stage": stage} | missing for stage in STAGES])
+            rows = {"stage": STAGES, "note": str(error)}
+            parts[name] = pd.DataFrame(rows, columns=["stage", *NUMBERS, "n_prompts", "note"])
             continue
         parts[name] = draws.table(stages, "stage")
     return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
@@ -254,5 +265,6 @@ def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
         return "Nothing could be held fixed: the domains share too few kinds of position."
     sizes = changes * np.sign(changes.iloc[0])
     most, lead = choose.leader(sizes, n_prompts)
-    said = f"Holding {most} fixed changes it by {100 * changes[most].iloc[0]:+z.0f} points"
-    return f"{said}; {lead}." if len(sizes.columns) > 1 else f"{said}."
+    points = 100 * changes[most].iloc[0]
+    lead = f"; {lead}" if len(sizes.columns) > 1 else ""
+    return f"Holding {most} fixed changes it by {points:+z.0f} points{lead}."

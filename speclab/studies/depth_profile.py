@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import bins, published, rungs
+from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
+from speclab.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
-from speclab.show.estimates import NUMBERS, Estimates, stack, without_interval
 from speclab.tree import static_tree
 
 START = 8  # tokens at the start of a text that are looked at apart
@@ -41,62 +41,55 @@ def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[
     (`cut`), the complete one (`full`), and at T = 1 (`warm`: the best path from the nodes of its
     first seed, the complete tree replayed on all seeds).
     """
-    tree = static_tree(depth, branches)
-    blocks = warm.tree(tree, "every")
+    blocks = warm.tree(static_tree(depth, branches), "every")
     complete = replay.prompt_sums(blocks, "room")
     whole = f"accept_by_depth, {shape(full)}"
-    found = {
-        f"published_alpha, {shape(text)}": (text.nodes, score.ratio_by_depth)
-        for text in (cut, full)
+    of_nodes = score.tree_estimators(full.rule)["accept_by_depth"]
+    of_blocks = score.block_estimators()["accept_by_depth"]
+    return {
+        f"published_alpha, {shape(cut)}": (cut.nodes, score.ratio_by_depth),
+        f"published_alpha, {shape(full)}": (full.nodes, score.ratio_by_depth),
+        BEST_PATH["T = 0"]: (cut.nodes, score.best_path_accept_by_depth(cut.rule)),
+        BEST_PATH["T = 1"]: (warm.nodes, score.best_path_accept_by_depth(warm.rule)),
+        f"{whole}, T = 0": (full.nodes, of_nodes),
+        f"{whole}, T = 1": (complete, of_blocks),
     }
-    for text in (cut, warm):
-        family = score.best_path_accept_by_depth(text.rule)
-        found[BEST_PATH[text.name]] = (text.nodes, family)
-    family = score.tree_estimators(full.rule)["accept_by_depth"]
-    found[f"{whole}, T = 0"] = (full.nodes, family)
-    found[f"{whole}, T = 1"] = (complete, score.block_estimators()["accept_by_depth"])
-    return found
 
 
-def by_depth(asked: Mapping[str, Question]) -> Estimates:
+def by_depth(questions: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
-    parts = {name: stats.by_domain(*question) for name, question in asked.items()}
-    found = stack(parts, "name")
-    depth = found["estimator"].str.extract(r"\[(\d+)\]")[0]
-    found["depth"] = depth.astype(int)
-    return Estimates(found[["name", "domain", "depth", *NUMBERS]], digits=3)
+    parts = {name: stats.by_domain(*question) for name, question in questions.items()}
+    table = stack(parts, "name")
+    depth = table["estimator"].str.extract(r"\[(\d+)\]")[0]
+    table["depth"] = depth.astype(int)
+    return Estimates(table[["name", "domain", "depth", *NUMBERS]], digits=3)
 
 
-def change_by_kind(asked: Mapping[str, Question]) -> Estimates:
+def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
     """The deepest level less depth 1 by name and domain: every resample of prompts draws both, so
     the difference is paired.
     """
     parts = {
-        name: stats.by_domain(frame, rungs.change(family))
-        for name, (frame, family) in asked.items()
+        name: stats.by_domain(rows, score.change(family))
+        for name, (rows, family) in questions.items()
     }
-    columns = ["name", "domain", *NUMBERS, "n_prompts"]
-    found = stack(parts, "name")
-    return Estimates(found[columns], digits=3)
+    return Estimates.stacked(parts, "name", digits=3)
 
 
 def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
     """The paper's Table IV (`change`: its depth 3 less depth 1), then ours of the given names and
     the paper's domains, a `panel` each.
     """
-    frame = ours.without(domain=[ALL, POOLED]).frame
-    domains = list(frame["domain"].unique())
-    theirs = published.published("IV").astype({"depth": int})
-    theirs = theirs.pivot(index="domain", columns="depth", values="published")
-    theirs = theirs.loc[domains]
-    theirs = theirs[3] - theirs[1] if change else theirs.stack()
-    printed = theirs.rename("estimate").reset_index()
-    paper = without_interval(printed, printed["estimate"])
-    parts = {"published_alpha,\nthe paper": paper}
+    domains = score.domains_in(ours.without(domain=[ALL, POOLED]).frame)
+    table = published.published("IV").astype({"depth": int})
+    paper = table.pivot(index="domain", columns="depth", values="published")
+    paper = paper.reindex(domains).dropna()
+    paper = paper[3] - paper[1] if change else paper.stack()
+    rows = paper.rename("estimate").reset_index()
+    parts = {"published_alpha,\nthe paper": without_interval(rows, rows["estimate"])}
     for name in names:
-        own = ours.at(name=name, domain=domains).frame.dropna(subset="estimate")
         panel = name.replace(", ", ",\n", 1)
-        parts[panel] = own.drop(columns="name")
+        parts[panel] = ours.at(name=name, domain=domains).defined().frame
     return Estimates.stacked(parts, "panel", ours.digits)
 
 
@@ -121,9 +114,8 @@ def mixtures(texts: Sequence[Text]) -> Estimates:
             "under other branches": text.nodes[~inside],
             "all nodes": text.nodes,
         }
-        asked = {name: (rows, score.ratio_by_depth) for name, rows in groups.items() if len(rows)}
-        found = by_depth(asked).at(domain=ALL)
-        parts[shape(text)] = found.defined()
+        known = {name: (rows, score.ratio_by_depth) for name, rows in groups.items() if len(rows)}
+        parts[shape(text)] = by_depth(known).at(domain=ALL).defined()
     return Estimates.stacked(parts, "tree", digits=3)
 
 
@@ -140,16 +132,17 @@ def best_path(text: Text) -> pd.DataFrame:
     greedy = text.rule == "greedy"
     chain["own"] = chain["target_rank"] == 0 if greedy else chain["target_prob"]
     chain["accepted"] = score.reach(chain, text.rule)
-    here = chain[[*PLACE, "depth"]].eval("position = position + depth - 1")[PLACE]
-    here = pd.MultiIndex.from_frame(here)
-    first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(here)
-    hit = text.trace.set_index(PLACE)["hit"].reindex(here, fill_value=False)
+    in_text = chain.assign(position=chain["position"] + chain["depth"] - 1)
+    place = pd.MultiIndex.from_frame(in_text[PLACE])
+    hit = text.trace.set_index(PLACE)["hit"].reindex(place, fill_value=False)
     chain["hit"] = hit.to_numpy(float)
-    of_block = chain.groupby(PLACE, sort=False)
-    chain["reached"] = of_block["accepted"].shift(fill_value=1.0)
-    above = of_block["hit"].cumprod().groupby([chain[name] for name in PLACE], sort=False)
-    in_text = first.notna().to_numpy()
-    chain["followed"] = above.shift(fill_value=1.0) * in_text
+    first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(place)
+
+    blocks = chain.groupby(PLACE, sort=False)
+    chain["reached"] = blocks["accepted"].shift(fill_value=1.0)
+    chain["followed"] = blocks["hit"].shift(fill_value=1.0)
+    chain["followed"] = chain.groupby(PLACE, sort=False)["followed"].cumprod()
+    chain["followed"] *= first.notna().to_numpy()
     return chain.assign(new=chain["followed"] * first.fillna(0).to_numpy(float))
 
 
@@ -160,9 +153,9 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
         for depth, rows in best_path(text).groupby("depth"):
             draws = stats.jointly({name: (rows, of) for name, of in PATH.items()})
             parts[text.name, depth] = draws.table()
-    frame = stack(parts, ["text", "depth"])
-    found = Estimates(frame[["text", "depth", "name", "domain", *NUMBERS]])
-    return found.without(domain=[ALL, POOLED])
+    table = stack(parts, ["text", "depth"])
+    steps = Estimates(table[["text", "depth", "name", "domain", *NUMBERS]])
+    return steps.without(domain=[ALL, POOLED])
 
 
 # ---- the place in the text -----------------------------------------------------------------------
@@ -177,15 +170,14 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:
-        rows = text.positions
-        ends = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
-        long = rows[ends >= ends.max() / 2]
+        rows = text.trace
+        tokens = pd.cut(rows["position"], edges, labels=labels, right=False)
+        rows = rows.assign(tokens=tokens)
+        last = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
+        long = rows[last >= last.max() / 2]
         prompts = long.groupby("domain")["prompt_id"].transform("nunique")
         enough = long[prompts >= stats.MIN_PROMPTS]
-        rows = rows if enough.empty else enough
-        bin_of = pd.cut(rows["position"], edges, labels=labels, right=False)
-        rows = rows.assign(tokens=bin_of)
         name = f"{text.acceptance.name} ({text.name})"
-        parts[name] = bins.group_means(rows, text.value, "tokens")
-    found = Estimates.stacked(parts, "name", digits=3)
-    return found.without(domain=POOLED)
+        known = rows if enough.empty else enough
+        parts[name] = bins.group_means(known, text.value, "tokens")
+    return Estimates.stacked(parts, "name", digits=3).without(domain=POOLED)

@@ -3,15 +3,16 @@ over it, what is known before verification, and calibration.
 """
 
 from collections.abc import Mapping
-from functools import partial
 
+import numpy as np
 import pandas as pd
+from sklearn.metrics import roc_auc_score
 
 from speclab import stats
 from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
-from speclab.score import Estimator, column_of, mean_of, ratio_of
-from speclab.show.estimates import Estimates
+from speclab.estimates import Estimates
+from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
 
 # what may predict acceptance; the last is known only after the target pass
 SIGNALS = {
@@ -32,11 +33,11 @@ def acceptances(greedy: Text, sampled: Text) -> Views:
     """Kinds of acceptance: min(1, p/q) of the nodes hung on greedy text, all and by rank, and the
     exact acceptance of one drafted token, each on the text of its own temperature.
     """
-    views = {"min(1, p/q), all nodes": (greedy.hung, "ratio")}
-    for rank, nodes in greedy.hung.groupby("rank"):
+    views = {"min(1, p/q), all nodes": (greedy.nodes, "ratio")}
+    for rank, nodes in greedy.nodes.groupby("rank"):
         views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
     for name, text in ((OVERLAP, sampled), (HIT, greedy)):
-        views[name] = (text.positions, text.value)
+        views[name] = (text.trace, text.value)
     return views
 
 
@@ -76,8 +77,7 @@ def acceptance_in_bins(views: Views, count: int) -> Estimates:
     """
     parts = {}
     for name, (rows, column) in views.items():
-        level = bins.quantile_bins(rows, "target_entropy", count)
-        rows = rows.assign(entropy_bin=level)
+        rows = rows.assign(entropy_bin=bins.quantile_bins(rows, "target_entropy", count))
         parts[name] = bins.group_means(rows, column, "entropy_bin", "target_entropy")
     return Estimates.stacked(parts, "acceptance")
 
@@ -88,16 +88,18 @@ def acceptance_in_bins(views: Views, count: int) -> Estimates:
 def pairs_within_texts(trace: pd.DataFrame) -> pd.DataFrame:
     """Of each text: domain, prompt_id, seed, `pairs` of an accepted and a rejected position, and a
     column for each of SIGNALS: the pairs in which the signal is larger at the accepted position,
-    ties one half (Mann and Whitney's U).
+    ties one half (the text's area under the ROC curve, times its pairs).
     """
-    text = [trace["domain"], trace["prompt_id"], trace["seed"]]
-    sizes = trace["hit"].groupby(text).agg(["sum", "size"])
-    accepted = sizes["sum"]
-    ranks = trace.groupby(text)[[*SIGNALS]].rank()
-    above = ranks.mul(trace["hit"], axis=0).groupby(text).sum()
-    found = above.sub(accepted * (accepted + 1) / 2, axis=0)
-    pairs = accepted * (sizes["size"] - accepted)
-    return found.assign(pairs=pairs).reset_index()
+    rows = []
+    for (domain, prompt, seed), positions in trace.groupby(["domain", "prompt_id", "seed"]):
+        hit = positions["hit"]
+        pairs = hit.sum() * (1 - hit).sum()
+        text = {"domain": domain, "prompt_id": prompt, "seed": seed, "pairs": pairs}
+        for name in SIGNALS:
+            area = roc_auc_score(hit, positions[name]) if pairs else 0.0
+            text[name] = pairs * area
+        rows.append(text)
+    return pd.DataFrame(rows)
 
 
 def within_texts(trace: pd.DataFrame) -> stats.Draws:
@@ -130,15 +132,29 @@ def calibration(views: Views, count: int) -> Estimates:
     """Calibration error (over `count` bins) and gap, the mean of outcome less confidence, of each
     view: view, estimator, domain, all and pooled, estimate, low, high.
     """
-    error = partial(bins.calibration_error, "confidence", bins=count)
     parts = {}
-    for view, (rows, outcome) in views.items():
-        asked = [(rows, error(outcome)), calibration_gap(rows, outcome)]
-        parts[view] = pd.concat([stats.by_domain(*one) for one in asked])
+    for view, (positions, outcome) in views.items():
+        rows, gap = calibration_gap(positions, outcome)
+        rows = rows.assign(bin=bins.equal_bins(rows, "confidence", count))
+        tables = [stats.by_domain(rows, of) for of in (calibration_error(count), gap)]
+        parts[view] = pd.concat(tables)
     return Estimates.stacked(parts, "view", digits=3)
 
 
 def calibration_gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:
     """The mean of outcome minus the draft's confidence, as a question."""
-    difference = column_of(rows, outcome) - column_of(rows, "confidence")
-    return rows.assign(gap=difference), mean_of("gap", "calibration_gap")
+    gap = column_of(rows, outcome) - column_of(rows, "confidence")
+    return rows.assign(gap=gap), mean_of("gap", "calibration_gap")
+
+
+def calibration_error(count: int) -> Estimator:
+    """Expected calibration error over `count` bins: the mean over rows of |mean `gap`| of the row's
+    `bin` of confidence (an empty bin counts nothing). Never below 0 and pushed up by noise, so its
+    interval is no test of 0: the mean gap is. Source: Guo et al. (arXiv:1706.04599).
+    """
+
+    def value(totals: np.ndarray) -> np.ndarray:
+        distance, rows = np.split(np.abs(totals), 2, axis=-1)
+        return divide(distance.sum(-1, keepdims=True), rows.sum(-1, keepdims=True))
+
+    return Estimator("calibration_error", bins.in_levels("gap", "bin", range(count)), value)

@@ -14,14 +14,14 @@ import pandas as pd
 from speclab import cost, replay, score, stats
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
-from speclab.decode import decode_prompt, prefill
 from speclab.draft import Shape
+from speclab.estimates import Estimates, stack
+from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED
 from speclab.show import figures
-from speclab.show.estimates import Estimates, stack
 from speclab.tree import chain
 
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
@@ -112,26 +112,13 @@ def decode_chains(
     """The columns of `chain_counts`, counted by the decoder at the temperature and under the rule
     of a text: a row for each gamma and prompt.
     """
-    temperature = float(text.name.removeprefix("T = "))
-    sampling = Sampling(temperature)
-    rule = text.chain_rule
-    rows = []
-    for prompt in prompts:
-        caches = prefill(pair, prompt.ids, max_new_tokens)  # the same for every gamma
-        for gamma in gammas:
-            asked = prompt, rule, Shape(chain(gamma)), sampling, max_new_tokens, seed
-            made = decode_prompt(pair, *asked, caches)
-            row = {
-                "gamma": gamma,
-                "prompt_id": prompt.prompt_id,
-                "domain": prompt.domain,
-                "blocks": made.target_passes,
-                "drafted": sum(step.drafted for step in made.steps),
-                "accepted": sum(step.accepted for step in made.steps),
-                "emitted": len(made.token_ids),
-            }
-            rows.append(row)
-    return pd.DataFrame(rows).sort_values("gamma", kind="stable", ignore_index=True)
+    shapes = {gamma: Shape(chain(gamma)) for gamma in gammas}
+    sampling = Sampling(text.temperature)
+    counts = timing.decoded(
+        pair, prompts, shapes, max_new_tokens, rule=text.chain_rule, sampling=sampling, seed=seed
+    )
+    counts = counts.rename(columns={"method": "gamma", "tokens": "emitted"})
+    return counts.sort_values("gamma", kind="stable", ignore_index=True)
 
 
 def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
@@ -181,7 +168,7 @@ def one_token(text: Text) -> stats.Draws:
     """
     pairs = neighbours(text)
     asked = {name: (pairs, score.mean_of(name)) for name in ("before", "after", "both")}
-    asked |= {"alpha": (text.positions, text.acceptance)}
+    asked |= {"alpha": (text.trace, text.acceptance)}
     return stats.jointly(asked, same=False)  # a text of one token has no neighbours
 
 

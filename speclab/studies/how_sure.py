@@ -8,17 +8,17 @@ from collections.abc import Iterable
 import pandas as pd
 
 from speclab import replay, runs, score
-from speclab.drafts.prompts import training_prompts, without_wrapper
+from speclab.estimates import counted
 from speclab.profiles import ROOT, Profile
-from speclab.prompts import Prompt
+from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
-from speclab.show.estimates import counted
 
 HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
-TABLE = ROOT / "data" / "coverage" / "coverage.csv"
+READS = ["data/coverage/coverage.csv"]
+TABLE = ROOT / READS[0]
 ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of its own
 
 
@@ -54,15 +54,14 @@ def trigrams(text: str) -> set[tuple[str, ...]]:
 
 
 def composed_prompts(profile: Profile) -> list[Prompt]:
-    """The composed prompts that the profile's draft was trained on, made again: as many of each
-    domain, and of the seed, as its notes say under `trained_on`; none where they say nothing.
+    """The composed prompts that the profile's draft was trained on: as many of each domain, and of
+    the seed, as its notes say under `trained_on`; none where they say nothing.
     """
-    known = profile.notes.get("trained_on", {"composed": {}})
-    return [
-        prompt
-        for domain, count in known["composed"].items()
-        for prompt in training_prompts(count, known["seed"], [domain])
-    ]
+    known = profile.notes.trained_on
+    prompts: list[Prompt] = []
+    for domain, count in known.composed.items() if known else ():
+        prompts += training_prompts(count, known.seed, [domain])
+    return prompts
 
 
 def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:

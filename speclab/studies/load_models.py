@@ -4,6 +4,7 @@ drafted tree, and the overlap of two distributions.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,52 +12,52 @@ import torch
 
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
-from speclab.profiles import ROOT
-from speclab.sampling import Sampling
+from speclab.profiles import ROOT, ModelSpec
 from speclab.show import figures
 from speclab.tree import Tree
 
-GREEDY = Sampling()
+READS = ["{target}-gptq"]  # the 4-bit copy beside the target, where there is one
 
 
 # ---- the models ----------------------------------------------------------------------------------
 
 
-def models(pair: pairs.Pair, four_bit: tuple | None = None) -> pd.DataFrame:
+Loaded = tuple[Mapping[str, Any], LanguageModel]  # what a manifest says of a model, and the model
+
+
+def models(pair: pairs.Pair, four_bit: Loaded | None = None) -> pd.DataFrame:
     """What the two models are and take: index model; parameters, layers, width, heads, dtype,
     device, kernel, disk_mb, memory_mb, kv_kb (keys and values of one token of context). `four_bit`:
-    facts and model of a quantised copy of the target.
+    a quantised copy of the target.
     """
-    rows = {
-        "target": _model(pair.facts["target"], pair.target),
-        "draft": _model(pair.facts["draft"], pair.draft),
-    }
+    loaded = {name: (pair.facts[name], getattr(pair, name)) for name in ("target", "draft")}
     if four_bit:
-        rows["target, 4 bit"] = _model(*four_bit)
+        loaded["target, 4 bit"] = four_bit
+    rows = {name: _model(facts, model) for name, (facts, model) in loaded.items()}
     return pd.DataFrame(rows).T.rename_axis("model")
 
 
-def _model(facts: Mapping, model) -> dict:
-    network = model.network
-    tensors = [*network.parameters(), *network.buffers()]
-    held = sum(tensor.nbytes for tensor in tensors)
-    # GPT-2 and NeoX name neither: each head has keys of its own, of width / heads
-    kv_heads = getattr(network.config, "num_key_value_heads", None) or facts["heads"]
-    head_dim = getattr(network.config, "head_dim", None)
-    head_dim = head_dim or facts["width"] // facts["heads"]
-    cached = 2 * facts["layers"] * kv_heads * head_dim * model.dtype.itemsize
-    kept = ("layers", "width", "heads", "dtype", "device", "kernel")
+def _model(facts: Mapping[str, Any], model: LanguageModel) -> dict[str, Any]:
+    tensors = [*model.network.parameters(), *model.network.buffers()]
+    cache = model.cache(1)
+    model.forward(torch.zeros(1, 1, dtype=torch.long), cache)
+    cached = [keys_or_values for layer in cache.layers.values() for keys_or_values in layer]
+    names = ("layers", "width", "heads", "dtype", "device", "kernel")
     return {
         "parameters": f"{facts['parameters']:,}",
-        **{name: facts[name] for name in kept},
+        **{name: facts[name] for name in names},
         "disk_mb": facts["weight_bytes"] / 1e6,
-        "memory_mb": held / 1e6,
-        "kv_kb": cached / 1e3,
+        "memory_mb": _bytes(tensors) / 1e6,
+        "kv_kb": _bytes(cached) / 1e3,
     }
 
 
-def four_bit_copy(spec) -> tuple | None:
-    """Facts and model of the 4-bit copy that stands beside a target, None where there is none."""
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.nbytes for tensor in tensors)
+
+
+def four_bit_copy(spec: ModelSpec) -> Loaded | None:
+    """The 4-bit copy that stands beside a target, None where there is none."""
     path = spec.path + "-gptq"
     if not (ROOT / path / "config.json").is_file():
         return None
@@ -109,36 +110,26 @@ def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
 # ---- p, q, overlap -------------------------------------------------------------------------------
 
 
-def place_of_overlap(trace: pd.DataFrame, wanted: float) -> tuple[str, int]:
-    """(prompt_id, position) to show: of the positions whose overlap is within 0.02 of `wanted` (or
+def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
+    """The position to show, a row of a trace: of those whose overlap is within 0.02 of `wanted` (or
     the nearest one) that where the draft's second choice is shared most.
     """
     off = (trace["overlap"] - wanted).abs()
     near = trace[off <= max(0.02, off.min())]
-    shared = [
-        min(q[1], p[1]) for q, p in zip(near["top_draft_q"], near["top_draft_p"], strict=True)
-    ]
-    most = int(np.argmax(shared))
-    found = near.iloc[most]
-    return found["prompt_id"], int(found["position"])
+    both = np.minimum(np.stack(near["top_draft_q"]), np.stack(near["top_draft_p"]))
+    return near.iloc[both[:, 1].argmax()]
 
 
-def next_token(model: LanguageModel, ids: Sequence[int]) -> np.ndarray:
-    """Distribution of the token after `ids`, float64 [vocab]."""
-    hidden = model.forward(torch.tensor([ids]), model.cache())
-    logits = model.logits(hidden[0, -1]).double()
-    return torch.softmax(logits, -1).cpu().numpy()
-
-
-def favourites(p: np.ndarray, q: np.ndarray, tokenizer, count: int = 8) -> pd.DataFrame:
-    """q and p of the draft's `count` best tokens and of all others together: index the token as a
-    reader sees it. `shared` is the sum of min(p, q).
+def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
+    """q and p of the draft's best tokens at a position of a trace, and of all others together:
+    index the token as a reader sees it. `shared` is the sum of min(p, q).
     """
-    best = np.argsort(-q)[:count]
-    table = pd.DataFrame({"q": q, "p": p, "shared": np.minimum(p, q)})
-    others = table.drop(index=best).sum().rename("all others")
-    shown = table.loc[best].set_axis(visible_pieces(tokenizer, best))
-    return pd.concat([shown, others.to_frame().T])
+    q, p = (np.asarray(position[name], float) for name in ("top_draft_q", "top_draft_p"))
+    names = visible_pieces(tokenizer, position["top_draft_ids"])
+    table = pd.DataFrame({"q": q, "p": p, "shared": np.minimum(p, q)}, index=names)
+    whole = pd.Series({"q": 1.0, "p": 1.0, "shared": position["overlap"]})
+    others = (whole - table.sum()).clip(lower=0)
+    return pd.concat([table, others.rename("all others").to_frame().T])
 
 
 def overlap_figure(table: pd.DataFrame) -> figures.Figure:

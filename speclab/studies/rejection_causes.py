@@ -11,19 +11,21 @@ interval resamples prompts (`speclab.stats`).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from speclab import stats
+from speclab import score, stats
 from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
+from speclab.estimates import NUMBERS, Estimates, named, stack
 from speclab.replay import prompt_sums, replay, replay_sampled
-from speclab.score import ALL, POOLED, Estimator, across, divide
-from speclab.show.estimates import NUMBERS, Estimates, named, stack
+from speclab.score import Estimator, divide
 
 NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
@@ -54,6 +56,9 @@ _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
 # shares of positions that are mended at random; between two of them the blocks are interpolated
 MENDED_SHARES = np.linspace(0, 1, 41)
+
+Question = tuple[pd.DataFrame, Estimator]
+
 # ---- labels --------------------------------------------------------------------------------------
 
 
@@ -76,24 +81,23 @@ def label(
     """
     frame = bins.signals(text.trace).sort_values(PLACE, ignore_index=True)
     rank = frame["draft_rank"]
-    states = FAMILIES["state"]
-    target = frame["p_token"] >= sure
-    draft = frame["confidence"] >= sure
+    target_sure = frame["p_token"] >= sure
+    draft_sure = frame["confidence"] >= sure
+    both, only_target, only_draft, neither = FAMILIES["state"]
+    certainty = [target_sure & draft_sure, target_sure, draft_sure]
+    edges = [*_FOUND_FROM, np.inf]
+    ranks = pd.cut(rank, edges, right=False, labels=FAMILIES["found"][:-1])
     kind, begins = _kinds(frame, strings)
-    ranks = FAMILIES["found"][:-1]
-    found = pd.cut(rank, [*_FOUND_FROM, np.inf], right=False, labels=ranks)
-    cases = [target & draft, target, draft]
     labels = {
         "kind": kind,
         "begins": begins,
-        "state": np.select(cases, states[:3], states[3]),
+        "state": np.select(certainty, [both, only_target, only_draft], neither),
         "lookup": lookup(frame, prompt_tokens, ngram),
-        "found": found.astype(object).mask(rank >= said, "never"),
+        "found": ranks.astype(object).mask(rank >= said, "never"),
     }
-    return frame.assign(
-        rejected=(rank > 0).astype(float),
-        **{name: pd.Categorical(values, FAMILIES[name]) for name, values in labels.items()},
-    )
+    for family, classes in labels.items():
+        frame[family] = pd.Categorical(classes, FAMILIES[family])
+    return frame.assign(rejected=(rank > 0).astype(float))
 
 
 def lookup(
@@ -121,29 +125,27 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
     for row, (token, position, domain) in enumerate(rows):
         before = before if position else ""
         text = strings[token]
-        core = text.strip()
-        seen = core and kinds[row] != "end of text"
-        begun = _begins(before, domain) if seen and position else "nothing"
+        word = text.strip()
+        visible = word and kinds[row] != "end of text"
+        begun = _begins(before, domain) if visible and position else "nothing"
         begins.append(begun if position else "text")
         last = before.rstrip()[-1:]
         inside = begun == "nothing" and (last.isalnum() or last in _INSIDE)
         begins_word = inside and kinds[row] == "word start"
-        if begins_word and core[0].isupper() and core != "I":
+        if begins_word and word[0].isupper() and word != "I":
             kinds[row] = "name"
         before = (before + text)[-BEFORE:]
     return kinds, begins
 
 
 def _begins(before: str, domain: str) -> str:
-    """What a token that can be seen is the first of."""
+    """What a visible token is the first of."""
     last = before.rstrip(" \t")[-1:]
     if last in ("", "\n"):
         return "line"
-    said = before.rstrip().rstrip(_CLOSERS)
-    ended = said.endswith(_ENDS)
-    if ended and domain != "code":
-        return "sentence"
-    return "nothing"
+    sentence = before.rstrip().rstrip(_CLOSERS)
+    ended = sentence.endswith(_ENDS) and domain != "code"
+    return "sentence" if ended else "nothing"
 
 
 def flags(frame: pd.DataFrame) -> pd.DataFrame:
@@ -154,7 +156,7 @@ def flags(frame: pd.DataFrame) -> pd.DataFrame:
 # ---- how often -----------------------------------------------------------------------------------
 
 
-def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
+def shares(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
     """How often each class is met: quantity, cause, domain (and all, pooled), estimate, low, high,
     n_prompts.
 
@@ -167,36 +169,45 @@ def shares(frame: pd.DataFrame, members: pd.DataFrame) -> pd.DataFrame:
     rejected = frame["rejected"].to_numpy()[:, None]
     table = np.hstack([member * rejected, member, rejected, np.ones_like(rejected)])
     causes = list(members)
-    size = len(causes)
+    ends = np.cumsum([len(causes), len(causes), 1])
 
-    def share(totals: np.ndarray) -> np.ndarray:
-        return divide(totals[..., :size], totals[..., -2:-1])
+    def value(quantity: str, totals: np.ndarray) -> np.ndarray:
+        both, positions, rejections, rows = np.split(totals, ends, axis=-1)
+        share = divide(both, rejections)
+        base_rate = divide(positions, rows)
+        return {
+            "share": share,
+            "positions": base_rate,
+            "rate": divide(both, positions),
+            "ratio": divide(share, base_rate),
+        }[quantity]
 
-    def positions(totals: np.ndarray) -> np.ndarray:
-        return divide(totals[..., size:-2], totals[..., -1:])
-
-    values = {
-        "share": share,
-        "positions": positions,
-        "rate": lambda totals: divide(totals[..., :size], totals[..., size:-2]),
-        "ratio": lambda totals: divide(share(totals), positions(totals)),
-    }
     parts = {}
-    for quantity, value in values.items():
-        family = Estimator(quantity, lambda _: table, value, scalar=False)
-        found = stats.by_domain(frame, family)[["domain", *NUMBERS, "n_prompts"]]
-        found.insert(0, "cause", causes * (len(found) // size))
-        parts[quantity] = found
-    return stack(parts, "quantity")
+    for quantity in ("share", "positions", "rate", "ratio"):
+        family = Estimator(quantity, lambda _: table, partial(value, quantity), scalar=False)
+        rows = stats.by_domain(frame, family)[["domain", *NUMBERS, "n_prompts"]]
+        rows.insert(0, "cause", causes * (len(rows) // len(causes)))
+        parts[quantity] = rows
+    return Estimates.stacked(parts, "quantity")
 
 
 # ---- what it costs -------------------------------------------------------------------------------
 
 
-def never_wrong(frame: pd.DataFrame, members: pd.DataFrame) -> dict[str, np.ndarray]:
-    """The draft ranks (rows,) by class, were the draft never wrong at its positions."""
-    rank = frame["draft_rank"]
-    return {name: np.where(members[name], 0, rank) for name in members}
+def gains(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarray]) -> stats.Draws:
+    """What other draft ranks (rows,) gain in the tokens per target pass of a chain of gamma,
+    compared with the ranks as they are: draws by the names of `ranks`.
+    """
+    per_pass = score.ratio_of("emitted", "blocks")
+
+    def passes(rank: np.ndarray | pd.Series) -> Question:
+        blocks = replay(frame.assign(draft_rank=rank), gamma)
+        return prompt_sums(blocks), per_pass
+
+    plain = stats.jointly({"": passes(frame["draft_rank"])})[""]
+    changed = stats.jointly({name: passes(rank) for name, rank in ranks.items()})
+    values = {name: changed[name] - plain for name in ranks}
+    return replace(changed, values=values)
 
 
 def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
@@ -212,56 +223,50 @@ def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series
     return walked.groupby("prompt_id", sort=False)["weight"].sum()
 
 
-def costs(
-    frame: pd.DataFrame, gamma: int, ranks: Mapping[str, np.ndarray], members: pd.DataFrame
-) -> dict[str, stats.Draws]:
-    """What other draft ranks (rows,) change in the tokens per target pass of a chain of gamma, by
-    quantity, with draws by the names of `ranks`, all on the same resampled prompts.
-
-    `gain`: emitted tokens over visited blocks with these ranks, minus with the ranks as they are.
-    `random`: the gain of mending at random as many positions of the domain (`pooled`: of all
-    prompts) as the column of `members` has. `excess`: gain - random.
+def random_gains(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> stats.Draws:
+    """What a chain of gamma gains if as many random positions of the domain (`pooled`: of all
+    prompts) are mended as each class has: draws by class.
     """
-    texts = frame.groupby("prompt_id", sort=False)["domain"]
-    domain = texts.first()
-    held = members.groupby(frame["prompt_id"], sort=False).sum()
-    chance = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
-    blocks = [
-        prompt_sums(replay(frame.assign(draft_rank=rank), gamma))["blocks"]
-        for rank in ranks.values()
-    ]
-    table = np.column_stack([*blocks, *chance, held, texts.size()])
-    ends = np.cumsum([len(ranks), len(chance), len(ranks)])
-    steps = len(chance) - 1
+    texts = frame.groupby("prompt_id", sort=False)
+    prompts = texts["domain"].first().reset_index()
+    blocks = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
+    positions = members.groupby(frame["prompt_id"], sort=False).sum()
+    steps = len(MENDED_SHARES) - 1
 
     def value(totals: np.ndarray) -> np.ndarray:
-        mended, at_random, positions, tokens = np.split(totals, ends, axis=-1)
-        place = steps * positions / tokens
+        tokens, mended, blocks = np.split(totals, [1, 2], axis=-1)
+        place = steps * mended / tokens
         step = np.minimum(place.astype(int), steps - 1)
-        fewer, more = (np.take_along_axis(at_random, step + k, -1) for k in (0, 1))
+        fewer = np.take_along_axis(blocks, step, -1)
+        more = np.take_along_axis(blocks, step + 1, -1)
         expected = fewer + (place - step) * (more - fewer)
-        # a text has as many tokens however it is cut into blocks
-        passes = np.concatenate([mended, expected], axis=-1)
-        return tokens / passes - tokens / at_random[..., :1]
+        return tokens / expected - tokens / blocks[..., :1]
 
-    prompts = stats.resampling_of(domain.reset_index())
-    sums = prompts.resampled(prompts.totals(table))
-    gain, random = np.split(across(value, sums), 2, axis=-1)
-    names = [*prompts.domains, ALL, POOLED]
+    def question(cause: str) -> Question:
+        table = np.column_stack([texts.size(), positions[cause], *blocks])
+        return prompts, Estimator("random", lambda _: table, value)
 
-    def of_causes(values: np.ndarray) -> stats.Draws:
-        by_cause = zip(ranks, np.moveaxis(values, -1, 0), strict=True)
-        frames = {cause: pd.DataFrame(own, columns=names) for cause, own in by_cause}
-        return stats.Draws(frames, prompts, {})
-
-    found = {"gain": gain, "random": random, "excess": gain - random}
-    return {quantity: of_causes(values) for quantity, values in found.items()}
+    return stats.jointly({cause: question(cause) for cause in members})
 
 
-def in_one_table(draws: Mapping[str, stats.Draws]) -> pd.DataFrame:
-    """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts, note."""
-    parts = {name: one.table(key="cause") for name, one in draws.items()}
-    return stack(parts, "quantity")
+def costs(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> dict[str, stats.Draws]:
+    """What the draft's errors in each class cost a chain of gamma, in tokens per target pass, by
+    quantity: draws by class, all on the same resampled prompts. `gain`: were the draft never wrong
+    in the class (`gains`); `random`: as many random positions (`random_gains`); `excess`: gain -
+    random.
+    """
+    rank = frame["draft_rank"]
+    never_wrong = {cause: np.where(members[cause], 0, rank) for cause in members}
+    gain = gains(frame, gamma, never_wrong)
+    random = random_gains(frame, gamma, members)
+    excess = {cause: gain[cause] - random[cause] for cause in members}
+    return {"gain": gain, "random": random, "excess": replace(gain, values=excess)}
+
+
+def in_one_table(draws: Mapping[str, stats.Draws]) -> Estimates:
+    """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts."""
+    parts = {quantity: of_classes.table(key="cause") for quantity, of_classes in draws.items()}
+    return Estimates(stack(parts, "quantity").drop(columns="note"))
 
 
 # ---- which causes --------------------------------------------------------------------------------
@@ -269,10 +274,9 @@ def in_one_table(draws: Mapping[str, stats.Draws]) -> pd.DataFrame:
 
 def of_family(estimates: Estimates, family: str) -> Estimates:
     """The classes of one family, with the class alone as `name`."""
-    frame = estimates.frame
-    frame = frame[frame["cause"].str.startswith(f"{family}: ")]
-    frame = frame.assign(cause=frame["cause"].map(alone))
-    return Estimates(frame.rename(columns={"cause": "name"}))
+    frame = estimates.frame.rename(columns={"cause": "name"})
+    rows = frame[frame["name"].str.startswith(f"{family}: ")]
+    return Estimates(rows.assign(name=rows["name"].map(alone)))
 
 
 def alone(cause: str) -> str:
@@ -285,10 +289,17 @@ def may_be_causes(positions: Estimates, smallest: float) -> pd.DataFrame:
     at least the share `smallest` of its positions: domain, family, cause, in the order of FAMILIES.
     """
     frame = positions.frame
-    frame = frame.assign(family=frame["cause"].str.split(":").str[0])
-    may_be = (frame["family"] != "found") | (frame["cause"] == NEVER)
+    family = frame["cause"].str.split(":").str[0]
+    may_be = (family != "found") | (frame["cause"] == NEVER)
     may_be &= ~frame["cause"].isin(NO_CAUSE) & (frame["estimate"] >= smallest)
-    return frame.loc[may_be, ["domain", "family", "cause"]]
+    return frame.assign(family=family).loc[may_be, ["domain", "family", "cause"]]
+
+
+def by_size(excess: Estimates) -> list[str]:
+    """The classes of one domain by family, in each the largest excess first."""
+    rows = excess.frame.sort_values("estimate", ascending=False)
+    families = [*FAMILIES]
+    return sorted(rows["cause"], key=lambda cause: families.index(cause.partition(":")[0]))
 
 
 def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
@@ -301,21 +312,29 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
         draws = {cause: excess[cause][domain] for cause in members["cause"]}
         best, lead = choose.leader(pd.DataFrame(draws), excess.prompts.fewest)
         row = excess.table({best: excess[best][[domain]]}, "cause")
-        rows.append(row.assign(domain=domain, family=family, lead=lead))
-    found = pd.concat(rows, ignore_index=True)
-    return Estimates(found[["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]])
+        rows.append(row.assign(family=family, lead=lead))
+    columns = ["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]
+    return Estimates(pd.concat(rows, ignore_index=True)[columns])
+
+
+def kinds_and_states(first: Estimates, *keys: str) -> pd.DataFrame:
+    """A table to show of `first_causes`: of the families `kind` and `state`."""
+    rows = first.at(family=["kind", "state"]).frame
+    shown = Estimates(rows.assign(quantity="excess"))
+    return shown.wide(["family", *keys, "cause", "lead"], "quantity")
 
 
 def first_in_words(first: Estimates, key: str = "domain") -> str:
     """Which classes are first, significantly, in which domains (or on which prompts: the `key`), as
     clauses: '`identifier` is first (code), none is significantly first (math and chat)'.
     """
-    said: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for row in sorted(first.rows(), key=_is_first, reverse=True):
         who = f"`{alone(row.cause)}` is" if _is_first(row) else "none is significantly"
-        said.setdefault(who, []).append(getattr(row, key))
-    return ", ".join(f"{who} first ({named(where)})" for who, where in said.items())
+        places.setdefault(who, []).append(getattr(row, key))
+    return ", ".join(f"{who} first ({named(where)})" for who, where in places.items())
 
 
 def _is_first(row: Any) -> bool:
-    return row.low > 0 and row.lead.endswith("is significant")
+    is_more = stats.verdict(row.low, row.high) == stats.ABOVE
+    return is_more and row.lead.endswith("is significant")

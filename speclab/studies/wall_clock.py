@@ -1,7 +1,7 @@
 """Notebook 10: the price of a block in measured times, the speed of real decoding beside what the
 price predicts, and what limits it.
 
-Prices are in units of a target pass over one token; the times come from `models.timing`.
+PromptCosts are in units of a target pass over one token; the times come from `models.timing`.
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from speclab import stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
 from speclab.draft import Shape
+from speclab.estimates import NUMBERS, Estimates
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
-from speclab.show.estimates import NUMBERS, Estimates
 from speclab.tree import chain
 
 IDEAL = {  # looks of the two ideals beside the measured passes
@@ -53,27 +53,24 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
     return Estimates.stacked(units, "unit")
 
 
-def block_price(
+def block_costs(
     shapes: Mapping[str, Shape], costs: Costs, counted: Mapping[str, pd.DataFrame] = {}
 ) -> pd.Series:
     """What a block of each shape costs in target passes.
 
-    counted: sums (blocks, cost) of shapes whose blocks are not alike, as `stopping.totals`: a block
-    is priced as theirs in the mean. A dynamic tree (EAGLE-2's) takes a root pass, then levels of
-    `branches`.
+    counted: sums (blocks, cost) of shapes whose blocks are not alike, as `stopping.totals`: the
+    cost is their mean.
     """
-    prices = {}
+    found = {}
     for name, shape in shapes.items():
-        if shape.tree is None:
-            draft = costs.c() + (shape.depth - 1) * costs.c(shape.branches)
-            target = costs.v(shape.budget + 1)
-            prices[name] = draft + target + costs.loop(False)
-        elif name in counted:
+        if name in counted:
             sums = counted[name]
-            prices[name] = sums["cost"].sum() / sums["blocks"].sum()
+            found[name] = sums["cost"].sum() / sums["blocks"].sum()
+        elif shape.tree is None:
+            found[name] = costs.of_dynamic(shape.depth, shape.branches, shape.budget)
         else:
-            prices[name] = costs.of_block(shape.tree)
-    return pd.Series(prices)
+            found[name] = costs.of_block(shape.tree)
+    return pd.Series(found)
 
 
 # ---- decoded for real ----------------------------------------------------------------------------
@@ -89,14 +86,6 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     asked = {name: (rows, ratio) for name, rows in groups}
     draws = stats.jointly(asked)
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
-
-
-def intervals(draws: pd.DataFrame, key: str, n_prompts: int) -> Estimates:
-    """The columns of `drawn`, or what was made of them, with 95 % intervals."""
-    resamples = draws.to_numpy()[1:]
-    low, high = stats.bounds_of(resamples, n_prompts)
-    rows = {key: list(draws), "estimate": draws.iloc[0].to_numpy()}
-    return Estimates(pd.DataFrame(rows | {"low": low, "high": high}))
 
 
 # ---- what limits speed -----------------------------------------------------------------------

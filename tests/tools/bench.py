@@ -32,8 +32,9 @@ from speclab.decode import decode_prompt
 from speclab.draft import Shape, StopRule, parse_shape
 from speclab.drafts.lookup import with_lookup
 from speclab.models import timing
+from speclab.models.folder import ModelsMissing
 from speclab.models.model import Projection
-from speclab.models.pairs import ModelsMissing, Pair, load_pair
+from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import ROOT, load_profile
 from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
@@ -216,7 +217,7 @@ class Case:
 
     def encoded(self):
         """The prompts that are decoded."""
-        prompts = decoded_prompts(load_prompts("project", 50), self.per_domain)
+        prompts = decoded_prompts(load_prompts("project", 50), self.per_domain, first=8)
         return encode_prompts(self.pair.tokenizer, prompts, 256, self.template)
 
 

@@ -266,8 +266,8 @@ def compare_recorded(pair, prompt, one, other):
     """Two records that wrote their texts themselves: the texts, and the nodes where they are the
     same.
     """
-    text = one.continuation
-    found = compare_tokens(pair, prompt, text, other.continuation, True)
+    text, theirs = (tuple(made.trace["token"].tolist()) for made in (one, other))
+    found = compare_tokens(pair, prompt, text, theirs, True)
     if not found.differences:
         found.add(compare_rows(pair, prompt, text, rows_of(one), rows_of(other)))
     return found
@@ -637,7 +637,7 @@ def halving(settings):
         generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
     free = Worker(job, pair=pair).record(0).recorded
     with peak(place) as recording:
-        recorded(pair, prompts[0], free[0].continuation, 384)
+        recorded(pair, prompts[0], free[0].trace["token"].tolist(), 384)
     # less than either needs, more than the smallest parts do
     room = int(0.75 * min(writing.bytes, recording.bytes))
     torch.cuda.empty_cache()
@@ -674,9 +674,9 @@ def shapes(settings):
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
     profile = load_profile("paper").replace(domains=("code",), **limits)
     changes = {"num_hidden_layers": layers, "quantization_config": None}
-    configs = [profile.notes[f"{which}_config"] | changes for which in MODELS]
+    configs = [profile.notes.config_of(which) | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
-    planned = plan.Planned(*(plan.held(one, name, device) for one in configs))
+    planned = [plan.held(config, name, device) for config in configs]
     models = [random_model(config, layers, place, dtype) for config in configs]
     pair = Pair(*models, None, frozenset(), {})
     prompts = random_prompts(profile.prompts_per_domain, profile.max_prompt_tokens)

@@ -187,10 +187,10 @@ def estimates(greedy, sampled):
     per_pass = score.block_estimators()["block_efficiency"]
     found = stats.jointly(
         {
-            "`published_alpha`, T = 0": (greedy.hung, score.published_alpha),
-            HIT: (greedy.positions, score.member(score.hit, 1)),
-            "`alpha`, T = 1": (sampled.positions, sampled.acceptance),
-            "`published_length`, T = 0": (greedy.hung, score.published_length),
+            "`published_alpha`, T = 0": (greedy.nodes, score.published_alpha),
+            HIT: (greedy.trace, score.member(score.hit, 1)),
+            "`alpha`, T = 1": (sampled.trace, sampled.acceptance),
+            "`published_length`, T = 0": (greedy.nodes, score.published_length),
             "`block_efficiency`, T = 0": (prompt_sums(greedy.tree(tree)), per_pass),
             "`block_efficiency`, T = 1": (prompt_sums(sampled.tree(tree)), per_pass),
             CHAIN: (chain_sums(greedy.trace, [3]), per_pass),

@@ -30,15 +30,11 @@ from transformers import LlamaConfig, LlamaModel
 
 from data.corpus import benchmark_ngrams, code_rows, math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
-from speclab.analysis import loops
-from speclab.drafts.prompts import ngrams, shingles, training_prompts
-from speclab.models.pairs import (
-    check_folder,
-    check_tensors,
-    load_pair,
-    load_tokenizer,
-    weight_bytes,
-)
+from data.training_prompts.compose import ngrams, shingles, training_prompts
+from speclab.copying import repeats
+from speclab.estimates import stack
+from speclab.models.folder import ModelFolder, check_tensors
+from speclab.models.pairs import load_pair
 from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
@@ -46,7 +42,6 @@ from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, read_prompts
 from speclab.runs import RunError, load_or_record, written
 from speclab.score import mean_of
-from speclab.show.estimates import stack
 from speclab.stats import by_domain
 
 HERE = Path(__file__).parent
@@ -90,7 +85,7 @@ def digest(*arrays: np.ndarray) -> str:
 
 def target_tokenizer():
     """The target's tokenizer, with its chat template."""
-    return load_tokenizer(TARGET)
+    return ModelFolder(TARGET).tokenizer
 
 
 # ---- prompts: what the target is asked -----------------------------------------------------------
@@ -475,7 +470,7 @@ class Draft(torch.nn.Module):
 def new_draft(work: Path) -> Draft:
     """The draft before training."""
     kept = torch.from_numpy(arrays_of(work / "kept.safetensors")["kept"]).long()
-    return Draft(base_embedding(TARGET).float(), kept)
+    return Draft(base_embedding(ModelFolder(TARGET)).float(), kept)
 
 
 def text_loss(draft: Draft, rows: Tensor) -> Tensor:
@@ -730,7 +725,7 @@ def acceptance() -> pd.DataFrame:
         run = load_or_record(profile, kind)
         says = run.manifest["pair"]["draft"]["tokens_said"]
         rank = run.trace["draft_rank"]
-        trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=loops.repeats(run.trace))
+        trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=repeats(run.trace))
         rows = trace[~trace["repeats"]] if outside else trace
         parts[name] = by_domain(rows, mean_of(column)).query("domain != @POOLED")
     return stack(parts, "row")
@@ -805,8 +800,8 @@ def main() -> None:
         parser.error(f"{args.step} needs --data")
     torch.set_num_threads(1)
     try:
-        weight_bytes(TARGET)  # says what to do where they are missing
-        check_folder(TARGET)
+        _ = ModelFolder(TARGET).bytes  # says what to do where they are missing
+        ModelFolder(TARGET).check()
         STEPS[args.step](args)
     except (ValueError, OSError, RunError, FloatingPointError) as error:
         print(f"speclab: {error}", file=sys.stderr)

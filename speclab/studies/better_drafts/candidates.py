@@ -1,14 +1,12 @@
 """The drafts that are tried (loaded, quantised, trained, copying, leaving early) and their traces.
 
 Traces are kept under data/runs/drafts by everything that changes their numbers: a second call reads
-them.
+them. The self-draft in 4 bits of `smollm` is recorded and comes with the kit (data/drafts).
 """
 
 import copy
-import ctypes
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,8 +14,7 @@ import pandas as pd
 from torch import Tensor
 
 from speclab import runs, score
-from speclab.drafts import lookup, quantise
-from speclab.drafts.prompts import training_prompts
+from speclab.drafts import lookup, quantise, shipped
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
@@ -25,12 +22,16 @@ from speclab.models.pairs import (
     check_vocabularies,
     device_of,
     load_model,
-    load_tokenizer,
     model_facts,
     parameter_count,
 )
 from speclab.profiles import ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts
+from speclab.prompts import (
+    EncodedPrompt,
+    decoded_prompts,
+    encode_prompts,
+    training_prompts,
+)
 from speclab.record import generate, record_prompt
 from speclab.runs import locked, written
 from speclab.sampling import Sampling
@@ -38,13 +39,14 @@ from speclab.tree import PLAIN
 
 WORK = ROOT / "data" / "runs" / "drafts"
 Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
+Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
 SPECIALIST = "specialist"  # the family that learned some domains only
 CALIBRATED_TOGETHER = 32  # calibration texts that the target continues in one batch
 # acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
 HIT = score.mean_of("hit", "hit[1]")
 ESTIMATORS = {"greedy": HIT, "sampled": score.alpha}  # of a run of each kind
-COLUMNS = ("position", "token", "draft_rank", "draft_top", "target_top", "overlap")
+COLUMNS = ("position", "token", "draft_rank", "target_top", "overlap")
 
 
 @dataclass(frozen=True)
@@ -52,22 +54,30 @@ class Candidate:
     """A draft that is tried: `load` gives the pair with it as draft, of which `facts` tell (as in a
     manifest); `spec`: where its weights come from.
 
-    Whoever loads it lets it go, so that of the large drafts one at a time is in memory.
+    Whoever loads it lets it go, so that of the large drafts one at a time is in memory. Of a
+    recorded draft there are its `traces`, by kind of run, and no weights: `load` is None.
     weight_bytes: what a pass has to read, in the form it is stored in. `name` is part of the name
     of its traces: give drafts that share a spec (prompt lookup, first layers) names that tell their
     settings.
     """
 
     name: str
-    load: Callable[[], Pair]
+    load: Callable[[], Pair] | None
     facts: dict
     spec: ModelSpec
     weight_bytes: int
+    traces: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def _in_memory(name: str, pair: Pair, spec: ModelSpec, weight_bytes: int) -> Candidate:
-    """A draft that stays there, as it takes no memory beyond that of the pair."""
-    return Candidate(name, lambda: pair, pair.facts, spec, weight_bytes)
+def own_draft(pair: Pair, profile: Profile) -> Candidate:
+    """The pair's own draft."""
+    return _of_pair(OWN, pair, profile.draft)
+
+
+def _of_pair(name: str, pair: Pair, spec: ModelSpec) -> Candidate:
+    """The draft of a pair that is in memory."""
+    size = pair.facts["draft"]["weight_bytes"]
+    return Candidate(name, lambda: pair, pair.facts, spec, size)
 
 
 def candidate(
@@ -87,22 +97,11 @@ def candidate(
 
 
 def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
-    _give_back()
     longest = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     draft = load_model(spec, longest)
-    known, sizes = load_tokenizer(draft.folder), (pair.vocab, draft.vocab)
+    known, sizes = draft.folder.tokenizer, (pair.vocab, draft.vocab)
     draft.vocab = check_vocabularies(pair.tokenizer, known, sizes)
     return _with_draft(pair, draft, model_facts(spec, draft))
-
-
-def _give_back() -> None:
-    """Hand the memory that the draft before has freed back to the system: glibc keeps it (more than
-    a GB of smollm's), other libraries have no `malloc_trim`.
-    """
-    if sys.platform == "linux":
-        library = ctypes.CDLL(None)
-        if hasattr(library, "malloc_trim"):
-            library.malloc_trim(0)
 
 
 def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
@@ -130,14 +129,14 @@ def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
     parameters = whole - sum(weights.numel() for weights in left_out)
     size = round(facts["weight_bytes"] * parameters / whole)
     facts = facts | {"layers": layers, "parameters": parameters, "weight_bytes": size}
-    name = f"target's first {layers} layers"
-    return _in_memory(name, _with_draft(pair, draft, facts), profile.target, size)
+    leaving = _with_draft(pair, draft, facts)
+    return _of_pair(f"target's first {layers} layers", leaving, profile.target)
 
 
 def prompt_lookup(pair: Pair, profile: Profile, longest: int = 3) -> Candidate:
     """Prompt lookup for up to `longest` tokens as a draft: no weights."""
     name = LOOKUP if longest == 3 else f"{LOOKUP} of {longest}"
-    return _in_memory(name, lookup.with_lookup(pair, longest), profile.draft, 0)
+    return _of_pair(name, lookup.with_lookup(pair, longest), profile.draft)
 
 
 # ---- traces --------------------------------------------------------------------------------------
@@ -164,15 +163,14 @@ class Remembered:
 
 
 def judged(
-    one: Candidate,
-    profile: Profile,
-    kind: str,
-    texts: Mapping[str, tuple[int, ...]],
-    target: LanguageModel | Remembered,
+    one: Candidate, profile: Profile, kind: str, texts: Texts, target: LanguageModel | Remembered
 ) -> pd.DataFrame:
-    """What a candidate says along `texts` of a run of `kind` (by prompt_id), as a run records it, a
-    row a position: prompt_id, domain, COLUMNS, confidence (q of its best token). Made once.
+    """What a candidate proposes along `texts` of a run of `kind`, as a run records it, a row per
+    position: prompt_id, domain, COLUMNS. Made once.
     """
+    if one.traces:
+        trace = one.traces[kind]
+        return trace[trace["prompt_id"].isin(list(texts))].reset_index(drop=True)
     small = runs.of_kind(profile, kind).replace(draft=one.spec)
     formats = [spec.dtype_on(device_of(spec).type) for spec in (small.target, small.draft)]
     name = name_of(one.name, runs.run_key(small), formats, list(texts))
@@ -180,20 +178,25 @@ def judged(
     with locked(path.parent):  # a second process waits, and finds it there
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
-        sampling = Sampling(small.temperature, small.top_k, small.top_p)
-        pair, parts = replace(one.load(), target=target), []
-        for prompt in encoded_prompts(pair, small):
-            if prompt.prompt_id in texts:
-                text = texts[prompt.prompt_id]
-                found = record_prompt(pair, prompt, text, PLAIN, sampling).trace
-                rows = {name: found[name] for name in COLUMNS}
-                rows["confidence"] = found["top_draft_q"][:, 0]
-                who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-                parts.append(pd.DataFrame(who | rows))
-        trace = pd.concat(parts, ignore_index=True)
+        pair = replace(one.load(), target=target)
+        trace = trace_along(pair, small, texts)
         options = {"index": False, "write_page_checksum": True}
         written(path, lambda part: trace.to_parquet(part, **options))
     return trace
+
+
+def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
+    """The trace of `judged` along the texts of a profile's run, made anew."""
+    sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+    parts = []
+    for prompt in encoded_prompts(pair, profile):
+        if prompt.prompt_id in texts:
+            text = texts[prompt.prompt_id]
+            recorded = record_prompt(pair, prompt, text, PLAIN, sampling).trace
+            names = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+            columns = {name: recorded[name] for name in COLUMNS}
+            parts.append(pd.DataFrame(names | columns))
+    return pd.concat(parts, ignore_index=True)
 
 
 def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
@@ -215,9 +218,9 @@ class Tried:
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
         every = encoded_prompts(pair, profile)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
-        self.prompts = decoded_prompts(every, per_domain) if per_domain else every
-        size = pair.facts["draft"]["weight_bytes"]
-        self.candidates = {OWN: _in_memory(OWN, pair, profile.draft, size)}
+        first = profile.notes.decoded_from
+        self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
+        self.candidates = {OWN: own_draft(pair, profile)}
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
         for kind, run in own.items():
@@ -287,16 +290,43 @@ def greedy_texts(pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int) 
     return texts
 
 
-def quantised_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Candidate:
-    """The target in `bits` bits as its own draft, calibrated on its greedy text after `prompts`."""
-    pair, new_tokens = tried.pair, tried.profile.max_new_tokens
-    calibration = quantise.Calibration(
-        facts=[new_tokens, [prompt.ids for prompt in prompts]],
-        rows=partial(greedy_texts, pair, prompts, new_tokens),
-    )
-    made = quantise.quantised_copy(pair.target.folder, WORK, calibration, bits)
+def calibration(
+    pair: Pair, profile: Profile, prompts: Sequence[EncodedPrompt]
+) -> quantise.Calibration:
+    """GPTQ's text: the target's greedy continuations of `prompts`."""
+    facts = [profile.max_new_tokens, [prompt.ids for prompt in prompts]]
+    rows = partial(greedy_texts, pair, prompts, profile.max_new_tokens)
+    return quantise.Calibration(facts, rows)
+
+
+def self_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Candidate | None:
+    """The target in `bits` bits as its own draft, calibrated on its greedy text after `prompts`:
+    the recorded one that comes with the kit, else one that GPTQ makes; None where neither can be
+    had (`quantise.obstacle`).
+    """
+    pair, profile = tried.pair, tried.profile
+    folder, text = pair.target.folder.path, calibration(pair, profile, prompts)
     name = f"INT{bits} self-draft"
-    return candidate(name, pair, tried.profile, made.plain, made.weight_bytes)
+    recorded = shipped.recorded_draft(*quantise.made_of(folder, text, bits))
+    if recorded and _spoken(recorded.traces, tried.texts):
+        size = recorded.weight_bytes
+        # its float32 copy does the work of the target
+        facts = pair.facts["target"] | {"weight_bytes": size}
+        both = pair.facts | {"draft": facts}
+        return Candidate(name, None, both, profile.target, size, recorded.traces)
+    if quantise.obstacle(pair):
+        return None
+    made = quantise.quantised_copy(folder, WORK, text, bits)
+    return candidate(name, pair, profile, made.plain, made.weight_bytes)
+
+
+def _spoken(traces: Mapping[str, pd.DataFrame], texts: Mapping[str, Texts]) -> bool:
+    """Whether recorded traces are along these texts, by kind of run."""
+    for kind, known in texts.items():
+        tokens = traces[kind].groupby("prompt_id")["token"].agg(tuple)
+        if any(tokens.get(prompt_id) != text for prompt_id, text in known.items()):
+            return False
+    return True
 
 
 def trained_drafts(tried: Tried) -> Families:

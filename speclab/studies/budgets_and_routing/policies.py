@@ -1,80 +1,81 @@
 """Who knows what of a prompt, and what that is worth: every policy on every prompt (notebooks 09,
-section 3, and 14), and a policy's promise beside the clock (09, section 2).
+section 3, and 14), and a policy's promise compared with the clock (09, section 2).
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from speclab import stats
 from speclab.analysis import choose, policy
-from speclab.analysis.choose import PLAIN, UNKNOWN, Choice, Prices, Settings
+from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.draft import parse_shape
+from speclab.estimates import stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.show import figures
-from speclab.show.estimates import stack
-from speclab.stats import Interval, bounds_of
-from speclab.studies.budgets_and_routing import machines
+from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
 NEVER = "never"
 ALWAYS = "always"
 ORACLE = "oracle"
 PER_DOMAIN = "per-domain"
-OPEN = "inconclusive"
+KEPT = {stats.WITHIN: "kept", stats.ABOVE: "not kept", stats.BELOW: "not kept"}
 
 
 # ---- every policy --------------------------------------------------------------------------------
 
 
 def judged_policies(
-    prices: Prices, routes: Mapping[str, Mapping[str, str]] = {}
+    by_prompt: PromptCosts, routes: Mapping[str, Mapping[str, str]] = {}
 ) -> dict[str, Choice]:
     """What every policy costs every prompt on a machine, settings fitted on other prompts than they
     are judged on and chosen again in every resample (but the oracle's).
 
     NEVER (plain), ALWAYS (one setting, the best for all prompts), PER_DOMAIN (the true domain's),
     one for each of `routes` (a router's name -> prompt_id -> domain or UNKNOWN), ORACLE (each
-    prompt's own best). prices: of settings with plain.
+    prompt's own best). by_prompt: of settings with plain.
     """
-    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    found = {NEVER: Choice(prices.judged(PLAIN))}
+    for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
+    choices = {NEVER: Choice(by_prompt.judged(NO_DRAFT))}
     for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
-        found[name] = choose.fit(prices, taken_for)
-    found[ORACLE] = Choice(choose.with_hindsight(prices))
-    return found
+        choices[name] = choose.fit(by_prompt, taken_for)
+    choices[ORACLE] = Choice(choose.with_hindsight(by_prompt))
+    return choices
 
 
-def elsewhere(chosen: Mapping[str, str], prices: Prices) -> dict[str, Choice]:
+def elsewhere(by_domain: Mapping[str, str], by_prompt: PromptCosts) -> dict[str, Choice]:
     """What a policy costs prompts that it was not made from, by NEVER, ALWAYS (its default for
     everybody) and PER_DOMAIN (its setting of each domain).
 
-    chosen: domain or UNKNOWN -> setting (`choose.setting_by_domain`); prices: of the other prompts.
+    by_domain: domain or UNKNOWN -> setting (`choose.setting_by_domain`); by_prompt: of the other
+    prompts.
     """
-    domain = prices.prompts.set_index("prompt_id")["domain"]
-    of_each = domain.map(chosen).to_dict()
-    settings = {NEVER: PLAIN, ALWAYS: chosen[UNKNOWN], PER_DOMAIN: of_each}
-    return {name: Choice(prices.judged(one)) for name, one in settings.items()}
+    domain = by_prompt.prompts.set_index("prompt_id")["domain"]
+    own = domain.map(by_domain).to_dict()
+    settings = {NEVER: NO_DRAFT, ALWAYS: by_domain[UNKNOWN], PER_DOMAIN: own}
+    return {name: Choice(by_prompt.judged(fixed)) for name, fixed in settings.items()}
 
 
-def sampled_prices(sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int) -> Prices:
-    """Prices on sampled texts, a prompt's seeds together: chains by the rejection rule, trees by
-    point mass.
+def sampled_costs(
+    sampled: Text, settings: Settings, costs: Costs, max_new_tokens: int
+) -> PromptCosts:
+    """Costs on sampled texts, the seeds of a prompt together: chains by the rejection rule, trees
+    by point mass.
     """
-    chains = {name: shape for name, shape in settings.items() if shape.is_chain}
-    trees = {name: shape for name, shape in settings.items() if not shape.is_chain}
-    kinds = (chains, sampled.chain_rule), (trees, sampled.rule)
-    counted = [
-        choose.block_counts(text, shapes, rule, max_new_tokens)
-        for _, text in sampled.trace.groupby("seed")
-        for shapes, rule in kinds
-    ]
-    return choose.price(pd.concat(counted, ignore_index=True), settings, costs)
+    counted = []
+    for _, text in sampled.trace.groupby("seed"):
+        for name, shape in settings.items():
+            rule = sampled.chain_rule if shape.is_chain else sampled.rule
+            counted.append(choose.block_counts(text, {name: shape}, rule, max_new_tokens))
+    return choose.prompt_costs(pd.concat(counted, ignore_index=True), settings, costs)
 
 
-# ---- a promise beside the clock ------------------------------------------------------------------
+# ---- a promise and the clock ---------------------------------------------------------------------
 
 
 def decoded(
@@ -86,34 +87,35 @@ def decoded(
     repeats: int,
 ) -> pd.DataFrame:
     """The encoded prompts decoded plainly and by what `plan` gives them, in swapped orders: the
-    columns of `timing.decoded_speed` (methods "plain" and "policy"), and setting.
+    columns of `timing.decoded` (methods "plain" and "policy"), and setting.
     """
     prompts = {prompt.prompt_id: prompt for prompt in known}
-    ids = [one.prompt_id for one in encoded]
-    setting = {name: policy.setting_for(plan, prompts[name]) for name in ids}
+    by_setting: dict[str, list[EncodedPrompt]] = {}
+    for prompt in encoded:
+        setting = policy.setting_for(plan, prompts[prompt.prompt_id])
+        by_setting.setdefault(setting, []).append(prompt)
     parts = {}
-    for name in dict.fromkeys(setting.values()):
-        own = [one for one in encoded if setting[one.prompt_id] == name]
-        shape = {"policy": parse_shape(name)}
-        parts[name] = timing.decoded_speed(pair, own, shape, max_new_tokens, repeats)
+    for setting, own in by_setting.items():
+        shapes = {"policy": parse_shape(setting)}
+        parts[setting] = timing.decoded_speed(pair, own, shapes, max_new_tokens, repeats)
     return stack(parts, "setting")
 
 
-def with_promise(speeds: pd.DataFrame, prices: Prices) -> pd.DataFrame:
+def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
     """The prompts of `decoded`, medians of their repeats: prompt_id, domain, setting, tokens,
-    blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost at the prices
-    that the policy was made from, for each token of the text; and `differs`: the replay's blocks or
+    blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost on the machine
+    that the policy was made for, for each token of the text; and `differs`: the replay's blocks or
     tokens are not the decoder's.
     """
     each = timing.medians(speeds).query("method == 'policy'")
     each = each.drop(columns="method").rename(columns={"time_s": "policy_s"})
     chosen = speeds.drop_duplicates("prompt_id").set_index("prompt_id")["setting"]
-    replayed = prices.judged(chosen.loc[each["prompt_id"]].to_dict())
+    replayed = by_prompt.judged(chosen.loc[each["prompt_id"]].to_dict())
     counts = replayed[["emitted", "target_passes"]].to_numpy()
     decoder = each[["tokens", "blocks"]].to_numpy()
     return each.assign(
         setting=replayed["setting"].to_numpy(),
-        promised=replayed["cost"].to_numpy() / replayed["emitted"].to_numpy(),
+        promised=(replayed["cost"] / replayed["emitted"]).to_numpy(),
         differs=(decoder != counts).any(axis=1),
     )
 
@@ -128,24 +130,14 @@ def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([speeds, plain.assign(method="promised", time_s=seconds)])
 
 
-def interval_of(ratio: pd.Series, n_prompts: int) -> Interval:
-    """A ratio of columns of `timing.drawn_seconds`, of so many prompts, with its 95 % interval."""
-    low, high = bounds_of(ratio.to_numpy()[1:], n_prompts)
-    return Interval(ratio.iloc[0], low, high, n_prompts)
-
-
-def kept(ratio: Interval, margin: float, costs: Costs) -> str:
-    """What became of a promise, from measured over promised speed: 'kept' if all of the interval
-    lies within the margin around 1, 'not kept' if all of it lies outside, on one side, else OPEN;
-    `machines.REFUSED` where the prices are not trusted.
+def kept(ratio: Any, margin: float, costs: Costs) -> str:
+    """What became of a promise, from measured over promised speed (anything with .low and .high):
+    KEPT, by the interval's verdict on the margin around 1; REFUSED where the costs are not trusted.
     """
-    if not machines.is_trusted(costs):
-        return machines.REFUSED
-    least = 1 - margin
-    most = 1 + margin
-    if least <= ratio.low and ratio.high <= most:
-        return "kept"
-    return "not kept" if ratio.high < least or ratio.low > most else OPEN
+    if not is_trusted(costs):
+        return REFUSED
+    side = stats.verdict(ratio.low, ratio.high, (1 - margin, 1 + margin))
+    return KEPT.get(side, stats.INCONCLUSIVE)
 
 
 def draw_check(each: pd.DataFrame) -> figures.Figure:

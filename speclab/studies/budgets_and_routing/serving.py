@@ -12,17 +12,17 @@ recorded and what the seeds left of chance. All policies serve the same streams.
 only.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, Prices, Settings
+from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
+from speclab.estimates import NUMBERS, Estimates, stack, starting
 from speclab.score import POOLED, domains_in
-from speclab.show.estimates import NUMBERS, Estimates, stack, starting
 from speclab.stats import RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
@@ -45,23 +45,22 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
 # ---- one setting for a mix -----------------------------------------------------------------------
 
 
-def best_for_mix(prices: Prices, mix: Mapping[str, float]) -> Choice:
+def best_for_mix(by_prompt: PromptCosts, mix: Mapping[str, float]) -> Choice:
     """One setting for everybody, the fastest for a mix of domains, cross-fitted. (`choose.fit`
     takes the mix as it was recorded: here each domain's costs weigh as much as its share.)
     """
-    for_all = dict.fromkeys(prices.prompts["prompt_id"], UNKNOWN)
-    return choose.fit(weighed(prices, mix), for_all, paid=prices, n=1)
+    for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
+    return choose.fit(weighed(by_prompt, mix), for_all, paid=by_prompt, n=1)
 
 
-def weighed(prices: Prices, mix: Mapping[str, float]) -> Prices:
-    """The prices with each domain's prompts weighing as much as the domain's share in a mix."""
-    prompts = prices.prompts
+def weighed(by_prompt: PromptCosts, mix: Mapping[str, float]) -> PromptCosts:
+    """The costs with each domain's prompts weighing as much as the domain's share in a mix."""
+    prompts = by_prompt.prompts
     domains = domains_in(prompts)
     shares = pd.Series(check_mix(mix, domains), domains)
     weight = shares / prompts["domain"].value_counts()
-    domain = prices.table.index.get_level_values("domain")
-    of_row = domain.map(weight)
-    return Prices(prices.table.mul(of_row, axis=0))
+    domain = by_prompt.table.index.get_level_values("domain")
+    return PromptCosts(by_prompt.table.mul(domain.map(weight), axis=0))
 
 
 # ---- the stream ----------------------------------------------------------------------------------
@@ -86,10 +85,9 @@ def draw(
     """
     coins = rng.random((len(shares), requests))
     ends = shares.cumsum(axis=1)
-    which = [
-        np.searchsorted(end, coin * end[-1], side="right")
-        for end, coin in zip(ends, coins, strict=True)
-    ]
+    scaled = coins * ends[:, -1:]
+    rows = zip(ends, scaled, strict=True)
+    which = [np.searchsorted(end, coin, side="right") for end, coin in rows]
     arrival = rng.exponential(gap, coins.shape).cumsum(axis=1)
     return np.stack(which), arrival
 
@@ -111,27 +109,24 @@ def simulate(
     from an empty server on. Each is the mean over `streams` of so many `requests`. ValueError: see
     `check_mix`.
     """
-    frames = [one.judged.sort_values("prompt_id") for one in policies.values()]
+    names = list(policies)
+    frames = [choice.judged.sort_values("prompt_id") for choice in policies.values()]
     ids = frames[0][PROMPT]
-    same = [(frame["prompt_id"].values == ids["prompt_id"]).all() for frame in frames]
-    assert all(same)
-    work = np.stack([frame[["emitted", "cost"]].to_numpy(float).T for frame in frames])
+    assert all(frame["prompt_id"].tolist() == ids["prompt_id"].tolist() for frame in frames)
+    work = [frame[["emitted", "cost"]].to_numpy(float).T for frame in frames]
     prompts = resampling_of(ids, n)  # in the order of their ids too
-    counts = np.bincount(prompts.domain)
-    share = check_mix(mix, prompts.domains) / counts
+    share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
-    plain_cost = work[list(policies).index("never"), 1]
+    _, plain_cost = work[names.index("never")]
     gap = float(probability @ plain_cost) / load
-    pass_s = target_ms / 1e3
     of_resample = prompts.weights * probability
-    total = np.zeros((len(policies), n + 1, len(METRICS)))
+    total = np.zeros((len(names), n + 1, len(METRICS)))
     for number in range(streams):
         rng = np.random.default_rng([0, number])
         which, arrival = draw(of_resample, gap, requests, rng)
-        total += [_served(*own[:, which], arrival, pass_s) for own in work]
+        total += [_served(*own[:, which], arrival, target_ms / 1e3) for own in work]
     means = [pd.DataFrame(mean, columns=METRICS) for mean in total / streams]
-    by_policy = dict(zip(policies, means, strict=True))
-    return Draws(by_policy, prompts, {})
+    return Draws(dict(zip(names, means, strict=True)), prompts, {})
 
 
 def _served(
@@ -169,17 +164,14 @@ def extended(costs: Costs, largest: int) -> Costs:
     if largest <= last:
         return costs
     half = max(n for n in costs.sizes if n <= last / 2)
-
-    def onward(ratio: Callable[[int], float]) -> float:
-        rise = max(ratio(last) - ratio(half), 0.0)
-        slope = rise / (last - half)
-        return ratio(last) + slope * (largest - last)
-
+    beyond = (largest - last) / (last - half)
+    rise_of_draft = max(costs.c(last) - costs.c(half), 0.0)
+    rise_of_target = max(costs.v(last) - costs.v(half), 0.0)
     return replace(
         costs,
         sizes=(*costs.sizes, int(largest)),
-        draft=(*costs.draft, onward(costs.c)),
-        verify=(*costs.verify, onward(costs.v)),
+        draft=(*costs.draft, costs.c(last) + rise_of_draft * beyond),
+        verify=(*costs.verify, costs.v(last) + rise_of_target * beyond),
     )
 
 
@@ -192,14 +184,14 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     overhead of a block once a batch. `nodes`: tokens of the largest pass a request needs. Passes
     beyond the measured sizes are `extended`.
     """
-    sizes = tuple(range(1, nodes + 1))
+    sizes = np.arange(1, nodes + 1)
     wide = extended(costs, batch * nodes)
     one = wide.v(batch)
     return Costs(
         target_ms=costs.target_ms * one / batch,
-        sizes=sizes,
-        draft=tuple(wide.c(n * batch) / one for n in sizes),
-        verify=tuple(wide.v(n * batch) / one for n in sizes),
+        sizes=tuple(sizes.tolist()),
+        draft=tuple(wide.c(sizes * batch) / one),
+        verify=tuple(wide.v(sizes * batch) / one),
         overhead=costs.overhead / one,
         tree_overhead=costs.loop(False) / one,
     )
@@ -216,19 +208,17 @@ def by_batch(
     `setting`, and `pass_tokens` of its target pass over the whole batch. It is chosen on the
     prompts that judge it, and held fixed in their resamples.
     """
-    shapes = choose.that_draft(settings)
+    shapes = {name: shape for name, shape in settings.items() if shape.size}
+    sizes = {name: shape.size for name, shape in shapes.items()}
     parts = {}
-    largest = 1 + max(shape.size for shape in shapes.values())
     for machine, costs in machines.items():
         for batch in batches:
-            in_batches = batched(costs, batch, largest)
-            prices = choose.price(counted, shapes, in_batches)
-            found = choose.best_setting(prices, n)
-            best = choose.fastest_rows(found)
-            tokens = [batch * (shapes[name].size + 1) for name in best["setting"]]
-            parts[machine, batch] = best.assign(pass_tokens=tokens)
-    table = stack(parts, ["machine", "batch"])
-    table = table.rename(columns={"speedup": "estimate"})
+            in_batches = batched(costs, batch, 1 + max(sizes.values()))
+            by_prompt = choose.prompt_costs(counted, shapes, in_batches)
+            best = choose.fastest_rows(choose.best_setting(by_prompt, n))
+            pass_tokens = batch * (best["setting"].map(sizes) + 1)
+            parts[machine, batch] = best.assign(pass_tokens=pass_tokens)
+    table = stack(parts, ["machine", "batch"]).rename(columns={"speedup": "estimate"})
     keys = ["machine", "batch", "domain"]
     return Estimates(table[[*keys, *NUMBERS, "setting", "pass_tokens"]])
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from speclab import score
 from speclab.analysis.fetch import Published, content_of
-from speclab.analysis.texts import GREEDY, Text
+from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
 
 FINAL = "061513"  # the run that the paper reports
@@ -48,11 +48,12 @@ def blob_id(content: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
 
 
+READS = ["data/runs/author-records", "$SPECLAB_AUTHOR_RECORDS"]
 SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
     blob_id,
-    ROOT / "data" / "runs" / "author-records",
+    ROOT / READS[0],
     TARGET,
     "SPECLAB_AUTHOR_RECORDS",
 )
@@ -94,7 +95,7 @@ def text_of(records: pd.DataFrame) -> Text:
     """The usable nodes as a text that can be asked as published; it has no trace."""
     nodes = usable(records)
     nodes = nodes.assign(ratio=score.ratio(nodes), seed=0)
-    return Text("T = 0", "the authors' text", *GREEDY, trace=pd.DataFrame(), nodes=nodes)
+    return Text(0.0, pd.DataFrame(), nodes)
 
 
 def read_file(path: Path | str) -> pd.DataFrame:

@@ -5,7 +5,7 @@ number is exact. What is read off code, logs and tables stands in claims.yaml.
 import numpy as np
 
 from speclab import cost
-from speclab.analysis import by_hand
+from speclab.analysis import rejection_rule
 from speclab.analysis.claims import Claim, exact
 
 PAPER_DEPTH, PAPER_NODES, ARTICLE_GAMMA = 3, 8, 4
@@ -25,16 +25,16 @@ def pseudo_code(
     and q of a draft that sees no prompt (the mean of its rows: any word may have been the last).
     """
     first_p, first_q = p[0], q[0]  # of the word that follows word 0
-    kept, late = by_hand.chance(first_p, first_q), by_hand.chance(np.diag(p), first_q)
+    kept, late = rejection_rule.chance(first_p, first_q), rejection_rule.chance(np.diag(p), first_q)
     # a rejected place is drafted anew, nothing comes of the residual
     anew = first_q * kept / (first_q * kept).sum()
-    misread = by_hand.emitted(first_q, late, by_hand.residual(first_p, first_q))
-    lost = by_hand.survival(np.minimum(p, q), 0, gamma)[-1]
+    misread = rejection_rule.emitted(first_q, late, rejection_rule.residual(first_p, first_q))
+    lost = rejection_rule.survival(np.minimum(p, q), 0, gamma)[-1]
     return {
-        "residual": float(by_hand.total_variation(anew, first_p)),
-        "positions": float(by_hand.total_variation(misread, first_p)),
+        "residual": float(rejection_rule.total_variation(anew, first_p)),
+        "positions": float(rejection_rule.total_variation(misread, first_p)),
         "bonus": float(lost),
-        "prompt-blind": float(by_hand.total_variation(q.mean(axis=0), first_q)),
+        "prompt-blind": float(rejection_rule.total_variation(q.mean(axis=0), first_q)),
     }
 
 
@@ -43,9 +43,9 @@ def best_token_output(p: np.ndarray = P_TABLE[0], q: np.ndarray = Q_TABLE[0]) ->
     as Eq. 1 has it, and else the word is drawn from the residual of the standard rule.
     """
     best = int(q.argmax())
-    kept = by_hand.chance(p, q)[best]
+    kept = rejection_rule.chance(p, q)[best]
     drawn = np.eye(len(q))[best]
-    return kept * drawn + (1 - kept) * by_hand.residual(p, q)
+    return kept * drawn + (1 - kept) * rejection_rule.residual(p, q)
 
 
 def commitment(p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE) -> float:
@@ -53,14 +53,14 @@ def commitment(p: np.ndarray = P_TABLE, q: np.ndarray = Q_TABLE) -> float:
     first at the same places (after the accepted words): all paths of two words.
     """
     kept = np.minimum(p, q)
-    once, twice = by_hand.survival(kept, 0, 2)
+    once, twice = rejection_rule.survival(kept, 0, 2)
     accepted = kept[0] / once  # which word was accepted
     return float(twice / once - accepted @ kept.sum(axis=1))
 
 
 def necessary_length(c: float) -> float:
     """Accepted tokens per pass at which a draft of the paper's depth breaks even, v = 1."""
-    return cost.break_even_block_efficiency(PAPER_DEPTH, c) - 1
+    return cost.block_cost(PAPER_DEPTH, c) - 1
 
 
 def rows_without_pair(claim: Claim) -> list[dict]:
@@ -70,7 +70,7 @@ def rows_without_pair(claim: Claim) -> list[dict]:
     if claim.id == "threshold":
         name = "accepted tokens at break-even - 1"
         return [exact(name, f"c {c:g}", necessary_length(c) - 1) for c in COSTS]
-    away = by_hand.total_variation(best_token_output(), P_TABLE[0])
+    away = rejection_rule.total_variation(best_token_output(), P_TABLE[0])
     numbers = pseudo_code() | {"eq1": away, "commitment": commitment()}
     # what the number of a defect is, its entry says
     name = claim.number if claim.decides == "defect" else "difference from the claim"

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import association, bins, choose, levels, prompt_sets, rungs
+from speclab.analysis import association, bins, choose, prompt_sets, variance_components
 from speclab.analysis.claims import (
     AT_0,
     AT_1,
@@ -158,21 +158,21 @@ def of_long_texts(frame: pd.DataFrame) -> pd.DataFrame:
 
 def with_trees(text: Text) -> pd.DataFrame:
     """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
-    if text.hung["node"].max() == 1:
+    if text.nodes["node"].max() == 1:
         raise ValueError("recorded without trees: nothing to ask of their nodes")
-    return text.hung
+    return text.nodes
 
 
 ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
     "nodes": with_trees,
-    "nodes at depth 1": lambda text: text.hung[text.hung["depth"] == 1],
-    "nodes at depth 2": lambda text: text.hung[text.hung["depth"] == 2],
-    "nodes at depth 3": lambda text: text.hung[text.hung["depth"] == 3],
-    "positions": lambda text: text.positions,
-    "long texts": lambda text: of_long_texts(text.positions),
-    "unsure half": lambda text: unsure_half(text.positions),
-    "unsure quarter": lambda text: unsure_quarter(text.positions),
-    "math": lambda text: text.positions[text.positions["domain"] == "math"],
+    "nodes at depth 1": lambda text: text.nodes[text.nodes["depth"] == 1],
+    "nodes at depth 2": lambda text: text.nodes[text.nodes["depth"] == 2],
+    "nodes at depth 3": lambda text: text.nodes[text.nodes["depth"] == 3],
+    "positions": lambda text: text.trace,
+    "long texts": lambda text: of_long_texts(text.trace),
+    "unsure half": lambda text: unsure_half(text.trace),
+    "unsure quarter": lambda text: unsure_quarter(text.trace),
+    "math": lambda text: text.trace[text.trace["domain"] == "math"],
     "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
 }
 
@@ -187,9 +187,9 @@ def numbers_of(text: Text) -> dict[str, Estimator]:
         "target_entropy": score.mean_of("target_entropy", "target_entropy"),
         "acceptance": text.acceptance,
         "mean_accepted": of_blocks["mean_accepted"],
-        "change of ratio_by_depth": rungs.change(score.ratio_by_depth),
-        "change along the best path": rungs.change(along_path),
-        "change along the chain": rungs.change(of_blocks["accept_by_depth"]),
+        "change of ratio_by_depth": score.change(score.ratio_by_depth),
+        "change along the best path": score.change(along_path),
+        "change along the chain": score.change(of_blocks["accept_by_depth"]),
     }
 
 
@@ -326,9 +326,9 @@ def tested(blocks: pd.DataFrame) -> pd.DataFrame:
 
 def share_between_texts(text: Text) -> list[dict]:
     """Shares of the variance of the texts' acceptance: of the domain, the prompt and, where prompts
-    have several texts, the draw (`levels.components`).
+    have several texts, the draw (`variance_components.shares`).
     """
-    found = levels.components(text.positions, text.value)
+    found = variance_components.shares(text.trace, text.value)
     name = f"share of what texts differ in, {text.acceptance.name}"
     return [row_of(name, part, one.estimate, one.low, one.high) for part, one in found.items()]
 
@@ -370,7 +370,7 @@ def speed_claims(text: Text, grid: Sequence[tuple[float, float]]) -> dict[str, A
     sums = sums_of_chains(text)
     per_pass = score.ratio_of("emitted", "blocks")
     asked = {gamma: (sums[sums["gamma"] == gamma], per_pass) for gamma in GAMMAS}
-    draws = jointly(asked | {"acceptance": (text.positions, text.acceptance)})
+    draws = jointly(asked | {"acceptance": (text.trace, text.acceptance)})
     rows = defaultdict(list)
     for c, slope in grid:
         numbers = _at_cost(draws, c, slope)
@@ -421,7 +421,7 @@ def budget_gains(sums: pd.DataFrame, grid: Sequence[tuple[float, float]], rule: 
         of_block = chain_cost(gamma, c, slope)
         cost = chains["blocks"] * of_block
         table = pd.DataFrame({"emitted": chains["emitted"], "cost": cost})
-        prices = choose.Prices(table)
+        prices = choose.PromptCosts(table)
         gain = choose.gain(prices)
         name = f"gain of a gamma a domain, {rule} rule"
         row = row_of(name, "all", gain.estimate, gain.low, gain.high)
@@ -456,7 +456,7 @@ def as_published(text: Text, listed: Mapping[str, Claim]) -> dict[tuple[str, str
     """The paper's own procedure, on the trees of greedy text, by claim and way to ask; also the
     authors' own.
     """
-    more = {"task-depth": lambda: domain_less_depth(text.hung, "ratio")}
+    more = {"task-depth": lambda: domain_less_depth(text.nodes, "ratio")}
     asked = {name: claim.published for name, claim in listed.items()}
     return _answers(PUBLISHED, asked, more, text=text)
 
@@ -516,7 +516,14 @@ def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
 # ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
 
 WAYS = {"hit[1]": AT_0, "alpha": AT_1}  # an exported estimator: the way it is asked
-SHIPPED = ROOT / "data" / "measured"  # tables of pairs without committed figures
+READS = [
+    "data/measured",
+    "08/distillation.csv",
+    "08/self-drafts.csv",
+    "08/specialist.csv",
+    "10/pass-times.csv",
+]
+SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 DRAFTS = {  # claim: table, what its number is, of which rows
     "self-draft": ("08/self-drafts", "", {"draft": ["INT4 self-draft"], "domain": DOMAINS}),

@@ -4,7 +4,7 @@ A text is measured by its mean over positions. Texts differ for three reasons, w
 up (`variances`): the levels of their domains ("domain"), the prompts about the level of their
 domain ("prompt"), and, at T = 1, the draw of a text of the same prompt ("draw"). At T = 0 a prompt
 has one text, always the same, and no draw. With one sampled text per prompt the draw cannot be
-parted from the prompt, and counts as the prompt's. `components` gives the shares of the three.
+separated from the prompt, and counts as the prompt's. `shares` gives the shares of the three.
 
 Domains of unequal size: each domain counts equally, as in the mean of domains (`all`). The variance
 of the prompts is the mean of the domains' own variances. The variance of the domains is that of
@@ -24,10 +24,10 @@ import pandas as pd
 
 from speclab import stats
 from speclab.score import column_of
-from speclab.stats import RESAMPLES, Interval, Resampling, resampling_of
+from speclab.stats import RESAMPLES, Interval, resampling_of
 
 
-def components(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, Interval]:
+def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, Interval]:
     """Shares of the variance between texts (of the column `value`), from 0 to 1, each with its
     interval over resampled prompts: "domain", "prompt" (within its domain) and "draw" (of the text,
     given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
@@ -38,43 +38,31 @@ def components(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[
 
     ValueError: one domain only, or fewer than 5 prompts in one.
     """
-    parts, prompts = _resampled(positions, value, n)
-    whole = sum(parts)
-    found = {}
-    for name, part in zip(("domain", "prompt", "draw"), parts, strict=False):
-        draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
-        draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
-        excess = draws[1:].mean() - draws[0]
-        bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
-        numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
-        found[name] = Interval(*numbers, len(prompts.domain))
-    return found
-
-
-def _resampled(
-    positions: pd.DataFrame, value: str, n: int
-) -> tuple[tuple[np.ndarray, ...], Resampling]:
-    """`variances` (1 + n,) of the sample and its resamples, without the draw's where no prompt has
-    two texts; and the prompts.
-    """
-    of_text = [name for name in ("prompt_id", "domain", "seed") if name in positions]
-    measured = column_of(positions, value)
-    known = positions.assign(**{value: measured})
-    texts = known.groupby(of_text, observed=True, sort=False)
-    means = texts[value].mean().reset_index()
-    prompts = resampling_of(means, n)
+    keys = [name for name in ("prompt_id", "domain", "seed") if name in positions]
+    known = positions.assign(**{value: column_of(positions, value)})
+    texts = known.groupby(keys, observed=True, sort=False)[value].mean().reset_index()
+    prompts = resampling_of(texts, n)
     if len(prompts.domains) < 2:
         raise ValueError(
             f"the frame has the domain {prompts.domains} only: a share between domains needs two"
         )
-    y = means[value].to_numpy()
+    y = texts[value].to_numpy()
     y = y - y.mean()
-    powers = np.stack([y**0, y, y**2], axis=1)
-    count, total, square = prompts.totals(powers).T
+    count, total, square = prompts.totals(np.stack([y**0, y, y**2], axis=1)).T
     level = total / count
     of_prompt = [count**0, level, level**2, square - total * level, count - 1, 1 / count]
-    found = variances(prompts.resampled(np.stack(of_prompt, axis=1)))
-    return found if count.max() > 1 else found[:2], prompts
+    parts = variances(prompts.resampled(np.stack(of_prompt, axis=1)))
+    names = ["domain", "prompt", "draw"] if count.max() > 1 else ["domain", "prompt"]
+    whole = sum(parts)  # without a second text the variance of the draw is 0
+    intervals = {}
+    for name, part in zip(names, parts, strict=False):
+        draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
+        draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
+        excess = draws[1:].mean() - draws[0]
+        bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
+        estimate, low, high = np.clip([draws[0], *bounds], 0, 1).tolist()
+        intervals[name] = Interval(estimate, low, high, len(prompts.domain))
+    return intervals
 
 
 def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 import statsmodels.formula.api as smf
 
-from speclab.analysis import levels
+from speclab.analysis import variance_components
 
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1
 
 
 def of_prompts(frame):
     """The domain's share of what differs between prompts, without the draw."""
-    parts = levels.components(frame, "y", n=20)
+    parts = variance_components.shares(frame, "y", n=20)
     domain, prompt = (parts[name].estimate for name in ("domain", "prompt"))
     return domain / (domain + prompt)
 
@@ -35,11 +35,11 @@ def test_the_share_by_hand():
     )
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
     assert of_prompts(frame) == pytest.approx(1 - within / whole)
-    parts = levels.components(frame, "y", n=50)
+    parts = variance_components.shares(frame, "y", n=50)
     wanted = {"domain": whole - within, "prompt": within, "draw": 2}
     shares = {name: of / (whole + 2) for name, of in wanted.items()}
     assert {name: one.estimate for name, one in parts.items()} == pytest.approx(shares)
-    one_text = levels.components(frame.drop(columns="seed"), "y", n=50)
+    one_text = variance_components.shares(frame.drop(columns="seed"), "y", n=50)
     assert list(one_text) == ["domain", "prompt"], "the draw cannot be parted"
 
 
@@ -57,7 +57,7 @@ def test_the_share_is_that_of_statsmodels():
     frame = texts(0.8, 1.0, 1.0, seeds=6, prompts=8, rows=1, seed=3)
     (within, draw), (prompts, _) = variances(frame, True), variances(frame, False)
     assert of_prompts(frame) == pytest.approx(1 - within / prompts, abs=1e-4)
-    parts = levels.components(frame, "y", n=50).values()
+    parts = variance_components.shares(frame, "y", n=50).values()
     theirs = np.array([prompts - within, within, draw]) / (prompts + draw)
     assert [one.estimate for one in parts] == pytest.approx(theirs, abs=1e-4)
 
@@ -84,21 +84,6 @@ def texts(domain, prompt, text, seeds=3, prompts=30, rows=16, seed=0):
     return frame.assign(y=y).reset_index(drop=True)
 
 
-def test_the_draw_of_a_text_is_not_the_prompts():
-    """Planted: domains 0.5, prompts 0.25, texts 0.5. The negative control is one text a prompt,
-    whose draw counts as the prompt's.
-    """
-    of_text = 0.25 + 1 / 16  # its draw, and its 16 rows
-    truth, with_text = 0.25 / (0.25 + 0.0625), 0.25 / (0.25 + 0.0625 + of_text)
-    many, one = [], []
-    for seed in range(20):
-        frame = texts(0.5, 0.25, 0.5, seed=seed)
-        many.append(of_prompts(frame))
-        one.append(of_prompts(frame[frame["seed"] == 0]))
-    assert np.mean(many) == pytest.approx(truth, abs=0.05)
-    assert np.mean(one) == pytest.approx(with_text, abs=0.05)
-
-
 @pytest.mark.parametrize("sizes", [30, (60, 10, 20, 30)])
 def test_the_three_components_of_texts_and_their_intervals(sizes):
     """Planted variances: domains 0.25, prompts 0.16 and in a negative control none, texts 0.36."""
@@ -108,7 +93,7 @@ def test_the_three_components_of_texts_and_their_intervals(sizes):
         rows = []
         for seed in range(40):
             frame = texts(0.5, prompt, 0.6, 3, sizes, rows=4, seed=seed)
-            parts = levels.components(frame, "y", n=200).values()
+            parts = variance_components.shares(frame, "y", n=200).values()
             rows.append([(one.estimate, one.low, one.high) for one in parts])
         found, low, high = np.moveaxis(rows, -1, 0)
         assert np.mean(found, axis=0) == pytest.approx(truth, abs=0.03)
@@ -118,7 +103,7 @@ def test_the_three_components_of_texts_and_their_intervals(sizes):
 @pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
 def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
     found = [
-        levels.components(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)["domain"]
+        variance_components.shares(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)["domain"]
         for seed in range(60)
     ]
     assert np.median([one.estimate for one in found]) < 0.03
@@ -140,27 +125,17 @@ def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
         y, k = prompts["y"], prompts["k"]
         columns = [y**0, y, y**2, prompts["about"], k - 1, 1 / k]
         sums = pd.concat(columns, axis=1).groupby("domain").sum().to_numpy()
-        found.append(levels.variances(sums))
+        found.append(variance_components.variances(sums))
     planted = (domain**2, (spread**2).mean(), 0.5**2 + 1)  # a row's own counts as the draw
     error = np.std(found, axis=0) / len(found) ** 0.5
     off = np.abs(np.mean(found, axis=0) - planted)
     assert (off < 3 * error + 0.01 * domain**2).all()
 
 
-def test_the_interval_holds_the_planted_share():
-    truth = 1 / 3
-    found = [
-        levels.components(texts(0.5**0.5, 1, 0, 1, 50, seed=seed), "y", 200)["domain"]
-        for seed in range(60)
-    ]
-    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.88
-    assert np.mean([one.estimate for one in found]) == pytest.approx(truth, abs=0.03)
-
-
 def test_what_cannot_be_parted_is_refused():
     frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
     with pytest.raises(ValueError, match="a share between domains needs two"):
-        levels.components(one, "y")
-    flat = levels.components(frame.assign(y=0.1), "y", n=20)["domain"]
+        variance_components.shares(one, "y")
+    flat = variance_components.shares(frame.assign(y=0.1), "y", n=20)["domain"]
     assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

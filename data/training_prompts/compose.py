@@ -1,31 +1,36 @@
 """Prompts to train a draft on, or to calibrate a quantised one.
 
-A seeded generator composes them from phrases written for this project
-(data/training_prompts/phrases.yaml). They have the four domains and the forms of the prompts that
-drafts are judged on (data/prompts), and share no run of 13 words with those. A user's own file goes
-through `prompts.read_prompts` instead. Knows no model.
+A seeded generator composes them from phrases written for this project (phrases.yaml). They have the
+four domains and the forms of the prompts that drafts are judged on (data/prompts), and share no run
+of 13 words with those.
+
+    python -m data.training_prompts.compose 1 --per-domain 100
+
+writes seed-1.jsonl, which `prompts.training_prompts` reads.
 """
 
+import json
 import math
 import random
 import re
 import textwrap
 from collections.abc import Sequence
 
+import click
 import yaml
 
-from speclab.profiles import ROOT
 from speclab.prompts import (
     DOMAINS,
     MATH_PROMPT,
     PROJECT_PROMPTS,
     REASONING_PROMPT,
+    TRAINING_PROMPTS,
     Prompt,
     read_prompts,
     without_wrapper,
 )
 
-PHRASES = yaml.safe_load((ROOT / "data" / "training_prompts" / "phrases.yaml").read_text("utf-8"))
+PHRASES = yaml.safe_load((TRAINING_PROMPTS / "phrases.yaml").read_text("utf-8"))
 # <list>, <2..9>; with /a the value is kept and used again
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
 # what stands around a problem of a domain
@@ -177,3 +182,23 @@ def training_prompts(
                 raise ValueError(f"per_domain={per_domain}: {there}; ask for fewer")
         prompts += texts.values()
     return prompts
+
+
+@click.command()
+@click.argument("seed", type=click.IntRange(min=0))
+@click.option("--per-domain", default=600, show_default=True, help="Prompts of each domain.")
+@click.option("--chat", type=int, help="Prompts of chat, where it has another number.")
+def main(seed: int, per_domain: int, chat: int | None) -> None:
+    """Write seed-SEED.jsonl beside this script."""
+    lines = []
+    for domain in DOMAINS:
+        count = chat if chat and domain == "chat" else per_domain
+        for prompt in training_prompts(count, seed, [domain]):
+            row = {"prompt_id": prompt.prompt_id, "domain": domain, "prompt": prompt.text}
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -12,16 +12,14 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import choose, significance, stopping
 from speclab.cost import Costs
-from speclab.decode import decode_prompt, prefill
 from speclab.draft import StopRule, parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
+from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.plain import read_json
 from speclab.prompts import DOMAINS, EncodedPrompt
-from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED, ratio_of
-from speclab.show.estimates import Estimates, counted, stack, without_interval
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,
@@ -31,7 +29,6 @@ from speclab.studies.better_drafts.candidates import (
     Families,
     Tried,
 )
-from speclab.tree import chain
 
 CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
 STOPPED = f"{LOOKUP} (stop rule)"
@@ -138,7 +135,7 @@ def learning_curve(pair: Pair) -> Estimates | None:
     Keys: estimator, domain (first `all`, the mean of the domains), steps. No intervals are known.
     Step 0 is the end of the phase before.
     """
-    card = pair.draft.folder.parent / "card.json"
+    card = pair.draft.folder.path.parent / "card.json"
     phases = read_json(card, REPAIR).get("training") if card.is_file() else None
     if not phases:
         return None
@@ -190,17 +187,23 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
     in one run in random orders.
 
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
-    all, so that noise ranks none of them.
+    all, so that noise ranks none of them. A draft that does the target's work costs 1.
     """
-    measured, prices = {}, {}
+    by_work, by_name = {}, {}
     for one in candidates:
-        facts = one.facts["draft"]
-        work = tuple(facts[name] for name in ("parameters", "layers", "heads", "kernel"))
-        if work not in measured:
+        work = _work(one.facts["draft"])
+        if work == _work(one.facts["target"]):
+            by_work[work] = 1.0
+        if work not in by_work:
             times = timing.pass_times(one.load(), (1,), context, repeats)
-            measured[work] = timing.costs_of(times).c()
-        prices[one.name] = measured[work]
-    return prices
+            by_work[work] = timing.costs_of(times).c()
+        by_name[one.name] = by_work[work]
+    return by_name
+
+
+def _work(facts: Mapping) -> tuple:
+    """What decides the time of a model's pass."""
+    return tuple(facts[name] for name in ("parameters", "layers", "heads", "kernel"))
 
 
 def with_c(costs: Costs, c: float) -> Costs:
@@ -224,8 +227,8 @@ def best_chain(
     the visited blocks of each prompt: emitted, blocks, cost (target passes).
     """
     sums = replay.chain_sums(trace, gammas)
-    price = {gamma: costs.of_block(chain(gamma)) for gamma in sums["gamma"].unique()}
-    return _fastest(sums.assign(cost=sums["blocks"] * sums["gamma"].map(price)))
+    of_block = costs.of_chain(sums["gamma"])
+    return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
 def best_stopped(
@@ -234,12 +237,12 @@ def best_stopped(
     """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
     chains. Every limit up to the recorded length is tried; the best one is the gamma.
     """
-    at = stopping.chains(nodes, max_new_tokens)
+    starts = stopping.chains(nodes, max_new_tokens)
     sums = []
-    for limit in range(1, at.depth + 1):
-        rule = stopping.stopped(at, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(at, rule, costs).assign(gamma=limit))
-    return _fastest(pd.concat(sums))
+    for limit in range(1, starts["limit"].max() + 1):
+        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
+        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
+    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -305,7 +308,7 @@ def compared(
         if one.name == LOOKUP:
             ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
         share, c = share_of_bytes(one), price[one.name]
-        machines = {"": with_c(costs, c), "_by_bytes": Costs.on_a_line(share)}
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
         facts = one.facts["draft"]
         known = {
             "layers": facts["layers"],
@@ -339,22 +342,21 @@ def compared(
 def lossless(
     tried: Tried,
     drafts: Iterable[Candidate],
-    prompts: Iterable[EncodedPrompt],
+    prompts: Sequence[EncodedPrompt],
     shapes: Sequence[str],
     new_tokens: int,
 ) -> pd.DataFrame:
-    """Greedy decoding of some prompts with every draft and shape against the target's own texts:
-    draft, shape, prompt_id, is_equal.
+    """`timing.decoded` of some prompts with every draft (but recorded ones) and shape, against the
+    target's own texts: draft, shape, prompt_id, is_equal, and its other columns.
     """
-    known, rows = tried.texts["greedy"], []
+    texts = tried.texts["greedy"]
+    by_name = {name: parse_shape(name) for name in shapes}
+    parts = {}
     for one in drafts:
-        pair = one.load()
-        for prompt in prompts:
-            own = known[prompt.prompt_id][:new_tokens]
-            caches = prefill(pair, prompt.ids, new_tokens)  # the same for every shape
-            for name in shapes:
-                asked = prompt, "greedy", parse_shape(name), Sampling(), new_tokens
-                made = decode_prompt(pair, *asked, caches=caches)
-                rows.append((one.name, name, prompt.prompt_id, made.token_ids == own))
-        del pair  # before the next one is loaded
-    return pd.DataFrame(rows, columns=["draft", "shape", "prompt_id", "is_equal"])
+        if one.load:
+            pair = one.load()
+            parts[one.name] = timing.decoded(pair, prompts, by_name, new_tokens)
+            del pair  # before the next one is loaded
+    made = stack(parts, "draft").rename(columns={"method": "shape"})
+    expected = made["prompt_id"].map({name: text[:new_tokens] for name, text in texts.items()})
+    return made.assign(is_equal=made["text"] == expected)

@@ -1,22 +1,22 @@
 """Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out,
 compare, put into words.
 
-Everything that a notebook computes and shows is an `Estimates`. It knows no model, no figure and no
-statistics: `speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands
-for 95 % of resampled prompts.
+Everything that a notebook computes and shows is an `Estimates`. It knows no model and no figure:
+`speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands for 95 % of
+resampled prompts.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from speclab.score import POOLED, domains_in, require
+from speclab.score import require
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, cell, verdict
 
-NUMBERS = ["estimate", "low", "high"]
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
 
@@ -105,14 +105,23 @@ class Estimates:
         return self.frame.itertuples(index=False)
 
     @property
-    def value(self) -> float:
-        """The estimate of a table of one row. ValueError for more."""
+    def row(self) -> Any:
+        """The row of a table of one row. ValueError for more."""
         if len(self.frame) != 1:
             raise ValueError(
                 f"{len(self.frame)} estimates where one is needed: "
                 f"pick it with .at({', '.join(self.keys)}=…)"
             )
-        return float(self.frame["estimate"].iloc[0])
+        return next(self.rows())
+
+    @property
+    def value(self) -> float:
+        """The estimate of a table of one row."""
+        return float(self.row.estimate)
+
+    def verdict(self, null: float = 0.0) -> str:
+        """What the interval of a table of one row says of `null` (`stats.verdict`)."""
+        return verdict(self.row.low, self.row.high, null)
 
     # ---- lay out ---------------------------------------------------------------------------------
 
@@ -127,20 +136,14 @@ class Estimates:
         return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
-        number, low, high = map(self._rounded, (row.estimate, row.low, row.high))
-        if np.isnan(row.estimate):
-            return "undefined"
-        return number if np.isnan(row.low) else f"{number} [{low}, {high}]"
-
-    def _rounded(self, value: float) -> str:
-        return f"{value:z.{self.digits}f}"  # z: no minus before a zero
+        return cell(row.estimate, row.low, row.high, self.digits)
 
     # ---- put into words --------------------------------------------------------------------------
 
     def __str__(self) -> str:
         """A single number with its interval, several as a list by their first key that differs."""
         if len(self.frame) == 1:
-            return self._cell(next(self.rows()))
+            return self._cell(self.row)
         names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
         return self.listed(names)
 
@@ -162,7 +165,7 @@ class Estimates:
         known = self.frame["estimate"].dropna()
         if known.empty:
             return "undefined"
-        ends = map(self._rounded, (known.min(), known.max()))
+        ends = [cell(end, np.nan, np.nan, self.digits) for end in (known.min(), known.max())]
         return " to ".join(dict.fromkeys(ends))
 
     def sentence(
@@ -186,11 +189,10 @@ class Estimates:
             return ". ".join(
                 f"{starting(str(at))}: {part.sentence(*wording)}" for at, part in parts
             )
+        wording = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
         said: dict[str, list[str]] = {}
         for row in self.rows():
-            words = "no estimate for"
-            if row.low <= row.high:
-                words = direction(row, above, below, neither, than)
+            words = wording[verdict(row.low, row.high, than)]
             said.setdefault(words, []).append(str(getattr(row, names)))
         if names == "domain" and len(said) == 1 < len(self.frame):
             return f"{words} {whole('domain', len(self.frame))}"
@@ -234,6 +236,11 @@ def whole(noun: str, count: int) -> str:
     return f"all {WORDS[count] if count < len(WORDS) else count} {noun}s"
 
 
+def yes_or_no(verdict: str) -> str:
+    """A verdict as the answer to 'is it above?': 'yes', 'no' or 'inconclusive'."""
+    return {ABOVE: "yes", BELOW: "no"}.get(verdict, INCONCLUSIVE)
+
+
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:
     """Several frames as one, rows numbered anew; the new first column `key` holds their names
     (several columns where the names are tuples).
@@ -245,34 +252,3 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
 def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
     """The rows with other numbers, of which no interval is known."""
     return frame.assign(estimate=values, low=np.nan, high=np.nan)
-
-
-def direction(interval: Any, above: str, below: str, neither: str, than: float = 0.0) -> str:
-    """`above` or `below` if the whole interval (anything with .low and .high) is on that side of
-    `than`; else, also if undefined, `neither`.
-    """
-    if interval.low > than:
-        return above
-    if interval.high < than:
-        return below
-    return neither
-
-
-def per_domain(frame: pd.DataFrame, measure: Callable, pooled: bool = False) -> pd.DataFrame:
-    """Fields of `measure(rows)` in each domain: domain, fields, note. Where it raises ValueError (a
-    constant column, too few prompts) the numbers are missing and `note` is the reason, so that one
-    domain that cannot answer does not hide the others.
-
-    pooled: all domains together as well, last.
-    """
-    parts = {domain: frame[frame["domain"] == domain] for domain in domains_in(frame)}
-    if pooled:
-        parts[POOLED] = frame
-    rows = []
-    for domain, part in parts.items():
-        try:
-            found = vars(measure(part)) | {"note": ""}
-        except ValueError as error:
-            found = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
-        rows.append({"domain": domain} | found)
-    return pd.DataFrame(rows)

@@ -1,0 +1,56 @@
+"""`python -m data.drafts.self_draft --profile smollm --bits 4`: record a self-draft.
+
+GPTQ makes a copy of the target in a few bits, calibrated as notebook 08 does it on this profile,
+and every recorded text is run with it once. data/drafts/<profile> then holds what the copy proposes
+at each position; notebook 08 reads that and makes no copy.
+"""
+
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+
+from speclab.drafts import quantise, shipped
+from speclab.models.pairs import load_pair
+from speclab.profiles import load_profile
+from speclab.runs import of_kind
+from speclab.studies.better_drafts import candidates
+
+NOTEBOOK = "08_better_drafts"
+CALIBRATION = ("calibration_prompts_per_domain", "calibration_seed", "calibration_rows")
+
+
+@click.command(help=__doc__)
+@click.option("--profile", "name", default="smollm", show_default=True)
+@click.option("--bits", type=click.IntRange(2, 8), default=4, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path), default=shipped.SHIPPED)
+def main(name: str, bits: int, out: Path) -> None:
+    """Record the self-draft of a profile."""
+    profile = load_profile(name).replace(temperature=0.0)
+    settings = profile.notebooks[NOTEBOOK]
+    pair = load_pair(profile)
+    tried = candidates.Tried(profile, pair)
+    numbers = [settings[key] for key in CALIBRATION]
+    prompts = candidates.calibration_prompts(pair, profile, *numbers)
+    calibration = candidates.calibration(pair, profile, prompts)
+    made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
+    draft = candidates.candidate(name, pair, profile, made.plain).load()
+    traces = {
+        kind: candidates.trace_along(draft, of_kind(profile, kind), texts)
+        for kind, texts in tried.texts.items()
+    }
+    recorded = shipped.RecordedDraft(made.weight_bytes, traces)
+    label, made_of = quantise.made_of(pair.target.folder.path, calibration, bits)
+    facts = {
+        "bits": bits,
+        "group": quantise.GROUP,
+        "gptqmodel": version("gptqmodel"),
+        "made": str(date.today()),
+        **dict(zip(CALIBRATION, numbers, strict=True)),
+    }
+    click.echo(shipped.record_draft(label, made_of, recorded, facts, out / name))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,182 @@
+"""What a call of `python -m speclab decode` asks for, and what an earlier call has left of it.
+
+Beside the result OUT stands OUT.settings.json: everything that decides its texts. It is written
+before the first line, so that a later call knows whether the lines are its own.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from speclab.plain import read_json
+from speclab.profiles import Profile
+from speclab.prompts import Prompt, read_prompts
+
+if TYPE_CHECKING:
+    from speclab.draft import Shape
+    from speclab.sampling import Sampling
+
+ANEW = "choose another --out, or --force to write it anew"
+# the parameters of a profile that decide what is decoded
+READS = (
+    *("target", "draft", "dtype", "device", "backend", "template"),
+    *("max_prompt_tokens", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
+)
+
+
+@dataclass(frozen=True)
+class DecodeCall:
+    """A call of `decode`: a profile, and the options of the command line, each with its help.
+
+    Loads no models. ValueError for options that do not go together.
+    """
+
+    profile: Profile
+    prompts: Annotated[Path, "JSON lines with prompt_id and prompt."]
+    out: Annotated[Path, "JSON lines with the texts; a call that was stopped goes on."]
+    rule: Annotated[str, "greedy, rejection, point-mass or without-replacement."] = "greedy"
+    shape: Annotated[
+        str | None,
+        "plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], dynamic:DEPTH,BRANCHES,BUDGET, "
+        "lookup:LEAST (copy from the text so far where LEAST or more of its last tokens stood "
+        "before) or chain:GAMMA+lookup:LEAST (copy there, else draft) (default: chain:4).",
+    ] = None
+    policy: Annotated[
+        Path | None, "A file of notebook 09: a shape for each prompt, in place of --shape."
+    ] = None
+    check: Annotated[bool, "Compare with plain greedy text (always done in half precision)."] = (
+        False
+    )
+    force: Annotated[bool, "Write anew what is in --out."] = False
+
+    def __post_init__(self) -> None:
+        if self.check and self.rule != "greedy":
+            raise ValueError(f"--check compares greedy texts, not those of --rule {self.rule}")
+        if self.policy and self.shape:
+            raise ValueError(f"--policy {self.policy} names the shapes; leave out --shape")
+
+    @cached_property
+    def texts(self) -> list[Prompt]:
+        """The prompts of the file."""
+        prompts = read_prompts(self.prompts, optional=("domain",))
+        if not prompts:
+            raise ValueError(f"{self.prompts}: no prompt in it")
+        return prompts
+
+    @cached_property
+    def plan(self) -> Any:
+        """The policy of the file, or None; ValueError for one of another pair."""
+        from speclab.analysis import policy
+        from speclab.models.folder import pair_digests
+
+        return policy.load(self.policy, pair_digests(self.profile)) if self.policy else None
+
+    @cached_property
+    def sampling(self) -> "Sampling":
+        """How the target's words are drawn."""
+        from speclab.sampling import Sampling
+
+        return Sampling(self.profile.temperature, self.profile.top_k, self.profile.top_p)
+
+    @cached_property
+    def shapes(self) -> "list[Shape]":
+        """What is drafted for each prompt; ValueError where the rule cannot take it."""
+        from speclab.analysis.policy import setting_for
+        from speclab.decode import check_rule
+        from speclab.draft import parse_shape
+
+        settings = [self.shape or "chain:4"] * len(self.texts)
+        if self.plan:
+            settings = [setting_for(self.plan, prompt) for prompt in self.texts]
+        shapes = list(map(parse_shape, settings))
+        for shape in shapes:
+            check_rule(self.rule, shape, self.sampling)
+        return shapes
+
+    # ---- the result ------------------------------------------------------------------------------
+
+    @property
+    def settings_file(self) -> Path:
+        """Where the settings of the result stand."""
+        return self.out.with_name(f"{self.out.name}.settings.json")
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Everything that decides the lines of the result but their times, as JSON has it; no path
+        and no name.
+        """
+        from speclab.models.folder import pair_digests, read_by_target
+        from speclab.models.pairs import device_of
+
+        profile, settings = self.profile, {}
+        for name, weights in pair_digests(profile).items():
+            spec = getattr(profile, name)
+            settings[name] = {
+                "dtype": spec.dtype,
+                "device": str(device_of(spec)),
+                "backend": spec.backend,
+                "weights": weights,
+            }
+        names = ["max_new_tokens", "temperature"]
+        if profile.temperature > 0:
+            names += ["top_k", "top_p", "seed"]
+        settings |= {name: getattr(profile, name) for name in names}
+        drafted: Any = self.shape or "chain:4"
+        if self.plan:
+            drafted = {key: getattr(self.plan, key) for key in ("router", "default", "domains")}
+        settings |= {"rule": self.rule, "drafted": drafted, "check": self.check}
+        return settings | read_by_target(profile, self.texts).facts
+
+    def refuse_inputs(self, profile: Path) -> None:
+        """ValueError where the result, or the settings beside it, would be written over what is
+        read, the file of the profile too; links are followed.
+        """
+        read = [self.prompts, *self.prompts.glob("*.jsonl"), profile]
+        if self.policy:
+            read.append(self.policy)
+        results = {self.out.resolve(), self.settings_file.resolve()}
+        for path in read:
+            if path.exists() and path.resolve() in results:
+                raise ValueError(
+                    f"--out {self.out} would be written over {path}, which is read; choose "
+                    "another --out"
+                )
+
+    def lines_there(self, is_checked: bool) -> list[bytes]:
+        """The whole lines that an earlier call with the same settings has left, in the order of the
+        prompts; none without a result, or with --force. Reads only.
+
+        is_checked: each must hold its comparison with plain text. ValueError for a file that holds
+        anything else.
+        """
+        out, beside = self.out, self.settings_file
+        if self.force or not out.exists() or not out.stat().st_size:
+            return []
+        if not beside.is_file():
+            raise ValueError(f"--out {out} is there already, without its {beside.name}; {ANEW}")
+        there = read_json(beside, ANEW)
+        others = [name for name, value in self.settings.items() if there.get(name) != value]
+        if others:
+            raise ValueError(
+                f"--out {out} holds texts of other settings ({', '.join(others)}: see "
+                f"{beside.name}); {ANEW}"
+            )
+        lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
+        names = [_prompt_of(line, is_checked) for line in lines]
+        if names != [prompt.prompt_id for prompt in self.texts][: len(names)]:
+            raise ValueError(
+                f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
+            )
+        return lines
+
+
+def _prompt_of(line: bytes, is_checked: bool) -> str | None:
+    """Whose text a line holds; None for a line that is damaged or lacks a part."""
+    try:
+        row = json.loads(line)
+        parts = {"token_ids", "text", *["plain_difference"] * is_checked}
+        return row["prompt_id"] if parts <= {*row} else None
+    except (ValueError, LookupError, TypeError):
+        return None

@@ -1,0 +1,122 @@
+"""What a block costs on a machine, and what should be drafted there for which domain (notebook 09,
+sections 1 and 2; notebook 14 serves at the same costs).
+
+Speeds are predicted: replayed tokens over the cost of their blocks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.analysis import choose
+from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
+from speclab.cost import Costs, disturbed
+from speclab.draft import parse_shape
+from speclab.estimates import NUMBERS, Estimates, yes_or_no
+from speclab.models import timing
+from speclab.score import POOLED
+from speclab.stats import BELOW, Draws, verdict
+from speclab.tree import Tree
+
+REFUSED = "refused: the clock was disturbed"
+
+
+def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
+    """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
+    to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
+    """
+    names = [NO_DRAFT, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    names += [
+        f"tree:{depth},{branches},{nodes}"
+        for depth in (2, 3, 4)
+        for branches in (2, 3)
+        for nodes in range(branches, budget + 1)
+    ]
+    different: dict[tuple, tuple[str, Tree]] = {}
+    for name in names:
+        tree = parse_shape(name).tree
+        form = (*tree.parent, *tree.rank)
+        different.setdefault(form, (name, tree))
+    return dict(different.values())
+
+
+# ---- the clock -----------------------------------------------------------------------------------
+
+
+def is_trusted(costs: Costs) -> bool:
+    """Whether the clock was not `disturbed`: else nothing is concluded about speed."""
+    return not disturbed(costs)
+
+
+def in_words(clock: timing.Measured) -> str:
+    """The costs of both rounds together, with c and v(4) of each round, and whether they may be
+    trusted.
+    """
+    costs = clock.costs
+    rounds = [timing.costs_of(times) for times in clock.rounds]
+    c = " and ".join(f"{one.c():.3f}" for one in rounds)
+    v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
+    return (
+        f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
+        f"({v}), o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree. "
+        f"The price of a block is uncertain by {costs.drift:.0%}. {disturbed(costs)}"
+    )
+
+
+def with_clock(
+    speeds: Draws, choices: Mapping[str, Choice], clocks: Sequence[PromptCosts]
+) -> Draws:
+    """`choose.speeds` of these choices, with what the clock adds to their resamples: each is judged
+    at the costs of one of `clocks` (of `timing.Measured.resampled`), the same for every choice.
+
+    The settings of a choice stay as they are while its cost changes.
+    """
+    settings = {name: choice.settings for name, choice in choices.items()}
+    by_clock = []
+    for by_prompt in clocks:
+        judged = {name: Choice(by_prompt.judged(fixed)) for name, fixed in settings.items()}
+        by_clock.append(choose.speeds(judged, n=1).values)
+    values = {}
+    for name, draws in speeds.values.items():
+        sample, resamples = draws[:1], draws[1:]
+        factors = np.stack([drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock])
+        clock = drawn_clocks(len(resamples), len(clocks))
+        values[name] = pd.concat([sample, resamples * factors[clock]])
+    return replace(speeds, values=values)
+
+
+def drawn_clocks(n: int, clocks: int) -> np.ndarray:
+    """At the costs of which clock each of n resamples is judged, int64 (n,): always the same."""
+    return np.random.default_rng(4).integers(0, clocks, n)
+
+
+# ---- what to draft -------------------------------------------------------------------------------
+
+
+def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
+    """What to draft in each domain, from the costs of settings (plain among them) on a machine:
+    domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is),
+    and its speed-up, which `speeds` hold as "own": each prompt judged by the setting that was
+    fastest on other prompts of its domain; `speculate` (`_speculate`).
+    """
+    fastest = choose.fastest_rows(choose.best_setting(by_prompt))
+    domains = fastest[fastest["domain"] != POOLED]
+    speedup = speeds.table({"own": speeds["own"]})
+    table = domains[["domain", "setting", "share_best"]].merge(
+        speedup[["domain", *NUMBERS]], on="domain"
+    )
+    verdicts = [_speculate(row, costs) for row in table.itertuples()]
+    return Estimates(table.assign(speculate=verdicts))
+
+
+def _speculate(row: Any, costs: Costs) -> str:
+    """Yes, no or inconclusive, by the interval's verdict on 1 (no also where plain itself is the
+    fastest in 95 % of the resamples); REFUSED where the costs are not trusted.
+    """
+    if not is_trusted(costs):
+        return REFUSED
+    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
+    return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))
