@@ -41,6 +41,7 @@ hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
 import numpy as np
+import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
@@ -90,22 +91,19 @@ assert cut.trace["token"].equals(full.trace["token"])
 table_4 = published.comparison("IV", cut)
 ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
 notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
-assert table_4["ours_as_published"].dropna().between(0, 1).all()
 
 # %% [markdown]
 # Bin 1 holds only prompts whose text is longer than 32 tokens, so a domain of short texts weighs
 # less in it; the table needs five of every domain that has any.
 
 # %%
-late = cut.nodes[cut.nodes["position"] >= score.POSITION_BIN]
-late = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
+late = cut.nodes[cut.nodes["position"] >= published.POSITION_BIN]
+prompts = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
+counts = ", ".join(f"{domain} {count}" for domain, count in prompts.items())
+ctx.say(f"Prompts with such long texts: {counts}.")
 
 # %%
-reached = ", ".join(f"{domain} {count}" for domain, count in late.items())
-ctx.say(f"Prompts with so long a text: {reached}.")
-
-# %%
-if late.min() >= stats.MIN_PROMPTS:
+if prompts.min() >= stats.MIN_PROMPTS:
     table_5 = published.comparison("V", cut)
     ctx.export(table_5.dropna(axis=1, how="all"), "table-5")
     notebook.show_table(published.in_cells(table_5).drop(columns="estimator"))
@@ -146,11 +144,9 @@ ctx.plot(
 
 # %%
 changes = study.change_by_kind(kinds)
-whole = changes.at(domain=score.ALL)
-as_published = whole.at(name=next(iter(kinds)))
-
-# %%
-path_0, path_1 = (whole.at(name=name) for name in study.BEST_PATH.values())
+of_kind = dict(changes.at(domain=score.ALL).groups("name"))
+as_published = of_kind[next(iter(kinds))]
+path_0, path_1 = (of_kind[name] for name in study.BEST_PATH.values())
 
 # %%
 ctx.plot(
@@ -169,11 +165,11 @@ ctx.plot(
 )
 
 # %%
-said = [
-    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains {rows.at(domain=score.ALL)}"
+sentences = [
+    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains {of_kind[name]}"
     for name, rows in changes.groups("name")
 ]
-ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(said))
+ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(sentences))
 
 # %% [markdown]
 # ## 3. What the cut does to the mean
@@ -181,23 +177,8 @@ ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".
 # over all is a mixture of the two, in shares that the budget sets:
 
 # %%
-means = study.mixtures([cut, full])
-table = means.frame.pivot(index=["tree", "depth"], columns="name", values="estimate")
-
-# %%
-for text in (cut, full):
-    outside = ~study.under_best_path(text)
-    share = outside.groupby(text.nodes["depth"]).mean()
-    table.loc[study.shape(text), "share of other branches"] = share.to_numpy()
-
-# %%
-share = table["share of other branches"]
-inside, others = table["under the best path"], table["under other branches"].fillna(0)
-assert np.allclose((1 - share) * inside + share * others, table["all nodes"])
-
-# %%
 ctx.plot(
-    means,
+    study.mixtures([cut, full]),
     x="depth",
     hue="name",
     columns="tree",
@@ -215,17 +196,15 @@ ctx.plot(
 # prompts are resampled once for both):
 
 # %%
-asked = {
-    name: (text.nodes[text.nodes["depth"] == deepest], score.published_alpha)
+at_deepest = {
+    name: text.nodes[text.nodes["depth"] == deepest]
     for name, text in {"cut": cut, "complete": full}.items()
 }
+draws = stats.jointly({name: (nodes, score.published_alpha) for name, nodes in at_deepest.items()})
 
 # %%
-draws = stats.jointly(asked)
 gap = (draws["complete"] - draws["cut"])[score.POOLED]
 gap = Estimates(draws.table({"complete - cut": gap}), digits=3)
-
-# %%
 ctx.say(
     f"At depth {deepest} the complete tree's `published_alpha` minus the cut tree's, pooled over "
     f"nodes: **{gap}**."
@@ -237,8 +216,7 @@ ctx.say(
 # then the target's own text, and an ordinary draft knows nothing else. So its token at depth 3 is
 # **the very token that it would draft first in a new block that begins there**, and is accepted or
 # rejected alike. Depth itself changes nothing; if acceptance rises with depth, blocks that get deep
-# stand at easier positions. At T = 0 by hand: which tokens are reached and accepted, and what a new
-# block at the same positions gets.
+# stand at easier positions. At T = 0 by hand: which tokens are reached, and which are accepted.
 
 # %%
 chain = cut.nodes[cut.nodes["best_path"]]
@@ -251,36 +229,26 @@ survived = hits.cumprod(axis=1)
 reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 
-# %%
-rise = []
-for depth in range(2, deepest + 1):
-    # what a block gets first that begins depth - 1 tokens later
-    new_block = hits[1].groupby(["domain", "prompt_id"]).shift(1 - depth)
-    there = (reached[depth] == 1) & new_block.notna()  # the text does not end before
-    assert (hits[depth][there] == new_block[there]).all(), "the same token"
-    easier = new_block[there].astype(float).groupby("domain").mean()
-    rise.append((easier - hits[1].groupby("domain").mean()).mean())
-
 # %% [markdown]
-# The kit's functions find the same. At T = 1 a text follows the draft's path only by chance, so the
-# new blocks begin where it does; the tokens and their probabilities are the same there too.
+# The kit's functions find the same. A new block that begins at the same positions drafts the same
+# tokens with the same probabilities. At T = 1 a text follows the draft's path only by chance, so
+# the new blocks begin where it does.
 
 # %%
 steps = study.along_best_path([cut, warm])
-kit = steps.at(text="T = 0", name="accept_by_depth").frame
-kit = kit.pivot(index="domain", columns="depth", values="estimate").loc[by_hand.index]
-known = kit.notna()  # missing where too few blocks get so far for an interval
-assert np.allclose(by_hand.where(known), kit, equal_nan=True)
+at_0 = steps.at(text="T = 0")
+kit = at_0.at(name="accept_by_depth").frame
+kit = kit.pivot(index="domain", columns="depth", values="estimate")
+assert np.allclose(by_hand, kit.loc[by_hand.index], equal_nan=True)
 
 # %%
-same = 0
-for text in (cut, warm):
-    path = study.best_path(text)
-    path = path[(path["depth"] > 1) & (path["followed"] == 1)]
-    assert np.allclose(path["own"].astype(float), path["new"], atol=1e-3)
-    same += len(path)
+paths = pd.concat([study.best_path(text) for text in (cut, warm)])
+same = paths[(paths["depth"] > 1) & (paths["followed"] == 1)]
+assert np.allclose(same["own"], same["new"], atol=1e-3)
 
 # %%
+new_block = at_0.at(name="a new block there", depth=deepest).frame["estimate"]
+easier = new_block.mean() - kit[1].mean()
 survival = steps.at(name="survival_by_depth", depth=deepest)
 ctx.plot(
     steps,
@@ -299,11 +267,11 @@ ctx.plot(
 
 # %%
 ctx.say(
-    f"**The change is selection alone.** All {same:,} drafted tokens below depth 1 whose path is "
-    "the text are the tokens that a new block would draft first at the same positions, and are "
+    f"**The change is selection alone.** All {len(same):,} drafted tokens below depth 1 whose path "
+    "is the text are the tokens that a new block would draft first at the same positions, and are "
     f"accepted alike. At depth {deepest} acceptance at the positions that are reached is "
-    f"{rise[-1]:+.2f} relative to all positions (T = 0, mean of the domains)."
-    if rise
+    f"{easier:+.2f} relative to all positions (T = 0, mean of the domains)."
+    if deepest > 1
     else "The tree has one level, so there is nothing to compare."
 )
 
@@ -339,7 +307,6 @@ notebook.show_table(by_set.wide("set", "domain").fillna(""))
 
 # %%
 along = study.along_text([cut, warm])
-assert along.lies_within(0, 1)
 first = along.at(tokens=f"1-{study.START}")
 
 # %%
@@ -357,7 +324,7 @@ ctx.plot(
 
 # %%
 others = by_set.at(set=[prompt_sets.UNWRAPPED, prompt_sets.SECOND])
-rises = int((others.frame["low"] > 0).sum())
+rises = (others.frame["low"] > 0).sum()
 ctx.answer(
     f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest}, by "
     "selection alone (T = 0, all tokens above accepted). A new block begun at the same positions "

@@ -239,14 +239,15 @@ if candidates.SPECIALIST in trained:
 
 # %% [markdown]
 # ## 3. Drafts that need no training: copying, and leaving early
-# **Prompt lookup** has no weights. If the last three tokens (else two, else one) stood in the text
-# before, it drafts what followed them the most recent time. Where nothing matches its confidence is
-# nil, so that a stop rule drafts nothing. **Early exit** runs the target's own first layers and
+# **Prompt lookup** has no weights. It looks for the longest run of at most eight last tokens that
+# occurred before in the prompt or the text, and copies what followed the most recent one. Where
+# nothing matches it drafts nothing. A copy is one certain token, so at T = 1 it is accepted with
+# its p. **Early exit** runs the target's own first layers and
 # reads the next token off with the target's head, untrained: no memory beyond the target's. (Left
 # out where the target is of an architecture whose layers the kit does not run itself.)
 
 # %%
-tried.add(candidates.prompt_lookup(pair, settings))
+tried.add(candidates.prompt_lookup(tried))
 is_lean = getattr(pair.target.body, "lean", False)
 exits = [candidates.early_exit(pair, settings, n) for n in exit_layers if is_lean]
 for early in exits:
@@ -299,8 +300,8 @@ assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 # The speed-up is predicted from the replayed chains of the judged prompts at T = 0, at each draft's
 # own best gamma (chosen on the same prompts: slightly flattering). Intervals resample prompts;
 # gamma and costs are held fixed in them. Of drafts with several seeds, the first. Prompt lookup
-# also with a stop rule: it drafts only where something matches. (How far such predictions can be
-# trusted, notebook 10 asks by decoding for real.)
+# copies up to gamma tokens where at least one matches, without a draft pass (c = 0). (How far such
+# predictions can be trusted, notebook 10 asks by decoding for real.)
 
 # %% tags=["timed"]
 few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, first=0)
@@ -322,8 +323,7 @@ ctx.say(
 )
 
 # %%
-chains = tried.lookup_chains(min(6, max_gamma))
-found = comparison.compared(tried, drafts, price, costs, range(1, max_gamma + 1), chains)
+found = comparison.compared(tried, drafts, price, costs, range(1, max_gamma + 1))
 table = found.table
 ctx.export(table, "drafts")
 shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]
@@ -411,14 +411,14 @@ ctx.answer(
 # speed-up of 2: 4.52 / 2 = 2.26 passes a block, less 1 for the target, over 4 draft passes: c =
 # 0.32.</details>
 #
-# 2. Let prompt lookup look for one token only, in a new cell:
-#    `tried.add(candidates.prompt_lookup(pair, settings, longest=1))`, then compare its row of
-#    `comparison.acceptance(tried, list(tried.candidates))` with that of `prompt lookup`. Is it
-#    right more often?
+# 2. Let prompt lookup copy one token only, in a new cell: `comparison.best_copies(tried, costs,
+#    [1])`, then compare the tokens per block of its sums with those of `[max_gamma]`. Which copies
+#    less in vain, and which is faster?
 #
-# <details><summary>What happens</summary>It matches in exactly as many positions: a match of three
-# tokens is also one of a single token. It is right less often, because a single token says less
-# about what follows; the recency of the match is all that is left.</details>
+# <details><summary>What happens</summary>
+# One token is copied less in vain, but a copy that is right often goes on being right, and only the
+# long one uses that. Copied tokens cost no draft pass. What they cost is a longer target pass, so
+# the best length depends on v.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

@@ -40,7 +40,6 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -143,16 +142,6 @@ ctx.say(
     f"{share.idxmax()} they hold {share.max():.0%} of EAGLE's tokens."
 )
 
-# %%
-sums = sums_of_starts(eagle, [3])
-sums["of_text"] = sums["emitted"] / sums["blocks"]
-ended = sums[~sums["prompt_id"].isin(ran_away)]
-of_sets = ended.groupby("domain")[["emitted", "blocks"]].sum()
-by_hand = {
-    study.BY_REQUEST: sums.groupby("domain")["of_text"].mean(),
-    study.ENDED: of_sets["emitted"] / of_sets["blocks"],
-}
-
 # %% [markdown]
 # Every interval here resamples whole prompts 2,000 times within their set (95 %).
 
@@ -161,9 +150,6 @@ of_all = study.per_pass(proposers, ran_away, gammas)
 ctx.export(of_all, "tokens-per-pass")
 per_pass = of_all.at(domain=sets)
 at_3 = per_pass.at(gamma=3)
-for weight, means in by_hand.items():
-    kit = at_3.at(proposer="EAGLE", weight=weight).frame
-    assert np.allclose(kit["estimate"], means[kit["domain"]])
 
 # %%
 by_request = at_3.at(weight=study.BY_REQUEST)
@@ -198,9 +184,6 @@ for name, rows in proposers.items():
 of_all = Estimates(stack(found, ["proposer", "weight"]), digits=3)
 ctx.export(of_all, "hit")
 hit = of_all.at(domain=sets)
-kit = hit.at(proposer="EAGLE", weight=study.BY_TOKEN).frame
-means = eagle.groupby("domain")["hit"].mean()
-assert np.allclose(kit["estimate"], means[kit["domain"]])
 notebook.show_table(hit.wide(["proposer", "weight"], "domain"))
 
 # %% [markdown]
@@ -245,18 +228,13 @@ ctx.say(
 # ## 4. Depth
 # At which depth is a drafted token accepted more often? Only easy positions get far, so two things
 # mix: the **choice of positions**, and **depth itself**. A new block that begins at the very same
-# position separates them: it needs no luck above. Texts that ran away are left out. By hand at
-# depth 3, over all positions (`shift`: the start two tokens on):
+# position separates them: it needs no luck above. Texts that ran away are left out.
 
 # %%
 ended = {
     name: rows[~rows["prompt_id"].isin(ran_away)].reset_index(drop=True)
     for name, rows in proposers.items()
 }
-own = ended["EAGLE"]
-so_far = (own["accepted"] >= 2) & (own["remaining"] > 2)
-deeper = (own["accepted"][so_far] >= 3).mean()
-new_block = (own["accepted"].shift(-2)[so_far] > 0).mean()
 
 # %%
 by_depth = {name: study.next_accepted(rows, deepest) for name, rows in ended.items()}
@@ -267,9 +245,6 @@ depths = {
 }
 depths = Estimates(stack(depths, ["proposer", "depth"]))
 ctx.export(depths, "depth")
-kit = depths.at(proposer="EAGLE", depth=3, domain=score.POOLED)
-kit = kit.at(name=[study.AFRESH, study.DEEPER])
-assert np.allclose(kit.frame["estimate"], [new_block, deeper])
 
 # %%
 depths = depths.at(domain=sets)
@@ -513,6 +488,7 @@ ctx.say(
 
 # %%
 names = {"sharegpt": "chat", "instructcoder": "code", "gsm8k": "math"}
+own = ended["EAGLE"]
 paper = own[own["domain"].isin(list(names))].replace({"domain": names})
 mean_accepted = score.block_estimators()["mean_accepted"]
 asked = {"level": (paper, study.FIRST_HIT), "length": (sums_of_starts(paper, [3]), mean_accepted)}
@@ -532,7 +508,7 @@ measured = measured.without(domain=[score.ALL, score.POOLED])
 
 # %%
 evidence = {
-    (claim, claims.AT_0): partial(claims.rows_of, claim, rows.frame)
+    (claim, claims.AT_0): claims.rows_of(claim, rows.frame)
     for claim, rows in measured.groups("claim")
 }
 listed = claims.claims()

@@ -4,7 +4,7 @@ A run may come from anybody. Checksums tell that a file is as it was written, no
 written by this kit, so every field has a type, every column a type and a range.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from speclab.plain import STRICT
-from speclab.profiles import MODELS, Profile
+from speclab.plain import STRICT, Facts
+from speclab.profiles import Profile, Which
 from speclab.tree import static_tree
 
 SCHEMA_VERSION = 1
@@ -53,7 +53,8 @@ NODES = WHO | {
 }
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
-TABLES = [f"{name}.parquet" for name in SCHEMAS]
+Table = Literal["trace.parquet", "nodes.parquet"]
+TABLES: tuple[str, ...] = get_args(Table)
 # nats; the other columns of floats are shares, rounded in float32
 MOST = dict.fromkeys(("kl", "target_entropy", "draft_entropy"), 1e38)
 OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
@@ -76,7 +77,7 @@ class ModelFacts:
     layers: Count
     heads: Count
     tokens_said: Annotated[int, Field(ge=1)]
-    # of no model that was loaded (prompt lookup)
+    # of no model that was loaded
     width: Count | None = None
     revision: Text | None = None
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
@@ -94,7 +95,7 @@ class PairFacts:
     draft: ModelFacts
     shared_vocabulary: Annotated[int, Field(ge=1)]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.target.weight_bytes:
             raise ValueError("a target has weights: weight_bytes=0")
 
@@ -103,12 +104,12 @@ class PairFacts:
 class Manifest:
     """All entries of manifest.json but its seal."""
 
-    schema: Literal[SCHEMA_VERSION]
-    key_version: Literal[KEY_VERSION]
+    schema: Literal[1]
+    key_version: Literal[2]
     key: Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
     kind: Text | None
     profile: Profile
-    weights: Annotated[dict[Literal[MODELS], Commit], Field(min_length=2)]
+    weights: Annotated[dict[Which, Commit], Field(min_length=2)]
     # of prompt_id, domain and token ids of all prompts; of their texts
     encoded: Sha256
     prompt_set: Sha256
@@ -124,13 +125,13 @@ class Manifest:
     python: Text
     machine: Text
     finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT[\d:+.Z-]{5,40}$")]
-    files: Annotated[dict[Literal[tuple(TABLES)], Sha256], Field(min_length=len(TABLES))]
+    files: Annotated[dict[Table, Sha256], Field(min_length=2)]
     licence: Text | None = None
     # of a greedy text: the share of its positions where rounding made its token not the argmax
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-def check_table(name: str, table: pa.Table, manifest: dict[str, Any]) -> None:
+def check_table(name: str, table: pa.Table, manifest: Facts) -> None:
     """ValueError unless a table of SCHEMAS has its columns and its manifest's rows, no value is
     missing or out of range, and positions run from 0 to the end of each prompt's text.
     """
@@ -169,9 +170,7 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
         raise ValueError(f"{name} goes from {least} to {most}: allowed is 0 to {allowed}")
 
 
-def _first_of_trees(
-    positions: pd.DataFrame, table: pa.Table, profile: dict[str, Any]
-) -> pd.DataFrame:
+def _first_of_trees(positions: pd.DataFrame, table: pa.Table, profile: Facts) -> pd.DataFrame:
     """The first row of every position of `nodes`; ValueError unless the rows of each position are
     the nodes of the profile's tree.
     """
@@ -188,7 +187,7 @@ def _first_of_trees(
     return firsts
 
 
-def _check_positions(positions: pd.DataFrame, manifest: dict[str, Any]) -> None:
+def _check_positions(positions: pd.DataFrame, manifest: Facts) -> None:
     """ValueError unless texts stand one after another, each whole, as many and as long as the
     manifest says.
     """

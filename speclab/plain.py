@@ -13,11 +13,13 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+Facts = dict[str, Any]  # what a file says: plain values by name
+T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true
 SCALARS = {
@@ -33,7 +35,7 @@ class _Loader(yaml.SafeLoader):
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict:
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         pairs = [(key.value, self.construct_object(v, deep)) for key, v in node.value]
         return _each_once(pairs)
 
@@ -43,8 +45,8 @@ for _tag, _pattern in SCALARS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", _whole, None)
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict:
-    found = {}
+def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
+    found: Facts = {}
     for name, value in pairs:
         if name in found:
             raise ValueError(f"{name!r} comes twice")
@@ -57,7 +59,7 @@ def parse_yaml(text: str | bytes) -> Any:
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(" ".join(str(error).split())) from None
+        raise ValueError(one_line(error)) from None
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -68,27 +70,27 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(error) from None
 
 
-def _read(path: Path | str, parse: Callable[[bytes], Any], do: str) -> Any:
+def _read(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) -> Any:
     try:
-        return parse(Path(path).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        value = parse(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or cannot be read ({error}); {do}") from None
-
-
-def read_yaml(path: Path | str, do: str) -> Any:
-    """A YAML file as plain values; ValueError that names the file; do: what the reader can do."""
-    return _read(path, parse_yaml, do)
-
-
-def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
-    """A JSON file as plain values; ValueError that names the file, also where the whole is not of
-    `kind`; do: what the reader can do.
-    """
-    value = _read(path, parse_json, do)
     if not isinstance(value, kind):
         came = type(value).__name__
         raise ValueError(f"{path}: a {kind.__name__} is needed, a {came} came; {do}")
     return value
+
+
+def read_yaml(path: Path | str, do: str, kind: type = object) -> Any:
+    """A YAML file as plain values; ValueError that names the file, also where the whole is not of
+    `kind`; do: what the reader can do.
+    """
+    return _read(path, parse_yaml, do, kind)
+
+
+def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
+    """A JSON file as plain values; ValueError as in `read_yaml`."""
+    return _read(path, parse_json, do, kind)
 
 
 def near(name: str, allowed: Iterable[str]) -> str:
@@ -99,7 +101,7 @@ def near(name: str, allowed: Iterable[str]) -> str:
     return f"{hint}allowed are {', '.join(names)}"
 
 
-def checked(cls: type, values: Any, where: str, of_json: bool = False) -> Any:
+def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
     """Values as an instance of a pydantic dataclass (config STRICT). ValueError: what is wrong with
     each of them, after `where` they stand. of_json: they were read from JSON, so that a dict stands
     for a dataclass and a list for a tuple.
@@ -116,14 +118,20 @@ def checked(cls: type, values: Any, where: str, of_json: bool = False) -> Any:
         raise ValueError(f"{where}: {'; '.join(said)}") from None
 
 
-def _complaint(cls: type, error: dict) -> str:
+def _complaint(cls: Any, error: Any) -> str:
     name = ".".join(map(str, error["loc"]))
     if error["type"] == "unexpected_keyword_argument":
         return f"unknown parameter {name!r}: {near(name, cls.__dataclass_fields__)}"
     if error["type"] == "missing":
         return f"missing field {name}"
     came = f"{name}={brief(error['input'])}: " if name else ""
-    return came + error["msg"].removeprefix("Value error, ")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return came + message
+
+
+def one_line(text: Any) -> str:
+    """A text, as a library's error, in one line."""
+    return " ".join(str(text).split())
 
 
 def brief(value: Any) -> str:
@@ -153,7 +161,6 @@ def shown(text: Any) -> str:
     """A text on one line that a terminal prints as it stands: line ends, control characters and
     marks of direction come as escapes, such as `\\x1b`.
     """
-    return "".join(
-        char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]
-        for char in str(text)
-    )
+    safe = [char.isprintable() or unicodedata.category(char) == "Zs" for char in str(text)]
+    chars = zip(str(text), safe, strict=True)
+    return "".join(char if is_safe else ascii(char)[1:-1] for char, is_safe in chars)

@@ -5,18 +5,19 @@ checked on the way in.
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from speclab.plain import STRICT, checked, near, parse_yaml, read_yaml
-from speclab.prompts import DOMAINS
+from speclab.plain import STRICT, Facts, checked, near, parse_yaml, read_yaml
+from speclab.prompts import DOMAINS, Domain
 from speclab.tree import Tree, static_tree
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
-MODELS = ("target", "draft")
+Which = Literal["target", "draft"]
+MODELS: tuple[str, ...] = get_args(Which)
 OF_BOTH = ("dtype", "device", "backend")
 
 
@@ -31,7 +32,7 @@ class ModelSpec:
     # auto: float32 on a CPU, float16 on a GPU
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     # auto: the first GPU, else the CPU
-    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
     # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
     backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
 
@@ -49,7 +50,7 @@ class TrainedOn:
     """
 
     seed: int
-    composed: dict[Literal[DOMAINS], int]
+    composed: dict[Domain, int]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -59,15 +60,15 @@ class Notes:
     # of the prompts and of the texts after them
     licence: str | None = None
     # the published config.json of both, so that memory is planned before anything is downloaded
-    target_config: dict[str, Any] = Field(default_factory=dict)
-    draft_config: dict[str, Any] = Field(default_factory=dict)
+    target_config: Facts = Field(default_factory=dict)
+    draft_config: Facts = Field(default_factory=dict)
     trained_on: TrainedOn | None = None
     # sets of prompts that were among the training prompts of a draft, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
     # where not all prompts are decoded for real, those from this number of each domain on are
-    decoded_from: int = Field(0, ge=0)
+    decoded_from: int = Field(default=0, ge=0)
 
-    def config_of(self, which: str) -> dict[str, Any]:
+    def config_of(self, which: str) -> Facts:
         """The published config.json of "target" or "draft"; {}: not known."""
         return self.target_config if which == "target" else self.draft_config
 
@@ -86,29 +87,29 @@ class Profile:
     description: str = ""
     template: Literal["none", "chat"] = "none"
     # a name of speclab/prompts.py (SETS), or a .jsonl file or folder of such files
-    prompts: str = Field("project", min_length=1)
-    prompts_per_domain: int = Field(50, ge=1, le=100_000)
-    domains: tuple[Literal[DOMAINS], ...] = Field(DOMAINS, min_length=1, strict=False)
-    max_prompt_tokens: int = Field(512, ge=1, le=131_072)
-    max_new_tokens: int = Field(64, ge=1, le=65_536)
+    prompts: str = Field(default="project", min_length=1)
+    prompts_per_domain: int = Field(default=50, ge=1, le=100_000)
+    domains: tuple[Domain, ...] = Field(default=DOMAINS, min_length=1, strict=False)
+    max_prompt_tokens: int = Field(default=512, ge=1, le=131_072)
+    max_new_tokens: int = Field(default=64, ge=1, le=65_536)
     depth: int = 3
     branches: int = 2
     budget: int | None = 8
-    temperature: float = Field(0.0, ge=0, le=10)
-    top_k: int = Field(0, ge=0, le=1_000_000)
-    top_p: float = Field(1.0, ge=1e-6, le=1)
-    seed: int = Field(42, ge=0, lt=2**32)
-    block_prompts: int = Field(10, ge=1, le=1024)
-    max_packed_tokens: int = Field(2048, ge=1, le=1_000_000)
+    temperature: float = Field(default=0.0, ge=0, le=10)
+    top_k: int = Field(default=0, ge=0, le=1_000_000)
+    top_p: float = Field(default=1.0, ge=1e-6, le=1)
+    seed: int = Field(default=42, ge=0, lt=2**32)
+    block_prompts: int = Field(default=10, ge=1, le=1024)
+    max_packed_tokens: int = Field(default=2048, ge=1, le=1_000_000)
     # shipped recordings, a folder for each kind; relative to the repository
     traces: str | None = None
     # kinds of run that every machine records itself, though a trace is shipped
-    recorded: tuple[str, ...] = Field((), strict=False)
+    recorded: tuple[str, ...] = Field(default=(), strict=False)
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
-    notebooks: dict[str, dict] = Field(default_factory=dict, repr=False)
+    notebooks: dict[str, Facts] = Field(default_factory=dict, repr=False)
     notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         static_tree(self.depth, self.branches, self.budget)  # says what is too much
         if len(set(self.domains)) < len(self.domains):
             raise ValueError(
@@ -136,7 +137,7 @@ def profile_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
-def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
+def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
     """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides
     applied and every value checked.
     """
@@ -145,25 +146,22 @@ def load_profile(name: str | Path, overrides: dict | None = None) -> Profile:
     if not path.exists():
         allowed = near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
-    values = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written")
-    if not isinstance(values, dict):
-        raise ValueError(f"{path}: a profile needs at least `target` and `draft`")
-    values = {"name": path.stem} | values
+    written = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written", dict)
+    values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
     _change(values, overrides or {})
     for model in MODELS:
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
-    notes = values.get("notes", {})
-    values["notes"] = checked(Notes, notes, f"{path.name}: notes", of_json=True)
+    values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
 
 
-def _settings(model: Any) -> dict:
+def _settings(model: Any) -> Facts:
     """Settings of a model; a path alone stands for {path: …}."""
     return model if isinstance(model, dict) else {"path": model}
 
 
-def _change(values: dict, overrides: dict) -> None:
+def _change(values: Facts, overrides: Facts) -> None:
     """Overrides win; `target.device` reaches into a model, `dtype`, `device` and `backend` alone
     reach both models.
     """
@@ -179,7 +177,7 @@ def _change(values: dict, overrides: dict) -> None:
             values[key] = value
 
 
-def parse_overrides(items: Iterable[str], option: str = "--set") -> dict:
+def parse_overrides(items: Iterable[str], option: str = "--set") -> Facts:
     """`["gamma=4", "tree=…"]` of an option of the command line as a dict; values are read as YAML
     scalars.
     """

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.plain import STRICT, checked, parse_json
+from speclab.plain import STRICT, Facts, checked, parse_json
 
-DOMAINS = ("code", "math", "reasoning", "chat")
+Domain = Literal["code", "math", "reasoning", "chat"]
+DOMAINS: tuple[Domain, ...] = get_args(Domain)
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of math and reasoning; code and chat have nothing around them
@@ -66,7 +67,7 @@ class _Row:
 
     prompt_id: Annotated[str, Field(min_length=1)]
     prompt: Annotated[str, Field(pattern=r"\S")]
-    domain: Literal[("", *DOMAINS)] = ""
+    domain: Literal["", Domain] = ""
 
 
 @checked_dataclass(config=STRICT)
@@ -99,17 +100,17 @@ class HubSet:
     config: str | None
     split: str
     revision: str
-    text: Callable[[dict], str]
+    text: Callable[[Facts], str]
     streaming: bool = False
 
 
-def _first_user_message(row: dict) -> str:
+def _first_user_message(row: Facts) -> str:
     """It is taken from ten characters on."""
     users = [m["content"].strip() for m in row["messages"] if m["role"] == "user"]
     return users[0] if users and len(users[0]) >= 10 else ""
 
 
-def _first_turn(domain: str) -> Callable[[dict], str]:
+def _first_turn(domain: str) -> Callable[[Facts], str]:
     """How a row of MT-Bench becomes a prompt of this domain."""
     return lambda row: row["prompt"][0] if DOMAIN_OF.get(row["category"], "chat") == domain else ""
 
@@ -156,7 +157,7 @@ MT_BENCH = HubSet(
     _first_turn("chat"),
 )
 # public sets by name: where each domain of them comes from; without the paper's words around them
-HUB_SETS = {
+HUB_SETS: dict[str, dict[str, HubSet]] = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
     "gsm8k": {"reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])},
@@ -225,15 +226,14 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
     """
     from datasets import load_dataset
 
-    location, revision = hub_set.name, hub_set.revision
-    if mirror := os.environ.get(MIRROR):
-        location, revision = str(Path(mirror).absolute() / hub_set.name), None
+    mirror = os.environ.get(MIRROR)
+    location = str(Path(mirror).absolute() / hub_set.name) if mirror else hub_set.name
     try:
         rows = load_dataset(
             location,
             hub_set.config,
             split=hub_set.split,
-            revision=revision,
+            revision=None if mirror else hub_set.revision,
             streaming=hub_set.streaming,
         )
         for index, row in enumerate(rows):
@@ -266,9 +266,9 @@ def load_prompts(
         known = read_prompts(REPOSITORY / source)
     chosen = []
     for domain in domains:
-        offered = (prompt for prompt in known if prompt.domain == domain)
-        if domain in HUB_SETS.get(source, ()):
-            offered = _hub_prompts(HUB_SETS[source][domain], domain)
+        offered = iter([prompt for prompt in known if prompt.domain == domain])
+        if hub_set := HUB_SETS.get(str(source), {}).get(domain):
+            offered = _hub_prompts(hub_set, domain)
         first = list(islice(offered, per_domain))
         if len(first) < (1 if source in UNEQUAL else per_domain):
             raise ValueError(
@@ -307,17 +307,19 @@ def training_prompts(
     return load_prompts(path, per_domain, domains)
 
 
-def decoded_prompts(prompts: Sequence, per_domain: int, first: int = 0) -> list:
+def decoded_prompts(prompts: Sequence[Any], per_domain: int, first: int = 0) -> list[Any]:
     """The prompts (anything with a `domain`) that are decoded for real where not all are:
     `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
     in order of appearance. Of a domain with fewer prompts than that, its last ones.
     """
     chosen = []
     for domain in dict.fromkeys(prompt.domain for prompt in prompts):
-        own = [prompt for prompt in prompts if prompt.domain == domain]
-        count = min(per_domain, len(own))
-        left = own[min(first, len(own) - count) :]
-        chosen += [left[(2 * k + 1) * len(left) // (2 * count)] for k in range(count)]
+        known = [prompt for prompt in prompts if prompt.domain == domain]
+        count = min(per_domain, len(known))
+        start = min(first, len(known) - count)
+        left = known[start:]
+        middles = [(2 * k + 1) * len(left) // (2 * count) for k in range(count)]
+        chosen += [left[middle] for middle in middles]
     return chosen
 
 
@@ -330,7 +332,7 @@ def prompts_digest(prompts: Iterable[Prompt]) -> str:
 
 
 def encode_prompts(
-    tokenizer, prompts: Iterable[Prompt], max_tokens: int, template: str = "none"
+    tokenizer: Any, prompts: Iterable[Prompt], max_tokens: int, template: str = "none"
 ) -> list[EncodedPrompt]:
     """Token ids of each prompt, at most `max_tokens` of them.
 
@@ -356,13 +358,15 @@ def encode_prompts(
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "
                 "or the prompt, or set template: none"
             ) from error
-        kept, cut = tuple(ids[:max_tokens]), max(0, len(ids) - max_tokens)
+        kept = tuple(ids[:max_tokens])
+        cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
     return encoded
 
 
-def _ids(tokenizer, text: str, template: str) -> list[int]:
+def _ids(tokenizer: Any, text: str, template: str) -> list[int]:
     """Token ids of a text; ValueError where there are none."""
+    ids: list[int]
     if template == "none":
         ids = tokenizer(text)["input_ids"]
     else:

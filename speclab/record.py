@@ -9,17 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import psutil
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import Pair, fix_few_rows, load_pair
-from speclab.plain import notice
+from speclab.plain import Facts, notice
 from speclab.profiles import MODELS, Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
@@ -42,12 +44,15 @@ LEAST = -149 * np.log(2)
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 
+Columns = dict[str, NDArray[Any]]
+
+
 @dataclass(frozen=True)
 class Recorded:
     """Columns of `trace` and `nodes` of one prompt, without prompt_id and domain."""
 
-    trace: dict[str, np.ndarray]
-    nodes: dict[str, np.ndarray]
+    trace: Columns
+    nodes: Columns
 
 
 # ---- 1. the target's own text --------------------------------------------------------------------
@@ -170,13 +175,14 @@ def _child_rows(
     }
 
 
-def reduced(rows: int, reduce: Callable[[slice], dict]) -> dict[str, Tensor]:
+def reduced(rows: int, reduce: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
     """`reduce(slice)` over all rows, ROWS at a time, concatenated on the CPU."""
-    parts = [reduce(slice(i, i + ROWS)) for i in range(0, rows, ROWS)]
+    starts = range(0, rows, ROWS)
+    parts = [reduce(slice(start, start + ROWS)) for start in starts]
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
 
 
-def _finite(columns: dict[str, np.ndarray], prompt_id: str) -> None:
+def _finite(columns: Columns, prompt_id: str) -> None:
     """A probability that is not finite makes the entropy of its row so."""
     for which in ("target", "draft"):
         bad = ~np.isfinite(columns[f"{which}_entropy"])
@@ -193,8 +199,11 @@ def _finite(columns: dict[str, np.ndarray], prompt_id: str) -> None:
 
 def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
     """Hidden states [n, d] of both models over tokens [n] behind their caches."""
-    models = (pair.target, pair.draft)
-    return [m.forward(tokens[None], c, *where)[0] for m, c in zip(models, caches, strict=True)]
+    hidden = []
+    for model, cache in zip((pair.target, pair.draft), caches, strict=True):
+        states = model.forward(tokens[None], cache, *where)
+        hidden.append(states[0])
+    return hidden
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
@@ -205,7 +214,7 @@ def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Ten
     sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # a pass each
     sees = torch.from_numpy(level.sees)
     position = torch.eye(len(contexts), dtype=torch.bool)
-    ancestors = [torch.kron(position, block).bool() for block in sees.split(sizes, 1)]
+    ancestors = [torch.kron(position, block).bool() for block in torch.split(sees, sizes, 1)]
     prefix = torch.arange(trunk_length) < contexts[:, None]
     prefixes = prefix.repeat_interleave(len(level.parents), 0)
     return torch.cat([prefixes, *ancestors], 1)
@@ -232,7 +241,9 @@ def _chunk_nodes(
             visible = _visible(tree, trunk_length, contexts, depth)
             hidden = _hidden(pair, caches, tokens, positions, visible)
 
-        def children(part: slice, hidden=hidden, width=width) -> dict[str, Tensor]:
+        def children(
+            part: slice, hidden: list[Tensor] = hidden, width: int = width
+        ) -> dict[str, Tensor]:
             """Records of the children of some rows."""
             return _child_rows(*_distributions(pair, hidden, part, sampling), width)
 
@@ -275,17 +286,17 @@ def record_prompt(
         return _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
 
     rows = reduced(n, along_text)
-    trace = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
+    trace: Columns = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
     _finite(trace, prompt.prompt_id)
     inner = int((tree.width[1:] > 0).sum())
     together = max(1, max_packed_tokens // max(1, inner))
     chunks = []
-    for positions in torch.arange(n).split(together):
+    for positions in torch.split(torch.arange(n), together):
         above = [states[positions[0] : positions[-1] + 1] for states in hidden]
         contexts = start + positions
         chunks.append(_chunk_nodes(pair, tree, caches, above, contexts, sampling))
-    nodes = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
-    nodes = {name: values.flatten().numpy() for name, values in nodes.items()}
+    whole = {name: torch.cat([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    nodes: Columns = {name: values.flatten().numpy() for name, values in whole.items()}
     nodes["position"] = np.repeat(np.arange(n), tree.size)
     nodes["node"] = np.tile(np.arange(1, tree.size + 1), n)
     for name in ("parent", "depth", "rank", "best_path"):
@@ -304,7 +315,7 @@ class Done:
 
     index: int
     recorded: list[Recorded]
-    facts: dict
+    facts: Facts
 
 
 @dataclass(frozen=True)
@@ -316,7 +327,7 @@ class Job:
 
     profile: Profile
     blocks: tuple[tuple[EncodedPrompt, ...], ...]
-    texts: dict | None = None
+    texts: dict[str, tuple[int, ...]] | None = None
     threads: int | None = None
     few_rows: dict[str, str | None] = field(default_factory=dict)
 
@@ -379,9 +390,10 @@ class Worker:
         tree = self.job.profile.tree
         while True:
             try:
+                texts = self._texts(pair, block)
                 return [
                     record_prompt(pair, prompt, text, tree, self.sampling, self.packed)
-                    for prompt, text in zip(block, self._texts(pair, block), strict=True)
+                    for prompt, text in zip(block, texts, strict=True)
                 ]
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST and self.together == 1:

@@ -29,15 +29,17 @@ from tqdm import tqdm
 
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
-from speclab.plain import checked, digest_of, notice, read_json, sha256_of, shown
+from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
+    from speclab.models.pairs import Pair
     from speclab.record import Done, Engine, Job, Recorded
 
-ONE_NODE = {"depth": 1, "branches": 1, "budget": 1}
-KINDS = {
+Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
+ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
+KINDS: dict[str, Facts] = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
     # text at other temperatures and of other seeds: one drafted token a position, which is all that
@@ -123,7 +125,7 @@ def locked(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
+def write_facts(path: Path, facts: Facts, tables: list[Path]) -> None:
     """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, that of
     all the rest. It is written last: what it names is whole.
     """
@@ -134,12 +136,12 @@ def write_facts(path: Path, facts: dict, tables: list[Path]) -> None:
     written(path, lambda place: place.write_text(text, encoding="utf-8"))
 
 
-def read_facts(path: Path, do: str) -> dict:
+def read_facts(path: Path, do: str) -> Facts:
     """What `write_facts` wrote; Damaged, with what to `do`, where a bit of it, or of the tables, is
     another.
     """
     try:
-        facts = read_json(path, do)
+        facts: Facts = read_json(path, do)
     except ValueError as error:
         raise Damaged(error) from None
     seal, files = facts.pop("seal", None), facts.get("files")
@@ -185,7 +187,7 @@ def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> 
     write_facts(part_file(folder, done.index, "json"), facts, paths)
 
 
-def part_facts(folder: Path, index: int) -> dict | None:
+def part_facts(folder: Path, index: int) -> Facts | None:
     """Facts of a whole part; None when it was never finished; said aloud when it is damaged or of
     another run (it is then recorded again).
     """
@@ -212,7 +214,7 @@ class Run:
     """
 
     folder: Path
-    manifest: dict
+    manifest: Facts
 
     @cached_property
     def trace(self) -> pd.DataFrame:
@@ -231,8 +233,7 @@ class Run:
             table = pq.read_table(path)
             check_table(name, table, self.manifest)
         except (pa.ArrowException, ValueError) as error:
-            said = " ".join(str(error).split())
-            raise Damaged(f"{path} is no table of a run ({said}); {MEND}") from None
+            raise Damaged(f"{path} is no table of a run ({one_line(error)}); {MEND}") from None
         return table
 
 
@@ -264,10 +265,11 @@ def load_run(folder: str | Path) -> Run:
     return Run(path.parent, manifest)
 
 
-def texts_of(run: Run) -> dict[str, tuple[int, ...]]:
+def texts_of(run: Run) -> Texts:
     """The target's continuations of a run, token ids by prompt_id."""
     rows = run.trace.sort_values("position")
-    return {prompt: tuple(tokens.tolist()) for prompt, tokens in rows.groupby("prompt_id")["token"]}
+    texts = rows.groupby("prompt_id")["token"]
+    return {prompt: tuple(tokens.tolist()) for prompt, tokens in texts}
 
 
 def tokenizer_of(run: Run) -> Any:
@@ -288,7 +290,7 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
-def decisive(settings: dict[str, Any]) -> dict[str, Any]:
+def decisive(settings: Facts) -> Facts:
     """The settings of a profile (as a dict) that decide a run, beside models and prompts. Greedy
     text and its probabilities know no seed and no cut.
     """
@@ -303,14 +305,14 @@ def decisive(settings: dict[str, Any]) -> dict[str, Any]:
     return decided
 
 
-def _key(facts: dict[str, Any]) -> str:
+def _key(facts: Facts) -> str:
     """The key of a run from its manifest."""
     decided = decisive(facts["profile"])
     names = ("schema", "key_version", "weights", "encoded", "stop_ids")
     return digest_of([decided, *(facts[name] for name in names)])[:16]
 
 
-def identity_of(profile: Profile, fetch: bool = True) -> dict[str, Any]:
+def identity_of(profile: Profile, fetch: bool = True) -> Facts:
     """What a manifest says of what decides a run, and its key. ModelsMissing where the models are
     not to be had.
 
@@ -336,10 +338,10 @@ def run_key(profile: Profile) -> str:
     """Hash of everything that decides a run's numbers, and of nothing else: of settings, weights,
     the prompts' token ids and the stop ids. ModelsMissing where the models are not to be had.
     """
-    return identity_of(profile)["key"]
+    return str(identity_of(profile)["key"])
 
 
-def what_differs(run: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
+def what_differs(run: Facts, wanted: Facts) -> list[str]:
     """What decides a run and is otherwise in a manifest than in `wanted`, an `identity_of`, by
     name; none for the same run. A model that is not on this machine is compared by its commit, and
     then the prompts by their texts, not by their token ids.
@@ -356,7 +358,9 @@ def what_differs(run: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
     names, sides = ("encoded", "stop_ids"), (run, wanted)
     if "encoded" not in wanted:
         names, sides = ("template", "max_prompt_tokens"), profiles
-    return differ + [name for name in names if sides[0][name] != sides[1][name]]
+    its, ours = sides
+    differ += [name for name in names if its[name] != ours[name]]
+    return differ
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
@@ -390,12 +394,12 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
     ValueError where SPECLAB_TRACES holds neither.
     """
     named = os.environ.get(PLACE)
-    found = list(Path(named).rglob("manifest.json")) if named else []
-    if named and not found and not any(Path(named).glob(BENCH)):
+    manifests = [*Path(named).rglob("manifest.json")] if named else []
+    if named and not manifests and not any(Path(named).glob(BENCH)):
         raise ValueError(f"{PLACE}={named}: no trace there; name a folder that has some")
-    if not found and profile.traces and kind not in profile.recorded:
-        found = (ROOT / profile.traces).rglob("manifest.json")
-    folders = [manifest.parent for manifest in found]
+    if not manifests and profile.traces and kind not in profile.recorded:
+        manifests = [*(ROOT / profile.traces).rglob("manifest.json")]
+    folders = [manifest.parent for manifest in manifests]
     return sorted(folders, key=lambda folder: (folder.name != kind, folder))
 
 
@@ -479,8 +483,8 @@ LIBRARIES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pyarrow",
 def record_run(
     profile: Profile,
     folder: Path,
-    pair=None,
-    texts: dict | None = None,
+    pair: "Pair | None" = None,
+    texts: Texts | None = None,
     engine: "Engine | None" = None,
     kind: str | None = None,
 ) -> Run:
@@ -489,7 +493,7 @@ def record_run(
 
     pair: loaded already, for the default engine (this process). texts: continuations by prompt_id,
     of an earlier run of the same target over the same prompts; None generates them. engine: who
-    runs the blocks, see speclab.ops.engines. kind: what the manifest calls it. Where another
+    runs the blocks, see speclab.ops.workers. kind: what the manifest calls it. Where another
     process records the same run into the folder, what it made is taken. RunError: the folder holds
     another run, or files of somebody else.
     NonFiniteProbability: a model broke down.
@@ -545,7 +549,7 @@ def _claim(folder: Path, key: str, profile: Profile) -> None:
     written(path, lambda part: part.write_bytes(content))
 
 
-def _job(profile: Profile, texts: dict | None) -> "Job":
+def _job(profile: Profile, texts: Texts | None) -> "Job":
     """The work of a recording; says how many prompts are cut."""
     import torch
 
@@ -555,25 +559,27 @@ def _job(profile: Profile, texts: dict | None) -> "Job":
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts
-    blocks = tuple(encoded[i : i + size] for i in range(0, len(encoded), size))
+    starts = range(0, len(encoded), size)
+    blocks = tuple(encoded[start : start + size] for start in starts)
     return Job(profile, blocks, texts, torch.get_num_threads())
 
 
-def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[dict]:
+def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
     """Facts of every block; those without a whole part file are recorded by the engine, each
     written as it is done.
     """
-    facts = [part_facts(folder, index) for index in range(len(job.blocks))]
-    missing = [index for index, known in enumerate(facts) if known is None]
-    for known in filter(None, facts):  # as the first ones were made
-        of_pair = known["pair"]
+    known = {index: part_facts(folder, index) for index in range(len(job.blocks))}
+    facts = {index: part for index, part in known.items() if part}
+    missing = [index for index in known if index not in facts]
+    for part in facts.values():  # as the first ones were made
+        of_pair = part["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
         bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
         for done in tqdm(engine(job, missing), **bar):
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)
-    return facts
+    return [facts[index] for index in known]
 
 
 def _assemble(folder: Path, count: int) -> dict[str, int]:
@@ -587,7 +593,7 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
     return rows
 
 
-def _facts(job: "Job", parts: list[dict]) -> dict:
+def _facts(job: "Job", parts: list[Facts]) -> Facts:
     """What a run says of itself beside its key; parts: the facts of its blocks."""
     cuts = [prompt.cut for block in job.blocks for prompt in block]
     peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()

@@ -16,7 +16,6 @@ import pandas as pd
 
 from speclab.prompts import DOMAINS
 
-POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
 ALL, POOLED = "all", "pooled"
 
 
@@ -24,7 +23,7 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
-    missing = [column for column in columns if frame is None or column not in frame]
+    missing = list(columns) if frame is None else [name for name in columns if name not in frame]
     if missing:
         raise ValueError(
             f"{name} has no column {missing}: this estimate needs records that hold them"
@@ -40,12 +39,13 @@ def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tupl
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
-    present = set(require(frame, ["domain"], "frame")["domain"].unique())
+    rows = require(frame, ["domain"], "frame")
+    present = sorted(rows["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(f"domain {absent} has no rows: record the missing prompts")
-    known = tuple(domain for domain in DOMAINS if domain in present)
-    return known + tuple(sorted(present - set(known)))
+    known = [domain for domain in DOMAINS if domain in present]
+    return tuple(dict.fromkeys([*known, *present]))
 
 
 def ratio(nodes: pd.DataFrame) -> np.ndarray:
@@ -56,7 +56,8 @@ def ratio(nodes: pd.DataFrame) -> np.ndarray:
     require(nodes, ["target_prob", "draft_prob"], "nodes")
     target = nodes["target_prob"].to_numpy(np.float64)
     draft = nodes["draft_prob"].to_numpy(np.float64)
-    bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
+    is_finite = np.isfinite(target) & np.isfinite(draft)
+    bad = ~(is_finite & (draft > 0) & (target >= 0))
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
@@ -151,10 +152,10 @@ def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
     if name == "ratio" and name not in frame:
         return ratio(frame)
     values = require(frame, [name], "frame")[name].to_numpy(np.float64)
-    if not np.isfinite(values).all():
+    bad = np.count_nonzero(~np.isfinite(values))
+    if bad:
         raise ValueError(
-            f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: "
-            "drop or re-record those rows"
+            f"column {name!r} has {bad} values that are not finite: drop or re-record those rows"
         )
     return values
 
@@ -217,23 +218,21 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     column = columns[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
-    result = (values == 0).astype(np.float64) if rule == "greedy" else values.copy()
+    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
     depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
     for level in range(2, depth.max() + 1):
-        at = depth == level
-        result[at] *= result[parents[at]]
-    return result
+        members = np.flatnonzero(depth == level)
+        accepted[members] *= accepted[parents[members]]
+    return accepted
 
 
 def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     """Row number of each node's parent; -1 at depth 1."""
-    ids = [c for c in ("domain", "prompt_id", "position") if c in nodes]
-    tree = nodes.groupby(ids, sort=False, observed=True).ngroup()
-    first = tree.to_numpy(np.int64) * (int(nodes["node"].max()) + 1)
-    keys = pd.Index(first + nodes["node"].to_numpy())
+    tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
+    keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
     if keys.has_duplicates:
         raise ValueError("nodes holds the same (prompt_id, position, node) twice: keep one run")
-    rows = keys.get_indexer(first + nodes["parent"].to_numpy())
+    rows = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
         raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
@@ -275,9 +274,11 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     """
 
     def columns(nodes: pd.DataFrame) -> np.ndarray:
-        accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
+        accepted = reach(nodes, rule)
         survived = accepted[:, None] * _at_depth(nodes)
-        return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
+        start = nodes["node"].to_numpy() == 1
+        drafted = np.ones(len(nodes))
+        return np.column_stack([survived, accepted, accepted + start, start, drafted])
 
     return _shares_of_blocks(columns)
 

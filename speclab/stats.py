@@ -126,19 +126,19 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     prompts: an interval of fewer means nothing.
     """
     require(frame, ["prompt_id"], "frame")
-    domains, of_row = (UNNAMED,), np.zeros(len(frame), int)
-    if "domain" in frame:
-        domains = domains_in(frame)
-        of_row = pd.Categorical(frame["domain"], domains).codes
+    if "domain" not in frame:
+        frame = frame.assign(domain=UNNAMED)
+    domains = domains_in(frame)
+    of_row = pd.Categorical(frame["domain"], domains).codes
     ids = frame["prompt_id"].astype(str)
-    rows, _ = pd.factorize(ids, sort=True, use_na_sentinel=False)
-    domain = np.zeros(rows.max() + 1, int)
+    rows, prompts = pd.factorize(ids, sort=True, use_na_sentinel=False)
+    domain = np.zeros(len(prompts), int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
         raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
     weights = np.ones((1 + n, len(domain)))
     for number, name in enumerate(domains):
-        size = int((domain == number).sum())
+        size = np.count_nonzero(domain == number)
         if size < MIN_PROMPTS:
             raise ValueError(
                 f"{name!r} has {size} prompts; an interval needs at least {MIN_PROMPTS}: "

@@ -16,7 +16,7 @@ from hypothesis import settings
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "tools")]
 ROOT = Path(__file__).resolve().parents[1]
 # those with tests that take long: begun first, so that no worker is left with one at the end
-LONGEST = ("end_to_end", "engines", "jupyterlab", "reproduce", "faults", "decode")
+LONGEST = ("end_to_end", "workers", "jupyterlab", "reproduce", "faults", "decode")
 
 
 def pytest_configure(config):
@@ -171,6 +171,12 @@ def short_run(short_profile, random_pair, tmp_path_factory):
 def run_copy(short_run, tmp_path):
     """The folder of a copy of `short_run`."""
     return Path(shutil.copytree(short_run.folder, tmp_path / "copy"))
+
+
+def edit_json(path, **changes):
+    """Change entries of a JSON file, or make one."""
+    facts = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(facts | changes))
 
 
 def tables(folder):

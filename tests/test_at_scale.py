@@ -5,6 +5,7 @@ hand on made-up starts; and what a test between sets says of sets that are alike
 import numpy as np
 import pandas as pd
 import pytest
+from test_starts import starts_by_hand
 
 from speclab import score, stats
 from speclab.analysis import combined, significance
@@ -17,27 +18,20 @@ ACCEPTED = [2, 0, 1, 3, 2, 1, 0]  # of a text of eight tokens, its first one by 
 TEXT = [7, 1, 2, 3, 1, 2, 3, 9]  # positions 5 and 6 copy what followed "1" and "1 2"
 
 
-def starts_of(*accepted, domain="code"):
+def starts_of(*texts, domain="code"):
     """Starts of EAGLE in as many prompts, and the texts."""
-    frames, texts = [], []
-    for number, one in enumerate(accepted):
-        size = len(one)
-        name = f"{domain}-{number}"
-        columns = {
-            "prompt_id": name,
-            "domain": domain,
-            "position": range(1, size + 1),
-            "proposer": traces.EAGLE,
-            "accepted": one,
-            "remaining": range(size, 0, -1),
-            "limit": traces.LIMIT,
-            "prompt_tokens": 10,
-        }
-        frames.append(pd.DataFrame(columns))
-        texts.append((name, domain, np.array([5]), np.array(TEXT)))
-    columns = ["prompt_id", "domain", "prompt_token_ids", "generated_token_ids"]
-    starts = pd.concat(frames, ignore_index=True)
-    return starts.assign(hit=starts["accepted"] > 0), pd.DataFrame(texts, columns=columns)
+    names = [f"{domain}-{number}" for number in range(len(texts))]
+    known = {"domain": domain, "proposer": traces.EAGLE, "limit": traces.LIMIT}
+    known |= {"first": 1, "prompt_tokens": 10}
+    parts = [
+        starts_by_hand(accepted, prompt_id=name, **known)
+        for name, accepted in zip(names, texts, strict=True)
+    ]
+    starts = pd.concat(parts, ignore_index=True)
+    ids = {"prompt_token_ids": [np.array([5])], "generated_token_ids": [np.array(TEXT)]}
+    columns = {name: values * len(names) for name, values in ids.items()}
+    texts = pd.DataFrame({"prompt_id": names, "domain": domain} | columns)
+    return starts.assign(hit=starts["accepted"] > 0), texts
 
 
 @pytest.fixture
@@ -137,17 +131,10 @@ def test_the_oracle_takes_the_better_one_at_each_place(alike):
 def test_time_prices_are_those_of_the_blocks(alike):
     both = study.beside_copies(*alike)
     prices = study.seconds_of_settings(both, [1, 2], [8])
-    blocks = pd.DataFrame(
-        {
-            "prompt_id": "code-0",
-            "domain": "code",
-            "start": [1, 3, 5],
-            "drafted": [1, 1, 3],  # a copy is no longer than what remains
-            "emitted": [2, 2, 3],
-            "prompt_tokens": 10,
-            "is_copied": [False, False, True],
-        }
-    )
+    # positions 1 and 3 are drafted; a copy at 5 is no longer than what remains
+    columns = {"start": [1, 3, 5], "drafted": [1, 1, 3], "emitted": [2, 2, 3]}
+    blocks = pd.DataFrame(columns | {"is_copied": [False, False, True]})
+    blocks = blocks.assign(prompt_id="code-0", domain="code", prompt_tokens=10)
     for price in ("block", "token"):
         (wanted,) = study.times(blocks, 8, price).to_dict("records")
         row = prices[price, 8].judged("chain:1+lookup:1, 16 copied").iloc[0]

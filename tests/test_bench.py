@@ -21,13 +21,13 @@ def test_the_table_of_a_hand_made_frame():
         PLAIN: (10, 40, 40),
         "transformers assisted:4": (8, 24, None),
         "own chain:4": (4, 12, 10),
-        "own prompt lookup:4": (5, 40, 20),
+        "own lookup:2": (5, 40, 20),
         "own chain:4+lookup:2": (2, 8, 8),
     }
     rows = []
     for name, (first, second, blocks) in seconds.items():
         for prompt, time in (("a", first), ("b", second)):
-            same = name != "own prompt lookup:4" or prompt == "a"
+            same = name != "own lookup:2" or prompt == "a"
             rows.append((name, prompt, 0, 40, blocks, time, same))
     columns = ["method", "prompt_id", "repeat", "tokens", "blocks", "time_s", "same"]
     table = summary(COSTS, pd.DataFrame(rows, columns=columns))
@@ -40,7 +40,7 @@ def test_the_table_of_a_hand_made_frame():
     both = table.loc["own chain:4+lookup:2"]
     assert both.block_efficiency == 5 and both.ratio_to_plain == 5
     assert math.isnan(both.share_reached), "its blocks have no price of their own"
-    lookup = table.loc["own prompt lookup:4"]
+    lookup = table.loc["own lookup:2"]
     assert lookup.block_efficiency == 2 and lookup.same_text == 0.5
     assert math.isnan(lookup.share_reached) and math.isnan(lookup.ratio_to_assisted)
     assert math.isnan(table.loc[PLAIN, "block_efficiency"])

@@ -21,14 +21,17 @@ from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
 from speclab import score
 from speclab.analysis import choose
-from speclab.analysis.significance import paired_difference
-from speclab.analysis.stopping import chains
+from speclab.analysis.significance import paired_by_domain
+from speclab.copying import MOST, copied
 from speclab.cost import Costs
+from speclab.decode import decode_prompt
+from speclab.draft import parse_shape
 from speclab.drafts.shipped import shipped_drafts
 from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
 from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
+from speclab.sampling import Sampling
 from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 
@@ -56,10 +59,9 @@ def own(random_pair, profile, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drafts(random_pair, profile):
-    """A loaded draft, prompt lookup, and the target's first layer."""
+    """A loaded draft and the target's first layer."""
     loaded = candidates.candidate("loaded", random_pair, profile, Path(profile.draft.path))
-    lookup = candidates.prompt_lookup(random_pair, profile)
-    return [loaded, lookup, candidates.early_exit(random_pair, profile, 1)]
+    return [loaded, candidates.early_exit(random_pair, profile, 1)]
 
 
 def tried_of(traces, **fields):
@@ -97,7 +99,7 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
         for name in made[one.name]:
             assert made[one.name][name].tolist() == again[name].tolist(), name
     overlaps = {trace["overlap"].sum() for trace in made.values()}
-    assert len(overlaps) == 3, "drafts that share a spec are kept apart by their names"
+    assert len(overlaps) == 2, "drafts that share a spec are kept apart by their names"
     few = dict(list(texts.items())[:2])
     part = candidates.judged(drafts[0], profile, "greedy", few, target)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
@@ -123,22 +125,48 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
         candidates.judged(*asked)
 
 
-def test_chains_of_prompt_lookup_are_the_recorders(drafts, own, profile, work):
-    """But for the target's ranks, which count up to the first token that is not the text's."""
-    one = drafts[1]
-    prompts = candidates.encoded_prompts(one.load(), profile)
-    texts = {"greedy": texts_of(own)}
-    tried = tried_of({}, texts=texts, pair=one.load(), prompts=prompts)
-    mine = candidates.Tried.lookup_chains(tried, 3)
-    its = record_run(
-        profile.replace(depth=3, branches=1, budget=3), work / "chains", one.load(), texts_of(own)
-    ).nodes
-    by = ["prompt_id", "position", "node"]
-    mine, its = (nodes.sort_values(by, ignore_index=True) for nodes in (mine, its))
-    same = [*by, "domain", "depth", "rank", "draft_prob", "draft_entropy"]
-    pd.testing.assert_frame_equal(mine[same], its[same], check_dtype=False)
-    at = [chains(nodes, profile.max_new_tokens) for nodes in (mine, its)]
-    assert np.array_equal(at[0].run, at[1].run)
+@pytest.fixture
+def tried(random_pair, profile, own, work, monkeypatch):
+    """The pair's own draft and prompt lookup on its own texts (both kinds: the greedy ones)."""
+    monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
+    tried = candidates.Tried(profile, random_pair)
+    tried.add(candidates.prompt_lookup(tried))
+    return tried
+
+
+def test_copies_are_the_rules_and_their_alpha_is_p(tried, random_pair):
+    trace = tried.trace(LOOKUP, "sampled").set_index(["prompt_id", "position"])
+    assert 0 < trace["hit"].sum() < len(trace)
+    for prompt in tried.prompts[::4]:
+        text = tried.texts["sampled"][prompt.prompt_id]
+        for position, token in enumerate(text):
+            context = [*prompt.ids, *text[:position]]
+            hidden = random_pair.target.forward(torch.tensor([context]), random_pair.target.cache())
+            p = random_pair.target.logits(hidden[0, -1]).softmax(-1)
+            row = trace.loc[prompt.prompt_id, position]
+            copy = copied(context, 1, 1).tolist()
+            assert row["hit"] == (copy == [token])
+            assert row["overlap"] == pytest.approx(sum(float(p[one]) for one in copy), abs=1e-6)
+
+
+def test_lookups_row_is_the_decoders(tried, random_pair):
+    """Blocks and tokens of `lookup:1`, whose copies are cut at gamma nowhere."""
+    gamma, sums = comparison.best_copies(tried, Costs.assumed(0.0), [MOST])
+    shape = parse_shape("lookup:1")
+    for prompt in tried.prompts[::5]:
+        new = len(tried.texts["greedy"][prompt.prompt_id])
+        text = decode_prompt(random_pair, prompt, "greedy", shape, Sampling(), new)
+        row = sums[sums["prompt_id"] == prompt.prompt_id].iloc[0]
+        assert (row["emitted"], row["blocks"]) == (new, text.target_passes)
+    price = {OWN: 0.2, LOOKUP: 0.0}
+    drafts = list(tried.candidates.values())
+    table = comparison.compared(tried, drafts, price, COSTS, range(1, 5)).table.set_index("draft")
+    gamma, sums = comparison.best_copies(tried, comparison.with_c(COSTS, 0.0), range(1, 5))
+    row = table.loc[LOOKUP]
+    assert row["gamma"] == gamma and row["c"] == 0
+    assert row["speedup"] == pytest.approx(speed_of(sums))
+    assert comparison.pass_costs(drafts[1:], 4, 1) == {LOOKUP: 0.0}
+    assert comparison.share_of_bytes(drafts[1]) == 0
 
 
 def trace_of(ranks):
@@ -182,7 +210,7 @@ def test_what_training_changed_by_hand():
 def test_one_seed_gives_the_paired_interval():
     before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
     after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
-    paired = paired_difference(after, before, HIT)
+    paired = paired_by_domain(after, before, HIT).iloc[-1]
     row = comparison.trained_change(before, [after], HIT).iloc[-1]
     wanted = (paired.estimate, paired.low, paired.high)
     assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
@@ -202,9 +230,9 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, w
     trace = tried.trace(OWN, "greedy")
     assert trace["prompt_id"].drop_duplicates().tolist() == chosen
     assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20
-    tried.add(candidates.prompt_lookup(random_pair, profile))
-    its = tried.trace(LOOKUP, "greedy")
-    assert its["token"].tolist() == trace["token"].tolist()
+    tried.add(candidates.prompt_lookup(tried))
+    copies = tried.trace(LOOKUP, "greedy")
+    assert copies["token"].tolist() == trace["token"].tolist()
 
 
 def test_families_are_trained_found_and_compared(
@@ -290,12 +318,11 @@ def test_the_best_chain_by_hand():
 
 
 def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
-    loaded, lookup, _ = drafts
+    loaded, _ = drafts
     draft, target = (loaded.facts[name]["parameters"] for name in ("draft", "target"))
     assert comparison.share_of_bytes(loaded) == draft / target, "float32 as if in 16 bits"
     half = dataclasses.replace(loaded, weight_bytes=draft)
     assert comparison.share_of_bytes(half) == pytest.approx(0.5 * draft / target)
-    assert comparison.share_of_bytes(lookup) == 0
 
 
 @pytest.fixture
@@ -314,11 +341,10 @@ def tried_all(drafts, profile, own, work):
 
 
 def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):
-    price = {one.name: c for one, c in zip(drafts, (0.2, 0.01, 0.6), strict=True)}
-    nodes = candidates.Tried.lookup_chains(tried_all, 3)
-    found = comparison.compared(tried_all, drafts, price, COSTS, range(1, 5), nodes)
+    price = {one.name: c for one, c in zip(drafts, (0.2, 0.6), strict=True)}
+    found = comparison.compared(tried_all, drafts, price, COSTS, range(1, 5))
     table = found.table.set_index("draft")
-    assert list(table.index) == ["loaded", LOOKUP, comparison.STOPPED, "first 1 layers"]
+    assert list(table.index) == ["loaded", "first 1 layers"]
     for one in drafts:
         row = table.loc[comparison.short_name(one.name)]
         trace = tried_all.trace(one.name, "greedy")
@@ -335,7 +361,7 @@ def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profi
     few, shapes = tried_all.prompts[::5], ("chain:3", "tree:3,2,8")
     asked = drafts, few, shapes, profile.max_new_tokens
     table = comparison.lossless(tried_all, *asked)
-    assert len(table) == 3 * 2 * len(few) and table["is_equal"].all()
+    assert len(table) == 2 * 2 * len(few) and table["is_equal"].all()
     texts = tried_all.texts["greedy"]
     wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
     tried_all.texts = {"greedy": wrong}

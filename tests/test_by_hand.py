@@ -77,14 +77,6 @@ def test_survival_is_a_sum_over_paths():
     assert 1 + survival(same, 0, 4).sum() == pytest.approx(iid), "equal overlaps"
 
 
-def test_best_tokens_follow_the_ranks():
-    q = np.array([[0.1, 0.6, 0.3], [0.4, 0.2, 0.4], [0.2, 0.3, 0.5]])
-    assert study.best_tokens(chain(3), q, 0).tolist() == [0, 1, 0, 1]
-    assert study.best_tokens(static_tree(2, 2), q, 0).tolist() == [0, 1, 2, 0, 2, 2, 1], (
-        "equal ones: the lower id first"
-    )
-
-
 def test_node_columns_of_a_tree():
     p, q = np.array([[0.2, 0.8], [0.5, 0.5]]), np.array([[0.9, 0.1], [0.3, 0.7]])
     found = study.node_columns(static_tree(2, 2, 3), p, q, 0)
@@ -148,10 +140,3 @@ def test_records_of_a_tree_hung_on_every_word():
     tree = score.tree_estimators("greedy")
     assert tree["survival_by_depth"](nodes)[1] == 1
     assert tree["block_efficiency"](nodes) == 3
-
-
-def test_the_decoder_on_tables_counts_what_the_formula_says():
-    pair, rng = study.table_pair(P_TABLE, Q_TABLE), np.random.default_rng(0)
-    counted = study.counted_blocks(pair, 4, {3: 600}, rng).loc[3]
-    away = abs(counted["counted"] - block_efficiency_iid(0.75, 3))
-    assert away < 4 * counted["standard error"]

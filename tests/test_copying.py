@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.copying import copied, matches, repeats, replayed
+from speclab.copying import copied, repeats, replayed
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
@@ -28,12 +28,6 @@ def literal_copy(text, place, most):
     for step in range(most):
         whole.append(whole[place + step])
     return whole[len(text) :]
-
-
-@given(TEXTS, st.integers(1, 9))
-def test_matches_are_those_of_a_literal_search(text, longest):
-    found = zip(*(each.tolist() for each in matches(np.array(text), longest)), strict=True)
-    assert list(found) == [literal_match(text[:n], longest) for n in range(len(text) + 1)]
 
 
 @given(TEXTS, st.integers(1, 9), st.integers(1, 20))

@@ -100,7 +100,7 @@ def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
         ({"max_new_tokens": 9}, "max_new_tokens"),
         ({"check": True}, "check"),
     ):
-        with pytest.raises(ValueError, match=rf"\({words}: .*--force to write it anew"):
+        with pytest.raises(ValueError, match=rf"\({words}: .*--force to start over"):
             decoded(**changes)
     assert (tmp_path / "out").read_bytes() == before
     assert len(decoded(force=True, max_new_tokens=9)[0]["token_ids"]) == 9

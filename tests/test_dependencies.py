@@ -45,7 +45,7 @@ PURE = (
     "analysis.fetch",
     "analysis.significance",
     "studies.at_scale",
-    "studies.paper_audit.measures",
+    "studies.paper_audit.evidence",
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",
@@ -64,7 +64,7 @@ ONLY = {
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report"},
-    "ray": {"ops.engines"},
+    "ray": {"ops.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse
 }
 HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")

@@ -7,16 +7,17 @@ import shutil
 
 import pytest
 import torch
+from conftest import save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
 from speclab.ops import doctor
 from speclab.ops.doctor import answered, examine
+from speclab.ops.hosted import in_range
 from speclab.profiles import ROOT, ModelSpec, Notes, load_profile
 
 PAPER, T4, TINY = (load_profile(name) for name in ("paper", "t4", "tiny"))
 SMOLLM = load_profile("smollm")
-IN_RANGE = doctor.in_range
 CPU = {"cpu": 30e9}
 ONE = CPU | {"cuda:0": 15e9}
 TWO = ONE | {"cuda:1": 15e9}
@@ -25,7 +26,7 @@ TWO = ONE | {"cuda:1": 15e9}
 @pytest.fixture(autouse=True)
 def empty(tmp_path, monkeypatch):
     """A machine with every package, and without a hub, its cache, or variables of the kit."""
-    monkeypatch.setattr(doctor, "in_range", lambda need: True)
+    monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
@@ -40,13 +41,11 @@ def todo(profile, free=TWO, hub=True):
 
 @pytest.mark.parametrize("name", ["t4", "paper", "reasoning"])
 def test_all_is_well_on_two_t4s(name):
-    assert todo(load_profile(name)) == []
-
-
-def test_the_page_says_what_will_happen():
-    found = list(examine(PAPER, TWO, True))
-    assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in found
-    assert "ok  data set openai/gsm8k: will be fetched from the hub" in found
+    lines = list(examine(load_profile(name), TWO, True))
+    assert {line[:4] for line in lines} == {"ok  "}
+    if name == "paper":
+        assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in lines
+        assert "ok  data set openai/gsm8k: will be fetched from the hub" in lines
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,8 @@ def test_what_a_machine_lacks_is_said_with_what_to_do(profile, machine, subject,
 
 def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     asked = ("torch>=99", "no-such-package", "torch>=2,<99")
-    assert [IN_RANGE(need) for need in asked] == [False, False, True]
-    monkeypatch.setattr(doctor, "in_range", lambda need: "gptqmodel" not in need)
+    assert [in_range(need) for need in asked] == [False, False, True]
+    monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: "gptqmodel" not in need)
     [line] = todo(PAPER)
     assert line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
     assert "gptqmodel>=" in line and "install --gptq`" in line
@@ -93,8 +92,8 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
 def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
     """Of notes and of a folder; each library meets odd values in its own way."""
     folder = shutil.copytree(random_folders[0], tmp_path / "\x1b]0;model")
-    config = json.loads((folder / "config.json").read_text())
-    config = odd if odd == "x" else config | odd
+    known = json.loads((folder / "config.json").read_text())
+    config = odd if odd == "x" else known | odd
     (folder / "config.json").write_text(json.dumps(config))
     models = [{"target": ModelSpec(str(folder))}]
     if odd != "x":
@@ -105,19 +104,12 @@ def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
-    """All was well to the doctor; the loader refuses them."""
-    draft = shutil.copytree(random_folders[1], tmp_path / "draft")
-    pair = {"target": ModelSpec(str(random_folders[0]))}
-    same = TINY.replace(**pair, draft=ModelSpec(str(draft)))
-    assert todo(same, CPU) == []
-    file = draft / "tokenizer.json"
-    settings = json.loads(file.read_text())
-    words = settings["model"]["vocab"]
-    words["a"], words["b"] = words["b"], words["a"]
-    file.write_text(json.dumps(settings))
-    [line] = todo(same, CPU)
+    """The loader refuses them; and a target without a chat template is said where one is asked."""
+    draft = save_random_llama(tmp_path / "draft", 3, words=20)
+    pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
+    [line] = todo(TINY.replace(**pair), CPU)
     assert line.startswith("do  tokenizers")
-    [_, line] = todo(same.replace(template="chat"), CPU)
+    [_, line] = todo(TINY.replace(**pair, template="chat"), CPU)
     assert line.startswith("do  prompts: ") and "-> " in line
 
 

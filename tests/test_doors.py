@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -30,11 +31,6 @@ domains: [code]
 max_prompt_tokens: 64
 max_new_tokens: 4
 """
-
-
-def damage(path, recipe):
-    """Change a file as `test_faults` does."""
-    path.write_bytes(DAMAGES[recipe](path.read_bytes()))
 
 
 @pytest.fixture
@@ -81,7 +77,7 @@ def place(tmp_path, monkeypatch):
 
 DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 
-# what is given behind the beginning of a command, and the word that is said of it
+# what follows the beginning of a command, and a word of the line that is said
 COMMANDS = {
     "": {
         "": "Missing command",
@@ -140,16 +136,26 @@ def test_the_command_line(command, word, place, refused):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A folder with a `run` of the tiny pair, one prompt."""
+    """A folder with a `run` of the tiny pair, one prompt, and with copies of it that are damaged as
+    `test_faults` does.
+    """
     folder = tmp_path_factory.mktemp("recorded")
     profile = load_profile("tiny", parse_overrides([*FEW.split(" --set "), "device=cpu"]))
     runs.record_run(profile, folder / "run")
+    for name, file, recipe in (
+        ("cut", "manifest.json", "cut"),
+        ("turned", "trace.parquet", "turned"),
+        ("other", "settings.json", "cut"),
+    ):
+        copy = shutil.copytree(folder / "run", folder / name)
+        content = (copy / file).read_bytes()
+        (copy / file).write_bytes(DAMAGES[recipe](content))
     return folder
 
 
 PACK = "pack run --licence free --out new"
 EXPORT = "export tiny/greedy --for vllm --profile-json"
-AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
+AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
 
 
 @pytest.mark.parametrize(
@@ -166,11 +172,14 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out run"
         ("explore run --set seed=3 --out new.html", "--set"),
         (f"{EXPORT} run/manifest.json", "manifest.json"),
         (f"{EXPORT} empty", "empty"),
-        (f"{AGAIN} --set budget=7", "other settings"),
+        (f"{AGAIN} run --set budget=7", "other settings"),
+        (f"{AGAIN} other", "other settings"),
+        ("explore cut --out new.html", "manifest.json"),
+        ("explore turned --out new.html", "trace.parquet"),
     ],
 )
 def test_verbs_of_runs(command, word, recorded, place, refused):
-    shutil.copytree(recorded / "run", place / "run")
+    shutil.copytree(recorded, place, dirs_exist_ok=True)
     refused(command, word)
 
 
@@ -193,20 +202,6 @@ def test_a_terminal_obeys_no_name_of_a_run(command, recorded, place, capsys):
     assert r"\x1b" in said and not set(said) & {"\x1b", "\x07", "\u202e"}
 
 
-@pytest.mark.parametrize(
-    ("command", "file", "recipe", "word"),
-    [
-        ("explore run --out new.html", "manifest.json", "cut", "manifest.json"),
-        ("explore run --out new.html", "trace.parquet", "turned", "trace.parquet"),
-        (AGAIN, "settings.json", "cut", "other settings"),
-    ],
-)
-def test_a_damaged_run(command, file, recipe, word, recorded, place, refused):
-    shutil.copytree(recorded / "run", place / "run")
-    damage(place / "run" / file, recipe)
-    refused(command, word)
-
-
 # ---- the machine ---------------------------------------------------------------------------------
 
 
@@ -217,16 +212,16 @@ def test_the_source_of_weights(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "command"),
+    ("variable", "options"),
     [
-        ("SPECLAB_TRACES", "nowhere", f"record --profile tiny --set {FEW}"),
-        ("SPECLAB_DATASETS", "nowhere", "record --profile tiny --set prompts=paper --out new"),
-        ("SPECLAB_MODELS", "nowhere", "record --profile tiny --set target.path=a/b --out new"),
+        ("SPECLAB_TRACES", FEW),
+        ("SPECLAB_DATASETS", "prompts=paper --out new"),
+        ("SPECLAB_MODELS", "target.path=a/b --out new"),
     ],
 )
-def test_the_environment(variable, value, command, refused, monkeypatch):
-    monkeypatch.setenv(variable, value)
-    refused(command, variable)
+def test_the_environment(variable, options, refused, monkeypatch):
+    monkeypatch.setenv(variable, "nowhere")
+    refused(f"record --profile tiny --set {options}", variable)
 
 
 # ---- the one line --------------------------------------------------------------------------------
@@ -243,8 +238,7 @@ def test_the_environment(variable, value, command, refused, monkeypatch):
     ],
 )
 def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(error, word, monkeypatch, capsys):
-    ends = iter([error, RuntimeError("shapes")])
-    monkeypatch.setattr(cli, "invoke", lambda _: (_ for _ in ()).throw(next(ends)))
+    monkeypatch.setattr(cli, "invoke", Mock(side_effect=[error, RuntimeError("shapes")]))
     assert main(["doctor"]) == (130 if isinstance(error, click.Abort) else 2)
     said = capsys.readouterr().err
     assert word in said and said.count("\n") == 1

@@ -8,9 +8,8 @@ import json
 import pytest
 
 from data.training_prompts.compose import training_prompts
+from speclab import prompts
 from speclab.prompts import PROJECT_PROMPTS, read_prompts
-
-PROMPTS = training_prompts(200)
 
 
 def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
@@ -25,8 +24,13 @@ def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
         training_prompts(2, 0, ["chat"])
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_prompts_that_are_shipped_are_those_of_their_seed(seed):
+    assert prompts.training_prompts(100, seed) == training_prompts(100, seed)
+
+
 def test_the_prompts_of_a_seed_are_those_that_kept_drafts_were_trained_on():
-    """Trained drafts are kept by their texts: another prompt or order trains them anew."""
-    listed = [[p.prompt_id, p.domain, p.text] for p in training_prompts(100)]
+    """Trained drafts are kept by their texts: another prompt or order trains them again."""
+    listed = [[p.prompt_id, p.domain, p.text] for p in prompts.training_prompts(100)]
     digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()
     assert digest[:16] == "57d94b1959ed58b3"

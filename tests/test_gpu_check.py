@@ -46,20 +46,19 @@ def out(tmp_path):
     return tmp_path / "build" / "gpu-check.json"
 
 
-def ran(out, *arguments, run=here):
-    """Exit status and the JSON file of a call."""
-    code = gpu_check.main(["--out", str(out), *arguments], run)
-    return code, json.loads(out.read_text())
+def ran(out, *names, run=here):
+    """Exit status of a call, its JSON file, and the status of each check."""
+    code = gpu_check.main(["--out", str(out), "--tokens", "6", "--only", *names], run)
+    results = json.loads(out.read_text())
+    return code, results, {one["name"]: one["status"] for one in results["checks"]}
 
 
 def test_a_call_writes_its_file_and_names_what_a_cpu_cannot_do(out, on_the_toy):
+    cpu = ("packing", "text", "recorder")
     cuda = ("pairs", "halving", "sampling", "waits", "attention")
-    names = ["packing", "text", "recorder", *cuda]
-    code, results = ran(out, "--tokens", "6", "--only", *names)
+    code, results, status = ran(out, *cpu, *cuda)
     assert code == 0 and not results["stopped"]
-    status = {one["name"]: one["status"] for one in results["checks"]}
-    skipped = dict.fromkeys(cuda, "skipped")
-    assert status == skipped | dict.fromkeys(("packing", "text", "recorder"), "passed")
+    assert status == dict.fromkeys(cuda, "skipped") | dict.fromkeys(cpu, "passed")
     assert results["checks"][0]["facts"]["float32"]["rows"] > 50
 
 
@@ -67,24 +66,20 @@ def test_a_call_writes_its_file_and_names_what_a_cpu_cannot_do(out, on_the_toy):
 def test_a_wrong_recorder_fails_and_the_other_checks_go_on(out, on_the_toy, monkeypatch, name):
     """Negative control: nodes see their siblings and cousins."""
     let_nodes_see_their_cousins(monkeypatch)
-    code, results = ran(out, "--tokens", "6", "--only", name, "text")
-    assert code == 1
-    status = {one["name"]: one["status"] for one in results["checks"]}
-    assert status == {name: "failed", "text": "passed"}
+    code, _, status = ran(out, name, "text")
+    assert code == 1 and status == {name: "failed", "text": "passed"}
 
 
 def test_a_wrong_decoder_fails(out, on_the_toy, monkeypatch):
     honest = gpu_check.decode_prompt
 
     def wrong(*arguments):
-        found = honest(*arguments)
-        return SimpleNamespace(token_ids=(*found.token_ids[:2], 8))
+        return SimpleNamespace(token_ids=(*honest(*arguments).token_ids[:2], 8))
 
     monkeypatch.setattr(gpu_check, "decode_prompt", wrong)
-    code, results = ran(out, "--tokens", "6", "--only", "text")
-    (one,) = results["checks"]
-    assert code == 1 and one["status"] == "failed"
-    assert one["facts"]["float32"]["largest"][0]["position"] == 2
+    code, results, status = ran(out, "text")
+    assert code == 1 and status == {"text": "failed"}
+    assert results["checks"][0]["facts"]["float32"]["largest"][0]["position"] == 2
 
 
 def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
@@ -94,13 +89,12 @@ def test_an_error_is_a_failure_of_its_check_alone(out, monkeypatch):
 
     monkeypatch.setitem(gpu_check.CHECKS, "packing", broken)
     monkeypatch.setattr(gpu_check, "find_spec", lambda name: None)
-    code, results = ran(out, "--only", "packing", "gptq")
-    first, second = results["checks"]
-    assert code == 1 and second["status"] == "skipped"
-    assert first["said"] == "OutOfMemoryError: CUDA out of memory."
+    code, results, status = ran(out, "packing", "gptq")
+    assert code == 1 and status == {"packing": "failed", "gptq": "skipped"}
+    assert results["checks"][0]["said"] == "OutOfMemoryError: CUDA out of memory."
 
 
-def test_waits_are_counted_by_line_and_each_backend_is_loaded(out, monkeypatch):
+def test_waits_are_counted_by_line_and_each_backend_is_loaded(on_the_toy, monkeypatch):
     """On a pretended device: torch warns at each wait, and a kernel is named for each backend."""
 
     def waiting(*given):
@@ -114,20 +108,16 @@ def test_waits_are_counted_by_line_and_each_backend_is_loaded(out, monkeypatch):
 
     modes, backends = [], []
     monkeypatch.setattr(gpu_check, "load_pair", load)
-    prompts = resampling_of([1, 2, 3, 4])
-    monkeypatch.setattr(gpu_check, "some_prompts", lambda pair, count: prompts)
     monkeypatch.setattr(gpu_check, "decode_prompt", waiting)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
     monkeypatch.setattr(gpu_check, "find_spec", lambda name: True)
-    settings = Settings("cuda:0", 2, 4, ("float32",))
-    facts = gpu_check.waits(settings).facts
-    assert [one["per_block"] for one in facts.values()] == [0.5] * len(gpu_check.SHAPES)
+    facts = gpu_check.waits(Settings("cuda:0", 2, 4, ("float32",))).facts
+    assert {one["per_block"] for one in facts.values()} == {0.5}
     assert modes == ["warn", "default"] * len(gpu_check.SHAPES)
-    backends.clear()
-    assert "triton: kernel toy" in gpu_check.gptq(settings).said
-    assert backends == ["triton", "auto"]
-    on_a_cpu = gpu_check.gptq(Settings("cpu", 2, 4, ("float32",)))
-    assert "triton: skipped" in on_a_cpu.said and backends[2:] == ["auto"]
+    for device, expected in (("cuda:0", ["triton", "auto"]), ("cpu", ["auto"])):
+        backends.clear()
+        said = gpu_check.gptq(Settings(device, 2, 4, ("float32",))).said
+        assert backends == expected and ("triton: skipped" in said) is (device == "cpu")
 
 
 def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):
@@ -137,9 +127,8 @@ def test_results_are_written_after_each_check_and_ctrl_c_keeps_them(out):
             raise KeyboardInterrupt
         return MACHINE | {"name": name}
 
-    code, results = ran(out, "--only", "packing", "text", "shapes", run=run)
-    assert code == 130 and results["stopped"]
-    assert [one["name"] for one in results["checks"]] == ["packing"]
+    code, results, status = ran(out, "packing", "text", "shapes", run=run)
+    assert code == 130 and results["stopped"] and [*status] == ["packing"]
 
 
 @pytest.mark.parametrize(
@@ -160,20 +149,13 @@ def test_a_process_that_dies_or_hangs_has_failed(monkeypatch, tmp_path, code, wo
 
 
 @pytest.mark.slow
-def test_sigterm_stops_what_a_check_has_started(tmp_path):
-    out = tmp_path / "o.json"
-    command = [sys.executable, "tests/tools/gpu_check.py", "--out", str(out), "--device"]
+def test_sigterm_stops_what_a_check_has_started(out):
+    command = [sys.executable, "tests/tools/gpu_check.py", "--out", str(out), "--device", "cpu"]
+    command += ["--only", "recorder", "--literal-tokens", "64"]
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    call = subprocess.Popen(
-        [*command, "cpu", "--only", "recorder", "--literal-tokens", "64"],
-        cwd=ROOT,
-        env=environment,
-        stdout=subprocess.PIPE,
-    )
+    call = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE)
     call.stdout.readline()  # the machine is known; the recorder's process begins
-    started = []
-    while not started:
-        started = psutil.Process(call.pid).children(recursive=True)
+    while not (started := psutil.Process(call.pid).children(recursive=True)):
         time.sleep(0.05)
     call.terminate()
     assert call.wait(60) == 130
@@ -181,23 +163,20 @@ def test_sigterm_stops_what_a_check_has_started(tmp_path):
     assert not alive and json.loads(out.read_text())["stopped"]
 
 
-def difference(margin):
-    return Difference("target rank", "p0", 3, margin)
-
-
 @pytest.mark.parametrize(
-    ("found", "dtype", "status"),
+    ("gap", "margins", "dtype", "status"),
     [
-        (Compared(rows=8), torch.float32, "passed"),
-        (Compared(8, 0, 5e-5, [difference(1e-5)]), torch.float32, "reported"),
-        (Compared(8, 0, 0.0, [difference(0.05)]), torch.float16, "reported"),
-        (Compared(8, 0, 0.01), torch.float32, "failed"),
-        (Compared(8, 0, float("nan")), torch.float16, "failed"),
-        (Compared(8, 0, 0.0, [difference(float("nan"))]), torch.bfloat16, "failed"),
+        (0.0, [], torch.float32, "passed"),
+        (5e-5, [1e-5], torch.float32, "reported"),
+        (0.0, [0.05], torch.float16, "reported"),
+        (0.01, [], torch.float32, "failed"),
+        (float("nan"), [], torch.float16, "failed"),
+        (0.0, [float("nan")], torch.bfloat16, "failed"),
     ],
 )
-def test_status_by_margin_and_number_format(found, dtype, status):
-    assert found.status(dtype) == status
+def test_status_by_margin_and_number_format(gap, margins, dtype, status):
+    differences = [Difference("target rank", "p0", 3, margin) for margin in margins]
+    assert Compared(8, 0, gap, differences).status(dtype) == status
 
 
 def test_records_that_differ_are_told_with_margins_and_what_hangs_below_is_not_read():

@@ -1,53 +1,39 @@
 """How sure: a text that is cut against a shorter one, and what a draft had seen."""
 
+from types import SimpleNamespace
+
 import pandas as pd
 import pytest
-from toy import record_block, table_of, toy_pair
+from frames import text_of
+from toy import plain, recorded_tables, toy_pair
 
 from data.pairs.smollm import prepare
-from speclab import score
-from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
 from speclab.prompts import EncodedPrompt, Prompt, training_prompts
 from speclab.runs import profile_prompts
-from speclab.sampling import Sampling
 from speclab.studies import how_sure as study
 from speclab.tree import static_tree
 
 TREE = static_tree(3, 2, 8)
 
 
-def recorded(max_new_tokens, prompts=20):
+def recorded(new_tokens, prompts=20):
     """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
-    ids = [
-        EncodedPrompt(f"p{i:02d}", "code" if i % 2 else "chat", (1 + i % 9, i // 9 + 1, 3), 0)
-        for i in range(prompts)
-    ]
-    found = record_block(toy_pair(0.6), ids, TREE, Sampling(), max_new_tokens, 0, 4096)
-    frames = {"trace": [], "nodes": []}
-    for prompt, one in zip(ids, found, strict=True):
-        who = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "seed": 0}
-        for name, parts in frames.items():
-            parts.append(table_of(getattr(one, name)).assign(**who))
-    trace, nodes = (pd.concat(parts, ignore_index=True) for parts in frames.values())
-    return Text(0.0, score.with_hits(trace), nodes)
-
-
-@pytest.fixture(scope="module")
-def short():
-    return recorded(8)
-
-
-@pytest.fixture(scope="module")
-def long():
-    return recorded(16)
+    pair, parts = toy_pair(0.6), []
+    for i in range(prompts):
+        ids, domain = (1 + i % 9, i // 9 + 1, 3), "code" if i % 2 else "chat"
+        prompt = EncodedPrompt(f"p{i:02d}", domain, ids, 0)
+        parts.append(recorded_tables(pair, prompt, plain(pair, prompt, new_tokens), TREE))
+    trace, nodes = (pd.concat([part[name] for part in parts]) for name in ("trace", "nodes"))
+    return text_of(SimpleNamespace(trace=trace, nodes=nodes))
 
 
 @pytest.mark.parametrize("name", ["trace", "nodes"])
-def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(short, long, name):
-    cut = getattr(long.cut(8), name).reset_index(drop=True)
+def test_a_cut_text_is_exactly_the_run_of_fewer_new_tokens(name):
+    long, short = recorded(16), recorded(8)
+    cut, wanted = (getattr(text, name).reset_index(drop=True) for text in (long.cut(8), short))
     columns = [c for c in cut if cut[c].dtype != object]
-    pd.testing.assert_frame_equal(cut[columns], getattr(short, name)[columns], atol=1e-6)
+    pd.testing.assert_frame_equal(cut[columns], wanted[columns], atol=1e-6)
     assert len(cut) < len(getattr(long, name)), "some texts do go on"
 
 

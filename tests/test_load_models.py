@@ -3,41 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-import transformers
 
-from speclab.models.model import LanguageModel
-from speclab.models.pairs import Pair
 from speclab.studies import load_models as study
 from speclab.tree import static_tree
 
 TREE = static_tree(2, 2)  # nodes 1, 2 at depth 1; 3, 4 below 1; 5, 6 below 2
 
 
-SIZES = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4}
-SIZES |= {"vocab_size": 40}
-
-
-@pytest.mark.parametrize(
-    ("kind", "more"),
-    [
-        ("gpt2", {}),
-        ("gpt_neox", {"intermediate_size": 64}),
-        ("llama", {"intermediate_size": 64, "num_key_value_heads": 2}),
-        ("qwen3", {"intermediate_size": 64, "num_key_value_heads": 2, "head_dim": 24}),
-    ],
-)
-def test_the_bytes_of_keys_and_values_are_those_of_the_cache(kind, more):
-    config = transformers.AutoConfig.for_model(kind, **SIZES, **more)
-    network = transformers.AutoModelForCausalLM.from_config(config)
-    model = LanguageModel(network.base_model, None, 40, torch.float32, "cpu", network=network)
-    names = ("layers", "width", "heads", "dtype", "device", "kernel")
-    facts = dict.fromkeys(names, "") | {"parameters": 1, "weight_bytes": 1}
-    pair = Pair(model, model, None, frozenset(), {"target": facts, "draft": facts})
-    found = study.models(pair).loc["target", "kv_kb"]
-    cache = network(torch.zeros(1, 5, dtype=int), use_cache=True).past_key_values
-    held = sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
-    assert found == pytest.approx(held / 5 / 1000)
+def test_the_bytes_of_keys_and_values_are_those_of_the_cache(random_pair):
+    heads, width, layers = 2, 8, 2
+    found = study.models(random_pair).loc["target", "kv_kb"]
+    assert found == 2 * layers * heads * width * 4 / 1000
 
 
 class Tokenizer:

@@ -1,19 +1,19 @@
 """Loading: what is refused, and with which words; what a loaded pair says of itself."""
 
 import dataclasses
-import json
 import shutil
 
 import pytest
 import torch
-from conftest import profile_of, save_random_llama
+from conftest import edit_json, profile_of, save_random_llama
 from toy import plain
 
 from speclab.decode import decode_prompt
 from speclab.draft import parse_shape
 from speclab.models.folder import ModelFolder
+from speclab.models.model import KVCache
 from speclab.models.pairs import load_model, load_pair
-from speclab.profiles import ModelSpec
+from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.record import Job, in_process, record_prompt
 from speclab.sampling import Sampling
@@ -63,32 +63,12 @@ def test_attached_models_are_found_and_missing_ones_say_what_to_do(
         load_model(ModelSpec("owner/name", device="cpu"))
 
 
-def test_an_architecture_that_ignores_tree_masks_is_refused(random_folders, monkeypatch):
-    from speclab.models.model import LanguageModel
-
-    honest = LanguageModel.forward
-    monkeypatch.setattr(
-        LanguageModel,
-        "forward",
-        lambda self, tokens, cache, positions=None, visible=None: honest(
-            self, tokens, cache, positions
-        ),
-    )
-    with pytest.raises(ValueError, match="packed tree and its paths differ"):
-        load_model(ModelSpec(str(random_folders[0]), device="cpu"))
-
-
 def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
-    from speclab.profiles import load_profile
-
-    pair = load_pair(
-        load_profile("tiny", {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"})
-    )
-    assert pair.facts["target"]["quantised"] and pair.facts["target"]["kernel"] not in (
-        "",
-        "Linear",
-    )
-    assert pair.facts["target"]["parameters"] == tiny_pair.facts["target"]["parameters"]
+    changes = {"device": "cpu", "target.path": "data/pairs/tiny/target-gptq"}
+    pair = load_pair(load_profile("tiny", changes))
+    facts = pair.facts["target"]
+    assert facts["quantised"] and facts["kernel"] not in ("", "Linear")
+    assert facts["parameters"] == tiny_pair.facts["target"]["parameters"]
     tokens = torch.tensor([tiny_pair.tokenizer("def add(a, b):\n")["input_ids"]])
     p, plain = (
         m.logits(m.forward(tokens, m.cache())).softmax(-1) for m in (pair.target, tiny_pair.target)
@@ -99,14 +79,14 @@ def test_the_quantised_target_runs_through_the_same_code(tiny_pair):
 
 def test_a_model_whose_state_cannot_be_cropped_is_refused(random_folders, monkeypatch):
     """As a hybrid, whose recurrent layers keep their state elsewhere."""
-    from speclab.models.model import KVCache
-
     honest = KVCache.update
-
-    def first_only(self, key, value, layer, *_, **__):
-        return honest(self, key, value, 0) if layer == 0 else (key, value)
-
-    monkeypatch.setattr(KVCache, "update", first_only)
+    monkeypatch.setattr(
+        KVCache,
+        "update",
+        lambda self, key, value, layer, *_: (
+            (key, value) if layer else honest(self, key, value, layer)
+        ),
+    )
     with pytest.raises(ValueError, match=r"only 1 of its 2 layers keep"):
         load_model(ModelSpec(str(random_folders[0]), device="cpu"))
 
@@ -128,11 +108,6 @@ def refused(target, draft):
     return str(error.value)
 
 
-def set_config(folder, name, value):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-
-
 @pytest.mark.parametrize("name", ["config.json", "generation_config.json", "tokenizer.json"])
 def test_a_broken_json_file_is_named(copied, random_folders, name):
     """Also those that the libraries pass over in silence, as a cut generation_config.json: it holds
@@ -151,7 +126,7 @@ def test_cut_weights_are_named(copied, random_folders):
 
 def test_weights_that_are_more_are_named(copied, random_folders):
     """transformers would leave out those of the layers that the configuration does not name."""
-    set_config(copied, "num_hidden_layers", 1)
+    edit_json(copied / "config.json", num_hidden_layers=1)
     assert "9 weights are missing" in refused(copied, random_folders[1])
 
 
@@ -200,8 +175,7 @@ def larger(tmp_path):
 
 @pytest.mark.parametrize("stop", [45, "x"])
 def test_a_stop_that_the_draft_does_not_have_is_refused(larger, random_folders, stop):
-    path = larger / "generation_config.json"
-    path.write_text(json.dumps({"eos_token_id": [1, stop]}))
+    edit_json(larger / "generation_config.json", eos_token_id=[1, stop])
     said = refused(larger, random_folders[1])
     assert f"texts end with token id {stop!r}" in said and "among the 40 ids" in said
 

@@ -85,64 +85,47 @@ def test_the_prompts_needed_are_enough_and_no_fewer_are(sd, difference, wanted, 
         assert design.power(difference, needed - 1, level) < wanted
 
 
-def simulated_power(
-    frame: pd.DataFrame,
-    estimator: score.Estimator,
-    prompts: int = 50,
-    level: float = 0.05,
-    repeats: int = 200,
-    n: int = 999,
-    seed: int = 0,
-) -> float:
-    """`significance.differences` itself on `repeats` studies of `prompts` prompts a side, drawn
-    with replacement from those of a frame's two domains: the share whose p-value (of n
-    permutations) is below the level, its power at their difference.
+def simulated_power(frame: pd.DataFrame, prompts: int, repeats: int) -> float:
+    """`significance.differences` itself on studies of `prompts` prompts a side, drawn with
+    replacement from those of a frame's two domains: the share whose p-value is below 0.05.
     """
-    own = resampling_of(frame, 1)
-    totals = own.totals(estimator.columns(frame))
-    sides = [totals[own.domain == number] for number in range(2)]
-    study = pd.DataFrame(
-        {"prompt_id": range(2 * prompts), "domain": np.repeat(own.domains, prompts)}
-    )
-    rng, found = np.random.default_rng([seed, 3]), 0
+    recorded = resampling_of(frame, 1)
+    totals = recorded.totals(MEAN.columns(frame))
+    sides = [totals[recorded.domain == number] for number in range(2)]
+    domains = np.repeat(recorded.domains, prompts)
+    study = pd.DataFrame({"prompt_id": range(2 * prompts), "domain": domains})
+    rng, p_values = np.random.default_rng([0, 3]), []
     for _ in range(repeats):
         drawn = np.concatenate([rng.choice(side, prompts) for side in sides])
-        redrawn = replace(estimator, columns=lambda rows, drawn=drawn: drawn[rows.index])
-        again = {"n": n, "seed": int(rng.integers(2**31)), "resamples": 1}
-        tested = significance.differences(study, redrawn, **again)
-        found += tested["p_value"].item() < level
-    return found / repeats
+        redrawn = replace(MEAN, columns=lambda rows, drawn=drawn: drawn[rows.index])
+        seed = int(rng.integers(2**31))
+        tested = significance.differences(study, redrawn, n=99, seed=seed, resamples=1)
+        p_values.append(tested["p_value"].item())
+    return np.mean(np.array(p_values) < 0.05)
 
 
 def test_false_alarms_are_as_rare_as_promised():
     same = levels("code", 60, 0.0, 7)
     other = same.assign(domain="chat", prompt_id="x" + same["prompt_id"])
-    found = simulated_power(pd.concat([same, other]), MEAN, 30, repeats=80, n=99)
-    assert found <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 80)
+    rate = simulated_power(pd.concat([same, other]), 30, repeats=80)
+    assert rate <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 80)
     far = pd.concat([same, other.assign(x=other["x"] + 2)])
-    found = simulated_power(far, MEAN, 30, repeats=20, n=99)
-    assert found == 1.0, "and a large difference is always found"
+    assert simulated_power(far, 30, repeats=20) == 1, "and a large difference is always found"
 
 
-def test_every_pair_is_listed_with_the_values_that_are_given():
+def test_every_pair_is_planned_at_the_first_of_holms_steps():
     frame = pd.concat([TWO, texts("math", [1, 2, 3, 4, 5])])
-    own = power.every_pair(frame, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
-    assert (own["estimator"] == "mean_x").all()
-    assert [tuple(pair) for pair in own[["first", "second"]].to_numpy()] == [
-        ("code", "math"),
-        ("code", "chat"),
-        ("math", "chat"),
-    ]
-    assert own["difference"].tolist() == pytest.approx([-1, 1, 2])
+    values = {"code": 2.0, "chat": 1.0, "math": 3.0}
+    plans = power.every_pair(frame, MEAN, values)
+    pairs = plans[["first", "second", "difference"]].to_numpy().tolist()
+    assert pairs == [["code", "math", -1], ["code", "chat", 1], ["math", "chat", 2]]
     design = power.between(frame, MEAN, "code", "chat")
-    assert own["power"][1] == pytest.approx(design.power(1.0, 50, 0.05 / 3)), (
-        "Holm's first step: level / 3"
-    )
-    assert design.prompts_needed(1, level=0.05 / 3) == own.loc[1, "needed"]
-    same = power.every_pair(frame, MEAN, pd.Series({"code": 0.5, "chat": 0.5}))
-    assert same["needed"].isna().tolist() == [True]
+    assert plans.loc[1, "power"] == pytest.approx(design.power(1.0, 50, 0.05 / 3))
+    assert plans.loc[1, "needed"] == design.prompts_needed(1, level=0.05 / 3)
+    same = power.every_pair(frame, MEAN, {"code": 0.5, "chat": 0.5})
+    assert same["needed"].isna().all() and same["power"].notna().all()
     flat = frame.assign(x=frame["x"].where(frame["domain"] == "math", 1.0))
-    none = power.every_pair(flat, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
+    none = power.every_pair(flat, MEAN, values)
     assert none[["power", "needed"]].isna().all(axis=1).tolist() == [0, 1, 0]
 
 

@@ -13,7 +13,6 @@ from pretended import pretended
 from speclab import draft, record, verify
 from speclab.decode import decode_prompt
 from speclab.draft import MEASURES, Shape, StopRule, parse_shape
-from speclab.drafts.lookup import with_lookup
 from speclab.models import timing
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import load_pair
@@ -104,14 +103,14 @@ def test_a_stop_rule_and_timing_run_on_the_device(tiny_pair, prompts):
         timing.measured(pair, prompts[:1], shapes, 4, (1, 2, 3, 4), 4, 2)
 
 
-def test_a_trimmed_draft_lookup_and_facts_are_those_of_the_cpu(tmp_path, random_folders):
+def test_a_trimmed_draft_and_facts_are_those_of_the_cpu(tmp_path, random_folders):
     """A GPU without an index is the first one: GPTQModel would spread the layers over all."""
     trimmed = save_trimmed_draft(tmp_path / "draft", random_folders[0], range(2, 20))
     profile = profile_of(random_folders[0], trimmed, "float32")
     prompt = EncodedPrompt("p", "code", (3, 4, 5, 3, 4), 0)
 
     def made(pair):
-        return [decoded(one, prompt, CASES[1:8]) for one in (pair, with_lookup(pair))]
+        return decoded(pair, prompt, CASES[1:8])
 
     pair = load_pair(profile)
     expected = made(pair)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import text_of
+from scipy.stats import nct
 from scipy.stats import t as student
 from test_score import make_run
 
@@ -76,27 +77,17 @@ def test_a_change_is_paired_on_the_same_problems_only():
     assert width[2] == pytest.approx(2**0.5 * own_width, rel=0.1)
 
 
-def test_power_is_how_often_a_test_finds_such_a_difference():
-    """Sides of 8 and 30 prompts: the share of made studies whose t statistic is beyond the limit of
-    the smaller side.
-    """
-    spread, difference = 0.5, 0.55
-    rng = np.random.default_rng(1)
-    few, many = rng.standard_normal((4000, 8)), rng.standard_normal((4000, 30))
-    error = np.sqrt(few.var(axis=1, ddof=1) / 8 + many.var(axis=1, ddof=1) / 30) * spread
-    statistic = (difference + spread * (few.mean(axis=1) - many.mean(axis=1))) / error
-    drawn = (np.abs(statistic) > student.isf(0.025, 14)).mean()
-    sides = [rows_of({name: 0.0}, n, spread) for name, n in (("code", 8), ("chat", 30))]
-    for side in sides:  # exactly this spread
-        mean = side["x"].mean()
-        deviation = side.groupby("prompt_id")["x"].first().std()
-        side["x"] = spread * (side["x"] - mean) / deviation
-    weights = pd.DataFrame({"it": {"code": 1, "chat": -1}})
-    powers = [
-        prompt_sets.power_of(np.array([of]), weights, pd.concat(sides), MEAN)
-        for of in (difference, 0)
-    ]
-    assert np.ravel(powers) == pytest.approx([drawn, 0.05], abs=0.03)
+def test_power_is_that_of_students_test_of_the_smaller_side():
+    """Sides of 8 and 30 prompts, by the noncentral t distribution."""
+    sides = [rows_of({name: 0.0}, n, 0.5) for name, n in (("code", 8), ("chat", 30))]
+    levels = [side.groupby("prompt_id")["x"].first() for side in sides]
+    error = np.sqrt(sum(level.var() / len(level) for level in levels))
+    limit = student.isf(0.025, 14)
+    tails = nct.sf(limit, 14, 0.55 / error), nct.cdf(-limit, 14, 0.55 / error)
+    weights = pd.DataFrame({"difference": {"code": 1, "chat": -1}})
+    for difference, wanted in ((0.55, sum(tails)), (0, 0.05)):
+        found = prompt_sets.power_of(np.array([difference]), weights, pd.concat(sides), MEAN)
+        assert found == pytest.approx([wanted])
 
 
 def test_texts_that_are_the_same_on_two_sets_never_agree():

@@ -3,11 +3,10 @@ ids.
 """
 
 import json
-import os
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,11 +14,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from data.training_prompts.compose import ngrams
+from data.training_prompts.compose import shingles
 from speclab.profiles import load_profile
 from speclab.prompts import (
     DOMAINS,
-    HUB_SETS,
     MATH_PROMPT,
     MIRROR,
     MT_BENCH,
@@ -33,11 +31,11 @@ from speclab.prompts import (
     load_prompts,
     prompts_digest,
     read_prompts,
+    training_prompts,
 )
 from speclab.runs import of_kind
 from speclab.studies import how_sure
 
-COPIES = os.environ.get(MIRROR)  # asked before a fixture takes it away
 CHAT_TEMPLATE = (
     "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
     "{% if add_generation_prompt %} [A]{% endif %}"
@@ -87,21 +85,9 @@ def test_project_has_fifty_prompts_a_domain_in_order_and_no_more(project):
         load_prompts("project", 51)
 
 
-def bare(prompt):
-    """The text without the paper's wrapper, which all prompts of a domain share."""
-    for wrapper in (MATH_PROMPT, REASONING_PROMPT):
-        head, tail = wrapper.split("{}")
-        if prompt.text.startswith(head):
-            return prompt.text.removeprefix(head).removesuffix(tail).strip()
-    return prompt.text
-
-
 def test_project_prompts_differ(project):
-    owners = {}
-    for p in project:
-        for shingle in ngrams(bare(p)):
-            owners.setdefault(shingle, []).append(p.prompt_id)
-    assert [ids for ids in owners.values() if len(ids) > 1] == []
+    counts = Counter(shingle for prompt in project for shingle in shingles(prompt.text))
+    assert set(counts.values()) == {1}
 
 
 def test_unwrapped_are_the_same_problems_without_the_papers_words(project):
@@ -117,9 +103,8 @@ def test_unwrapped_are_the_same_problems_without_the_papers_words(project):
 
 
 def test_the_second_set_has_fifteen_prompts_of_each_of_its_categories():
-    second = load_prompts("second", 75)
-    kinds = [(p.prompt_id.split("-")[1], p.domain) for p in second]
-    assert len(set(kinds)) == 8 and {kinds.count(kind) for kind in kinds} == {15}
+    kinds = Counter((p.prompt_id.split("-")[1], p.domain) for p in load_prompts("second", 75))
+    assert len(kinds) == 8 and set(kinds.values()) == {15}
     own = {("coding", "code"), ("maths", "math"), ("reasoning", "reasoning")}
     assert own == {kind for kind in kinds if kind[1] != "chat"}
 
@@ -148,18 +133,12 @@ def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monke
 # ---------------------------------------------------------------- a user's file or folder
 
 
-def test_file_is_read_in_order_with_blank_lines_skipped(tmp_path):
-    path = write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a", "math", "x = {}"))
-    assert read_prompts(path) == [
-        Prompt("b", "chat", "Grüß dich\u2028du"),
-        Prompt("a", "math", "x = {}"),
-    ]
-
-
-def test_folder_is_read_whole_and_ids_are_unique_across_its_files(tmp_path):
-    write(tmp_path, line("a"), line("b", "chat"), name="1.jsonl")
+def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
+    write(tmp_path, line("b", "chat", "Grüß dich\u2028du"), "", line("a"), name="1.jsonl")
     write(tmp_path, line("c"), name="2.jsonl")
     (tmp_path / "README.md").write_text("not prompts")
+    first, *_ = read_prompts(tmp_path / "1.jsonl")
+    assert first == Prompt("b", "chat", "Grüß dich\u2028du")
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
     assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
@@ -201,26 +180,29 @@ def test_a_file_of_mt_bench_or_spec_bench_gives_its_first_turns(tmp_path):
 
 
 def test_a_relative_name_in_a_profile_is_read_from_the_repository(tmp_path, monkeypatch):
-    write(tmp_path, line())
-    (tmp_path / "away").mkdir()
-    monkeypatch.chdir(tmp_path / "away")
     monkeypatch.setattr("speclab.prompts.REPOSITORY", tmp_path)
-    assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
-    write(tmp_path / "away", line("b"))
+    write(tmp_path, line())
+    away = tmp_path / "away"
+    away.mkdir()
+    monkeypatch.chdir(away)
+    write(away, line("b"))
     assert [p.prompt_id for p in load_prompts("mine.jsonl", 1, ("code",))] == ["a"]
 
 
 def test_arguments_are_checked(tmp_path):
-    for source in ("projct", tmp_path):  # a wrong name; a folder without prompts
-        with pytest.raises(ValueError, match="no prompts at .*project, .*mt-bench"):
-            load_prompts(source, 1)
-    with pytest.raises(ValueError, match="domain math has 0, .* leave it out"):
-        load_prompts("gsm8k", 1, ["math"])
-    with pytest.raises(ValueError, match="domain"):
-        load_prompts("project", 1, ["reason"])
     path = write(tmp_path, line("a"), line("b", "chat"))
-    with pytest.raises(ValueError, match=r"mine.jsonl': domain chat has 1, .* 2"):
-        load_prompts(path, 2, ["chat"])
+    (tmp_path / "none").mkdir()
+    for source, count, domain, words in (
+        ("projct", 1, "code", "no prompts at .*project, .*mt-bench"),
+        (tmp_path / "none", 1, "code", "no prompts at .*project, .*mt-bench"),
+        ("gsm8k", 1, "math", "domain math has 0, .* leave it out"),
+        ("project", 1, "reason", "domain"),
+        (path, 2, "chat", r"mine.jsonl': domain chat has 1, .* 2"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            load_prompts(source, count, [domain])
+    with pytest.raises(ValueError, match=r"seed-7.jsonl is not here; `python -m data.training"):
+        training_prompts(1, seed=7)
 
 
 # ---------------------------------------------------------------- the paper's sets
@@ -242,12 +224,8 @@ def make_mirror(root):
     """
 
     def user(text):
-        return {
-            "messages": [
-                {"role": "system", "content": "be kind"},
-                {"role": "user", "content": text},
-            ]
-        }
+        turns = ("system", "be kind"), ("user", text)
+        return {"messages": [{"role": role, "content": said} for role, said in turns]}
 
     rows = {
         "code": [{"task_id": "HumanEval/0", "prompt": "def f():\n"}],
@@ -300,15 +278,6 @@ def test_public_sets_by_name_have_no_words_around_them(cache, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["humaneval", "gsm8k", "mt-bench"])
-def test_a_public_set_is_read_from_a_copy(name, cache):
-    sets = HUB_SETS[name]
-    if not COPIES or not all((Path(COPIES) / s.name).is_dir() for s in sets.values()):
-        pytest.skip(f"{MIRROR} names no folder with a copy of {name}")
-    cache.setenv(MIRROR, COPIES)
-    assert len(load_prompts(name, 5, list(sets))) == 5 * len(sets)
-
-
 def test_a_mirror_without_the_set_or_its_rows_is_named(cache, tmp_path):
     root = make_mirror(tmp_path / "mirror")
     (root / "openai/gsm8k/rows.jsonl").unlink()
@@ -335,17 +304,17 @@ def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
 # ---------------------------------------------------------------- token ids
 
 
-def test_text_is_encoded_with_the_tokenizers_special_tokens():
-    assert encode_prompts(make_tokenizer(), [Prompt("a", "code", "one three")], 9) == [
-        EncodedPrompt("a", "code", (0, 5, 7), 0)
-    ]
-
-
-def test_the_chat_template_wraps_the_text_and_opens_the_answer():
-    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), [Prompt("a", "chat", "two")], 9, "chat")
-    assert encoded == [
-        EncodedPrompt("a", "chat", (2, 6, 3, 4), 0)
-    ]  # [U] two [/U] [A], and no [BOS] beside the template's own
+@pytest.mark.parametrize(
+    ("template", "text", "ids"),
+    [
+        ("none", "one three", (0, 5, 7)),  # with the tokenizer's special tokens
+        ("chat", "two", (2, 6, 3, 4)),  # [U] two [/U] [A], no [BOS] beside the template's own
+    ],
+)
+def test_text_is_encoded_as_it_is_or_inside_the_template(template, text, ids):
+    asked = [Prompt("a", "chat", text)]
+    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), asked, 9, template)
+    assert encoded == [EncodedPrompt("a", "chat", ids, 0)]
 
 
 @pytest.mark.parametrize("limit, ids, cut", [(3, (0, 5, 6), 2), (5, (0, 5, 6, 7, 8), 0)])

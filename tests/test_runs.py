@@ -1,6 +1,5 @@
 """Runs on disk: files and columns, resume to the same bytes, keys, wrong folders."""
 
-import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,7 @@ from itertools import cycle
 import numpy as np
 import pytest
 import torch
-from conftest import interrupted, tables
+from conftest import contents, edit_json, interrupted, tables
 from filelock import FileLock
 from safetensors.torch import load_file, save_file
 
@@ -25,15 +24,12 @@ def test_a_run_has_the_specified_columns_and_a_manifest(short_run):
     trace, nodes, manifest = short_run.trace, short_run.nodes, short_run.manifest
     assert list(trace) == runs.SCHEMAS["trace"].names
     assert list(nodes) == runs.SCHEMAS["nodes"].names
-    assert len(nodes) == 8 * len(trace) and trace.prompt_id.nunique() == 6
-    for prompt, rows in trace.groupby("prompt_id"):
-        assert rows.position.tolist() == list(range(len(rows))), prompt
     first = nodes[(nodes.depth == 1) & (nodes["rank"] == 0)].target_prob.to_numpy()
     np.testing.assert_allclose(first, np.stack(trace.top_draft_p)[:, 0], atol=1e-6)
-    assert manifest["rows"] == {"trace": len(trace), "nodes": len(nodes)}
-    assert manifest["prompts"] == 6 and manifest["libraries"]["torch"]
+    assert manifest["rows"] == {"trace": len(trace), "nodes": 8 * len(trace)}
+    assert manifest["prompts"] == trace.prompt_id.nunique() == 6
+    assert manifest["libraries"]["torch"] and manifest["peak_bytes"]["process"] > 0
     assert manifest["pair"]["target"]["kernel"] == "Linear"
-    assert manifest["peak_bytes"]["process"] > 0
 
 
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(
@@ -87,12 +83,6 @@ def test_the_key_follows_what_decides_the_numbers_and_nothing_else(short_profile
     assert len(others - {key}) == len(changes)
 
 
-def edit(path, **changes):
-    """Change entries of a JSON file, or make one."""
-    facts = json.loads(path.read_text()) if path.is_file() else {}
-    path.write_text(json.dumps(facts | changes))
-
-
 def other_weights(folder):
     weights = load_file(folder / "model.safetensors")
     weights["model.norm.weight"] *= 2
@@ -107,8 +97,8 @@ def other_token(folder):
 TEMPLATE = "{{ messages[0].content }}"
 READ_OTHERWISE = {
     "template": lambda folder: (folder / "chat_template.jinja").write_text(f"a {TEMPLATE}"),
-    "stop id": lambda folder: edit(folder / "generation_config.json", eos_token_id=[1, 9]),
-    "end of a text": lambda folder: edit(folder / "tokenizer_config.json", eos_token="b"),
+    "stop id": lambda folder: edit_json(folder / "generation_config.json", eos_token_id=[1, 9]),
+    "end of a text": lambda folder: edit_json(folder / "tokenizer_config.json", eos_token="b"),
     "tokenizer": other_token,
     "weights": other_weights,
 }
@@ -164,52 +154,35 @@ def test_the_keys_are_those_of_the_shipped_traces(pair):
         assert run_key(runs.of_kind(profile, folder.name)) == key
 
 
-def test_out_of_memory_halves_the_packing_and_goes_on(
-    short_profile, tmp_path, random_pair, monkeypatch
+@pytest.fixture
+def short_of_memory(monkeypatch):
+    """A function of the recorder is out of memory where `too_large` says so of its arguments."""
+
+    def limit(name, too_large):
+        honest = getattr(record, name)
+
+        def limited(*given):
+            if too_large(*given):
+                raise torch.OutOfMemoryError("not even one")
+            return honest(*given)
+
+        monkeypatch.setattr(record, name, limited)
+
+    return limit
+
+
+def test_out_of_memory_halves_what_is_done_at_once(
+    short_profile, short_run, tmp_path, random_pair, short_of_memory
 ):
-    honest = record.record_prompt
-
-    def short_of_memory(pair, prompt, text, tree, sampling, packed):
-        if packed > 600:
-            raise torch.OutOfMemoryError("no")
-        return honest(pair, prompt, text, tree, sampling, packed)
-
-    monkeypatch.setattr(record, "record_prompt", short_of_memory)
-    run = record_run(short_profile, tmp_path / "run", random_pair)
+    short_of_memory("record_prompt", lambda *given: given[-1] > 600)
+    run = record_run(short_profile, tmp_path / "trees", random_pair)
     assert run.manifest["max_packed_tokens"] == 512
-
-
-def test_out_of_memory_while_writing_texts_halves_the_prompts_at_once(
-    short_profile, short_run, tmp_path, random_pair, monkeypatch
-):
-    profile = short_profile.replace(block_prompts=2)
-    honest, sizes, most = record.generate, [], 1
-
-    def short_of_memory(model, prompts, *rest):
-        sizes.append(len(prompts))
-        if len(prompts) > most:
-            raise torch.OutOfMemoryError("not even one")
-        return honest(model, prompts, *rest)
-
-    monkeypatch.setattr(record, "generate", short_of_memory)
-    run = record_run(profile, tmp_path / "run", random_pair)
-    assert run.trace.equals(short_run.trace) and sizes == [2, *[1] * 6]
-    most = 0
+    short_of_memory("generate", lambda _, prompts, *rest: len(prompts) > 1)
+    run = record_run(short_profile.replace(block_prompts=2), tmp_path / "texts", random_pair)
+    assert run.trace.equals(short_run.trace)
+    short_of_memory("generate", lambda *_: True)
     with pytest.raises(torch.OutOfMemoryError, match="not even one"):
-        record_run(profile, tmp_path / "none", random_pair)
-
-
-def test_a_run_of_other_settings_is_refused_before_anything_is_written(
-    short_profile, run_copy, random_pair
-):
-    def files():
-        kept = (path for path in run_copy.rglob("*") if path.name != ".lock")
-        return {path: path.stat().st_mtime_ns for path in kept}
-
-    before = files()
-    with pytest.raises(RunError, match="other settings"):
-        record_run(short_profile.replace(max_new_tokens=5), run_copy, random_pair)
-    assert files() == before
+        record_run(short_profile, tmp_path / "none", random_pair)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -224,15 +197,15 @@ def test_a_second_process_waits_and_takes_the_same_run_only(
     with ThreadPoolExecutor(1) as second, FileLock(folder / ".lock"):
         found = second.submit(record_run, asked, folder, **nothing)
         assert waits.wait(60)
-        for file in short_run.folder.iterdir():
-            if file.is_file() and file.name != ".lock":
-                shutil.copy(file, folder)
+        ignored = shutil.ignore_patterns("parts", ".lock")
+        shutil.copytree(short_run.folder, folder, ignore=ignored, dirs_exist_ok=True)
+        before = contents(folder)
     if same:
         assert found.result(60).folder == folder
     else:
         with pytest.raises(RunError, match="other settings"):
             found.result(60)
-    assert tables(folder) == tables(short_run.folder)
+    assert contents(folder) == before, "nothing is written"
 
 
 @pytest.mark.parametrize("name", ["trace.parquet", "manifest.json", "parts/00000.json"])
@@ -297,25 +270,24 @@ def test_a_damaged_run_is_said_and_mended_from_its_parts(
 
 
 def test_an_unknown_kind_is_named(short_profile):
-    with pytest.raises(ValueError, match="kind='greddy': allowed are greedy"):
-        load_or_record(short_profile, "greddy")
-    with pytest.raises(ValueError, match="kind='gredy': allowed are greedy"):
-        load_or_record(short_profile.replace(recorded=("gredy",)))
+    for profile, kind in (
+        (short_profile, "gredy"),
+        (short_profile.replace(recorded=("gredy",)), "greedy"),
+    ):
+        with pytest.raises(ValueError, match="kind='gredy': allowed are greedy"):
+            load_or_record(profile, kind)
 
 
 def test_the_command_line_records(short_profile, tmp_path, capsys):
     out = tmp_path / "out"
-    sets = [
-        "prompts_per_domain=1",
-        "max_new_tokens=4",
-        "max_prompt_tokens=64",
-        f"prompts={short_profile.prompts}",
-        "domains=[code]",
-        f"target.path={short_profile.target.path}",
-        f"draft.path={short_profile.draft.path}",
-    ]
+    changes = {
+        **{"prompts_per_domain": 1, "max_new_tokens": 4, "max_prompt_tokens": 64},
+        **{"prompts": short_profile.prompts, "domains": "[code]"},
+        **{"target.path": short_profile.target.path, "draft.path": short_profile.draft.path},
+    }
+    sets = [f"--set={name}={value}" for name, value in changes.items()]
     words = ["record", "--profile", "tiny", "--kind", "sampled", "--out", str(out)]
-    assert main([*words, *(f"--set={change}" for change in sets)]) == 0
+    assert main([*words, *sets]) == 0
     assert "nodes in" in capsys.readouterr().out
     assert load_run(out).manifest["kind"] == "sampled"
 

@@ -1,5 +1,6 @@
 """Estimators against hand-computed numbers on the paper's tree, and against a literal walk."""
 
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -41,21 +42,12 @@ def hand_nodes():
 
 def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     """A random run of all four domains; `shift` raises the first domain's target probabilities."""
-    rng, each = np.random.default_rng(seed), prompts * positions
-    domain = np.repeat(score.DOMAINS, each)
-    prompt = np.char.add(
-        np.char.add(domain, "-"), np.tile(np.repeat(np.arange(prompts), positions), 4).astype(str)
-    )
-    at = pd.DataFrame(
-        {
-            "prompt_id": prompt,
-            "domain": domain,
-            "position": np.tile(np.arange(positions), 4 * prompts),
-        }
-    )
-    ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions) + shift * (
-        domain == score.DOMAINS[0]
-    )
+    rng = np.random.default_rng(seed)
+    places = product(score.DOMAINS, range(prompts), range(positions))
+    at = pd.DataFrame(places, columns=["domain", "prompt_id", "position"])
+    at["prompt_id"] = at["domain"] + "-" + at["prompt_id"].astype(str)
+    ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions)
+    ease += shift * (at["domain"] == score.DOMAINS[0]).to_numpy()
     size = len(at)
     trace = at.assign(
         overlap=rng.random(size) * ease,
@@ -64,11 +56,13 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     )
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
     shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
-    nodes = at.merge(shape, how="cross")
     ranks = np.repeat(rng.integers(0, 2, (size, 4)), 2, axis=1) ^ np.array(RANK)
-    nodes["target_rank"] = (ranks + (rng.random(size) > ease)[:, None]).ravel()
-    nodes["target_prob"] = np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel()
-    return SimpleNamespace(nodes=nodes.assign(target_entropy=rng.random(8 * size)), trace=trace)
+    nodes = at.merge(shape, how="cross").assign(
+        target_rank=(ranks + (rng.random(size) > ease)[:, None]).ravel(),
+        target_prob=np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel(),
+        target_entropy=rng.random(8 * size),
+    )
+    return SimpleNamespace(nodes=nodes, trace=trace)
 
 
 def test_published_estimators_by_hand():

@@ -29,12 +29,6 @@ NEW = 48
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
-    """The target's; the draft's folder has none of its own."""
-    return ModelFolder(PAIR / "draft").tokenizer
-
-
-@pytest.fixture(scope="module")
 def pair():
     """The pair on the CPU in float32; skipped where its weights were not made."""
     try:
@@ -56,17 +50,6 @@ def test_what_is_committed_is_small_safe_and_of_no_training_machine():
     [weights] = (PAIR / "draft").glob("*.safetensors")
     assert weights.stat().st_size <= 30e6
     check_committed(PAIR)
-
-
-def test_chat_template_and_ends(tokenizer):
-    [known] = load_prompts("project", 1, ("chat",))
-    [prompt] = encode_prompts(tokenizer, [known], 512, "chat")
-    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
-    turns = [("system", system), ("user", known.text)]
-    marked = "".join(f"<|im_start|>{who}\n{said}<|im_end|>\n" for who, said in turns)
-    assert tokenizer.decode(prompt.ids) == f"{marked}<|im_start|>assistant\n"
-    assert prompt.ids[0] == 1 and prompt.ids.count(2) == 2, "marks are single tokens"
-    assert tokenizer.eos_token_id == 2
 
 
 def test_the_key_is_the_same_with_and_without_the_weights(tmp_path):

@@ -48,53 +48,29 @@ def test_the_verdict_of_an_interval():
     assert stats.verdict(0, 0) == "inconclusive", "nothing lies within a single value"
 
 
-def test_an_interval_is_that_of_the_redrawn_rows():
-    nodes = make_run().nodes
+def test_intervals_are_those_of_the_redrawn_rows():
+    """Of a member of a family that is no mean: each domain, their mean, and all rows."""
+    nodes, estimator = make_run().nodes, score.published_chain
     prompts = stats.resampling_of(nodes, 60)
-    for estimator in (score.published_alpha, score.published_length):
-        found = pooled(nodes, estimator, n=60)
-        literal = [estimator(expand(nodes, prompts, weight)) for weight in prompts.weights]
-        wanted = stats.Interval.of(np.array(literal), prompts, "it")
-        assert found[list(vars(wanted))].to_dict() == pytest.approx(vars(wanted))
+    literal = []
+    for weight in prompts.weights:
+        drawn = expand(nodes, prompts, weight)
+        domains = [estimator(rows)[2] for _, rows in drawn.groupby("domain", sort=False)]
+        literal.append([*domains, np.mean(domains), estimator(drawn)[2]])
+    literal = np.array(literal)
+    table = stats.by_domain(nodes, estimator, n=60)
+    found = table[table["estimator"] == "published_chain[2]"].set_index("domain")
+    assert list(found.index) == [*score.DOMAINS, "all", "pooled"]
+    assert found["n_prompts"].tolist() == [6] * 4 + [24] * 2
+    wanted = [literal[0], *stats.bounds_of(literal[1:], prompts.by_row)]
+    assert_allclose(found[stats.NUMBERS].T, wanted)
 
 
 def test_a_frame_without_domains_has_each_column_once():
     frame = clustered().drop(columns="domain")
-    mean = score.mean_of("x")
-    draws = stats.jointly({"x": (frame, mean)}, n=20)
-    assert draws["x"].columns.is_unique and draws.table()["domain"].is_unique
-    assert stats.by_domain(frame, mean, n=20)["domain"].is_unique
-    assert draws["x"].loc[0, score.POOLED] == pytest.approx(frame["x"].mean())
-
-
-def test_by_domain_equals_brute_force_per_domain():
-    nodes = make_run().nodes
-    result = stats.by_domain(nodes, score.ratio_by_depth, n=200).set_index(["estimator", "domain"])
-    prompts = stats.resampling_of(nodes, 200)
-    resamples = (expand(nodes, prompts, weight) for weight in prompts.weights[1:])
-    draws = np.array(
-        [
-            [score.ratio_by_depth(part) for _, part in one.groupby("domain", sort=False)]
-            for one in resamples
-        ]
-    )
-    for number, domain in enumerate(score.DOMAINS):
-        row = result.loc[("ratio_by_depth[2]", domain)]
-        assert_allclose(
-            row[["low", "high"]].astype(float), np.quantile(draws[:, number, 1], stats.levels_of(6))
-        )
-        assert row["estimate"] == pytest.approx(
-            score.ratio_by_depth(nodes[nodes["domain"] == domain])[2]
-        )
-        assert row["n_prompts"] == 6
-    mean = result.loc[("ratio_by_depth[2]", "all")]
-    assert_allclose(
-        mean[["low", "high"]].astype(float),
-        np.quantile(draws[:, :, 1].mean(axis=1), stats.levels_of(6)),
-    )
-    assert result.loc[("ratio_by_depth[1]", "pooled"), "estimate"] == pytest.approx(
-        score.ratio_by_depth(nodes)[1]
-    )
+    table = stats.by_domain(frame, score.mean_of("x"), n=20)
+    assert table["domain"].is_unique
+    assert_allclose(table["estimate"], frame["x"].mean())
 
 
 def test_interval_ignores_copies_of_rows_within_a_prompt():
@@ -103,10 +79,7 @@ def test_interval_ignores_copies_of_rows_within_a_prompt():
     """
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
-    once, ninefold = (
-        pooled(frame, score.mean_of("x")),
-        pooled(copied, score.mean_of("x")),
-    )
+    once, ninefold = (pooled(rows, score.mean_of("x")) for rows in (frame, copied))
     assert (ninefold.low, ninefold.high) == pytest.approx((once.low, once.high))
     by_row = copied.assign(prompt_id=[str(i) for i in range(len(copied))])
     wrong = pooled(by_row, score.mean_of("x"), n=500)
@@ -119,11 +92,8 @@ def test_levels_by_hand():
     assert stats.levels_of(50)[0] == pytest.approx(0.02118, abs=1e-5)
     assert stats.levels_of(10**6) == pytest.approx([0.025, 0.975], abs=1e-6)
     draws = np.random.default_rng(0).normal(size=(400, 2))
-    low, high = stats.bounds_of(draws, [5, 50])
-    for row, size in enumerate((5, 50)):
-        assert (low[row], high[row]) == pytest.approx(
-            tuple(np.quantile(draws[:, row], stats.levels_of(size)))
-        )
+    wanted = [np.quantile(draws[:, row], stats.levels_of(size)) for row, size in enumerate((5, 50))]
+    assert_allclose(stats.bounds_of(draws, [5, 50]).T, wanted)
 
 
 def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
@@ -131,22 +101,15 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
     prompts = stats.resampling_of(both, 10)
     assert prompts.domains == ("code", "chat") and prompts.fewest == 6
     assert prompts.by_row.tolist() == [6, 30, 6, 6]
-    row = stats.by_domain(both, score.mean_of("x"), n=300).iloc[0]
-    alone = pooled(both.iloc[:60], score.mean_of("x"), n=300)
-    assert (row["low"], row["high"]) == pytest.approx((alone.low, alone.high))
 
 
-def test_quantiles_are_those_of_nanquantile():
-    draws = np.random.default_rng(0).normal(size=(100, 3, 2))
-    holes = draws.copy()
-    holes[:4, 1, 0] = np.nan  # some resamples undefined, not too many
-    levels = stats.levels_of(12)
-    for one in (draws, holes, draws[:, 1, 0], holes[:, 1, 0]):
-        bounds = stats.bounds_of(one, 12)
-        np.testing.assert_array_equal(bounds, np.nanquantile(one, levels, axis=0))
-    holes[:6, 2, 1] = np.nan
-    assert np.isnan(stats.bounds_of(holes, 12)).sum() == 2
-    assert np.isnan(stats.bounds_of(holes[:, 2, 1], 12)).all()
+def test_quantiles_are_those_of_nanquantile_where_few_are_undefined():
+    draws, levels = np.random.default_rng(0).normal(size=(100, 3, 2)), stats.levels_of(12)
+    draws[:4, 1, 0] = draws[:6, 2, 1] = np.nan
+    wanted = np.nanquantile(draws, levels, axis=0)
+    wanted[:, 2, 1] = np.nan
+    np.testing.assert_array_equal(stats.bounds_of(draws, 12), wanted)
+    np.testing.assert_array_equal(stats.bounds_of(draws[:, 1, 0], 12), wanted[:, 1, 0])
 
 
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
@@ -198,11 +161,7 @@ def test_permutation_p_value_equals_enumeration():
     )
     result = significance.differences(frame, score.mean_of("x"), n=20_000).iloc[0]
     assert result["p_value"] == pytest.approx(2 / 252, abs=0.002)
-    assert (result["first"], result["second"], result["p_holm"]) == (
-        "code",
-        "chat",
-        result["p_value"],
-    )
+    assert result["p_holm"] == result["p_value"]
 
 
 def test_permutation_and_holm_hold_their_level_without_a_difference():
@@ -211,27 +170,23 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
     assert len(result) == 190
     assert (result["p_value"] < 0.05).mean() < 0.12
     assert (result["p_holm"] > 0.05).all()
-    by_row = frame.assign(
-        prompt_id=[str(i) for i in range(len(frame))]
-    )  # the mistake: rows taken for independent
-    assert (
-        significance.differences(by_row, score.mean_of("x"), n=1000)["p_value"] < 0.05
-    ).mean() > 0.3
+    by_row = frame.assign(prompt_id=range(len(frame)))  # the mistake: rows taken for independent
+    wrong = significance.differences(by_row, score.mean_of("x"), n=1000)
+    assert (wrong["p_value"] < 0.05).mean() > 0.3
 
 
-def test_paired_difference_sees_what_an_unpaired_test_cannot():
-    first = clustered(prompts=30, effect=5.0)
+def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
+    first, mean = clustered(prompts=30, effect=5.0), score.mean_of("x")
     second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
-    paired = significance.paired_difference(first, second, score.mean_of("x"), n=2000)
-    assert paired.estimate == pytest.approx(0.12, abs=0.002)
-    assert 0.1 <= paired.low <= paired.high <= 0.14
-    assert paired.p_value < 0.001
-    loose = pd.concat(
-        [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
-    )
-    assert significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
-    same = significance.paired_difference(first, first, score.mean_of("x"), n=200)
-    assert (same.estimate, same.p_value) == (0.0, 1.0)
+    code, every = significance.paired_by_domain(first, second, mean, 2000).to_dict("records")
+    assert every == code | {"domain": "pooled"}
+    assert code["estimate"] == pytest.approx(0.12, abs=0.002)
+    assert 0.1 <= code["low"] <= code["high"] <= 0.14 and code["p_value"] < 0.001
+    other = second.assign(domain="chat", prompt_id="other " + second["prompt_id"])
+    unpaired = significance.differences(pd.concat([first, other]), mean, n=2000)
+    assert unpaired["p_value"].item() > 0.5
+    same = significance.paired_by_domain(first, first, mean, 200).iloc[0]
+    assert (same["estimate"], same["p_value"]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

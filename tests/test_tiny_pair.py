@@ -1,15 +1,9 @@
 """The committed pair: its files, its tokenizer, its card, and that it is good enough to study."""
 
-import numpy as np
-import pytest
 from conftest import ROOT
 from safetensors.torch import load_file
-from test_decode import tiny_prompts
-from toy import record_block
 
-from speclab.prompts import DOMAINS, Prompt, encode_prompts
-from speclab.sampling import Sampling
-from speclab.tree import static_tree
+from speclab.prompts import Prompt, encode_prompts
 
 PAIR = ROOT / "data" / "pairs" / "tiny"
 
@@ -44,17 +38,3 @@ def test_the_tokenizer_adds_a_bos_reads_digits_singly_and_gives_text_back(tiny_p
     [prompt] = encode_prompts(tokenizer, [Prompt("p", "chat", "Hi")], 99, "chat")
     assert tokenizer.decode(prompt.ids) == "<s><|user|>Hi</s><|assistant|>"
     assert tiny_pair.stop_ids == {tokenizer.eos_token_id}
-
-
-@pytest.mark.parametrize(("count", "new"), [(4, 24), pytest.param(10, 32, marks=pytest.mark.slow)])
-def test_acceptance_is_between_0_4_and_0_9_in_every_domain_and_domains_differ(
-    tiny_pair, count, new
-):
-    prompts = tiny_prompts(tiny_pair, count)
-    tree = static_tree(1, 1)
-    recorded = record_block(tiny_pair, prompts, tree, Sampling(), new, 0, 2048)
-    overlaps = {domain: [] for domain in DOMAINS}
-    for prompt, found in zip(prompts, recorded, strict=True):
-        overlaps[prompt.domain] += found.trace["overlap"].tolist()
-    means = [np.mean(of_domain) for of_domain in overlaps.values()]
-    assert 0.4 <= min(means) < max(means) - 0.05 and max(means) <= 0.9, means

@@ -12,11 +12,10 @@ from speclab.analysis import variance_components
 SPACE = np.array([1, -1, 0.5, -0.5]) / np.sqrt(0.625)  # four domains, variance 1
 
 
-def of_prompts(frame):
-    """The domain's share of what differs between prompts, without the draw."""
+def estimates(frame):
+    """The share of each component."""
     parts = variance_components.shares(frame, "y", n=20)
-    domain, prompt = (parts[name].estimate for name in ("domain", "prompt"))
-    return domain / (domain + prompt)
+    return {name: share.estimate for name, share in parts.items()}
 
 
 def test_the_share_by_hand():
@@ -24,23 +23,20 @@ def test_the_share_by_hand():
     is 2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
     """
     means = [*range(5), *range(2, 7)]
-    rows = [
-        (f"p{i}", "code" if i < 5 else "chat", off, mean + off)
-        for i, mean in enumerate(means)
-        for off in (-1, 1)
-    ]
-    frame = pd.DataFrame(rows, columns=["prompt_id", "domain", "seed", "y"])
-    assert of_prompts(frame.drop(columns="seed")) == (pytest.approx(1 - (5 / 2) / (60 / 9 / 2))), (
-        "one text a prompt: of the means"
+    prompts = pd.DataFrame(
+        {"prompt_id": range(10), "domain": ["code"] * 5 + ["chat"] * 5, "y": means}
     )
+    frame = pd.concat([prompts.assign(seed=off, y=prompts["y"] + off) for off in (-1, 1)])
     within, whole = (5 - 2) / 2, (60 / 9 - 2) / 2
-    assert of_prompts(frame) == pytest.approx(1 - within / whole)
-    parts = variance_components.shares(frame, "y", n=50)
     wanted = {"domain": whole - within, "prompt": within, "draw": 2}
-    shares = {name: of / (whole + 2) for name, of in wanted.items()}
-    assert {name: one.estimate for name, one in parts.items()} == pytest.approx(shares)
-    one_text = variance_components.shares(frame.drop(columns="seed"), "y", n=50)
-    assert list(one_text) == ["domain", "prompt"], "the draw cannot be parted"
+    assert estimates(frame) == pytest.approx(
+        {name: of / (whole + 2) for name, of in wanted.items()}
+    )
+    of_means = 1 - (5 / 2) / (60 / 9 / 2)
+    one_text = estimates(frame.drop(columns="seed"))
+    assert one_text == pytest.approx({"domain": of_means, "prompt": 1 - of_means}), (
+        "of one text the draw cannot be separated"
+    )
 
 
 def variances(frame, domains):
@@ -56,10 +52,8 @@ def variances(frame, domains):
 def test_the_share_is_that_of_statsmodels():
     frame = texts(0.8, 1.0, 1.0, seeds=6, prompts=8, rows=1, seed=3)
     (within, draw), (prompts, _) = variances(frame, True), variances(frame, False)
-    assert of_prompts(frame) == pytest.approx(1 - within / prompts, abs=1e-4)
-    parts = variance_components.shares(frame, "y", n=50).values()
     theirs = np.array([prompts - within, within, draw]) / (prompts + draw)
-    assert [one.estimate for one in parts] == pytest.approx(theirs, abs=1e-4)
+    assert [*estimates(frame).values()] == pytest.approx(theirs, abs=1e-4)
 
 
 def texts(domain, prompt, text, seeds=3, prompts=30, rows=16, seed=0):

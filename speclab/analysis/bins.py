@@ -18,15 +18,14 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
     and -entropy of both models, so that larger always means surer.
     """
     require(trace, ["draft_rank", "top_draft_q", "top_draft_p"], "trace")
+    known = trace.copy()
     hit = column_of(trace, "draft_rank") == 0
-    draft_q, draft_p = (np.stack(trace[name]) for name in ("top_draft_q", "top_draft_p"))
-    return trace.assign(
-        hit=hit.astype(float),
-        confidence=draft_q[:, 0],
-        top_p=draft_p[:, 0],
-        draft_certainty=-trace["draft_entropy"],
-        target_certainty=-trace["target_entropy"],
-    )
+    known["hit"] = hit.astype(float)
+    known["confidence"] = np.stack(trace["top_draft_q"])[:, 0]
+    known["top_p"] = np.stack(trace["top_draft_p"])[:, 0]
+    known["draft_certainty"] = -trace["draft_entropy"]
+    known["target_certainty"] = -trace["target_entropy"]
+    return known
 
 
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> np.ndarray:

@@ -48,11 +48,14 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
         )
     y = texts[value].to_numpy()
     y = y - y.mean()
-    count, total, square = prompts.totals(np.stack([y**0, y, y**2], axis=1)).T
+    powers = np.stack([y**0, y, y**2], axis=1)
+    count, total, square = prompts.totals(powers).T
     level = total / count
-    of_prompt = [count**0, level, level**2, square - total * level, count - 1, 1 / count]
-    parts = variances(prompts.resampled(np.stack(of_prompt, axis=1)))
-    names = ["domain", "prompt", "draw"] if count.max() > 1 else ["domain", "prompt"]
+    about = square - total * level
+    sums = np.stack([count**0, level, level**2, about, count - 1, 1 / count], axis=1)
+    parts = variances(prompts.resampled(sums))
+    several = count.max() > 1
+    names = ["domain", "prompt", "draw"] if several else ["domain", "prompt"]
     whole = sum(parts)  # without a second text the variance of the draw is 0
     intervals = {}
     for name, part in zip(names, parts, strict=False):
@@ -82,6 +85,6 @@ def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     noise = (spread / size).mean(axis=-1)  # variance of a level, by its prompts
     domains, prompts = sums.shape[-2], size.sum(axis=-1)
     of_levels = level.var(axis=-1, ddof=1) - noise
-    # the variance of these domains, as N - 1 prompts show it
-    between = of_levels * (domains - 1) / domains * prompts / (prompts - 1)
+    of_these = of_levels * (domains - 1) / domains
+    between = of_these * prompts / (prompts - 1)  # as N - 1 prompts show it
     return between, within, draw.mean(axis=-1)

@@ -118,14 +118,11 @@ def assemble(
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
     code = script()
     digest = hashlib.sha256(f"\n{code}\n".encode()).digest()
-    fields = {name: html.escape(text) for name, text in words.items()} | {
-        "lead": LEAD,
-        "policy": POLICY.format(base64.b64encode(digest).decode()),
-        "config": in_script({"parts": shown, "measured": measured}),
-        "trace": packed.base64 if packed else "",
-        "style": _asset("page.css"),
-        "script": code,
-    }
+    fields = {name: html.escape(text) for name, text in words.items()}
+    fields |= {"lead": LEAD, "script": code, "style": _asset("page.css")}
+    fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
+    fields["config"] = in_script({"parts": shown, "measured": measured})
+    fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
 
@@ -158,15 +155,10 @@ def page(
         packed = pack(packed.prompts // 2)
     profile = runs[0].manifest["profile"]
     pair, about = profile["name"], profile.get("description")
-    return assemble(
-        packed,
-        parts,
-        measured,
-        title=f"speclab: explore {pair}",
-        digest=page_digest(runs, measured) if tokenizer else "",
-        notes=_notes(packed, runs),
-        pair=f"The pair {pair}: {about}." if about else f"The pair {pair}.",
-    )
+    words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs)}
+    words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
+    words["digest"] = page_digest(runs, measured) if tokenizer else ""
+    return assemble(packed, parts, measured, **words)
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:

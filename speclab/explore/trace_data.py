@@ -26,6 +26,8 @@ from speclab.tree import static_tree
 TOP = 5  # of the draft's best tokens, at every position
 MOST = 65535  # what two bytes hold: a probability is kept as so many parts of one
 NATS = 1000  # an entropy as so many parts of a nat
+# shown of a position, and the parts of one
+DETAILS = {"overlap": MOST, "target_margin": MOST, "target_entropy": NATS, "draft_entropy": NATS}
 ALIGNED = 8  # bytes
 
 
@@ -47,8 +49,7 @@ class _Text:
     profile: dict
     trace: pd.DataFrame
     deeper: pd.DataFrame
-    firsts: pd.DataFrame  # a row a prompt
-    recorded: int
+    recorded: int  # prompts of each domain, the most
 
 
 def pack_runs(
@@ -89,9 +90,9 @@ def pack_runs(
         "runs": about,
     }
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
-    most = max(_most(text.firsts) for text in texts)
+    shown_prompts = max(_prompts_per_domain(text.trace) for text in texts)
     recorded = max(text.recorded for text in texts)
-    return Packed(base64.b64encode(raw).decode(), most, recorded)
+    return Packed(base64.b64encode(raw).decode(), shown_prompts, recorded)
 
 
 # ---- rows ----------------------------------------------------------------------------------------
@@ -110,30 +111,28 @@ def _check(runs: Sequence[Run]) -> None:
 
 
 def _in_order(run: Run, per_domain: int | None) -> _Text:
-    trace = run.trace
-    replay.replay(trace, 1)  # its checks: columns, positions, ranks
-    firsts = trace.drop_duplicates("prompt_id")
-    recorded = _most(firsts)
+    replay.replay(run.trace, 1)  # its checks: columns, positions, ranks
+    firsts = run.trace.drop_duplicates("prompt_id")
     if per_domain is not None:
-        place = firsts.groupby("domain", sort=False).cumcount()
-        firsts = firsts[place < per_domain]
-    number = pd.Series(range(len(firsts)), index=firsts["prompt_id"])
+        firsts = firsts.groupby("domain").head(per_domain)
+    order = pd.CategoricalDtype(firsts["prompt_id"], ordered=True)
 
     def ordered(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
-        rows = rows.assign(number=rows["prompt_id"].map(number))
-        return rows.dropna(subset=["number"]).sort_values(["number", "position", *by])
+        known = rows.astype({"prompt_id": order}).dropna(subset=["prompt_id"])
+        return known.sort_values(["prompt_id", "position", *by])
 
-    rows = ordered(trace)
+    rows = ordered(run.trace)
     nodes = ordered(run.nodes, "node")
     profile = run.manifest["profile"]
     *_, size = _shape(profile)
     whole = len(nodes) == len(rows) * size
     deeper = nodes[whole & (nodes["depth"] > 1)]
-    return _Text(profile, rows, deeper, firsts, recorded)
+    return _Text(profile, rows, deeper, _prompts_per_domain(run.trace))
 
 
-def _most(firsts: pd.DataFrame) -> int:
-    return int(firsts["domain"].value_counts().max())
+def _prompts_per_domain(trace: pd.DataFrame) -> int:
+    """Prompts of the domain that has most."""
+    return int(trace.groupby("domain")["prompt_id"].nunique().max())
 
 
 def _shape(profile: dict) -> list[int]:
@@ -145,11 +144,12 @@ def _shape(profile: dict) -> list[int]:
 
 def _about(text: _Text) -> dict[str, Any]:
     """What the page is told of a run."""
+    prompts = text.trace.groupby("prompt_id", observed=True)
     return {
         "temperature": float(text.profile["temperature"]),
-        "prompt": text.firsts["prompt_id"].tolist(),
-        "domain": text.firsts["domain"].tolist(),
-        "length": np.bincount(text.trace["number"].astype(int)).tolist(),
+        "prompt": list(prompts.groups),
+        "domain": prompts["domain"].first().tolist(),
+        "length": prompts.size().tolist(),
     }
 
 
@@ -177,10 +177,8 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
         return columns
     for name in ("token", "target_top"):
         columns[name] = _whole(np.searchsorted(used, trace[name]))
-    for name in ("overlap", "target_margin"):
-        columns[name] = _parts(trace[name])
-    for name in ("target_entropy", "draft_entropy"):
-        columns[name] = _parts(trace[name], NATS)
+    for name, of_one in DETAILS.items():
+        columns[name] = _parts(trace[name], of_one)
     best = _padded(trace["top_draft_ids"], -1)
     places = np.searchsorted(used, best)
     # one more than there are where the draft can say fewer

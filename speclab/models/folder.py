@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from speclab.plain import brief, digest_of, read_json, sha256_of
+from speclab.plain import brief, digest_of, one_line, read_json, sha256_of
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
@@ -227,7 +227,7 @@ class ModelFolder:
             check_torchvision()
             if type(error).__name__ == "OutOfMemoryError" or isinstance(error, ImportError):
                 raise
-            said = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            said = one_line(f"{type(error).__name__}: {error}")[:300]
             raise ValueError(
                 f"{self.path}: its files cannot be used ({said}); {MEND}, or use another"
             ) from error
@@ -252,8 +252,7 @@ def check_tensors(file: Path, do: str = MEND) -> None:
         with safe_open(file, "np"):
             pass
     except (SafetensorError, OSError) as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"{file} is damaged or cut ({said}); {do}") from None
+        raise ValueError(f"{file} is damaged or cut ({one_line(error)}); {do}") from None
 
 
 def check_torchvision() -> None:

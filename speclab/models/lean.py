@@ -143,9 +143,12 @@ class LeanBody:
         heads = layer.qkv(x).view(batch, n, -1, self.head_dim)
         turned = self.heads + self.kv_heads  # queries and keys are turned together
         first, second = heads[:, :, :turned].chunk(2, -1)
-        both = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+        turned_first = first * cos - second * sin
+        turned_second = second * cos + first * sin
+        both = torch.cat([turned_first, turned_second], -1)
         query, key = both.transpose(1, 2).split([self.heads, self.kv_heads], 1)
-        keys, values = cache.update(key, heads[:, :, turned:].transpose(1, 2), index)
+        value = heads[:, :, turned:].transpose(1, 2)
+        keys, values = cache.update(key, value, index)
         group = self.heads // self.kv_heads
         packed = query.reshape(batch, self.kv_heads, group * n, self.head_dim)
         if mask is not None and group > 1:

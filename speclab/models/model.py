@@ -56,7 +56,8 @@ class KVCache:
 
     def _grow(self, layer_idx: int, like: Tensor, end: int) -> None:
         self.capacity = max(self.capacity, 1 << (end - 1).bit_length())
-        fresh = [like.new_empty(*like.shape[:-2], self.capacity, like.shape[-1]) for _ in range(2)]
+        shape = (*like.shape[:-2], self.capacity, like.shape[-1])
+        fresh = [like.new_empty(shape), like.new_empty(shape)]
         for new, old in zip(fresh, self.layers.get(layer_idx, ()), strict=False):
             new[..., : self.length, :] = old[..., : self.length, :]
         self.layers[layer_idx] = fresh
@@ -264,12 +265,13 @@ class LanguageModel:
         past, n = cache.length, tokens.shape[1]
         if positions is None:
             positions = torch.arange(past, past + n, device=self.device)
+        positions = positions.to(self.device, non_blocking=True)
         out = self.body(
             input_ids=tokens.to(self.device, non_blocking=True),
             attention_mask=self._mask(visible, n, past),
             past_key_values=cache,
             use_cache=True,
-            position_ids=positions.to(self.device, non_blocking=True).expand(tokens.shape[0], n),
+            position_ids=positions.expand(tokens.shape),
         )
         cache.length = past + n
         self.passes += 1

@@ -271,7 +271,8 @@ def _probe(model: LanguageModel) -> None:
     head as the whole network does.
     """
     # one root, two siblings: words, not the first ids, which may be unused and all alike
-    root, left, right = (model.vocab * sevenths // 7 for sevenths in (2, 3, 5))
+    seventh = model.vocab / 7
+    root, left, right = int(2 * seventh), int(3 * seventh), int(5 * seventh)
     paths = torch.tensor([[root, left], [root, right]], device=model.device)
     tree = torch.tensor([[root, left, right]])
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)

@@ -86,7 +86,7 @@ CHANGES = option(
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
-    from speclab.ops.engines import engine_of
+    from speclab.ops.workers import engine_of
 
     settings = load_profile(profile, changes)
     of_kind = runs.of_kind(settings, kind)
@@ -154,7 +154,7 @@ def _explore(folders, profile, changes, out) -> None:
 @option(
     "--c",
     type=click.FloatRange(0),
-    help="Assume a draft pass of so many target passes (v = 1, o = 0), as on another machine "
+    help="Assume that a draft pass costs this many target passes (v = 1, o = 0), as elsewhere "
     "(default: what notebook 09 measured for the pair, else the draft's share of the bytes).",
 )
 @option(

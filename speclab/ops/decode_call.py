@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from speclab.draft import Shape
     from speclab.sampling import Sampling
 
-ANEW = "choose another --out, or --force to write it anew"
+MEND = "choose another --out, or --force to start over"
 # the parameters of a profile that decide what is decoded
 READS = (
     *("target", "draft", "dtype", "device", "backend", "template"),
@@ -49,7 +49,7 @@ class DecodeCall:
     check: Annotated[bool, "Compare with plain greedy text (always done in half precision)."] = (
         False
     )
-    force: Annotated[bool, "Write anew what is in --out."] = False
+    force: Annotated[bool, "Start over: replace what is in --out."] = False
 
     def __post_init__(self) -> None:
         if self.check and self.rule != "greedy":
@@ -110,7 +110,8 @@ class DecodeCall:
         from speclab.models.folder import pair_digests, read_by_target
         from speclab.models.pairs import device_of
 
-        profile, settings = self.profile, {}
+        profile = self.profile
+        settings: dict[str, Any] = {}
         for name, weights in pair_digests(profile).items():
             spec = getattr(profile, name)
             settings[name] = {
@@ -155,19 +156,19 @@ class DecodeCall:
         if self.force or not out.exists() or not out.stat().st_size:
             return []
         if not beside.is_file():
-            raise ValueError(f"--out {out} is there already, without its {beside.name}; {ANEW}")
-        there = read_json(beside, ANEW)
+            raise ValueError(f"--out {out} is there already, without its {beside.name}; {MEND}")
+        there = read_json(beside, MEND)
         others = [name for name, value in self.settings.items() if there.get(name) != value]
         if others:
             raise ValueError(
                 f"--out {out} holds texts of other settings ({', '.join(others)}: see "
-                f"{beside.name}); {ANEW}"
+                f"{beside.name}); {MEND}"
             )
-        lines = out.read_bytes().split(b"\n")[:-1]  # behind the last newline: half a line
+        lines = out.read_bytes().split(b"\n")[:-1]  # after the last newline: half a line
         names = [_prompt_of(line, is_checked) for line in lines]
         if names != [prompt.prompt_id for prompt in self.texts][: len(names)]:
             raise ValueError(
-                f"--out {out}: a line is damaged, or not the text of its prompt; {ANEW}"
+                f"--out {out}: a line is damaged, or not the text of its prompt; {MEND}"
             )
         return lines
 

@@ -12,7 +12,7 @@ from tqdm import tqdm
 from speclab.decode import Decoded, decode_prompt
 from speclab.draft import Shape
 from speclab.models.pairs import Pair, fix_few_rows
-from speclab.ops.decode_call import ANEW, DecodeCall
+from speclab.ops.decode_call import MEND, DecodeCall
 from speclab.plain import notice, read_json
 from speclab.profiles import MODELS
 from speclab.prompts import EncodedPrompt, encode_prompts
@@ -65,7 +65,7 @@ def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
     there = {}
     if done:
         notice(f"{done} of {len(call.texts)} texts are in {call.out}: going on")
-        there = read_json(call.settings_file, ANEW)
+        there = read_json(call.settings_file, MEND)
     fix_few_rows(pair, there.get("few_rows", {}))
     if not done:
         call.out.write_bytes(b"")  # first: no old line ever stands under new settings

@@ -9,7 +9,6 @@ import contextlib
 import io
 import os
 import re
-import tomllib
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -18,9 +17,9 @@ from typing import Any
 from speclab import runs
 from speclab.models.folder import COMMIT, MEND, ModelFolder, cached, check_torchvision
 from speclab.ops import plan
-from speclab.ops.hosted import in_range, platform
-from speclab.plain import shown
-from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.ops.hosted import lacking, platform
+from speclab.plain import one_line, shown
+from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
 from speclab.show.notebook import limit_threads, quiet
 
@@ -35,7 +34,7 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
     except Exception as error:  # libraries raise whatever they like at a file of others
         known = isinstance(error, runs.RunError | ValueError)
         said = error if known else f"{type(error).__name__}: {error}; {MEND}"
-        text, _, do = shown(" ".join(str(said).split())).partition("; ")
+        text, _, do = shown(one_line(said)).partition("; ")
         return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
 
 
@@ -45,17 +44,12 @@ def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
 def packages(profile: Profile) -> str:
     """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
     check_torchvision()
-    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    project = tomllib.loads(text)["project"]
-    needs, option = project["dependencies"], ""
-    if "quantization_config" in profile.notes.target_config:
-        needs, option = needs + project["optional-dependencies"]["gptq"], " --gptq"
-    if lacking := [need for need in needs if not in_range(need)]:
-        raise ValueError(
-            f"not installed in this range: {', '.join(lacking)}; run "
-            f"`python -m speclab hosted install{option}`"
-        )
-    return f"all {len(needs)} are in range"
+    quantised = "quantization_config" in profile.notes.target_config
+    missing = lacking() + lacking("gptq") * quantised
+    if missing:
+        command = "python -m speclab hosted install" + " --gptq" * quantised
+        raise ValueError(f"not installed in this range: {', '.join(missing)}; run `{command}`")
+    return "all are in range"
 
 
 def model(spec: ModelSpec, hub: bool) -> str:
@@ -108,8 +102,10 @@ def prompts(profile: Profile) -> str:
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
     pair = profile.target, profile.draft
-    named = [ModelFolder.whole(spec) or re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
-    if profile.prompts in HUB_SETS or not all(named):  # to ask would download something
+    whole = [ModelFolder.whole(spec) for spec in pair]
+    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
+    known = all(map(any, zip(whole, pinned, strict=True)))
+    if profile.prompts in HUB_SETS or not known:  # to ask would download something
         return UNKNOWN
     kinds = []
     for kind in runs.KINDS:

@@ -7,7 +7,6 @@ Chains only: no engine drafts trees with a draft model.
 
 import json
 import shlex
-from operator import index
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -29,7 +28,8 @@ EXACT = {
 }
 TRACES = ROOT / "data" / "traces"
 READS = ["data/engines/options.yaml"]
-OPTIONS = ROOT / READS[0]
+# by the names that `export --for` takes
+ENGINES: dict[str, dict[str, Any]] = read_yaml(ROOT / READS[0], "fetch it again")
 
 
 def run_named(name: str) -> Run:
@@ -45,15 +45,10 @@ def run_named(name: str) -> Run:
     return run
 
 
-def engines() -> dict[str, dict[str, Any]]:
-    """data/engines/options.yaml, by the names that `export --for` takes."""
-    return read_yaml(OPTIONS, "fetch it again")
-
-
 def rule_of(run: Run, engine: str) -> str:
     """The rule by which an engine accepts the tokens of a chain at the run's temperature."""
     is_sampled = run.manifest["profile"]["temperature"] > 0
-    return engines()[engine]["sampled"] if is_sampled else "greedy"
+    return ENGINES[engine]["sampled"] if is_sampled else "greedy"
 
 
 # ---- for an engine -------------------------------------------------------------------------------
@@ -61,8 +56,9 @@ def rule_of(run: Run, engine: str) -> str:
 
 def why_not(run: Run, engine: str) -> str:
     """Why an engine cannot run the pair, in a line; '' where nothing speaks against it."""
-    known, pair = engines()[engine], run.manifest["pair"]
-    said, shared = pair["draft"]["tokens_said"], pair["shared_vocabulary"]
+    known, pair = ENGINES[engine], run.manifest["pair"]
+    said = pair["draft"]["tokens_said"]
+    shared = pair["shared_vocabulary"]
     target, draft = vocabularies(run)
     if said < shared:
         reason = (
@@ -81,17 +77,17 @@ def why_not(run: Run, engine: str) -> str:
 
 def vocabularies(run: Run) -> list[int]:
     """Sizes of the target's and the draft's vocabulary, padding included, as the profile's notes
-    have them, else what both share. ValueError for notes that are no config.json.
+    have them, else what both share. ValueError for one that is no number.
     """
     notes = run.manifest["profile"]["notes"]
     shared = run.manifest["pair"]["shared_vocabulary"]
-    try:
-        return [index(notes.get(f"{name}_config", {}).get("vocab_size", shared)) for name in MODELS]
-    except (AttributeError, TypeError):
+    sizes = [notes[f"{name}_config"].get("vocab_size", shared) for name in MODELS]
+    if [*map(type, sizes)] != [int, int]:
         raise ValueError(
-            "notes of the profile: target_config and draft_config need `vocab_size`, a whole "
-            "number; mend the notes, or leave them out"
-        ) from None
+            f"notes of the profile: `vocab_size` of target_config and draft_config are {sizes}, "
+            "and whole numbers are needed; correct the notes, or leave them out"
+        )
+    return sizes
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:
@@ -115,7 +111,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
-    template = engines()[engine]["print"]
+    template = ENGINES[engine]["print"]
     lines = [filled(line, values) for line in template.splitlines()]
     return "\n".join(line for line in lines if line is not None)
 
@@ -133,14 +129,14 @@ class _Line(Template):
 
 def filled(line: str, values: dict[str, Any]) -> str | None:
     """A line of options.yaml with its values, each written in the way that the line asks for; None
-    where one of them is None. ValueError for a name that a terminal would not print.
+    where a value is missing. ValueError for a name that a terminal would not print.
     """
     template, texts = _Line(line), {}
-    for asked in template.get_identifiers():
-        name, _, way = asked.partition(".")
+    for identifier in template.get_identifiers():
+        name, _, way = identifier.partition(".")
         if values[name] is None:
             return None
-        texts[asked] = WAYS[way](values[name])
+        texts[identifier] = WAYS[way](values[name])
     return template.substitute(texts)
 
 

@@ -106,7 +106,8 @@ def install(gptq: bool = False, reproduce: bool = False) -> str:
 def project() -> dict[str, Any]:
     """What pyproject.toml says of the kit."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)["project"]
+    facts: dict[str, Any] = tomllib.loads(text)["project"]
+    return facts
 
 
 def lacking(extra: str = "") -> list[str]:
@@ -192,7 +193,7 @@ def attach(
     specs = (profile.target, profile.draft)
     models = [spec.path for spec in specs if not (ROOT / spec.path).exists()]
     sets = [hub_set.name for hub_set in HUB_SETS.get(profile.prompts, {}).values()]
-    found = {}
+    found: dict[str, Path] = {}
     for variable, names, file in (("SPECLAB_MODELS", models, "config.json"), (MIRROR, sets, "*")):
         if os.environ.get(variable):
             continue

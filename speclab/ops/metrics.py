@@ -7,7 +7,7 @@ requests (prompts) is another number, since the pooled ratio weights a request b
 The end of a text: a block that it cuts counts with the tokens accepted inside the text. `drafted`
 are the tokens drafted inside it, `drafted_whole` those of the whole shape in every block, which is
 what an engine counts that drafts past the end (vLLM, SGLang). Such an engine also counts what it
-accepts behind the end; no trace tells that, and only the `truncated` blocks can differ by it.
+accepts after the end; no trace tells that, and only the `truncated` blocks can differ by it.
 """
 
 from typing import Any

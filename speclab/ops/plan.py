@@ -74,15 +74,18 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     ):  # products once more, as `Projection` lays them out
         loaded += size * (products + head)
     width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    entries = shape.num_hidden_layers * shape.num_key_value_heads * width
+    # the residual stream and its norm, queries, keys and values; gate, up and their product
+    passing = 8 * shape.hidden_size + 4 * shape.intermediate_size
+    scores = shape.num_attention_heads * (4 + size)
     return Held(
         device=device,
         parameters=parameters,
         loaded=loaded,
         on_host=on_host,
-        cached=2 * shape.num_hidden_layers * shape.num_key_value_heads * width * size,
-        # the residual stream and its norm, queries, keys and values, gate, up and their product
-        passing=size * (8 * shape.hidden_size + 4 * shape.intermediate_size),
-        attending=3 + size + shape.num_attention_heads * (4 + size),  # mask and scores
+        cached=2 * entries * size,
+        passing=passing * size,
+        attending=scores + 3 + size,  # and the mask
         vocab=shape.vocab_size,
     )
 
@@ -129,7 +132,8 @@ def planned_bytes(profile: Profile, pair: list[Held]) -> dict[str, int]:
     needed: Counter[str] = Counter()
     for model in pair:
         logits = ROWS * model.vocab * LOGIT_BYTES // len(pair)
-        needed[model.device] += places * model.cached + model.running(widest, seen) + logits
+        needed[model.device] += logits + places * model.cached
+        needed[model.device] += model.running(widest, seen)
     target = pair[0]
     prompts = profile.prompts_per_domain * len(profile.domains)
     block = min(profile.block_prompts, prompts)

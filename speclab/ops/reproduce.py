@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ from papermill.exceptions import PapermillExecutionError
 from tqdm import tqdm
 
 from speclab.explore import page as explorer
-from speclab.models.folder import ModelFolder, ModelsMissing, cached
+from speclab.models.folder import ModelFolder, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.plain import digest_of, near, sha256_of
@@ -53,7 +53,6 @@ from speclab.runs import (
     BENCH,
     PLACE,
     Damaged,
-    FilesMissing,
     RunError,
     locked,
     profile_prompts,
@@ -66,13 +65,12 @@ TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
 # modules that change no outcome: where a notebook runs, what only an open notebook shows
 NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
 PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
-RECORDS = "SPECLAB_AUTHOR_RECORDS"
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
-FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, RECORDS)
+FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 DONE, FAILED = "done", report.FAILED
-NEEDS = {ModelsMissing.__name__: report.NEEDS_MODELS}
-NEEDS |= {FilesMissing.__name__: report.NEEDS_FILES}
+# errors by which a notebook says what it lacks
+NEEDS = {"ModelsMissing": report.NEEDS_MODELS, "FilesMissing": report.NEEDS_FILES}
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ class Notebook:
     @property
     def reads(self) -> set[str]:
         """What its code declares in READS, its own tables apart."""
-        declared = {text for code in self.code.values() for text in code.reads}
+        declared = chain.from_iterable(code.reads for code in self.code.values())
         return {text for text in declared if text[:2] != self.name[:2]}
 
 
@@ -203,8 +201,7 @@ def open_call(
     for name, values in settings.notebooks.items():
         check_names(values, notebook_of(*chosen([name]), values).known)
     of_pair = {"profile": profile, "overrides": overrides}
-    notebooks: list[Notebook] = []
-    known: dict[str, Parameter] = {}
+    notebooks, known = [], {}
     for path in chosen(wanted):
         of_profile = settings.notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
@@ -358,8 +355,7 @@ def code_of(path: str, text: str) -> Code:
     is not Python.
     """
     module = ast.parse(text, path)
-    names: list[str] = []
-    reads: list[str] = []
+    names, reads = [], []
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
@@ -391,7 +387,7 @@ def inputs(profile: Profile) -> list[Any]:
     shipped = [ROOT / profile.traces] if profile.traces else []
     for folder in [*named_folder(PLACE), *shipped]:
         places += [*folder.rglob("manifest.json"), *folder.glob(BENCH)]
-    facts: list[Any] = [profile]
+    facts = [profile]
     for spec in (profile.target, profile.draft):
         if folder := ModelFolder.local(spec):
             facts.append(folder.digest)
@@ -734,14 +730,10 @@ def is_stale(call: Call, stamp: Stamp) -> bool:
 
 def write_explorer(profile: Profile, figures: Path) -> None:
     """Write explore.html beside the figures where what it shows has changed; say why not."""
-    why_not = "no run with these settings is recorded yet"
     try:
-        if runs := explorer.runs_there(profile):
-            explorer.write_page(runs, figures / "explore.html")
-            return
+        explorer.write_page(explorer.runs_there(profile), figures / "explore.html")
     except (ValueError, RunError) as error:
-        why_not = error
-    print(f"explore.html is not written: {why_not}")
+        print(f"explore.html is not written: {error}")
 
 
 def fetch_weights(profile: Profile) -> None:

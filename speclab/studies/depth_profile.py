@@ -44,16 +44,17 @@ def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[
     blocks = warm.tree(static_tree(depth, branches), "every")
     complete = replay.prompt_sums(blocks, "room")
     whole = f"accept_by_depth, {shape(full)}"
+    questions = {}
+    for text in (cut, full):
+        questions[f"published_alpha, {shape(text)}"] = (text.nodes, score.ratio_by_depth)
+    for text in (cut, warm):
+        path = score.best_path_accept_by_depth(text.rule)
+        questions[BEST_PATH[text.name]] = (text.nodes, path)
     of_nodes = score.tree_estimators(full.rule)["accept_by_depth"]
     of_blocks = score.block_estimators()["accept_by_depth"]
-    return {
-        f"published_alpha, {shape(cut)}": (cut.nodes, score.ratio_by_depth),
-        f"published_alpha, {shape(full)}": (full.nodes, score.ratio_by_depth),
-        BEST_PATH["T = 0"]: (cut.nodes, score.best_path_accept_by_depth(cut.rule)),
-        BEST_PATH["T = 1"]: (warm.nodes, score.best_path_accept_by_depth(warm.rule)),
-        f"{whole}, T = 0": (full.nodes, of_nodes),
-        f"{whole}, T = 1": (complete, of_blocks),
-    }
+    questions[f"{whole}, T = 0"] = (full.nodes, of_nodes)
+    questions[f"{whole}, T = 1"] = (complete, of_blocks)
+    return questions
 
 
 def by_depth(questions: Mapping[str, Question]) -> Estimates:
@@ -130,8 +131,8 @@ def best_path(text: Text) -> pd.DataFrame:
     """
     chain = text.nodes[text.nodes["best_path"]].sort_values([*PLACE, "depth"])
     greedy = text.rule == "greedy"
-    chain["own"] = chain["target_rank"] == 0 if greedy else chain["target_prob"]
-    chain["accepted"] = score.reach(chain, text.rule)
+    own = chain["target_rank"] == 0 if greedy else chain["target_prob"]
+    chain["own"] = own.astype(float)
     in_text = chain.assign(position=chain["position"] + chain["depth"] - 1)
     place = pd.MultiIndex.from_frame(in_text[PLACE])
     hit = text.trace.set_index(PLACE)["hit"].reindex(place, fill_value=False)
@@ -139,6 +140,7 @@ def best_path(text: Text) -> pd.DataFrame:
     first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(place)
 
     blocks = chain.groupby(PLACE, sort=False)
+    chain["accepted"] = blocks["own"].cumprod()
     chain["reached"] = blocks["accepted"].shift(fill_value=1.0)
     chain["followed"] = blocks["hit"].shift(fill_value=1.0)
     chain["followed"] = chain.groupby(PLACE, sort=False)["followed"].cumprod()
@@ -166,7 +168,8 @@ def along_text(texts: Sequence[Text]) -> Estimates:
     then bins that double ('9-16', '17-32', …). Only texts that have half of the longest's tokens,
     so that the bins up to there hold the same texts, in domains with enough such prompts.
     """
-    edges = [0, *START * 2 ** np.arange(20)]
+    doubled = START * 2 ** np.arange(20)
+    edges = [0, *doubled]
     labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
     parts = {}
     for text in texts:

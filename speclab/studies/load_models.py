@@ -92,8 +92,8 @@ def wanted_tree(nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[in
     trees = trees.groupby(["prompt_id", "position"], sort=False)
     trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
     rejects = trees["last"].isin(tree.parent)  # there was something below to reject
-    found = trees[(trees["accepted"] == wanted) & rejects & ~trees["blank"]]
-    return found.index[0] if len(found) else trees["accepted"].idxmax()
+    fits = (trees["accepted"] == wanted) & rejects & ~trees["blank"]
+    return fits.idxmax() if fits.any() else trees["accepted"].idxmax()
 
 
 def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -116,8 +116,10 @@ def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
     """
     off = (trace["overlap"] - wanted).abs()
     near = trace[off <= max(0.02, off.min())]
-    both = np.minimum(np.stack(near["top_draft_q"]), np.stack(near["top_draft_p"]))
-    return near.iloc[both[:, 1].argmax()]
+    q, p = np.stack(near["top_draft_q"]), np.stack(near["top_draft_p"])
+    shared = np.minimum(q, p)
+    second = shared[:, 1].argmax()
+    return near.iloc[second]
 
 
 def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
+from speclab import stats
 from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
@@ -87,16 +87,12 @@ def label(
     certainty = [target_sure & draft_sure, target_sure, draft_sure]
     edges = [*_FOUND_FROM, np.inf]
     ranks = pd.cut(rank, edges, right=False, labels=FAMILIES["found"][:-1])
-    kind, begins = _kinds(frame, strings)
-    labels = {
-        "kind": kind,
-        "begins": begins,
-        "state": np.select(certainty, [both, only_target, only_draft], neither),
-        "lookup": lookup(frame, prompt_tokens, ngram),
-        "found": ranks.astype(object).mask(rank >= said, "never"),
-    }
-    for family, classes in labels.items():
-        frame[family] = pd.Categorical(classes, FAMILIES[family])
+    found = ranks.astype(object).mask(rank >= said, "never")
+    state = np.select(certainty, [both, only_target, only_draft], neither)
+    copied = lookup(frame, prompt_tokens, ngram)
+    labels = (*_kinds(frame, strings), state, copied, found)
+    for (family, classes), label in zip(FAMILIES.items(), labels, strict=True):
+        frame[family] = pd.Categorical(label, classes)
     return frame.assign(rejected=(rank > 0).astype(float))
 
 
@@ -198,16 +194,19 @@ def gains(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarray]) -> s
     """What other draft ranks (rows,) gain in the tokens per target pass of a chain of gamma,
     compared with the ranks as they are: draws by the names of `ranks`.
     """
-    per_pass = score.ratio_of("emitted", "blocks")
+    columns = ["emitted", "blocks", "blocks_before"]
+    before = prompt_sums(replay(frame, gamma))["blocks"]
 
-    def passes(rank: np.ndarray | pd.Series) -> Question:
-        blocks = replay(frame.assign(draft_rank=rank), gamma)
-        return prompt_sums(blocks), per_pass
+    def value(totals: np.ndarray) -> np.ndarray:
+        tokens, passes, passes_before = np.split(totals, 3, axis=-1)
+        return tokens / passes - tokens / passes_before
 
-    plain = stats.jointly({"": passes(frame["draft_rank"])})[""]
-    changed = stats.jointly({name: passes(rank) for name, rank in ranks.items()})
-    values = {name: changed[name] - plain for name in ranks}
-    return replace(changed, values=values)
+    gain = Estimator("gain", lambda sums: sums[columns].to_numpy(float), value)
+    questions = {}
+    for name, rank in ranks.items():
+        sums = prompt_sums(replay(frame.assign(draft_rank=rank), gamma))
+        questions[name] = (sums.assign(blocks_before=before), gain)
+    return stats.jointly(questions)
 
 
 def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:

@@ -29,8 +29,7 @@ from toy import plain, record_block
 
 from speclab.cost import disturbed
 from speclab.decode import decode_prompt
-from speclab.draft import Shape, StopRule, parse_shape
-from speclab.drafts.lookup import with_lookup
+from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.folder import ModelsMissing
 from speclab.models.model import Projection
@@ -179,12 +178,6 @@ def own(shape):
     return method
 
 
-def own_lookup(gamma):
-    """The kit's decoder with prompt lookup as its draft, which proposes only what it found."""
-    method = own(Shape(chain(gamma), StopRule("confidence", 0.5)))
-    return lambda pair, prompt, new: method(with_lookup(pair, LONGEST), prompt, new)
-
-
 def methods_at(gamma):
     """What is compared on every pair."""
     return {
@@ -198,7 +191,7 @@ def methods_at(gamma):
 
 LOOKUPS = {
     "transformers prompt lookup:4": library_lookup(4),
-    "own prompt lookup:4": own_lookup(4),
+    "own lookup:2": own(parse_shape("lookup:2")),
     f"own {BOTH}": own(parse_shape(BOTH)),
 }
 

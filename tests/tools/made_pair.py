@@ -14,7 +14,7 @@ from speclab import score
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
-from speclab.studies.paper_audit.measures import PairTexts
+from speclab.studies.paper_audit.evidence import PairTexts
 
 VOCAB = 10
 STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]

@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
-from speclab import runs, score
-from speclab.drafts import lookup, quantise, shipped
+from speclab import copying, runs, score
+from speclab.drafts import quantise, shipped
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import (
@@ -34,7 +36,7 @@ from speclab.prompts import (
 )
 from speclab.record import generate, record_prompt
 from speclab.runs import locked, written
-from speclab.sampling import Sampling
+from speclab.sampling import Sampling, probabilities
 from speclab.tree import PLAIN
 
 WORK = ROOT / "data" / "runs" / "drafts"
@@ -57,8 +59,7 @@ class Candidate:
     Whoever loads it lets it go, so that of the large drafts one at a time is in memory. Of a
     recorded draft there are its `traces`, by kind of run, and no weights: `load` is None.
     weight_bytes: what a pass has to read, in the form it is stored in. `name` is part of the name
-    of its traces: give drafts that share a spec (prompt lookup, first layers) names that tell their
-    settings.
+    of its traces: give drafts that share a spec (first layers) names that tell their settings.
     """
 
     name: str
@@ -133,10 +134,14 @@ def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
     return _of_pair(f"target's first {layers} layers", leaving, profile.target)
 
 
-def prompt_lookup(pair: Pair, profile: Profile, longest: int = 3) -> Candidate:
-    """Prompt lookup for up to `longest` tokens as a draft: no weights."""
-    name = LOOKUP if longest == 3 else f"{LOOKUP} of {longest}"
-    return _of_pair(name, lookup.with_lookup(pair, longest), profile.draft)
+def prompt_lookup(tried: "Tried") -> Candidate:
+    """Prompt lookup (`speclab.copying`) as a draft: the copied tokens along the texts; no weights
+    and no draft pass.
+    """
+    nothing = dict.fromkeys(("parameters", "weight_bytes", "layers", "heads"), 0)
+    facts = tried.pair.facts | {"draft": nothing | {"kernel": LOOKUP}}
+    traces = {kind: tried.copies(kind) for kind in ESTIMATORS}
+    return Candidate(LOOKUP, None, facts, tried.profile.draft, 0, traces)
 
 
 # ---- traces --------------------------------------------------------------------------------------
@@ -247,15 +252,34 @@ class Tried:
         """The trace of a draft over the texts of a kind of run, with `hit`."""
         return self._traces[kind][name]
 
-    def lookup_chains(self, gamma: int) -> pd.DataFrame:
-        """Nodes of prompt lookup's chains of gamma tokens along the greedy texts, as `stopping`
-        reads them.
+    def copies(self, kind: str) -> pd.DataFrame:
+        """The trace of the first token that a block would copy at each position of the texts of a
+        kind of run; `overlap` is its p, the exact acceptance of a copy, and 0 where nothing
+        matches.
         """
+        profile, target = runs.of_kind(self.profile, kind), self.pair.target
+        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
         parts = []
         for prompt in self.prompts:
-            text = self.texts["greedy"][prompt.prompt_id]
-            nodes = lookup.chains_along(prompt.ids, text, gamma, self.pair.vocab)
-            parts.append(nodes.assign(prompt_id=prompt.prompt_id, domain=prompt.domain))
+            text = np.array(self.texts[kind][prompt.prompt_id])
+            ids = np.append(prompt.ids, text)
+            start = np.arange(len(prompt.ids), len(ids))
+            matched, place = (column[start] for column in copying.matches(ids))
+            copied = ids[place]
+            is_match = matched > 0
+            trunk = torch.from_numpy(ids[None, :-1])
+            hidden = self._target.forward(trunk, target.cache())[0, start - 1]
+            p = probabilities(target.logits(hidden), sampling).cpu()
+            overlap = p.numpy()[np.arange(len(text)), copied]
+            columns = {
+                "prompt_id": prompt.prompt_id,
+                "domain": prompt.domain,
+                "position": np.arange(len(text)),
+                "token": text,
+                "draft_rank": np.where(is_match & (copied == text), 0, 1),
+                "overlap": np.where(is_match, overlap, 0.0),
+            }
+            parts.append(pd.DataFrame(columns))
         return pd.concat(parts, ignore_index=True)
 
 

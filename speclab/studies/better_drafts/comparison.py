@@ -4,15 +4,14 @@ fastest chain with it, and how fast that is for real.
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis import choose, significance, stopping
+from speclab.analysis import choose, combined, significance, stopping
 from speclab.cost import Costs
-from speclab.draft import StopRule, parse_shape
+from speclab.draft import parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
 from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
@@ -30,8 +29,6 @@ from speclab.studies.better_drafts.candidates import (
     Tried,
 )
 
-CONFIDENT = StopRule("confidence", 0.5)  # draft nothing where nothing matched
-STOPPED = f"{LOOKUP} (stop rule)"
 SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
 
 
@@ -187,13 +184,16 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
     in one run in random orders.
 
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
-    all, so that noise ranks none of them. A draft that does the target's work costs 1.
+    all, so that noise ranks none of them. A draft that does the target's work costs 1, one without
+    weights nothing.
     """
     by_work, by_name = {}, {}
     for one in candidates:
         work = _work(one.facts["draft"])
         if work == _work(one.facts["target"]):
             by_work[work] = 1.0
+        elif not one.weight_bytes:
+            by_work[work] = 0.0
         if work not in by_work:
             times = timing.pass_times(one.load(), (1,), context, repeats)
             by_work[work] = timing.costs_of(times).c()
@@ -231,18 +231,18 @@ def best_chain(
     return _fastest(sums.assign(cost=sums["blocks"] * of_block))
 
 
-def best_stopped(
-    nodes: pd.DataFrame, costs: Costs, max_new_tokens: int
-) -> tuple[int, pd.DataFrame]:
-    """As `best_chain`, for chains that stop by the rule CONFIDENT; from `nodes` of a run of
-    chains. Every limit up to the recorded length is tried; the best one is the gamma.
+def best_copies(tried: Tried, costs: Costs, gammas: Iterable[int]) -> tuple[int, pd.DataFrame]:
+    """As `best_chain`, for prompt lookup on the greedy texts: where a token matches, a block copies
+    up to gamma tokens; elsewhere it drafts nothing.
     """
-    starts = stopping.chains(nodes, max_new_tokens)
-    sums = []
-    for limit in range(1, starts["limit"].max() + 1):
-        planned = stopping.stopped(starts, CONFIDENT.measure, CONFIDENT.threshold, limit)
-        sums.append(stopping.totals(planned, costs).assign(gamma=limit).reset_index())
-    return _fastest(pd.concat(sums).rename(columns={"target_passes": "blocks"}))
+    starts = combined.starts_of_trace(tried.trace(OWN, "greedy"), OWN)
+    texts = tried.texts["greedy"]
+    tokens = {prompt.prompt_id: (prompt.ids, texts[prompt.prompt_id]) for prompt in tried.prompts}
+    both = combined.with_copies(starts, tokens)
+    plans = {gamma: combined.planned(both, 0, 1, gamma) for gamma in gammas}
+    sums = {gamma: stopping.totals(planned, costs) for gamma, planned in plans.items()}
+    table = pd.concat(sums, names=["gamma"]).reset_index()
+    return _fastest(table.rename(columns={"target_passes": "blocks"}))
 
 
 def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
@@ -294,38 +294,34 @@ def compared(
     price: Mapping[str, float],
     costs: Costs,
     gammas: Sequence[int],
-    chains: pd.DataFrame,
 ) -> Compared:
     """Every draft at its own best gamma, by the measured costs (c from `price`) and where a pass
-    costs the bytes of its weights (v = 1, o = 0).
-
-    chains: prompt lookup's (`Tried.lookup_chains`), for a row of it with its stop rule.
+    costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens of a
+    copy.
     """
-    rows, asked, new = [], {}, tried.profile.max_new_tokens
+    rows, asked = [], {}
     for one in drafts:
-        texts = {kind: tried.trace(one.name, kind) for kind in ESTIMATORS}
-        ways = {short_name(one.name): partial(best_chain, texts["greedy"], gammas=gammas)}
-        if one.name == LOOKUP:
-            ways[STOPPED] = partial(best_stopped, chains, max_new_tokens=new)
+        name, facts = short_name(one.name), one.facts["draft"]
         share, c = share_of_bytes(one), price[one.name]
-        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
-        facts = one.facts["draft"]
-        known = {
+        row = {
+            "draft": name,
             "layers": facts["layers"],
             "parameters": facts["parameters"],
             "weight_bytes": one.weight_bytes,
             "of_target_bytes": share,
             "c": c,
         }
-        for draft, way in ways.items():
-            row = {"draft": draft} | known
-            for kind, estimator in ESTIMATORS.items():
-                asked[draft, estimator.name] = texts[kind], estimator
-            for end, machine in machines.items():
-                row[f"gamma{end}"], sums = way(machine)
-                asked[draft, f"speedup{end}"] = sums, SPEEDUP
-                asked[draft, f"block_efficiency{end}"] = sums, TOKENS
-            rows.append(row)
+        for kind, estimator in ESTIMATORS.items():
+            asked[name, estimator.name] = tried.trace(one.name, kind), estimator
+        for end, machine in {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}.items():
+            if one.name == LOOKUP:
+                gamma, sums = best_copies(tried, machine, gammas)
+            else:
+                gamma, sums = best_chain(tried.trace(one.name, "greedy"), machine, gammas)
+            row[f"gamma{end}"] = gamma
+            asked[name, f"speedup{end}"] = sums, SPEEDUP
+            asked[name, f"block_efficiency{end}"] = sums, TOKENS
+        rows.append(row)
     draws = stats.jointly(asked)
     pooled = pd.DataFrame({key: draws[key][POOLED] for key in asked})
     table, fewest = pd.DataFrame(rows), draws.prompts.fewest

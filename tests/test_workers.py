@@ -11,8 +11,8 @@ import pytest
 from conftest import tables
 
 from speclab.__main__ import main
-from speclab.ops import engines
-from speclab.ops.engines import engine_of, on_devices, on_ray
+from speclab.ops import workers
+from speclab.ops.workers import engine_of, on_devices, on_ray
 from speclab.record import in_process
 from speclab.runs import RunError, record_run
 
@@ -102,6 +102,6 @@ def test_what_this_machine_lacks_is_said_first(capsys, tmp_path, monkeypatch):
     out = tmp_path / "run"
     assert main(["record", "--devices", "cuda:77", "--out", str(out)]) == 2
     assert "device='cuda:77': this machine has" in capsys.readouterr().err
-    monkeypatch.setattr(engines, "find_spec", lambda name: None)
+    monkeypatch.setattr(workers, "find_spec", lambda name: None)
     assert main(["record", "--engine", "ray", "--out", str(out)]) == 2
     assert "pip install 'ray" in capsys.readouterr().err and not out.exists()
