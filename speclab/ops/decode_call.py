@@ -15,8 +15,8 @@ from speclab.profiles import Profile
 from speclab.prompts import Prompt, read_prompts
 
 if TYPE_CHECKING:
-    from speclab.draft import Shape
     from speclab.sampling import Sampling
+    from speclab.shapes import Shape
 
 MEND = "choose another --out, or --force to start over"
 # the parameters of a profile that decide what is decoded
@@ -85,7 +85,7 @@ class DecodeCall:
         """What is drafted for each prompt; ValueError where the rule cannot take it."""
         from speclab.analysis.policy import setting_for
         from speclab.decode import check_rule
-        from speclab.draft import parse_shape
+        from speclab.shapes import parse_shape
 
         settings = [self.shape or "chain:4"] * len(self.texts)
         if self.plan:
