@@ -40,7 +40,6 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-
 import numpy as np
 import pandas as pd
 

@@ -105,7 +105,7 @@ def fixed(starts: pd.DataFrame, gamma: int) -> pd.DataFrame:
 
 
 def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
-    """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
+    """`shapes.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
     most = starts["room"].clip(upper=limit)
