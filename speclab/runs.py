@@ -504,6 +504,7 @@ def record_run(
     another run, or files of somebody else.
     NonFiniteProbability: a model broke down.
     """
+    from speclab.models.pairs import device_of
     from speclab.record import in_process
 
     folder = Path(folder)
@@ -515,8 +516,12 @@ def record_run(
             run = load_run(folder)
             if run.manifest["key"] == identity["key"]:
                 return run
-        _claim(folder, identity["key"], profile)
         job = _job(profile, texts)
+        # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits:
+        # parts of both never share a folder (a finished run may be read anywhere)
+        devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
+        settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
+        _claim(folder, settings | devices)
         parts = _record_parts(job, folder, engine or partial(in_process, pair=pair))
         manifest = identity | {"kind": kind} | _facts(job, parts)
         manifest["rows"] = _assemble(folder, len(parts))
@@ -527,16 +532,10 @@ def record_run(
     return load_run(folder)
 
 
-def _claim(folder: Path, key: str, profile: Profile) -> None:
+def _claim(folder: Path, settings: Facts) -> None:
     """Write the settings of a run into its folder. RunError where the folder holds a run with
     others, or tables or parts that no recording of this folder wrote.
     """
-    from speclab.models.pairs import device_of
-
-    # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits: parts
-    # of both never share a folder (a finished run may be read anywhere)
-    devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
-    settings = {"key": key, "block_prompts": profile.block_prompts} | devices
     content = json.dumps(settings).encode()
     path = folder / "settings.json"
     if path.is_file():
