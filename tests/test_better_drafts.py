@@ -19,7 +19,7 @@ from test_faults import turned
 
 from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
-from speclab import score
+from speclab import runs, score
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_by_domain
 from speclab.copying import MOST, copied
@@ -91,9 +91,9 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
     """Along the same texts every column is that of a run of the draft, bit for bit."""
     texts = texts_of(own)
-    target, made = candidates.Remembered(drafts[0].load().target), {}
+    made = {}
     for one in drafts:
-        made[one.name] = candidates.judged(one, profile, "greedy", texts, target)
+        made[one.name] = candidates.judged(one, profile, "greedy", texts)
         small = profile.replace(depth=1, branches=1, budget=1)
         again = record_run(small, work / one.name, one.load(), texts).trace
         for name in made[one.name]:
@@ -101,23 +101,19 @@ def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypat
     overlaps = {trace["overlap"].sum() for trace in made.values()}
     assert len(overlaps) == 2, "drafts that share a spec are kept apart by their names"
     few = dict(list(texts.items())[:2])
-    part = candidates.judged(drafts[0], profile, "greedy", few, target)
+    part = candidates.judged(drafts[0], profile, "greedy", few)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
-    auto = dataclasses.replace(profile.target, device="auto")
-    open_device = profile.replace(target=auto)
-    asked = drafts[0], open_device, "greedy", texts, target
-    candidates.judged(*asked)
-    monkeypatch.setattr(candidates, "record_prompt", None)
-    again = candidates.judged(drafts[0], profile, "greedy", texts, target)
+    monkeypatch.setattr(candidates, "trace_along", None)
+    again = candidates.judged(drafts[0], profile, "greedy", texts)
     pd.testing.assert_frame_equal(again, made[drafts[0].name])
-    assert len(candidates.judged(*asked))
     monkeypatch.setattr(candidates, "device_of", lambda _: torch.device("cuda"))
+    auto = dataclasses.replace(profile.target, device="auto")
     with pytest.raises(TypeError):  # float16 there: another trace
-        candidates.judged(*asked)
+        candidates.judged(drafts[0], profile.replace(target=auto), "greedy", texts)
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
-    asked = drafts[1], profile, "greedy", texts_of(own), drafts[1].load().target
+    asked = drafts[1], profile, "greedy", texts_of(own)
     candidates.judged(*asked)
     (path,) = work.glob("greedy/*.parquet")
     path.write_bytes(turned(path.read_bytes(), 40))
@@ -331,11 +327,11 @@ def tried_all(drafts, profile, own, work):
     texts = texts_of(own)
     traces = {}
     for one in drafts:
-        found = candidates.judged(one, profile, "greedy", texts, one.load().target)
+        found = candidates.judged(one, profile, "greedy", texts)
         hits = score.with_hits(found)
         traces |= {(one.name, kind): hits for kind in ("greedy", "sampled")}
     pair = drafts[0].load()
-    prompts = candidates.encoded_prompts(pair, profile)
+    prompts = runs.encoded_prompts(profile, pair.tokenizer)
     fields = {"profile": profile, "pair": pair, "prompts": prompts}
     return tried_of(traces, texts={"greedy": texts}, **fields)
 
@@ -368,12 +364,12 @@ def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profi
     assert not comparison.lossless(tried_all, *asked)["is_equal"].any()
 
 
-def test_a_leader_and_those_over_which_its_lead_cannot_be_told_from_0():
+def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
     noise[0] = others[0] = 0
-    # the prompts of 'behind' are the same ones: told apart
+    # the prompts of 'behind' are those of 'best', the prompts of 'near' are others
     columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
-    best, lead = choose.leader(pd.DataFrame(columns), 50)
+    draws = pd.DataFrame(columns)
+    best, lead = choose.leader(draws, 50)
     assert best == "best" and "near" in lead and "behind" not in lead
-    _, alone = choose.leader(pd.DataFrame(columns).drop(columns="near"), 50)
-    assert "every other" in alone
+    assert "every other" in choose.leader(draws.drop(columns="near"), 50)[1]
