@@ -14,10 +14,10 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
-from speclab.draft import parse_shape
 from speclab.estimates import NUMBERS, Estimates, yes_or_no
 from speclab.models import timing
 from speclab.score import POOLED
+from speclab.shapes import parse_shape
 from speclab.stats import BELOW, Draws, verdict
 from speclab.tree import Tree
 
@@ -103,11 +103,9 @@ def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     fastest on other prompts of its domain; `speculate` (`_speculate`).
     """
     fastest = choose.fastest_rows(choose.best_setting(by_prompt))
-    domains = fastest[fastest["domain"] != POOLED]
-    speedup = speeds.table({"own": speeds["own"]})
-    table = domains[["domain", "setting", "share_best"]].merge(
-        speedup[["domain", *NUMBERS]], on="domain"
-    )
+    advice = fastest.loc[fastest["domain"] != POOLED, ["domain", "setting", "share_best"]]
+    speedup = speeds.table({"own": speeds["own"]})[["domain", *NUMBERS]]
+    table = advice.merge(speedup, on="domain")
     verdicts = [_speculate(row, costs) for row in table.itertuples()]
     return Estimates(table.assign(speculate=verdicts))
 
