@@ -106,7 +106,7 @@ def simulate(
 
     load: share of the time that "never", plain decoding, would be busy. tokens_per_s: tokens per
     second of work, what a server gives that never waits; p50_s, p95_s: latency, waiting included,
-    from an empty server on. Each is the mean over `streams` of so many `requests`. ValueError: see
+    from an empty server on. Each is the mean over `streams` of this many `requests`. ValueError: see
     `check_mix`.
     """
     names = list(policies)
