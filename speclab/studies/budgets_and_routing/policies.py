@@ -121,8 +121,8 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
 
 
 def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
-    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat times
-    what `with_promise` found to be promised.
+    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat
+    times what `with_promise` found to be promised.
     """
     promised = each.set_index("prompt_id")["promised"]
     plain = speeds[speeds["method"] == "plain"]
