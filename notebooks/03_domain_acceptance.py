@@ -110,7 +110,9 @@ for name in domains:
 # `03/table-3.csv`.
 
 # %%
-tables = {name: published.comparison(name, at_0) for name in ("I", "II", "III")}
+tables = {
+    name: published.comparison(name, at_0, tree=ctx.profile.tree) for name in ("I", "II", "III")
+}
 for name, table in tables.items():
     ctx.export(table.dropna(axis=1, how="all"), f"table-{len(name)}")
 

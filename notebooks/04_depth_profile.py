@@ -97,7 +97,7 @@ notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 # less in it; the table needs five of every domain that has any.
 
 # %%
-late = cut.nodes[cut.nodes["position"] >= score.POSITION_BIN]
+late = cut.nodes[cut.nodes["position"] >= published.POSITION_BIN]
 prompts = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
 counts = ", ".join(f"{domain} {count}" for domain, count in prompts.items())
 ctx.say(f"Prompts with such long texts: {counts}.")
@@ -244,7 +244,7 @@ assert np.allclose(by_hand, kit.loc[by_hand.index], equal_nan=True)
 # %%
 paths = pd.concat([study.best_path(text) for text in (cut, warm)])
 same = paths[(paths["depth"] > 1) & (paths["followed"] == 1)]
-assert np.allclose(same["own"].astype(float), same["new"], atol=1e-3)
+assert np.allclose(same["own"], same["new"], atol=1e-3)
 
 # %%
 new_block = at_0.at(name="a new block there", depth=deepest).frame["estimate"]

@@ -313,7 +313,7 @@ four = {"chain:4": draft.parse_shape("chain:4")}
 clock = timing.measured(pair, few, four, new_tokens, sizes, context, pass_repeats)
 costs = clock.costs
 drafts = comparison.first_seeds(tried)
-price = comparison.pass_costs(drafts, context, 3 * pass_repeats)
+pass_cost = comparison.pass_costs(drafts, context, 3 * pass_repeats)
 
 # %%
 refused = cost.disturbed(costs)
@@ -323,7 +323,8 @@ ctx.say(
 )
 
 # %%
-found = comparison.compared(tried, drafts, price, costs, range(1, max_gamma + 1))
+gammas = range(1, max_gamma + 1)
+found = comparison.compared(tried, drafts, pass_cost, costs, gammas)
 table = found.table
 ctx.export(table, "drafts")
 shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]

@@ -103,8 +103,8 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # the draft was trained.
 
 # %%
-known = prompts.load_prompts(base.prompts, base.prompts_per_domain, base.domains)
-encoded = prompts.encode_prompts(pair.tokenizer, known, base.max_prompt_tokens, base.template)
+known = runs.profile_prompts(base)
+encoded = runs.encoded_prompts(base, pair.tokenizer)
 probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%

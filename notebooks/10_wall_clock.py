@@ -92,23 +92,19 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 # of draft that are compared.
 
 # %%
-known = prompts.load_prompts(settings.prompts, settings.prompts_per_domain, settings.domains)
-encoded = prompts.encode_prompts(
-    pair.tokenizer, known, settings.max_prompt_tokens, settings.template
-)
+encoded = runs.encoded_prompts(settings, pair.tokenizer)
 decoded_from = settings.notes.decoded_from
 timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
-domains = list(score.domains_in(greedy.trace))
+untimed = [prompt for prompt in encoded if prompt not in timed] or encoded
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ids = [prompt.prompt_id for prompt in timed]
+other_ids = [prompt.prompt_id for prompt in untimed]
 new_tokens = min(new_tokens, settings.max_new_tokens)
 trace = score.with_hits(greedy.trace)
+domains = list(score.domains_in(trace))
 short = trace.query("prompt_id in @ids and position < @new_tokens")
-all_timed = len(timed) == len(encoded)
-others = trace if all_timed else trace.query("prompt_id not in @ids")
-untimed = [prompt for prompt in encoded if all_timed or prompt.prompt_id not in ids]
-probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
 
 # %%
 ctx.say(
@@ -137,14 +133,13 @@ ctx.say(
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
-tried = {name: draft.parse_shape(name) for name in probes}
+probed_shapes = {name: draft.parse_shape(name) for name in probes}
 clock = timing.measured(
-    pair, probed, tried, new_tokens, timing.SIZES, context, pass_repeats, pass_tries
+    pair, probed, probed_shapes, new_tokens, timing.SIZES, context, pass_repeats, pass_tries
 )
 
 # %%
 costs, times = clock.costs, clock.times
-# %%
 ctx.export(study.pass_table(times, costs), "pass-times")
 
 # %%
@@ -186,8 +181,9 @@ ctx.plot(
 # each block chooses by cumulated draft probability (EAGLE-2's rule);
 
 # %%
-rank = [(others["draft_rank"] == k).mean() for k in range(8)]
-best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
+ranks = trace.query("prompt_id in @other_ids")["draft_rank"]
+accepted = [(ranks == rank).mean() for rank in range(8)]
+best = best_tree.best_tree_for_speed(accepted, costs, range(1, budget + 1))
 
 # %% [markdown]
 # and a chain that **stops** before a token of which the draft is unsure. Its limit and its
@@ -196,14 +192,14 @@ best = best_tree.best_tree_for_speed(rank, costs, range(1, budget + 1))
 
 # %%
 every = stopping.chains(chained.nodes, settings.max_new_tokens)
-not_timed = every if all_timed else every.query("prompt_id not in @ids")
+not_timed = every.query("prompt_id in @other_ids")
 threshold, limit, _ = stopping.fitted(not_timed, costs, "confidence")
 planned = stopping.stopped(every, "confidence", threshold, limit)
 stops = not planned.equals(stopping.fixed(every, limit))
 
 # %%
 chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
-shapes = {f"chain of {gamma}": draft.Shape(own) for gamma, own in chains.items()}
+shapes = {f"chain of {gamma}": draft.Shape(shape) for gamma, shape in chains.items()}
 rule = f"chain of {limit} (stop rule)"
 if stops:
     stop = draft.StopRule("confidence", threshold)
@@ -229,16 +225,16 @@ ctx.say(
 # of 4 where it does not copy. The draft has not seen the copied tokens: its next pass reads them.
 
 # %%
-whole_text = trace.groupby("prompt_id")["token"].agg(tuple)
-tokens = {p.prompt_id: (p.ids, whole_text[p.prompt_id]) for p in encoded}
+recorded = runs.texts_of(greedy)
+tokens = {prompt.prompt_id: (prompt.ids, recorded[prompt.prompt_id]) for prompt in encoded}
 at_starts = combined.with_copies(combined.starts_of_trace(trace, "draft"), tokens)
-elsewhere = at_starts if all_timed else at_starts.query("prompt_id not in @ids")
+at_others = at_starts.query("prompt_id in @other_ids")
 
 # %%
 copying = {}
 for gamma in (0, copying_gamma):
-    of_settings = combined.settings_cost(elsewhere, gamma, costs)
-    copying[gamma] = choose.setting_by_domain(of_settings)[choose.UNKNOWN]
+    by_prompt = combined.settings_cost(at_others, gamma, costs)
+    copying[gamma] = choose.setting_by_domain(by_prompt)[choose.UNKNOWN]
 shapes |= {name: draft.parse_shape(name) for name in copying.values()}
 ctx.say(f"Fitted: {' and '.join(copying.values())}.")
 
@@ -277,8 +273,7 @@ counts |= counted
 replayed = stack(counts, "method")[["method", "prompt_id", "blocks"]]
 both = speeds.merge(replayed, on=["method", "prompt_id"], suffixes=("", "_replayed"))
 unlike = (both["blocks"] != both["blocks_replayed"]).sum()
-own_text = short.groupby("prompt_id")["token"].agg(tuple)
-differ = (speeds["text"] != speeds["prompt_id"].map(own_text)).sum()
+differ = timing.differs(speeds, recorded, new_tokens).sum()
 
 # %%
 ctx.say(
@@ -293,15 +288,15 @@ assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 # The price, and what it predicts, for the first chain by hand:
 
 # %%
-each = timing.medians(speeds)
 gamma = gammas[0]
 first = f"chain of {gamma}"
+texts = timing.medians(speeds)
+sums = texts[texts["method"] == first].sum(numeric_only=True)
 
 # %%
-sums = each[each["method"] == first].sum(numeric_only=True)
 tokens_per_pass = sums["tokens"] / sums["blocks"]
-price_of_block = gamma * costs.c() + costs.v(gamma + 1) + costs.overhead
-predicted_by_hand = tokens_per_pass / price_of_block
+cost_of_block = gamma * costs.c() + costs.v(gamma + 1) + costs.overhead
+predicted_by_hand = tokens_per_pass / cost_of_block
 measured_by_hand = sums["plain_s"] / sums["time_s"]
 
 # %% [markdown]
@@ -311,12 +306,8 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 # a text is often cut and costs less.)
 
 # %%
-tau = study.drawn(each, "method", "tokens", "blocks")
-seconds = timing.drawn_seconds(speeds)[tau.columns]
-speed = 1 / seconds.div(seconds["plain"], axis=0)
+tau, speed = study.gains(speeds)
 gain = timing.intervals(speed, "method", len(timed))
-
-# %%
 block = study.block_costs(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
 reached = timing.intervals(speed * block / tau, "method", len(timed))
 
@@ -342,12 +333,11 @@ fastest, lead = choose.leader(speed.drop(columns="plain"), len(timed))
 crown = f"{fastest} was fastest ({gain.at(method=fastest)} times plain decoding); {lead}"
 
 # %%
+predicted = without_interval(gain.frame, table["predicted"].to_numpy())
 both_ways = {
     ("tokens per target pass", "measured"): timing.intervals(tau, "method", len(timed)).frame,
     ("speed-up over plain decoding", "measured"): gain.frame,
-    ("speed-up over plain decoding", "predicted"): without_interval(
-        gain.frame, table["predicted"].to_numpy()
-    ),
+    ("speed-up over plain decoding", "predicted"): predicted,
 }
 bars = Estimates(stack(both_ways, ["quantity", "made"])).without(method="plain")
 
@@ -401,42 +391,35 @@ ctx.say(
 # fitted to them.
 
 # %%
-written = runs.of_kind(settings, "second")
-elsewhere = prompts.load_prompts(written.prompts, written.prompts_per_domain, written.domains)
-elsewhere = prompts.encode_prompts(
-    pair.tokenizer, elsewhere, written.max_prompt_tokens, written.template
-)
-others_timed = prompts.decoded_prompts(elsewhere, prompts_per_domain_timed, first=0)
-
-# %%
-again = [*dict.fromkeys([*(f"chain of {gamma}" for gamma in gammas), fastest])]
-on_second = {name: shapes[name] for name in again}
+second = runs.of_kind(settings, "second")
+second_encoded = runs.encoded_prompts(second, pair.tokenizer)
+second_timed = prompts.decoded_prompts(second_encoded, prompts_per_domain_timed, first=0)
+on_second = {f"chain of {gamma}": shapes[f"chain of {gamma}"] for gamma in gammas}
+on_second[fastest] = shapes[fastest]
 
 # %% tags=["timed"]
-slower = timing.decoded_speed(pair, others_timed, on_second, new_tokens, repeats)
+second_speeds = timing.decoded_speed(pair, second_timed, on_second, new_tokens, repeats)
 
 # %%
-recorded = runs.load_or_record(settings, "second").trace
-own_text = recorded.query("position < @new_tokens").groupby("prompt_id")["token"].agg(tuple)
-differ = (slower["text"] != slower["prompt_id"].map(own_text)).sum()
-ctx.say(f"{differ} of {len(slower)} texts differ from the target's own.")
+second_recorded = runs.texts_of(runs.load_or_record(settings, "second"))
+differ = timing.differs(second_speeds, second_recorded, new_tokens).sum()
+ctx.say(f"{differ} of {len(second_speeds)} texts differ from the target's own.")
 assert not pair.is_exact or differ == 0, "same text"
 
 # %%
-tau_there = study.drawn(timing.medians(slower), "method", "tokens", "blocks")
-seconds = timing.drawn_seconds(slower)[tau_there.columns]
-speed_there = 1 / seconds.div(seconds["plain"], axis=0)
-numbers = {"speed-up": (speed, speed_there), "tokens per pass": (tau, tau_there)}
+second_tau, second_speed = study.gains(second_speeds)
+draws = {
+    (prompt_sets.OWN, "speed-up"): (speed, timed),
+    (prompt_sets.SECOND, "speed-up"): (second_speed, second_timed),
+    (prompt_sets.OWN, "tokens per pass"): (tau, timed),
+    (prompt_sets.SECOND, "tokens per pass"): (second_tau, second_timed),
+}
 
 # %%
-both_sets = {}
-for quantity, (here, there) in numbers.items():
-    own = timing.intervals(here[again], "method", len(timed))
-    second = timing.intervals(there[again], "method", len(others_timed))
-    both_sets[prompt_sets.OWN, quantity] = own.frame
-    both_sets[prompt_sets.SECOND, quantity] = second.frame
-
-# %%
+both_sets = {
+    key: timing.intervals(drawn[list(on_second)], "method", len(texts)).frame
+    for key, (drawn, texts) in draws.items()
+}
 both_sets = Estimates(stack(both_sets, ["set", "of"]))
 ctx.export(both_sets, "other-prompts")
 notebook.show_table(both_sets.wide(["of", "method"], "set"))
@@ -445,7 +428,7 @@ notebook.show_table(both_sets.wide(["of", "method"], "set"))
 there = both_sets.at(set=prompt_sets.SECOND, of="speed-up", method=fastest)
 ctx.say(
     refused
-    or f"On {len(others_timed)} prompts of the second set {fastest} decodes {there} times as fast "
+    or f"On {len(second_timed)} prompts of the second set {fastest} decodes {there} times as fast "
     f"as plain decoding, on the {len(timed)} prompts above {gain.at(method=fastest)} times."
 )
 
@@ -512,15 +495,14 @@ ctx.say(
 
 # %%
 ways = combined.ways(at_starts, copying_gamma, folds=folds)
-is_new = at_starts.assign(counted=~repeated(trace))
-outside = combined.settings_held(ways, is_new, copying_gamma)
-quantities = {
-    "tokens per target pass": ways,
-    "outside loops": outside,
-    "speed-up, predicted": combined.ways(at_starts, copying_gamma, costs, folds),
-}
 place = ["prompt_id", "position"]
 assert (at_starts[place] == trace[place]).all(axis=None), "marked row by row"
+is_new = at_starts.assign(counted=~repeated(trace))
+quantities = {
+    "tokens per target pass": ways,
+    "outside loops": combined.settings_held(ways, is_new, copying_gamma),
+    "speed-up, predicted": combined.ways(at_starts, copying_gamma, costs, folds),
+}
 
 # %%
 levels, more = {}, {}
@@ -563,10 +545,9 @@ ctx.say(
 # predictions, of shapes that mostly were not decoded here.
 
 # %%
-chain_tau = study.drawn(replay.chain_sums(greedy.trace, range(1, 17)), "gamma", "emitted", "blocks")
+chain_sums = replay.chain_sums(trace, range(1, 17))
+chain_tau = study.drawn(chain_sums, "gamma", "emitted", "blocks")
 taus = timing.intervals(chain_tau, "gamma", len(encoded)).frame.set_index("gamma")
-
-# %%
 limits = study.limits(taus, costs)
 ctx.table(limits, "limits", 2)
 
@@ -595,7 +576,7 @@ ctx.answer(
     refused
     or f"On `{ctx.profile.name}`, in {machine}, the fastest method, {fastest}, decodes "
     f"{gain.at(method=fastest)} times as fast as plain decoding on {len(timed)} prompts, and "
-    f"{there} times on {len(others_timed)} prompts of the second set. {starting(lead)}. The clock "
+    f"{there} times on {len(second_timed)} prompts of the second set. {starting(lead)}. The clock "
     f"gives {share.min():.2f} to {share.max():.2f} of the predicted speed-ups."
 )
 

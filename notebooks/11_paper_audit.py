@@ -17,10 +17,10 @@
 #
 # ![Five claims, numbers and regions](../figures/smollm/11/claims.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` and `sampled`
-# (three seeds), `unwrapped` and `second` (T = 0 and T = 1) of the profile and of the pairs beside
-# it, the tables of notebooks 08 and 10 where they have run, and the authors' public records if they
-# are there (`make author-records`) · *writes* `figures/<profile>/11/`.
+# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy`, `sampled`,
+# `unwrapped` and `second` (T = 0 and T = 1) of the profile and of the pairs beside it, the tables
+# of notebooks 08 and 10 where they have run, and the authors' public records if they are there
+# (`make author-records`) · *writes* `figures/<profile>/11/`.
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
@@ -39,6 +39,8 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from itertools import product
+
 import numpy as np
 import pandas as pd
 
@@ -50,7 +52,8 @@ from speclab.show import notebook
 from speclab.models.folder import ModelFolder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
-from speclab.studies.paper_audit import author_records as authors, formulas, measures, pictures
+from speclab.studies.paper_audit import author_records as authors, evidence, pictures
+from speclab.studies.paper_audit.other_notebooks import tables_of
 
 READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
 
@@ -71,33 +74,33 @@ author_records: str = ""  # any
 ctx = notebook.start("11_paper_audit", profile, overrides)
 listed = claims.claims()
 grid = [(c, slope) for slope in slopes for c in cs]
-records = authors.read(author_records or None)
+records = authors.read(author_records)
 
 # %%
 pairs = {}
-for name, pair in measures.pairs_beside(ctx.profile, beside).items():
-    strings = strings_of(ModelFolder.fetched(pair.profile.target).tokenizer)
-    pairs[name] = pair.with_numbers(strings)
-    ctx.say(f"`{name}`: {notebook.made_with(pair.greedy[OWN].pair)}")
+for name, of_pair in evidence.profiles_beside(ctx.profile, beside).items():
+    strings = strings_of(ModelFolder.fetched(of_pair.target).tokenizer)
+    pairs[name] = evidence.recorded_texts(of_pair, strings)
+    ctx.say(f"`{name}`: {notebook.made_with(pairs[name].greedy[OWN].pair)}")
 
 # %%
-found = [measures.of_sources(listed)]
+parts = [evidence.of_sources(listed)]
+prompts = {}
 for name, pair in pairs.items():
-    tables = measures.exported(measures.places_of(name, ctx.figures.parents[1]))
-    found.append(measures.evidence(pair, listed, grid, tables))
+    tables = tables_of(name, ctx.figures.parents[1])
+    parts.append(evidence.of_pair(pair, listed, grid, tables))
+    prompts[name] = evidence.fewest_prompts(pair.greedy[OWN].trace)
 
 # %%
-counts = {run: one.groupby("domain")["prompt_id"].nunique() for run, one in records.items()}
-whole = [run for run, count in counts.items() if len(count) == len(DOMAINS)]
-for run in whole:
-    text = authors.text_of(records[run])
-    asked = measures.as_published(text, listed)
-    found.append(claims.in_frame(listed, f"authors' {run}", asked))
-found = pd.concat(found, ignore_index=True)
+for run, nodes in records.items():
+    if nodes["domain"].nunique() == len(DOMAINS):
+        name = f"authors' {run}"
+        as_published = evidence.as_published(authors.text_of(nodes), listed)
+        parts.append(claims.in_frame(listed, name, as_published))
+        prompts[name] = evidence.fewest_prompts(nodes)
 
 # %%
-prompts = {name: pair.smallest_domain for name, pair in pairs.items()}
-prompts |= {f"authors' {run}": int(counts[run].min()) for run in whole}
+found = pd.concat(parts, ignore_index=True)
 verdicts = claims.verdict_table(listed, found, prompts)
 of_pairs = verdicts[verdicts["pair"] != claims.SOURCES]
 beyond = f"Measured on {' and '.join(pairs)}, not on the paper's own pair"
@@ -138,16 +141,15 @@ ctx.say(
 
 # %%
 own_form = of_pairs.query("prompts == @OWN and claim == fact")
-for asked in (claims.AT_0, claims.AT_1):
-    of_way = own_form[own_form["asked"] == asked]
-    of_way = of_way.replace({"verdict": {claims.NO_CONDITION: claims.FAILS}})
-    wide = of_way.pivot(index="said", columns="pair", values="verdict")
-    for verdict in (claims.HOLDS, claims.FAILS):
-        alike = list(wide.index[(wide[list(pairs)] == verdict).all(axis=1)])
-        ctx.say(
-            f"* **{asked}, {verdict}** on {named(list(pairs))}, "
-            f"{counted(len(alike), 'fact')}: {'; '.join(alike) or 'none'}."
-        )
+fails = own_form.replace({claims.NO_CONDITION: claims.FAILS})
+by_pair = fails.pivot(index=["asked", "said"], columns="pair", values="verdict")[list(pairs)]
+for asked, verdict in product((claims.AT_0, claims.AT_1), (claims.HOLDS, claims.FAILS)):
+    alike = (by_pair.loc[asked] == verdict).all(axis=1)
+    facts = list(alike.index[alike])
+    ctx.say(
+        f"* **{asked}, {verdict}** on {named(list(pairs))}, "
+        f"{counted(len(facts), 'fact')}: {'; '.join(facts) or 'none'}."
+    )
 
 # %% [markdown]
 # The rule for a claim of several rows (domains, differences): it **holds** if *every* row's 95 %
@@ -163,7 +165,7 @@ for asked in (claims.AT_0, claims.AT_1):
 missing = found[found["estimate"].isna()]
 lines = [f"* {one.id}: {one.untested}" for one in listed.values() if one.untested]
 for note, rows in missing.groupby("note", sort=False):
-    who = [", ".join(row) for row in rows[claims.KEYS].drop_duplicates().to_numpy()]
+    who = rows[claims.KEYS].drop_duplicates().agg(", ".join, axis=1)
     lines.append(f"* {note}: {'; '.join(who)}")
 ctx.say("\n".join(lines))
 
@@ -175,8 +177,8 @@ ctx.say("\n".join(lines))
 # prompts of a sample vary less about their own mean than about the true one (`stats.levels_of`).
 
 # %%
-own = pairs[ctx.profile.name]
-trace = own.greedy[OWN].trace
+own = pairs[ctx.profile.name].greedy[OWN]
+trace = own.trace
 hits = trace.groupby(["domain", "prompt_id"])["hit"].agg(["sum", "size"])
 redrawn = {}
 for number, domain in enumerate(["math", "chat"]):
@@ -190,15 +192,8 @@ for number, domain in enumerate(["math", "chat"]):
 by_domain = trace.groupby("domain")["hit"].mean()
 estimate = by_domain["chat"] - by_domain["math"]
 low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(n))
-least, most = listed["gap"].bounds("chat - math")
-
-# %%
-if least < low and high < most:
-    verdict = claims.HOLDS
-elif high <= least or most <= low:
-    verdict = claims.FAILS
-else:
-    verdict = claims.UNKNOWN
+words = {"above": claims.HOLDS, "below": claims.FAILS, "inconclusive": claims.UNKNOWN}
+verdict = words[stats.verdict(low, high, 0)]
 
 # %%
 ctx.say(
@@ -208,13 +203,12 @@ ctx.say(
 )
 
 # %%
-at = dict(zip(claims.KEYS, ("gap", ctx.profile.name, claims.AT_0, OWN), strict=True))
-of_kit = found.loc[(found[list(at)] == pd.Series(at)).all(axis=1)].iloc[0]
-assert np.allclose([estimate, low, high], of_kit[["estimate", "low", "high"]].astype(float))
-assert verdict == claims.judge(of_kit.to_frame().T.infer_objects())
+gap = found.set_index(claims.KEYS).loc[[("gap", ctx.profile.name, claims.AT_0, OWN)]]
+assert np.allclose(gap[["estimate", "low", "high"]], [[estimate, low, high]])
+assert verdict == claims.judge(gap)
 
 # %% [markdown]
-# From here on `measures.evaluate` does this for every claim: `claims.yaml` names the rows, the
+# From here on `evidence.measure` does this for every claim: `claims.yaml` names the rows, the
 # estimator and the contrast, and the verdict follows.
 
 # %% [markdown]
@@ -229,9 +223,8 @@ shown = {
     "entropy-sign": "correlation with the target's entropy",
 }
 drawn = found[found["pair"].isin(pairs) & (found["prompts"] == OWN)]
-of_drawn = verdicts[verdicts["prompts"] == OWN]
 ctx.save(
-    pictures.large(shown, listed, drawn, of_drawn, claims.printed()),
+    pictures.large(shown, listed, drawn, verdicts),
     "claims",
     caption="Five claims: the paper's numbers and each pair's, as published and by exact "
     "estimators, with the verdict's mark. Green, or dashed edges where it differs by domain: the "
@@ -248,8 +241,7 @@ ctx.save(
 # %%
 texts = trace.sort_values(["prompt_id", "position"]).groupby("prompt_id")["hit"]
 ahead = trace.assign(second=texts.shift(-1), third=texts.shift(-2))
-nodes = own.greedy[OWN].nodes
-deep = nodes[nodes["best_path"] & (nodes["depth"] == 3)]
+deep = own.nodes.query("best_path and depth == 3")
 both = ahead.merge(deep[["prompt_id", "position", "target_rank"]])
 both = both[both["hit"] & both["second"].eq(True)].dropna(subset="third")
 assert (both["target_rank"].eq(0) == both["third"]).all()
@@ -273,8 +265,8 @@ if len(both):
 # values of c at which a claim has the same verdict for every slope of v.
 
 # %%
-of_cost = [one.id for one in listed.values() if one.decides == "cost"]
-by_cost = of_drawn[of_drawn["claim"].isin(of_cost)].reset_index()
+about_cost = [one.id for one in listed.values() if one.decides == "cost"]
+by_cost = verdicts.query("claim in @about_cost and prompts == @OWN").reset_index()
 notebook.show_table(by_cost[["claim", "pair", "asked", "verdict", "holds_at", "fails_at"]])
 
 # %% [markdown]
@@ -285,15 +277,14 @@ notebook.show_table(by_cost[["claim", "pair", "asked", "verdict", "holds_at", "f
 # argument as `depth` in section 3.
 
 # %%
-free = verdicts[verdicts["pair"] == claims.SOURCES]
+free = verdicts.query("pair == @claims.SOURCES")
 notebook.show_table(free[["claim", "said", "estimator", "measured", "verdict"]])
 
 # %%
-depth = formulas.PAPER_DEPTH
+depth = evidence.PAPER_TREE.max_depth
 lengths = published.published("II").set_index("domain")["published"]
 ends = lengths / depth  # c at which depth c = E[L]: one token more than is accepted
-need = cost.block_cost(depth, ends["math"])
-assert np.isclose(need, 1 + lengths["math"])
+assert np.isclose(cost.block_cost(depth, ends["math"]), 1 + lengths["math"])
 
 # %%
 ctx.say(
@@ -312,29 +303,25 @@ ctx.say(
 
 # %%
 if records:
-    facts = authors.facts(records)
-    ctx.table(facts, "author-records")
+    ctx.table(authors.facts(records), "author-records")
 if authors.FINAL not in records:
     ctx.say(
-        f"The records of the paper's own run ({authors.FINAL}) are not here: `{authors.TARGET}` "
-        "fetches them, and the table of section 1 then has a column for the paper's own pair."
+        f"The records of the paper's own run ({authors.FINAL}) are not here: "
+        f"`{authors.SOURCE.again}` fetches them, and the table of section 1 then has a column for "
+        "the paper's own pair."
     )
 
 # %%
-mine = own_form[own_form["pair"] == ctx.profile.name].set_index(["asked", "claim"])
-for asked in (claims.PUBLISHED, claims.AT_0, claims.AT_1):
-    said = claims.tally(mine.loc[asked, "verdict"])
-    ctx.say(f"* **Facts on `{ctx.profile.name}`, {asked}:** {said}.")
+mine = own_form[own_form["pair"] == ctx.profile.name].groupby("asked", sort=False)["verdict"]
+for asked, of_way in mine:
+    ctx.say(f"* **Facts on `{ctx.profile.name}`, {asked}:** {claims.tally(of_way)}.")
 
 # %%
-tally = mine.loc[claims.AT_0, "verdict"].map(claims.SIGNS).value_counts()
-fell = tally.get("✗", 0)
-of_form = tally.get("(✓)", 0)
-decided = tally.reindex(["✓", "(✓)", "✗"]).sum()
-facts = counted(int(decided), "fact")
+held, of_form, fell = claims.decided(mine.get_group(claims.AT_0))
+facts = counted(held + of_form + fell, "fact")
 fail = "fails" if fell == 1 else "fail"
 said = f"At T = 0, {fell} of the {facts} that `{ctx.profile.name}` can decide {fail}. "
-if not decided:
+if facts == counted(0, "fact"):
     said = f"With so few prompts, `{ctx.profile.name}` decides nothing at T = 0. "
 if of_form:
     hold = "holds" if of_form == 1 else "hold"
@@ -371,8 +358,8 @@ ctx.answer(
 # * Nothing about the paper's pair, unless its records are here or the profile is `paper`. Two small
 #   pairs that agree are two pairs, and *domains* are here four prompt sets. A claim of several rows
 #   fails with one of them. The regions are ours where the source names no number.
-# * At T = 1 the other prompt sets have one seed and no recorded trees, so `eq3` and `depth` are not
-#   asked there, and the draw of a text counts as its prompt's in `task-first`.
+# * At T = 1 each prompt has one text, so the draw of a text counts as its prompt's in `task-first`.
+#   The other prompt sets have no recorded trees at T = 1, so `eq3` and `depth` are not tested.
 # * Notebooks [03](03_domain_acceptance.ipynb) to [06](06_chat_paradox.ipynb) go through domains,
 #   depth, entropy and chat one by one, [08](08_better_drafts.ipynb) makes the
 #   self-draft, [09](09_budgets_and_routing.ipynb) asks for budgets, [10](10_wall_clock.ipynb)

@@ -40,8 +40,6 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from functools import partial
-
 import numpy as np
 import pandas as pd
 
@@ -501,7 +499,7 @@ measured = measured.without(domain=[score.ALL, score.POOLED])
 
 # %%
 evidence = {
-    (claim, claims.AT_0): partial(claims.rows_of, claim, rows.frame)
+    (claim, claims.AT_0): claims.rows_of(claim, rows.frame)
     for claim, rows in measured.groups("claim")
 }
 listed = claims.claims()

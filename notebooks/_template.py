@@ -41,6 +41,9 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.show import notebook
 
+# Declare here which files the cells read, of data/ and of other notebooks' tables:
+# READS = ["data/paper", "08/self-drafts.csv"]
+
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"

@@ -161,6 +161,7 @@ def shown(text: Any) -> str:
     """A text on one line that a terminal prints as it stands: line ends, control characters and
     marks of direction come as escapes, such as `\\x1b`.
     """
-    safe = [char.isprintable() or unicodedata.category(char) == "Zs" for char in str(text)]
-    chars = zip(str(text), safe, strict=True)
-    return "".join(char if is_safe else ascii(char)[1:-1] for char, is_safe in chars)
+    return "".join(
+        char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]
+        for char in str(text)
+    )

@@ -68,10 +68,6 @@ class Notes:
     # where not all prompts are decoded for real, those from this number of each domain on are
     decoded_from: int = Field(default=0, ge=0)
 
-    def config_of(self, which: str) -> Facts:
-        """The published config.json of "target" or "draft"; {}: not known."""
-        return self.target_config if which == "target" else self.draft_config
-
 
 @dataclass(frozen=True, config=STRICT)
 class Profile:

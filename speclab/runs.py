@@ -31,7 +31,7 @@ from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manif
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
+from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -290,6 +290,12 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
+def encoded_prompts(profile: Profile, tokenizer: Any) -> list[EncodedPrompt]:
+    """The same as token ids."""
+    texts, longest = profile_prompts(profile), profile.max_prompt_tokens
+    return encode_prompts(tokenizer, texts, longest, profile.template)
+
+
 def decisive(settings: Facts) -> Facts:
     """The settings of a profile (as a dict) that decide a run, beside models and prompts. Greedy
     text and its probabilities know no seed and no cut.
@@ -498,6 +504,7 @@ def record_run(
     another run, or files of somebody else.
     NonFiniteProbability: a model broke down.
     """
+    from speclab.models.pairs import device_of
     from speclab.record import in_process
 
     folder = Path(folder)
@@ -509,8 +516,12 @@ def record_run(
             run = load_run(folder)
             if run.manifest["key"] == identity["key"]:
                 return run
-        _claim(folder, identity["key"], profile)
         job = _job(profile, texts)
+        # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits:
+        # parts of both never share a folder (a finished run may be read anywhere)
+        devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
+        settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
+        _claim(folder, settings | devices)
         parts = _record_parts(job, folder, engine or partial(in_process, pair=pair))
         manifest = identity | {"kind": kind} | _facts(job, parts)
         manifest["rows"] = _assemble(folder, len(parts))
@@ -521,16 +532,10 @@ def record_run(
     return load_run(folder)
 
 
-def _claim(folder: Path, key: str, profile: Profile) -> None:
+def _claim(folder: Path, settings: Facts) -> None:
     """Write the settings of a run into its folder. RunError where the folder holds a run with
     others, or tables or parts that no recording of this folder wrote.
     """
-    from speclab.models.pairs import device_of
-
-    # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits: parts
-    # of both never share a folder (a finished run may be read anywhere)
-    devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
-    settings = {"key": key, "block_prompts": profile.block_prompts} | devices
     content = json.dumps(settings).encode()
     path = folder / "settings.json"
     if path.is_file():

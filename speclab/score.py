@@ -13,18 +13,21 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from speclab.prompts import DOMAINS
 
-POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
 ALL, POOLED = "all", "pooled"
+Array = NDArray[Any]
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
-    missing = [column for column in columns if frame is None or column not in frame]
+    if frame is None:
+        frame = pd.DataFrame()
+    missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(
             f"{name} has no column {missing}: this estimate needs records that hold them"
@@ -40,15 +43,16 @@ def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tupl
     """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
     absent.
     """
-    present = set(require(frame, ["domain"], "frame")["domain"].unique())
+    rows = require(frame, ["domain"], "frame")
+    present = sorted(rows["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(f"domain {absent} has no rows: record the missing prompts")
-    known = tuple(domain for domain in DOMAINS if domain in present)
-    return known + tuple(sorted(present - set(known)))
+    known = [domain for domain in DOMAINS if domain in present]
+    return tuple(dict.fromkeys([*known, *present]))
 
 
-def ratio(nodes: pd.DataFrame) -> np.ndarray:
+def ratio(nodes: pd.DataFrame) -> Array:
     """min(1, p/q) of each node, float64 (rows,).
 
     A value that is not finite is a ValueError, never averaged or taken as 1.
@@ -56,13 +60,15 @@ def ratio(nodes: pd.DataFrame) -> np.ndarray:
     require(nodes, ["target_prob", "draft_prob"], "nodes")
     target = nodes["target_prob"].to_numpy(np.float64)
     draft = nodes["draft_prob"].to_numpy(np.float64)
-    bad = ~(np.isfinite(target) & np.isfinite(draft) & (draft > 0) & (target >= 0))
+    is_finite = np.isfinite(target) & np.isfinite(draft)
+    bad = ~(is_finite & (draft > 0) & (target >= 0))
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
             f"first row {bad.argmax()}: drop or re-record"
         )
-    return np.minimum(target / draft, 1.0)
+    ratios: Array = np.minimum(target / draft, 1.0)
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -75,8 +81,8 @@ class Estimator:
     """
 
     name: str
-    columns: Callable[[pd.DataFrame], np.ndarray]
-    value: Callable[[np.ndarray], np.ndarray]
+    columns: Callable[[pd.DataFrame], Array]
+    value: Callable[[Array], Array]
     scalar: bool = True
 
     def __call__(self, frame: pd.DataFrame) -> float | pd.Series:
@@ -85,7 +91,7 @@ class Estimator:
             return float(values[0])
         return pd.Series(values, range(1, len(values) + 1), name=self.name)
 
-    def number(self, totals: np.ndarray) -> np.ndarray:
+    def number(self, totals: Array) -> Array:
         """The one number of totals (..., k). ValueError for a family of numbers."""
         if not self.scalar:
             raise ValueError(f"{self.name} is a family of numbers: pick one with score.member")
@@ -98,15 +104,15 @@ class Estimator:
         return [f"{self.name}[{i + 1}]" for i in range(size)]
 
 
-def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+def divide(numerator: Array, denominator: Array) -> Array:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
-    return np.divide(
-        numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0)
-    )
+    quotients: Array = np.full(shape, np.nan)
+    defined = np.not_equal(denominator, 0)
+    return np.divide(numerator, denominator, out=quotients, where=defined)
 
 
-def quotient(totals: np.ndarray) -> np.ndarray:
+def quotient(totals: Array) -> Array:
     """Means from totals (..., 2m): the first m sums over the last m counts."""
     half = totals.shape[-1] // 2
     return divide(totals[..., :half], totals[..., half:])
@@ -114,16 +120,16 @@ def quotient(totals: np.ndarray) -> np.ndarray:
 
 def _means(
     name: str,
-    values: Callable[[pd.DataFrame], np.ndarray],
-    member: Callable[[pd.DataFrame], np.ndarray] | None = None,
-    value: Callable[[np.ndarray], np.ndarray] = quotient,
+    values: Callable[[pd.DataFrame], Array],
+    member: Callable[[pd.DataFrame], Array] | None = None,
+    value: Callable[[Array], Array] = quotient,
     scalar: bool = False,
 ) -> Estimator:
     """An estimator made of means: of values (rows,) or (rows, m), over the rows that are a `member`
     (rows, m; default: all).
     """
 
-    def columns(frame: pd.DataFrame) -> np.ndarray:
+    def columns(frame: pd.DataFrame) -> Array:
         numbers = values(frame).reshape(len(frame), -1)
         members = member(frame) if member else np.ones(numbers.shape, bool)
         return np.concatenate([np.where(members, numbers, 0.0), members], axis=1)
@@ -143,18 +149,18 @@ def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
     return Estimator(name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
 
 
-def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
+def column_of(frame: pd.DataFrame, name: str) -> Array:
     """A column as finite float64 (rows,); `ratio` is derived where it is not stored.
 
     ValueError names what is not finite.
     """
     if name == "ratio" and name not in frame:
         return ratio(frame)
-    values = require(frame, [name], "frame")[name].to_numpy(np.float64)
-    if not np.isfinite(values).all():
+    values: Array = require(frame, [name], "frame")[name].to_numpy(np.float64)
+    bad = np.count_nonzero(~np.isfinite(values))
+    if bad:
         raise ValueError(
-            f"column {name!r} has {(~np.isfinite(values)).sum()} values that are not finite: "
-            "drop or re-record those rows"
+            f"column {name!r} has {bad} values that are not finite: drop or re-record those rows"
         )
     return values
 
@@ -164,34 +170,37 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
     return trace.assign(hit=trace["draft_rank"] == 0)
 
 
-def _at_depth(nodes: pd.DataFrame) -> np.ndarray:
+def _at_depth(nodes: pd.DataFrame) -> Array:
     """Membership (rows, m): is the row at depth 1, 2, …?"""
-    depth = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
-    return depth[:, None] == np.arange(1, depth.max() + 1)
+    depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
+    members: Array = depth[:, None] == np.arange(1, depth.max() + 1)
+    return members
 
 
-def _on_best_path(nodes: pd.DataFrame) -> np.ndarray:
-    return require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)[:, None]
+def _on_best_path(nodes: pd.DataFrame) -> Array:
+    is_best: Array = require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)
+    return is_best[:, None]
 
 
-def _top_mass(trace: pd.DataFrame) -> np.ndarray:
+def _top_mass(trace: pd.DataFrame) -> Array:
     require(trace, ["top_draft_p"], "trace")
     probabilities = np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64)
     return np.cumsum(probabilities, axis=1)
 
 
-def _hit(trace: pd.DataFrame) -> np.ndarray:
+def _hit(trace: pd.DataFrame) -> Array:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
     children = np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
     return column_of(trace, "draft_rank")[:, None] < children
 
 
-def _chain(totals: np.ndarray) -> np.ndarray:
+def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-def _chain_length(totals: np.ndarray) -> np.ndarray:
-    return _chain(totals).sum(axis=-1, keepdims=True)
+def _chain_length(totals: Array) -> Array:
+    length: Array = _chain(totals).sum(axis=-1, keepdims=True)
+    return length
 
 
 published_alpha = _means("published_alpha", ratio, scalar=True)
@@ -204,7 +213,7 @@ top_mass = _means("top_mass", _top_mass)
 hit = _means("hit", _hit)
 
 
-def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
+def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     """Probability that each node is accepted, its ancestors included: float64 (rows,).
 
     greedy (T = 0): 1 where the node and every ancestor is the target's argmax, else 0. point-mass
@@ -217,39 +226,37 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     column = columns[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
-    result = (values == 0).astype(np.float64) if rule == "greedy" else values.copy()
+    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
     depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
     for level in range(2, depth.max() + 1):
-        at = depth == level
-        result[at] *= result[parents[at]]
-    return result
+        members = np.flatnonzero(depth == level)
+        accepted[members] *= accepted[parents[members]]
+    return accepted
 
 
-def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
+def _parent_rows(nodes: pd.DataFrame) -> Array:
     """Row number of each node's parent; -1 at depth 1."""
-    ids = [c for c in ("domain", "prompt_id", "position") if c in nodes]
-    tree = nodes.groupby(ids, sort=False, observed=True).ngroup()
-    first = tree.to_numpy(np.int64) * (int(nodes["node"].max()) + 1)
-    keys = pd.Index(first + nodes["node"].to_numpy())
+    tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
+    keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
     if keys.has_duplicates:
         raise ValueError("nodes holds the same (prompt_id, position, node) twice: keep one run")
-    rows = keys.get_indexer(first + nodes["parent"].to_numpy())
+    rows: Array = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
         raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
     return rows
 
 
-def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
+def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Estimator]:
     """Five estimators from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
     depths, accepted, emitted, blocks, drafted = slice(0, -4), [-4], [-3], [-2], [-1]
 
-    def share(over: Any, under: Any) -> Callable[[np.ndarray], np.ndarray]:
+    def share(over: Any, under: Any) -> Callable[[Array], Array]:
         return lambda totals: divide(totals[..., over], totals[..., under])
 
-    def given_the_one_before(totals: np.ndarray) -> np.ndarray:
+    def given_the_one_before(totals: Array) -> Array:
         before = np.concatenate([totals[..., blocks], totals[..., :-5]], axis=-1)
         return divide(totals[..., depths], before)
 
@@ -274,10 +281,12 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     is needed. For `rule` see `reach`.
     """
 
-    def columns(nodes: pd.DataFrame) -> np.ndarray:
-        accepted, start = reach(nodes, rule), nodes["node"].to_numpy() == 1
+    def columns(nodes: pd.DataFrame) -> Array:
+        accepted = reach(nodes, rule)
         survived = accepted[:, None] * _at_depth(nodes)
-        return np.column_stack([survived, accepted, accepted + start, start, np.ones(len(nodes))])
+        start = nodes["node"].to_numpy() == 1
+        drafted = np.ones(len(nodes))
+        return np.column_stack([survived, accepted, accepted + start, start, drafted])
 
     return _shares_of_blocks(columns)
 
@@ -300,15 +309,16 @@ def block_estimators() -> dict[str, Estimator]:
     columns: the last three only).
     """
 
-    def columns(sums: pd.DataFrame) -> np.ndarray:
+    def columns(sums: pd.DataFrame) -> Array:
         names = [name for name in sums if str(name).startswith("survival_")]
         names += ["accepted", "emitted", "blocks", "drafted"]
-        return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
+        numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
+        return numbers
 
     return _shares_of_blocks(columns)
 
 
-def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.ndarray:
+def across(value: Callable[[Array], Array], totals: Array) -> Array:
     """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
     values, then pooled over rows.
     """
@@ -322,7 +332,7 @@ def member(family: Estimator, index: int) -> Estimator:
     ValueError (when called) if there is no such member.
     """
 
-    def value(totals: np.ndarray) -> np.ndarray:
+    def value(totals: Array) -> Array:
         members = family.value(totals)
         if not 1 <= index <= members.shape[-1]:
             raise ValueError(f"{family.name} has no member {index}")
@@ -336,7 +346,7 @@ def change(family: Estimator) -> Estimator:
     of the same resamples, so the difference is paired.
     """
 
-    def value(totals: np.ndarray) -> np.ndarray:
+    def value(totals: Array) -> Array:
         members = family.value(totals)
         return members[..., -1:] - members[..., :1]
 

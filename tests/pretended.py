@@ -101,14 +101,13 @@ def _line():
 
 
 class Device(TorchDispatchMode):
-    """Runs every operation, and counts by line: `waits` of the host (for numbers, and for shapes
-    that depend on them), and `uploads`, copies to the device. A real host waits for those too
-    unless they are `non_blocking`.
+    """Runs every operation, and counts by line the `waits` of the host: for numbers, and for shapes
+    that depend on them.
     """
 
     def __init__(self):
         super().__init__()
-        self.waits, self.uploads = Counter(), Counter()
+        self.waits = Counter()
 
     def wait(self, why):
         """Count one wait."""
@@ -131,8 +130,6 @@ class Device(TorchDispatchMode):
         by_mask = name not in INDEXED or any(x.dtype == torch.bool for x in own[1:])
         if own and by_mask and torch.Tag.dynamic_output_shape in func.tags:
             self.wait("shape")
-        if home != CPU and any(x.numel() for x in rest if x.dim()):
-            self.uploads[_line()] += not kwargs.get("non_blocking")
         found = func(*tree_map(_held, args), **tree_map(_held, kwargs))
         if func._schema.is_mutable:  # in place, or into `out`
             return kwargs.get("out", args[0])

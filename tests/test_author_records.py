@@ -13,11 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import score
 from speclab.__main__ import main
 from speclab.analysis import claims
 from speclab.analysis.fetch import FetchError
-from speclab.studies.paper_audit import author_records, measures
+from speclab.studies.paper_audit import author_records, evidence
 
 RECORDS = Path(__file__).resolve().parents[2] / "shared" / "paper" / "author_records"
 released = pytest.mark.skipif(
@@ -27,6 +26,7 @@ released = pytest.mark.skipif(
 CONTENT = bytes(range(256)) * 400
 NAME = "raw_records_20260411_000001.csv"
 FILE = {NAME: hashlib.sha1(b"blob 102400\0" + CONTENT).hexdigest()}
+COLUMNS = ["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
 
 
 def author_rows(sample="he/0", position=0):
@@ -40,18 +40,10 @@ def author_rows(sample="he/0", position=0):
         (2, 3, 0, 0.3, np.nan),
         (3, 4, 3, 0.9, 0.09),
     ]
-    frame = pd.DataFrame(
-        rows, columns=["tree_depth", "node_id", "parent_id", "draft_prob", "target_prob"]
-    )
-    frame["acceptance_prob"] = np.fmin(1, (frame["target_prob"] / frame["draft_prob"]).fillna(1))
-    frame["target_entropy"] = frame["target_prob"] + 1
-    return frame.assign(
-        sample_id=sample,
-        task_type="code",
-        token_position=position,
-        position_bin=0,
-        token_id=range(5, 10),
-    )
+    frame = pd.DataFrame(rows, columns=COLUMNS)
+    entropy = frame["target_prob"] + 1
+    frame = frame.assign(sample_id=sample, task_type="code", token_position=position)
+    return frame.assign(target_entropy=entropy, position_bin=0)
 
 
 @pytest.fixture
@@ -101,80 +93,67 @@ def test_absent_file_and_no_network_say_what_to_do(server, tmp_path, capsys):
     with pytest.raises(FetchError, match="404.*SPECLAB_AUTHOR_RECORDS=folder"):
         absent.fetch(tmp_path)
     capsys.readouterr()
-    closed = server.base
-    server.shutdown()
     server.server_close()
     for what in ("author-records", "specdecode-bench"):
-        assert main(["fetch", what, "--out", str(tmp_path), "--base", closed]) == 2
+        assert main(["fetch", what, "--out", str(tmp_path), "--base", server.base]) == 2
         said = capsys.readouterr().err
         assert "Without a network" in said and said.count("\n") == 1
     assert names(tmp_path) == []
 
 
-def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path):
-    run = "054105"
-    author_rows().to_csv(tmp_path / f"{run}.csv", index=False)
-    with pytest.raises(ValueError, match=f"not the published file .*_{run}.csv"):
-        author_records.read(tmp_path)
-    blob = author_records.blob_id((tmp_path / f"{run}.csv").read_bytes())
-    own = replace(author_records.SOURCE, files={f"raw_{run}.csv": blob})
-    assert list(author_records.read(tmp_path, own)) == [run]
-
-
-# ---- one file ------------------------------------------------------------------------------------
+# ---- what is read --------------------------------------------------------------------------------
 
 
 def read(folder, *runs):
     """Records of runs 000000, 000001, … written as the authors' files are."""
     for number, rows in enumerate(runs):
-        rows.to_csv(folder / f"{number:06d}.csv", index=False)
+        rows.to_csv(folder / f"{number:06d}.csv.gz", index=False)
     return author_records.read(folder)
 
 
-def test_author_schema_becomes_a_nodes_frame(tmp_path):
-    author_rows().iloc[::-1].to_csv(tmp_path / "a.csv.gz", index=False)
-    records = author_records.read_file(tmp_path / "a.csv.gz")
-    own = author_records.usable(records)
-    assert own[["node", "parent", "depth", "rank", "token"]].to_numpy().tolist() == [
-        [1, 0, 1, 0, 5], [2, 0, 1, 1, 6], [3, 1, 2, 0, 7], [5, 4, 3, 0, 9],
-    ]  # fmt: skip
-    assert own["best_path"].tolist() == [True, False, True, False]
-    every = author_records.with_nan_as_accepted(records)
-    assert score.published_alpha(own) == pytest.approx((0.5 + 1 + 1 + 0.1) / 4)
-    expected = author_rows()["acceptance_prob"].mean()
-    assert score.published_alpha(every) == pytest.approx(expected)
+def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path, monkeypatch):
+    path = tmp_path / "054105.csv"
+    author_rows().to_csv(path, index=False)
+    with pytest.raises(ValueError, match="not the published file .*_054105.csv"):
+        author_records.read(tmp_path)
+    blob = author_records.blob_id(path.read_bytes())
+    own = replace(author_records.SOURCE, files={"raw_records_20260411_054105.csv": blob})
+    monkeypatch.setattr(author_records, "SOURCE", own)
+    assert list(author_records.read(tmp_path)) == ["054105"]
 
 
-def test_two_rows_of_one_node_are_refused(tmp_path):
+def test_what_is_no_records_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="name another folder"):
+        author_records.read(tmp_path)
     with pytest.raises(ValueError, match="occurs twice"):
         read(tmp_path, pd.concat([author_rows(), author_rows()]))
+    (tmp_path / "notes.csv").write_text("")
+    (tmp_path / "000000.csv.gz").unlink()
+    with pytest.raises(ValueError, match="is no file of records"):
+        author_records.read(tmp_path)
 
 
 def test_facts_by_hand(tmp_path):
     (row,) = author_records.facts(read(tmp_path, author_rows())).to_dict("records")
-    assert (row["prompts"], row["rows"], row["nan_share"]) == (1, 5, 0.2)
+    assert (row["domains"], row["prompts"], row["rows"], row["nan_share"]) == (1, 1, 5, 0.2)
     assert row["without_nan"] == pytest.approx(2.6 / 4)
     assert row["nan_as_accepted"] == pytest.approx(3.6 / 5)
     assert row["published_length"] == pytest.approx(0.75 + 0.75 + 0.075)
 
 
-def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path):
+def test_records_are_measured_as_published_where_they_have_prompts_enough(tmp_path):
     prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
     records = read(tmp_path, pd.concat(prompts), author_rows())
     listed = claims.claims()
-    parts = [
-        claims.in_frame(listed, run, measures.as_published(author_records.text_of(one), listed))
-        for run, one in records.items()
-    ]
-    found = pd.concat(parts).set_index(["pair", "claim"])
-    level = found.loc[("000000", "level")]
-    numbers = level[["estimate", "low", "high"]].to_numpy(float)
-    np.testing.assert_allclose(numbers, [(0.5 + 1 + 1 + 0.1) / 4] * 3)
-    assert found.loc[("000000", "gap"), "note"] == (
-        "domain ['chat', 'math'] has no rows: record the missing prompts"
+    many, few = (
+        evidence.as_published(author_records.text_of(nodes), listed) for nodes in records.values()
     )
-    few = found.loc["000001"]
-    assert few["estimate"].isna().all() and "needs at least 5" in few.loc["level", "note"]
+    level = many["level", claims.PUBLISHED]
+    numbers = level[["estimate", "low", "high"]].to_numpy(float)
+    np.testing.assert_allclose(numbers, [[(0.5 + 1 + 1 + 0.1) / 4] * 3])
+    (reason,) = many["gap", claims.PUBLISHED]["note"]
+    assert reason == "domain ['chat', 'math'] has no rows: record the missing prompts"
+    assert all("needs at least 5" in few[key]["note"].item() for key in few if key[0] == "level")
 
 
 @released
@@ -183,13 +162,16 @@ def test_records_are_asked_as_published_where_they_have_prompts_enough(tmp_path)
 )
 def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
     raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
-    one = author_records.read_file(RECORDS / f"{name}.csv.gz")
-    assert len(one) == rows == len(author_records.usable(one)) + nan_rows
+    nodes = author_records.read_file(RECORDS / f"{name}.csv.gz")
+    assert len(nodes) == rows == len(author_records.usable(nodes)) + nan_rows
     assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
-    (row,) = author_records.facts({name: one}).to_dict("records")
-    assert row["nan_as_accepted"] == pytest.approx(raw["acceptance_prob"].mean(), rel=1e-6)
+    (row,) = author_records.facts({name: nodes}).to_dict("records")
     by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
-    assert row["published_length"] == pytest.approx(by_depth.cumprod().sum(), rel=1e-6)
-    honest = raw.dropna()["acceptance_prob"].mean()
-    assert row["without_nan"] == pytest.approx(honest, rel=1e-6)
+    expected = {
+        "nan_as_accepted": raw["acceptance_prob"].mean(),
+        "without_nan": raw.dropna()["acceptance_prob"].mean(),
+        "published_length": by_depth.cumprod().sum(),
+    }
+    for fact, number in expected.items():
+        assert row[fact] == pytest.approx(number, rel=1e-6)
     assert row["without_nan"] < row["nan_as_accepted"]

@@ -45,7 +45,7 @@ PURE = (
     "analysis.fetch",
     "analysis.significance",
     "studies.at_scale",
-    "studies.paper_audit.measures",
+    "studies.paper_audit.evidence",
     "analysis.claims",
     "studies.paper_audit.author_records",
     "studies.budgets_and_routing.serving",

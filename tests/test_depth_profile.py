@@ -72,10 +72,10 @@ def test_a_deeper_node_is_the_first_of_a_new_block(temperature):
         assert row.new == (new if followed else 0)
     same = found[found["followed"] == 1]
     assert (same["depth"] > 1).sum() > 10
-    np.testing.assert_allclose(same["own"].astype(float), same["new"])
+    np.testing.assert_allclose(same["own"], same["new"])
     worse = study.best_path(words_of_two_tables(temperature, 0.5))
     worse = worse[(worse["followed"] == 1) & (worse["depth"] > 1)]
-    assert worse["own"].astype(float).mean() < worse["new"].mean(), (
+    assert worse["own"].mean() < worse["new"].mean(), (
         "a draft that depth itself makes worse is seen"
     )
 

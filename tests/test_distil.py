@@ -21,7 +21,6 @@ from speclab.prompts import training_prompts
 CONFIG = TrainConfig(
     steps=4, batch=3, lr_matrix=1e-2, lr_other=1e-2, warmup_steps=1, checkpoint_every=2
 )
-LONGER = dataclasses.replace(CONFIG, steps=16, checkpoint_every=8)
 TEXT = TextConfig(max_prompt_tokens=12, max_new_tokens=8, batch=4)
 PROMPTS = training_prompts(3)
 logits = st.lists(st.floats(-4, 4), min_size=3, max_size=3)
@@ -131,6 +130,3 @@ def test_a_killed_training_goes_on_to_the_same_bytes_and_a_finished_draft_is_rea
     assert trained().facts == cut.facts
     with pytest.raises(TypeError):
         trained(config=dataclasses.replace(CONFIG, seed=1))
-
-
-# ---- bad input -----------------------------------------------------------------------------------

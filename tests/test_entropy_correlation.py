@@ -17,16 +17,6 @@ def signals_of(frame):
     return frame.assign(confidence=frame["signal"], seed=0, **others)
 
 
-def test_auc_by_hand():
-    """Pairs (accepted, rejected): 0.35 > 0.1, 0.35 < 0.4, 0.8 > both: 3 of 4."""
-    one = pd.DataFrame({"signal": [0.1, 0.4, 0.35, 0.8], "hit": [False, False, True, True]})
-    texts = {f"p{i}": one.assign(signal=one["signal"] + i, other=[0, 0, 0, 1]) for i in range(5)}
-    frame = pd.concat(texts, names=["prompt_id"]).reset_index("prompt_id")
-    found = study.within_texts(signals_of(frame.assign(domain="code"))).table()
-    found = found[found["domain"] == "code"].set_index("name")["estimate"]
-    assert found.tolist() == [0.75, 0.75, 0.25], "ties one half; the level of a text is nothing"
-
-
 def test_auc_is_over_all_pairs_of_a_text_and_knows_no_level_of_it():
     frame = noisy()
     frame["signal"] += frame["prompt_id"].rank(method="dense")
@@ -41,7 +31,7 @@ def test_auc_is_over_all_pairs_of_a_text_and_knows_no_level_of_it():
     assert known["pooled"][0] == pytest.approx(above / pairs)
     level = frame.assign(signal=frame["prompt_id"].rank(method="dense"))
     of_level = study.within_texts(signals_of(level))["draft confidence"]["pooled"][0]
-    assert of_level == 0.5, "to know the text alone is worth nothing"
+    assert of_level == 0.5, "to know the text alone is worth nothing: ties count one half"
 
 
 def test_without_pairs_there_is_no_auc():

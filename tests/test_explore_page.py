@@ -113,13 +113,6 @@ def test_written_only_where_it_would_show_something_else(tmp_path, request):
     assert "pair new" in file.read_text()
 
 
-def test_a_page_does_not_say_that_unequal_domains_are_equal():
-    run = made_run(prompts=3)
-    few = run.trace["prompt_id"].isin(["code-00", "code-01"])
-    run.__dict__["trace"] = run.trace[~few].reset_index(drop=True)
-    assert "at most 3 prompts of each" in page.page([run])
-
-
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
     """As `make reproduce` asks: of smollm the shipped traces, though their key needs the weights'
     promise only; of a profile whose models are nowhere nothing is written, which a line says.

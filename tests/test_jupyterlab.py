@@ -1,7 +1,6 @@
 """Notebook 12 in JupyterLab, in a real browser: somebody opens it, runs it, types, presses."""
 
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -25,6 +24,17 @@ SETTINGS = {  # all cells are in the page, and nothing is asked of the network
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
+
+
+FOLDERS = (
+    *("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"),
+    *("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR"),
+)
+OPTIONS = (
+    *("--ServerApp.ip=127.0.0.1", "--ServerApp.port_retries=0", "--ServerApp.allow_root=True"),
+    *(f"--IdentityProvider.token={TOKEN}", "--ExtensionApp.open_browser=False"),
+    "--LabApp.extension_manager=readonly",
+)
 
 
 def free_port():
@@ -51,37 +61,25 @@ def checkout(tmp_path_factory):
 
 
 @pytest.fixture
-def lab(checkout, tmp_path_factory):
+def lab(checkout, tmp_path, monkeypatch):
     """The address of a JupyterLab on that checkout, with settings of its own."""
     needed()
     pytest.importorskip("jupyterlab", reason="the extra `lab` is not installed")
-    own, port = tmp_path_factory.mktemp("jupyter"), free_port()
-    places = ("CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR")
-    environment = {k: v for k, v in os.environ.items() if k != "SPECLAB_OUT"}
-    environment |= {f"JUPYTER_{name}": str(own / name) for name in places}
-    environment |= {"JUPYTERLAB_SETTINGS_DIR": str(own), "IPYTHONDIR": str(own)}
-    environment |= {"JUPYTERLAB_WORKSPACES_DIR": str(own)}
+    monkeypatch.delenv("SPECLAB_OUT", raising=False)
+    for variable in FOLDERS:
+        monkeypatch.setenv(variable, str(tmp_path))
     for plugin, settings in SETTINGS.items():
-        file = own / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
+        file = tmp_path / "@jupyterlab" / f"{plugin}.jupyterlab-settings"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(settings))
-    options = {
-        "ServerApp.root_dir": checkout,
-        "ServerApp.ip": "127.0.0.1",
-        "ServerApp.port": port,
-        "ServerApp.port_retries": 0,
-        "ServerApp.allow_root": True,
-        "IdentityProvider.token": TOKEN,
-        "ExtensionApp.open_browser": False,
-        "LabApp.extension_manager": "readonly",
-    }
-    command = [sys.executable, "-m", "jupyterlab"]
-    command += [f"--{name}={value}" for name, value in options.items()]
-    with (own / "log").open("wb") as log:
-        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    port, log = free_port(), tmp_path / "log"
+    command = [sys.executable, "-m", "jupyterlab", f"--ServerApp.root_dir={checkout}"]
+    command += [f"--ServerApp.port={port}", *OPTIONS]
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, stdout=output, stderr=output)
     address = f"http://127.0.0.1:{port}"
     try:
-        wait_until_answered(f"{address}/api?token={TOKEN}", server, own / "log")
+        wait_until_answered(f"{address}/api?token={TOKEN}", server, log)
         yield address
     finally:
         server.terminate()

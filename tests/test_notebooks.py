@@ -92,14 +92,14 @@ def test_each_rule_can_be_broken(tmp_path, old, new, complaint):
     assert any(complaint in found for found in rule_breaks(tmp_path / "NN_name.py"))
 
 
-def bootstrap(folder):
+def bootstrap(folder, **environment):
     """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the
     working folder.
     """
     not_ours = ("PYTHONPATH", "SPECLAB_REPO")
     clean = {name: value for name, value in os.environ.items() if name not in not_ours}
     command = [sys.executable, "-c", f"{BOOTSTRAP[0]}\nprint(os.getcwd())"]
-    call = {"cwd": folder, "env": clean, "capture_output": True, "text": True}
+    call = {"cwd": folder, "env": clean | environment, "capture_output": True, "text": True}
     return subprocess.run(command, timeout=120, **call)
 
 

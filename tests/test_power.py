@@ -64,13 +64,8 @@ def test_closed_form_by_hand_and_by_statsmodels():
         found = design.power(1.0, prompts, 0.05 / comparisons)
         assert found == pytest.approx(reference)
     assert design.prompts_needed(1.0) == 60  # (1.959964 + 0.841621)^2 * 7.5 = 58.87, and a little
-    many = (1.959964 + 0.841621) * np.sqrt(7.5 / 10**6)
-    assert design.power(many, 10**6) == pytest.approx(0.8, abs=1e-4), (
-        "of many prompts the normal approximation"
-    )
-    assert design.power(0.0, 30) == pytest.approx(0.05), (
-        "without a difference, the rate of false alarms"
-    )
+    assert design.power(0.0, 30) == pytest.approx(0.05), "the rate of false alarms"
+    assert design.power(1e6, 30) == 1
 
 
 @given(

@@ -99,13 +99,8 @@ def test_texts_that_are_the_same_on_two_sets_never_agree():
     pairs = prompt_sets.pairs_of_domains(sets, asked, 0.05)
     assert not ((pairs["set"] == UNWRAPPED) & (pairs["pair"] == "code − chat")).any()
     found = prompt_sets.carried(pairs)
-    counts = found.set_index("set")[["compared", "same", "reversed"]]
-    assert counts.loc[[OWN, UNWRAPPED, ENGLISH]].to_numpy().tolist() == [
-        [6, 6, 0],
-        [5, 5, 0],
-        [3, 3, 0],
-    ]
-    assert counts.loc[SECOND].tolist() == [6, 1, 5], "code and reasoning stay"
+    counts = found[["compared", "same", "reversed"]].to_numpy().tolist()
+    assert counts == [[6, 6, 0], [5, 5, 0], [6, 1, 5], [3, 3, 0]], "code and reasoning stay"
     assert found["expected"].tolist() == pytest.approx(found["compared"].tolist())
     nothing = prompt_sets.carried(pairs.assign(sign_own=0))
     assert not nothing.drop(columns="set").to_numpy().any()
@@ -136,9 +131,7 @@ def test_at_t1_every_set_has_one_seed(monkeypatch):
 def test_the_words_effect_is_paired_by_prompt():
     own = rows_of({"code": 0.5, "math": 0.9, "reasoning": 0.6}, spread=0.3)
     alone = own.assign(x=own["x"] - 0.2 * (own["domain"] == "math"))
-    sets = {OWN: own, UNWRAPPED: alone}
-    found = prompt_sets.effect_of_words(sets, lambda rows: (rows, MEAN))
-    numbers = found.frame.set_index("domain")[["estimate", "low", "high"]]
-    assert list(numbers.index) == ["math", "reasoning"]
-    assert np.allclose(numbers.loc["math"], 0.2), "prompts differ by 0.3, pairs by 0"
-    assert np.allclose(numbers.loc["reasoning"], 0)
+    found = prompt_sets.effect_of_words({OWN: own, UNWRAPPED: alone}, asked).frame
+    assert found["domain"].tolist() == ["math", "reasoning"]
+    numbers = found[["estimate", "low", "high"]]
+    assert np.allclose(numbers.T, [0.2, 0]), "prompts differ by 0.3, pairs by 0"

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import jupytext
 import nbformat
-import numpy as np
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -81,14 +80,9 @@ class Repository:
         return main(["reproduce", "--profile", "tiny", "--out", str(self.root), *arguments])
 
     def stamps(self):
-        """Stamps by the notebook's name."""
+        """Stamps by the notebook's number; one that runs again took other seconds."""
         files = sorted(self.build.glob("[0-9]*.json"))
-        return {path.stem: json.loads(path.read_text()) for path in files}
-
-    def ages(self):
-        """When each executed notebook was written."""
-        pages = sorted(self.build.glob("[0-9][0-9]_*.ipynb"))
-        return {path.stem[:2]: path.stat().st_mtime_ns for path in pages}
+        return {path.name[:2]: json.loads(path.read_text()) for path in files}
 
     def drawn(self):
         """All files of the notebooks' folders of figures, those that wait aside too."""
@@ -159,9 +153,9 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
 def test_only_what_changed_runs_again(repository, capsys):
     def again(*arguments):
         """The notebooks that a call runs."""
-        before = repository.ages()
+        before = repository.stamps().items()
         assert repository.run(*arguments) == 0
-        return [number for number, age in repository.ages().items() if age != before.get(number)]
+        return [stamp[0] for stamp in repository.stamps().items() if stamp not in before]
 
     assert again() == ["01", "02"] and again() == []
     assert "2 up to date" in capsys.readouterr().out
@@ -241,42 +235,43 @@ def test_a_notebook_depends_on_what_it_imports_and_declares(kit, file):
     assert (digest_of(kit) == before) is (file in IGNORED)
 
 
-def test_comments_and_docstrings_change_no_outcome(kit):
-    before = digest_of(kit)
+def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
+    first = digest_of(kit)
     text = 'def chain():\n    """Says."""\n    return 1  # so\n'
     (kit.root / "speclab/tree.py").write_text(text)
-    assert digest_of(kit) == before
-
-
-def test_a_notebook_depends_on_its_prose_its_profile_and_its_parameters(kit):
-    digests = [digest_of(kit), digest_of(kit, {"gamma": 5}), digest_of(kit, depth=2)]
+    assert digest_of(kit) == first, "comments and docstrings change no outcome"
+    digests = {first, digest_of(kit, {"gamma": 5}), digest_of(kit, depth=2)}
     kit.write("01_good", READERS, "# Another question?")
-    assert len({*digests, digest_of(kit)}) == 4
+    assert len(digests | {digest_of(kit)}) == 4
 
 
-OUTSIDE = {  # a variable, the profile, and a file that then counts below the folder that it names
-    "SPECLAB_MODELS": ({"target.path": "org/big"}, "org/big/config.json"),
-    "SPECLAB_DATASETS": ({"prompts": "paper"}, "openai/gsm8k/main/test.parquet"),
-    "SPECLAB_AUTHOR_RECORDS": ({}, "records.csv"),
-    "SPECLAB_TRACES": ({}, "greedy/manifest.json"),
-}
-
-
-@pytest.mark.parametrize("variable", OUTSIDE)
-def test_what_an_environment_variable_points_at_counts(
-    kit, tmp_path_factory, monkeypatch, variable
+@pytest.mark.parametrize(
+    ("variable", "of_profile", "given", "file"),
+    [
+        ("SPECLAB_MODELS", {"target.path": "org/big"}, {}, "org/big/config.json"),
+        ("SPECLAB_DATASETS", {"prompts": "paper"}, {}, "openai/gsm8k/main/test.parquet"),
+        ("SPECLAB_AUTHOR_RECORDS", {}, {}, "records.csv"),
+        ("SPECLAB_TRACES", {}, {}, "greedy/manifest.json"),
+        ("", {}, {}, "weights/target-copy/model.safetensors"),
+        ("", {}, {"place": "notes"}, "notes/mine.txt"),
+        ("", {}, {"beside": ["paper", "tiny"]}, "data/traces/tiny/greedy/manifest.json"),
+        ("", {}, {"beside": ["paper", "tiny"]}, "figures/paper/08/named.csv"),
+    ],
+)
+def test_what_a_variable_a_profile_or_a_parameter_names_counts(
+    kit, tmp_path_factory, monkeypatch, variable, of_profile, given, file
 ):
-    changes, name = OUTSIDE[variable]
-    folder = tmp_path_factory.mktemp("elsewhere")
-    file = folder / name
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("{}")
+    folder = tmp_path_factory.mktemp("elsewhere") if variable else kit.root
+    path = folder / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
     monkeypatch.chdir(folder.parent)
-    monkeypatch.setenv(variable, folder.name)
-    before = digest_of(kit, **changes)
-    assert os.environ[variable] == str(folder), "a notebook runs in another folder"
-    file.write_text("{ }")
-    assert digest_of(kit, **changes) != before
+    if variable:
+        monkeypatch.setenv(variable, folder.name)
+    before = digest_of(kit, given, **of_profile)
+    assert os.environ.get(variable, str(folder)) == str(folder), "a notebook runs elsewhere"
+    path.write_text("{ }")
+    assert digest_of(kit, given, **of_profile) != before
 
 
 def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, monkeypatch):
@@ -284,22 +279,6 @@ def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, 
     assert repository.run() == 2
     assert "SPECLAB_TRACES=" in capsys.readouterr().err
     assert not repository.build.exists()
-
-
-@pytest.mark.parametrize(
-    ("given", "file"),
-    [
-        ({"place": "notes"}, "notes/mine.txt"),
-        ({}, "weights/target-copy/model.safetensors"),
-        ({"beside": ["paper", "tiny"]}, "data/traces/tiny/greedy/manifest.json"),
-        ({"beside": ["paper", "tiny"]}, "figures/paper/08/named.csv"),
-    ],
-)
-def test_what_a_parameter_or_the_profile_names_counts(kit, given, file):
-    before = digest_of(kit, given)
-    (kit.root / file).parent.mkdir(parents=True, exist_ok=True)
-    (kit.root / file).write_text("1")
-    assert digest_of(kit, given) != before
 
 
 @pytest.mark.parametrize(
@@ -401,16 +380,16 @@ def test_every_parameter_of_the_kit_says_what_is_allowed(whole):
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert repository.run("--notebook", "01") == 0
     before = repository.drawn()
-    body = "import pathlib\npathlib.Path('figures/tiny/01/plot.png').write_text('half')\n"
-    repository.write("01_good", f"{body}x = 1\nassert x == 2, 'x is not two'")
-    assert repository.run() == 1
+    body = "(folder / 'plot.png').write_text('half')\nassert 1 == 2, 'one is not two'"
+    repository.write("01_good", FIGURE.format(number="01") + body)
+    for ended in ("0 up to date, 1 failed", "1 up to date, 1 failed"):  # it is never up to date
+        assert repository.run() == 1
+        out = capsys.readouterr().out
+        assert ended in out and "cell [3]: AssertionError: one is not two" in out
     failed, page = (repository.build / f"01_good.{end}" for end in ("failed.ipynb", "ipynb"))
     assert failed.exists() and not page.exists()
     assert repository.drawn().items() >= before.items(), "figures stay as they were"
-    assert "cell [3]: AssertionError: x is not two" in capsys.readouterr().out
-    assert "x is not two" in (repository.build / "index.html").read_text()
-    assert repository.run() == 1, "a failure is not up to date"
-    assert "1 up to date, 1 failed" in capsys.readouterr().out
+    assert "one is not two" in (repository.build / "index.html").read_text()
     repository.write("01_good")
     assert repository.run() == 0 and not failed.exists()
 
@@ -457,7 +436,7 @@ def test_however_a_run_ends_figures_are_as_they_were(changed, monkeypatch, owner
         patch.setattr(owner, name, fails)
         assert changed.run() == (2 if error is FULL else 130)
     assert changed.drawn() == before
-    assert changed.run() == 0 and changed.stamps()["01_good"]["status"] == DONE
+    assert changed.run() == 0 and changed.stamps()["01"]["status"] == DONE
     assert changed.drawn() == before, "it draws the same"
 
 
@@ -517,7 +496,8 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     for count in (0, 2):  # not run in vain
         out = said()
         assert "needs the models no weights yet" in out and f"({count} up to date, 0 failed)" in out
-        assert kit.drawn().items() >= committed.items() and "01" not in kit.ages()
+        assert kit.drawn().items() >= committed.items()
+        assert not (kit.build / "01_good.ipynb").exists()
     weights.write_bytes(b"weights")
     assert "(1 up to date, 0 failed)" in said(), "they were promised"
     assert kit.drawn()["01/plot.png"] == PICTURE
@@ -628,20 +608,17 @@ def test_prompts_are_counted_and_not_multiplied(changes, said, monkeypatch, tmp_
 
 
 @pytest.mark.usefixtures("light")
-def test_the_explorer_lies_with_the_figures_of_the_profiles_own_name(
-    empty, own, monkeypatch, capsys
+def test_the_explorer_lies_beside_the_figures_where_a_run_is_recorded(
+    repository, monkeypatch, capsys
 ):
-    empty.write("01_good", "pass")
-    call = ["reproduce", "--profile", own({}, name="others"), "--out", str(empty.root)]
-    explorer, page = (empty.root / name for name in ("figures/others", "build/others/index.html"))
-    assert main(call) == 0
-    assert "explore.html is not written" in capsys.readouterr().out
-    assert "explore.html" not in page.read_text()
-    monkeypatch.setattr(reproduce.explorer, "recorded_run", lambda *_: "run")
     monkeypatch.setattr(reproduce.explorer, "write_page", lambda _, path: path.write_text("page"))
-    assert main(call) == 0
-    assert (explorer / "explore.html").is_file()
-    assert "../../figures/others/explore.html" in page.read_text()
+    for run, is_there in ((None, False), ("run", True)):
+        monkeypatch.setattr(reproduce.explorer, "recorded_run", lambda *_, run=run: run)
+        assert repository.run() == 0
+        assert (repository.figures / "explore.html").is_file() is is_there
+        index = (repository.build / "index.html").read_text()
+        assert ('href="../../figures/tiny/explore.html"' in index) is is_there
+        assert ("explore.html is not written" in capsys.readouterr().out) is not is_there
 
 
 @pytest.mark.usefixtures("light")
@@ -710,27 +687,21 @@ def test_bad_input_is_an_error_before_anything_runs(repository, capsys, argument
     assert not repository.build.exists()
 
 
-@pytest.fixture
-def own(empty):
-    """A profile file that sets parameters of single notebooks."""
+def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository):
+    path = repository.root / "own.yaml"
 
-    def write_profile(notebooks, **settings):
+    def opened(notebooks, wanted=(), changes=None):
+        """A call on a profile file that sets parameters of single notebooks."""
         pair = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
-        path = empty.root / "own.yaml"
-        path.write_text(json.dumps(pair | {"notebooks": notebooks} | settings))
-        return str(path)
+        path.write_text(json.dumps(pair | {"notebooks": notebooks}))
+        return reproduce.open_call(str(path), wanted, {}, changes or {}).notebooks
 
-    return write_profile
-
-
-def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository, own):
-    profile = own({"01_good": {"gamma": 2}})
     for changes, expected in [({}, [2, 4]), ({"gamma": 7}, [7, 7])]:
-        call = reproduce.open_call(profile, [], {}, changes, repository.root)
-        assert [notebook.values["gamma"] for notebook in call.notebooks] == expected
+        notebooks = opened({"01_good": {"gamma": 2}}, changes=changes)
+        assert [notebook.values["gamma"] for notebook in notebooks] == expected
     for wrong, said in [("01_good", "did you mean 'gamma'"), ("03_c", "notebook '03_c'")]:
         with pytest.raises(ValueError, match=said):
-            reproduce.open_call(own({wrong: {"gama": 2}}), ["02"], {}, {})
+            opened({wrong: {"gama": 2}}, ["02"])
 
 
 # ---- at once, and stopped ------------------------------------------------------------------------
@@ -749,9 +720,10 @@ def write_span(repository, name, seconds, more="", tags=()):
     repository.write(name, SPAN.format(name=name, seconds=seconds) + more, tags=tags)
 
 
-def spans(root):
+def spans(repository):
     """When each notebook of SPAN began and ended, and its threads."""
-    return {p.stem[:2]: [*map(float, p.read_text().split())] for p in root.glob("*.span")}
+    files = repository.root.glob("*.span")
+    return {file.stem[:2]: [*map(float, file.read_text().split())] for file in files}
 
 
 def overlap(one, other):
@@ -766,42 +738,44 @@ def test_two_run_at_a_time_and_nothing_beside_what_is_measured(empty, monkeypatc
         write_span(empty, name, 2, tags=["timed"])
     write_span(empty, "04_reader", 0.1, "READS = ['08/table.csv']")
     assert empty.run() == 0
-    times = spans(empty.root)
-    assert len(times) == 5 and overlap(times["02"], times["03"])
-    for timed in ("08", "10"):
-        assert not any(overlap(times[timed], times[n]) for n in times if n != timed)
+    times = spans(empty)
+    beside = {
+        frozenset(pair)
+        for pair in itertools.combinations(times, 2)
+        if overlap(*(times[number] for number in pair))
+    }
+    assert beside == {frozenset(("02", "03"))} and max(times) == "10"
     assert times["04"][0] > max(times["08"][1], times["10"][1])
-    assert [times[n][2] for n in ("02", "08", "04")] == [1, 3, 1]
-    one, other = (empty.stamps()[n]["seconds"] for n in ("08_timed", "10_timed"))
+    assert [times[number][2] for number in ("02", "08", "04")] == [1, 3, 1]
+    *_, one, other = (stamp["seconds"] for stamp in empty.stamps().values())
     assert abs(one - other) < 1.5, "one of them waited, which does not count"
 
 
 def test_who_measures_waits_for_others_and_they_for_it():
-    room, times, rng = reproduce.Room(3), [], np.random.default_rng(0)
-    cells = {False: new_code_cell(), True: new_code_cell(metadata={"tags": ["timed"]})}
+    room, times = reproduce.Room(3), []
 
-    def work(timed):
+    def work(turns):
         turn = reproduce.Turn(room)
-        for is_timed in timed:
-            turn.before(cells[is_timed], 0)
+        for seats in turns:
+            turn.take(seats)
             began = time.monotonic()
             time.sleep(0.002)
-            times.append((began, time.monotonic(), is_timed))
+            times.append((began, time.monotonic(), seats))
         turn.leave()
 
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(work, (rng.random((9, 12)) < 0.2).tolist()))
+        list(pool.map(work, [[1, 1, 3, 1] * 9] * 3))
     pairs = [both for both in itertools.combinations(times, 2) if overlap(*both)]
     assert len(times) == 108 and pairs, "those that measure nothing run at once"
-    assert not any(one[2] or other[2] for one, other in pairs)
+    assert not any(3 in (one[2], other[2]) for one, other in pairs)
 
 
 def test_as_many_as_cores_and_one_where_there_is_a_gpu(empty, monkeypatch):
     assert [reproduce.places(count) for count in (None, 1, 3, 9)] == [2, 1, 3, 4]
     monkeypatch.setattr(reproduce.shutil, "which", lambda name: "/bin/true")
-    assert reproduce.places(3) == 1
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert reproduce.places(3) == 3
+    for visible, count in (("0", 1), ("", 3)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert reproduce.places(3) == count
 
 
 # a job started in the background of a shell inherits an ignored SIGINT
@@ -873,21 +847,21 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(empty, how, monkeypat
     os.killpg(process.pid, how) if how == signal.SIGINT else process.send_signal(how)
     out, _ = process.communicate(timeout=100)
     wait_for(lambda: not any(map(is_running, kernels(empty))), 20)
-    assert [*empty.stamps()] == ["00_first"]
-    first = empty.ages()["00"]
+    first = empty.stamps()
+    assert [*first] == ["00"]
     use_no_kernel(monkeypatch)
     if how == signal.SIGKILL:
         assert empty.run("--notebook", "00") == 0
     else:
         assert process.returncode == 130 and "Left: 02_sleeps, 03_sleeps" in out
-        assert [*empty.ages()] == ["00"]
+        assert [page.name for page in empty.build.glob("*.html")] == ["00_first.html"]
     drawn = empty.drawn()
     assert drawn.pop("02/plot.png") == b"as committed"
     assert {name[:3] for name in drawn} == {"00/"}, "nothing half is left"
     for name in ("02_sleeps", "03_sleeps"):
         empty.write(name)
     assert empty.run() == 0
-    assert empty.ages()["00"] == first and len(empty.stamps()) == 3
+    assert len(empty.stamps()) == 3 and empty.stamps().items() >= first.items()
 
 
 def test_a_second_call_waits_for_the_first_and_finds_its_work_done(empty, capsys):
@@ -896,7 +870,7 @@ def test_a_second_call_waits_for_the_first_and_finds_its_work_done(empty, capsys
     wait_for((empty.build / "02_a.failed.ipynb").is_file)
     assert empty.run() == 0 and "1 up to date" in capsys.readouterr().out
     assert "0 up to date" in first.communicate(timeout=100)[0]
-    assert len(spans(empty.root)["02"]) == 3, "it ran once"
+    assert len(spans(empty)["02"]) == 3, "it ran once"
 
 
 def test_a_folder_with_a_space_is_one_folder_and_make_hands_signals_on():

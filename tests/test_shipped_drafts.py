@@ -1,5 +1,5 @@
-"""The trained drafts that come with the kit: notebook 08 finds them all by the weights of the pair,
-they are whole, and they were made of what their names say.
+"""The drafts that come with the kit: notebook 08 finds them all by the weights of the pair, they
+are whole, and they were made of what their names say.
 """
 
 import shutil
@@ -8,12 +8,15 @@ from types import SimpleNamespace
 import pytest
 from test_faults import turned
 
-from data.drafts import prepare
-from speclab.drafts import shipped
+from data.drafts import prepare, self_draft
+from speclab.drafts import quantise, shipped
 from speclab.drafts.shipped import INDEX, SHIPPED, shipped_drafts
+from speclab.models.folder import ModelsMissing
+from speclab.models.pairs import load_pair
 from speclab.ops import reproduce
 from speclab.profiles import ROOT, load_profile
-from speclab.runs import Damaged, read_facts, write_facts
+from speclab.prompts import load_prompts
+from speclab.runs import Damaged, load_or_record, of_kind, read_facts, texts_of, write_facts
 from speclab.studies.better_drafts import candidates
 
 TINY = SHIPPED / "tiny"
@@ -73,6 +76,71 @@ def test_a_draft_of_other_settings_than_its_name_says_is_refused(tiny_pair, copi
     write_facts(path, facts, [path.parent / name for name in facts["files"]])
     with pytest.raises(Damaged, match="specialist-seed-1-.* other settings than its name"):
         shipped_drafts(tiny_pair, copied.parent)
+
+
+# ---- recorded drafts -----------------------------------------------------------------------------
+
+
+def test_a_recorded_draft_is_read_for_what_it_was_made_of(
+    tiny_pair, profile, tmp_path, monkeypatch
+):
+    """The same target, calibration and texts; nothing is loaded or made."""
+    texts = {prompt.prompt_id: (5, 6, 7) for prompt in load_prompts("project", 1)}
+    tried = SimpleNamespace(pair=tiny_pair, profile=profile)
+    tried.texts = {"greedy": texts, "sampled": texts}
+    prompts = candidates.calibration_prompts(tiny_pair, profile, 1, 0, 2)
+    text = candidates.calibration(tiny_pair, profile, prompts)
+    made_of = quantise.made_of(tiny_pair.target.folder.path, text, 4)
+    traces = {
+        kind: candidates.trace_along(tiny_pair, of_kind(profile, kind), texts)
+        for kind, texts in tried.texts.items()
+    }
+    recorded = shipped.RecordedDraft(1000, traces)
+    folder = shipped.record_draft(*made_of, recorded, {"bits": 4}, tmp_path / "tiny")
+    monkeypatch.setattr(shipped.recorded_draft, "__defaults__", (tmp_path,))
+    monkeypatch.setattr(quantise, "available", lambda: False)
+    draft = candidates.self_draft(tried, prompts, 4)
+    assert draft.load is None and draft.weight_bytes == 1000
+    layers = draft.facts["draft"]["layers"]
+    assert layers == draft.facts["target"]["layers"] != tiny_pair.facts["draft"]["layers"]
+    first = next(iter(texts))
+    trace = candidates.judged(draft, profile, "greedy", {first: texts[first]})
+    assert trace["token"].tolist() == [5, 6, 7], "a part of the texts"
+    assert candidates.self_draft(tried, prompts[:1], 4) is None, "another calibration"
+    tried.texts = tried.texts | {"sampled": texts | {first: (5, 6)}}
+    assert candidates.self_draft(tried, prompts, 4) is None, "other texts"
+    table = folder / "greedy.parquet"
+    table.write_bytes(turned(table.read_bytes(), 40))
+    with pytest.raises(Damaged, match="git checkout"):
+        candidates.self_draft(tried, prompts, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not quantise.available(), reason="gptqmodel is not installed")
+def test_gptq_makes_the_self_draft_that_is_shipped(tmp_path, monkeypatch):
+    """Other processors may round otherwise, so a few tokens may differ."""
+    profile = load_profile("smollm").replace(temperature=0.0)
+    try:
+        pair = load_pair(profile)
+    except ModelsMissing:
+        pytest.skip("the weights of smollm are not here")
+    monkeypatch.setattr(candidates, "WORK", tmp_path)
+    texts = texts_of(load_or_record(profile, "greedy"))
+    texts = {prompt.prompt_id: texts[prompt.prompt_id] for prompt in load_prompts("project", 1)}
+    tried = SimpleNamespace(pair=pair, profile=profile, texts={"greedy": texts})
+    settings = profile.notebooks["08_better_drafts"]
+    numbers = [settings[name] for name in self_draft.CALIBRATION]
+    prompts = candidates.calibration_prompts(pair, profile, *numbers)
+    recorded = candidates.self_draft(tried, prompts, 4)
+    assert recorded.load is None
+    monkeypatch.setattr(shipped, "recorded_draft", lambda *made_of: None)
+    made = candidates.self_draft(tried, prompts, 4)
+    assert made.weight_bytes == recorded.weight_bytes
+    ranks, again = (
+        candidates.judged(draft, profile, "greedy", texts)["draft_rank"]
+        for draft in (recorded, made)
+    )
+    assert (ranks == again).mean() > 0.95
 
 
 def test_they_are_an_input_of_notebook_08():

@@ -175,19 +175,18 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
     assert (wrong["p_value"] < 0.05).mean() > 0.3
 
 
-def test_paired_difference_sees_what_an_unpaired_test_cannot():
-    first = clustered(prompts=30, effect=5.0)
+def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
+    first, mean = clustered(prompts=30, effect=5.0), score.mean_of("x")
     second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
-    paired = significance.paired_difference(first, second, score.mean_of("x"), n=2000)
-    assert paired.estimate == pytest.approx(0.12, abs=0.002)
-    assert 0.1 <= paired.low <= paired.high <= 0.14
-    assert paired.p_value < 0.001
-    loose = pd.concat(
-        [first, second.assign(domain="chat", prompt_id="other " + second["prompt_id"])]
-    )
-    assert significance.differences(loose, score.mean_of("x"), n=2000)["p_value"].iloc[0] > 0.5
-    same = significance.paired_difference(first, first, score.mean_of("x"), n=200)
-    assert (same.estimate, same.p_value) == (0.0, 1.0)
+    code, every = significance.paired_by_domain(first, second, mean, 2000).to_dict("records")
+    assert every == code | {"domain": "pooled"}
+    assert code["estimate"] == pytest.approx(0.12, abs=0.002)
+    assert 0.1 <= code["low"] <= code["high"] <= 0.14 and code["p_value"] < 0.001
+    other = second.assign(domain="chat", prompt_id="other " + second["prompt_id"])
+    unpaired = significance.differences(pd.concat([first, other]), mean, n=2000)
+    assert unpaired["p_value"].item() > 0.5
+    same = significance.paired_by_domain(first, first, mean, 200).iloc[0]
+    assert (same["estimate"], same["p_value"]) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -44,46 +44,31 @@ def test_the_cost_of_a_block():
     assert block["stop"] == pytest.approx(9.2 / 4)
 
 
-def timed(seconds, tokens=30, blocks=10):
-    """Times as `timing.decoded` gives them, six prompts, two repeats that agree."""
-    rows = []
-    for method, time_s in seconds.items():
-        passes = tokens if method == "plain" else blocks
-        for repeat in range(2):
-            for i in range(6):
-                rows.append((method, repeat, f"p{i}", "code", tokens, passes, time_s))
-    names = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
-    return pd.DataFrame(rows, columns=names)
-
-
-def test_speed_ups_and_their_leads_are_paired_by_prompt():
-    seconds = {"plain": 0.3, "chain": 0.2, "tree": 0.25}
-    each = timing.medians(timed(seconds))
-    assert each["plain_s"].tolist() == [0.3] * 18
-    speed = study.drawn(each, "method", "plain_s", "time_s")
-    assert speed.iloc[0].to_dict() == pytest.approx({"plain": 1, "chain": 1.5, "tree": 1.2})
-    gain = timing.intervals(speed, "method", 6).at(method="chain").frame
-    assert gain[["low", "high"]].to_numpy().tolist() == [pytest.approx([1.5, 1.5])]
-    slower = each.assign(time_s=each["time_s"] * (1 + 0.1 * (each.index % 6)))
-    speed = study.drawn(slower.assign(plain_s=0.3), "method", "plain_s", "time_s")
-    lead = timing.intervals(speed[["chain"]].sub(speed["tree"], axis=0), "method", 6)
-    share = speed["chain"] / speed["tree"]
-    assert np.allclose(share, 1.25), "the same prompts in each resample"
-    assert lead.frame["low"].item() > 0
-
-
 def test_a_ratio_and_its_interval_are_those_of_the_bootstrap():
     rng = np.random.default_rng(1)
     rows = [("chain", f"{d}{i}", d, *rng.integers(1, 30, 2)) for d in "ab" for i in range(7)]
     columns = ["method", "prompt_id", "domain", "tokens", "blocks"]
-    each = pd.DataFrame(rows, columns=columns)
-    drawn = study.drawn(each, "method", "tokens", "blocks")
-    found = timing.intervals(drawn, "method", len(each)).frame.iloc[0]
-    rows = each.drop(columns="domain")
-    wanted = pooled(rows, score.ratio_of("tokens", "blocks"))
+    texts = pd.DataFrame(rows, columns=columns)
+    both = pd.concat([texts, texts.assign(method="slower", blocks=texts["blocks"] * 1.25)])
+    drawn = study.drawn(both, "method", "tokens", "blocks")
+    assert np.allclose(drawn["chain"], 1.25 * drawn["slower"]), "the same prompts are drawn"
+    (found,) = timing.intervals(drawn[["chain"]], "method", len(texts)).rows()
+    wanted = pooled(texts.drop(columns="domain"), score.ratio_of("tokens", "blocks"))
     assert (found.estimate, found.low, found.high) == pytest.approx(
         (wanted.estimate, wanted.low, wanted.high)
     )
+
+
+def test_speed_ups_are_of_all_texts_together():
+    rows = [
+        (method, 0, f"p{i}", "code", 30, blocks, seconds * (1 + i))
+        for method, blocks, seconds in (("plain", 30, 0.3), ("chain", 10, 0.2))
+        for i in range(6)
+    ]
+    names = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
+    tau, speed = study.gains(pd.DataFrame(rows, columns=names))
+    assert np.allclose(tau["chain"], 3) and np.allclose(tau["plain"], 1)
+    assert np.allclose(speed["chain"], 1.5), "paired by prompt"
 
 
 # ---- what limits speed ---------------------------------------------------------------------------

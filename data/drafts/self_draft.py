@@ -1,8 +1,8 @@
 """`python -m data.drafts.self_draft --profile smollm --bits 4`: record a self-draft.
 
 GPTQ makes a copy of the target in a few bits, calibrated as notebook 08 does it on this profile,
-and every recorded text is run with it once. data/drafts/<profile> then holds what the copy proposes
-at each position; notebook 08 reads that and makes no copy.
+and the texts that the notebook judges drafts on are run with it once. data/drafts/<profile> then
+holds what the copy proposes at each position; notebook 08 reads that and makes no copy.
 """
 
 from datetime import date
@@ -30,7 +30,7 @@ def main(name: str, bits: int, out: Path) -> None:
     profile = load_profile(name).replace(temperature=0.0)
     settings = profile.notebooks[NOTEBOOK]
     pair = load_pair(profile)
-    tried = candidates.Tried(profile, pair)
+    tried = candidates.Tried(profile, pair, settings["judged_prompts_per_domain"])
     numbers = [settings[key] for key in CALIBRATION]
     prompts = candidates.calibration_prompts(pair, profile, *numbers)
     calibration = candidates.calibration(pair, profile, prompts)

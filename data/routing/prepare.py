@@ -15,16 +15,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
-from sklearn.feature_extraction.text import TfidfTransformer
-from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss, roc_auc_score
-from sklearn.preprocessing import normalize
 
 from data import corpus
 from data.training_prompts.compose import ngrams
-from speclab.analysis.bins import calibration_error
 from speclab.analysis.choose import UNKNOWN
-from speclab.analysis.router import FEATURES, ROUTING, Router, hashed
+from speclab.analysis.router import FEATURES, ROUTING, Router, classifier, weights_of
 from speclab.prompts import DOMAINS, MATH_PROMPT, REASONING_PROMPT
 
 CHATS = (
@@ -124,18 +120,14 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     for part, use in ((fit, "fit on"), (held, "hold out")):
         if missing := sorted(set(DOMAINS) - set(part["domain"])):
             raise ValueError(f"no prompt of {missing} to {use}: {len(prompts)} came; give more")
-    counts = hashed(fit["text"])
-    idf = TfidfTransformer().fit(counts).idf_
-    features = normalize(counts.multiply(idf))
     tried = []
     for c in cs:
-        model = LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
-        model.fit(features, _codes(fit))
-        router = Router(model.coef_, model.intercept_, idf, 0.0, {"C": c})
-        p = router.probabilities(held["text"].tolist())
-        tried.append((log_loss(_codes(held), p), c, router, p.max(axis=1)))
-    _, _, best, confidence = min(tried, key=lambda one: one[:2])
-    return replace(best, threshold=float(np.quantile(confidence, 1 - KEPT)))
+        model = classifier(c).fit(fit["text"], _codes(fit))
+        p = model.predict_proba(held["text"])
+        router = Router(model, float(np.quantile(p.max(axis=1), 1 - KEPT)), {"C": c})
+        tried.append((log_loss(_codes(held), p), c, router))
+    *_, best = min(tried, key=lambda one: one[:2])
+    return best
 
 
 def _codes(prompts: pd.DataFrame) -> np.ndarray:
@@ -166,10 +158,8 @@ def save(router: Router, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "router.safetensors"
     # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
-    tensors = {
-        name: np.ascontiguousarray(getattr(router, name), np.float16)
-        for name in ("weight", "bias", "idf")
-    }
+    weights = weights_of(router.model)
+    tensors = {name: np.ascontiguousarray(part, np.float16) for name, part in weights.items()}
     save_file(tensors, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     facts = {"sha256": digest, "threshold": router.threshold, **router.card}
@@ -183,6 +173,15 @@ def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
     guesses = router.guesses(prompts["text"].tolist()).set_index(prompts.index)
     found = prompts.drop(columns="text").join(guesses)
     return found.assign(correct=found["guess"] == found["domain"])
+
+
+def calibration_error(known: pd.DataFrame, bins: int = 10) -> float:
+    """Expected calibration error of `routed` prompts: the mean distance of the share that is
+    correct from the confidence, in equal parts of 0..1.
+    """
+    part = np.minimum((known["confidence"] * bins).astype(int), bins - 1)
+    gaps = (known["correct"] - known["confidence"]).groupby(part).sum()
+    return float(gaps.abs().sum() / len(known))
 
 
 def judged(prompts: pd.DataFrame) -> Router:
@@ -205,7 +204,7 @@ def judged(prompts: pd.DataFrame) -> Router:
         known, sure = found[inside], found["route"] != UNKNOWN
         facts[form] = {
             "accuracy": known["correct"].mean(),
-            "calibration_error": calibration_error("confidence", "correct")(known),
+            "calibration_error": calibration_error(known),
             "kept": sure[inside].mean(),
             "prose_refused": 1 - sure[~inside].mean(),
             "auc_of_prose": roc_auc_score(inside, found["confidence"]),

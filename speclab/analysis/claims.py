@@ -14,6 +14,7 @@ state one fact are judged apart and counted once, by the claim that `fact` names
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,6 @@ from scipy.special import ndtri
 
 from speclab import stats
 from speclab.analysis import prompt_sets
-from speclab.analysis.published import published
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 
@@ -47,7 +47,7 @@ SIGNS = {  # of a table of many verdicts
     TOO_FEW: "few",
     NOT_TESTED: "–",
 }
-# how a number was asked for: by the paper's procedure (T = 0), or by what is exact at a temperature
+# how a number is measured: by the paper's procedure (T = 0), or by what is exact at a temperature
 PUBLISHED = "as published"
 AT_0 = "T = 0"
 AT_1 = "T = 1"
@@ -56,6 +56,9 @@ KEYS = ["claim", "pair", "asked", "prompts"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
 COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
 LEVEL = 0.05  # of every interval and verdict
+# rows of evidence, with the columns NUMBER (note may be missing), c and slope: by claim and by how
+# they are measured
+Evidence = Mapping[tuple[str, str], pd.DataFrame]
 
 
 @dataclass(frozen=True)
@@ -66,10 +69,10 @@ class Claim:
     about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
     is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
     claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact: the
-    claim that states the same fact, by which it is counted ("": its own). published, exact: how
-    runs are asked (`measures.evaluate`). value: what, where and a number that is read off a log,
-    code, a table or an example. note: what a reader of the verdict should know. untested: why
-    nothing here answers it.
+    claim that states the same fact, by which it is counted ("": its own). published, exact:
+    what is measured on runs; table: rows of another notebook's table (`studies.paper_audit`).
+    values: rows (what, where, number) that are exact, read off a log, code, a table or an example.
+    note: what a reader of the verdict should know. untested: why nothing here answers it.
     """
 
     id: str
@@ -84,92 +87,80 @@ class Claim:
     fact: str = ""
     published: Sequence[Mapping] = ()
     exact: Sequence[Mapping] = ()
-    value: Sequence = ()
+    table: Mapping | None = None
+    values: Sequence[Sequence] = ()
     note: str = ""
     untested: str = ""
 
     def bounds(self, row: str) -> tuple[float, float]:
         """The region of one row (a domain) as numbers; none named for it: all is allowed."""
-        of_row = isinstance(self.region, Mapping)
-        least, most = self.region.get(row, (None, None)) if of_row else self.region
-        least = -np.inf if least is None else least
-        most = np.inf if most is None else most
-        return least, most
+        region = self.region
+        if isinstance(region, Mapping):
+            region = region.get(row, (None, None))
+        least, most = region
+        return -np.inf if least is None else least, np.inf if most is None else most
 
     def region_said(self) -> str:
         """The region in words: 'above 0', '0.4 to 0.6', 'chat above 1, math below 1'."""
         if isinstance(self.region, Mapping):
-            parts = [f"{row} {_edges(*edges)}" for row, edges in self.region.items()]
-            return ", ".join(parts)
+            return ", ".join(f"{row} {_edges(*edges)}" for row, edges in self.region.items())
         return _edges(*self.region)
 
 
 def _edges(least: float | None, most: float | None) -> str:
-    if least is None:
-        return "" if most is None else f"below {most:g}"
-    if most is None:
-        return f"above {least:g}"
-    return f"{least:g} to {most:g}"
+    above = "" if least is None else f"above {least:g}"
+    below = "" if most is None else f"below {most:g}"
+    return f"{least:g} to {most:g}" if above and below else above + below
 
 
 def claims() -> dict[str, Claim]:
     """The claims by id, in the file's order."""
     text = CLAIMS.read_text(encoding="utf-8")
-    entries = yaml.safe_load(text)
-    return {entry["id"]: Claim(**entry) for entry in entries}
+    return {entry["id"]: Claim(**entry) for entry in yaml.safe_load(text)}
 
 
-# ---- numbers -------------------------------------------------------------------------------------
+# ---- evidence ------------------------------------------------------------------------------------
 
 
-def row_of(
-    estimator: str, row: str, estimate: float, low: float, high: float, note: str = ""
-) -> dict:
-    """One measured number of a claim: which estimator, in which domain (or difference, or run), the
-    estimate and its interval.
+def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> pd.DataFrame:
+    """Evidence from a table with estimate, low, high and, if there, note; `row` names its rows."""
+    return table.rename(columns={row: "row"}).assign(estimator=estimator)
+
+
+def from_draws(
+    estimator: str, draws: stats.Draws, numbers: pd.DataFrame | Mapping[str, pd.Series]
+) -> pd.DataFrame:
+    """Evidence from numbers that were made of draws: of each domain (a frame), or by name. One
+    without interval counts as not measured.
     """
-    numbers = (float(number) for number in (estimate, low, high))
-    return dict(zip(NUMBER, (estimator, row, *numbers, note), strict=True))
+    if isinstance(numbers, pd.DataFrame):
+        numbers = numbers[list(draws.prompts.domains)]
+    table = draws.table({"": pd.DataFrame(numbers)})
+    table["estimate"] = table["estimate"].where(table["note"] == "")
+    return rows_of(estimator, table)
 
 
-def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> list[dict]:
-    """`row_of` each line of a table: its column `row`, estimate, low, high and, if there, note."""
-    named = table.rename(columns={row: "row"}).assign(estimator=estimator)
-    named = named.reindex(columns=NUMBER, fill_value="")
-    return named.to_dict("records")
-
-
-def exact(estimator: str, row: str, value: float) -> dict:
-    """A number that no sampling made: its interval is a point."""
-    return row_of(estimator, row, value, value, value)
-
-
-def not_measured(reason: str) -> dict:
-    """A number that could not be had, and why."""
-    return row_of("", "", np.nan, np.nan, np.nan, reason)
+def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:
+    """The evidence that a function gives; where it raises ValueError, a row without number whose
+    note is the reason.
+    """
+    try:
+        return measure(*arguments)
+    except ValueError as error:
+        return pd.DataFrame({"estimator": "", "row": "", "note": [str(error)]})
 
 
 def in_frame(
-    listed: Mapping[str, Claim],
-    pair: str,
-    asked: Mapping[tuple[str, str], Callable[[], list[dict]]],
-    prompts: str = prompt_sets.OWN,
+    listed: Mapping[str, Claim], pair: str, evidence: Evidence, prompts: str = prompt_sets.OWN
 ) -> pd.DataFrame:
-    """What the functions (by claim and way to ask) answer on a prompt set, as one frame: COLUMNS,
-    in the order of `listed`. One that raises ValueError cannot answer: its row is empty, and its
-    note the reason.
-    """
+    """The evidence on a prompt set as one frame: COLUMNS, in the order of `listed`."""
+    order = list(listed)
     rows = []
-    in_order = (key for name in listed for key in asked if key[0] == name)
-    for claim, way in in_order:
-        try:
-            found = asked[claim, way]()
-        except ValueError as error:
-            found = [not_measured(str(error))]
-        for row in found:
-            least, most = listed[claim].bounds(row["row"])
-            head = dict(zip(KEYS, (claim, pair, way, prompts), strict=True))
-            rows.append(head | row | {"least": least, "most": most})
+    for claim, way in sorted(evidence, key=lambda key: order.index(key[0])):
+        head = {"claim": claim, "pair": pair, "asked": way, "prompts": prompts, "note": ""}
+        for number in evidence[claim, way].to_dict("records"):
+            least, most = listed[claim].bounds(number["row"])
+            rows.append(head | number | {"least": least, "most": most})
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -187,72 +178,58 @@ def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     return low, high
 
 
-def room(rows: pd.DataFrame) -> float:
-    """How far every edge could move in before the claim no longer holds; 0 or less: it does not."""
-    above = rows["low"] - rows["least"]
-    below = rows["most"] - rows["high"]
-    inside = np.minimum(above, below)
-    return float(inside.min(skipna=False))
-
-
-def excess(rows: pd.DataFrame) -> float:
-    """How far every edge could move out and the claim still does not hold; below 0: not shown."""
-    low, high = widened(rows)
-    outside = np.maximum(rows["least"] - high, low - rows["most"])
-    return float(outside.max())
-
-
 def judge(rows: pd.DataFrame) -> str:
     """HOLDS, FAILS or UNKNOWN from rows with estimate, low, high and their region least, most; an
     edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
     """
     if rows.empty:
         return NOT_TESTED
-    if room(rows) > 0:
+    least, most = rows["least"], rows["most"]
+    inside = (rows["low"] > least) & (rows["high"] < most)
+    if inside.all():
         return HOLDS
-    if excess(rows) >= 0:
-        return FAILS
-    return UNKNOWN
+    low, high = widened(rows)
+    outside = (high <= least) | (low >= most)
+    return FAILS if outside.any() else UNKNOWN
+
+
+def by_cost(rows: pd.DataFrame) -> pd.Series:
+    """The verdict at each cost, by slope and c; of rows without number or cost there is none."""
+    known = rows.dropna(subset=["estimate", "slope", "c"])
+    costs = known.groupby(["slope", "c"])
+    return pd.Series({cost: judge(part) for cost, part in costs}, dtype=object)
+
+
+def at_every_slope(verdicts: pd.Series, verdict: str) -> str:
+    """The c at which a claim about cost (`by_cost`) has this verdict for every slope: '0.05,
+    0.1'.
+    """
+    if verdicts.empty:
+        return ""
+    everywhere = (verdicts == verdict).groupby(level=1).all()
+    return ", ".join(f"{c:g}" for c in everywhere.index[everywhere])
 
 
 def verdict(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
-    """The verdict on a claim from the rows (COLUMNS) of one pair and one way to ask.
+    """The verdict on a claim from the rows (COLUMNS) of one pair, measured in one way.
 
     prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
     intervals of so few cover less than they say). A claim about cost gets the verdict that it has
     at every c and slope, TURNS where that changes.
     """
-    known = rows.dropna(subset="estimate")
-    if known.empty:
+    if rows["estimate"].isna().all():
         return NOT_TESTED
     if claim.decides == "defect":
         return DEFECT
-    if prompts < stats.FEW_PROMPTS and claim.about != SOURCES:
+    if prompts < stats.FEW_PROMPTS:
         return TOO_FEW
     if claim.decides == "cost":
-        found = set(by_cost(known)["verdict"])
-        found = found.pop() if len(found) == 1 else TURNS
-    else:
-        found = judge(rows)
-    if claim.decides == "necessity" and found == FAILS:
-        return NO_CONDITION
-    if claim.about == SOURCES:
-        return found.removesuffix(" here")
-    return found
-
-
-def by_cost(rows: pd.DataFrame) -> pd.DataFrame:
-    """The verdict at each (slope, c): slope, c, verdict, by slope and rising c."""
-    groups = rows.groupby(["slope", "c"], sort=True)
-    found = [(*cost, judge(of_cost)) for cost, of_cost in groups]
-    return pd.DataFrame(found, columns=["slope", "c", "verdict"])
-
-
-def at_every_slope(rows: pd.DataFrame, verdict: str) -> str:
-    """The c at which a claim about cost has this verdict for every slope: '0.05, 0.1'."""
-    found = by_cost(rows).groupby("c")["verdict"].agg(set)
-    always = [c for c, verdicts in found.items() if verdicts == {verdict}]
-    return ", ".join(f"{c:g}" for c in always)
+        first, *others = by_cost(rows).unique()
+        return TURNS if others else first
+    judged = judge(rows)
+    if judged == FAILS and claim.decides == "necessity":
+        judged = NO_CONDITION
+    return judged.removesuffix(" here") if claim.about == SOURCES else judged
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -265,24 +242,27 @@ def cell(rows: pd.DataFrame) -> str:
     """
     known = rows.dropna(subset="estimate")
     if known.empty:
-        return "; ".join(dict.fromkeys(rows["note"]))
-    parts = []
-    for name, part in known.groupby("estimator", sort=False):
-        least, most = part["estimate"].min(), part["estimate"].max()
-        text = " to ".join(dict.fromkeys((f"{least:.3g}", f"{most:.3g}")))
-        if (part["low"] < part["high"]).any():
-            text += f" [{part['low'].min():.3g}, {part['high'].max():.3g}]"
-        parts.append(text if known["estimator"].nunique() == 1 else f"{name} {text}")
-    return "; ".join(parts)
+        return "; ".join(rows["note"].unique())
+    parts = {}
+    for name, rows in known.groupby("estimator", sort=False):
+        estimates = rows["estimate"]
+        ends = [f"{estimates.min():.3g}", f"{estimates.max():.3g}"]
+        parts[name] = " to ".join(dict.fromkeys(ends))
+        if (rows["low"] < rows["high"]).any():
+            parts[name] += f" [{rows['low'].min():.3g}, {rows['high'].max():.3g}]"
+    if len(parts) == 1:
+        return parts[name]
+    return "; ".join(f"{name} {text}" for name, text in parts.items())
 
 
 def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a prompt set whose texts are not the pair's own: unwrapped, code and chat are
-    the same prompts.
+    """The rows of a prompt set whose texts are not the pair's own: without the wrapper, code and
+    chat are the same prompts.
     """
-    same = {*DOMAINS} - {*prompt_sets.WITH_WORDS}
-    is_same = [{*row.split(" - ")} <= same for row in rows["row"]]
-    return rows[(rows["prompts"] != prompt_sets.UNWRAPPED) | ~np.array(is_same)]
+    same_texts = {*DOMAINS} - {*prompt_sets.WITH_WORDS}
+    domains = rows["row"].str.split(" - ")
+    repeated = domains.map(same_texts.issuperset)
+    return rows[~repeated | (rows["prompts"] != prompt_sets.UNWRAPPED)]
 
 
 def verdict_table(
@@ -290,9 +270,9 @@ def verdict_table(
     evidence: pd.DataFrame,
     prompts: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:
-    """One row for each claim, pair, way to ask and prompt set: KEYS, fact (the claim by which it is
-    counted), source, where, said, estimator, region, measured, verdict, note; of a claim about
-    cost the c at which it `holds_at` and `fails_at` for every slope.
+    """One row for each claim, pair, way to measure and prompt set: KEYS, fact (the claim by which
+    it is counted), source, where, said, estimator, region, measured, verdict, note; of a claim
+    about cost the c at which it `holds_at` and `fails_at` for every slope.
 
     A row whose texts are the pair's own again decides nothing (`of_other_texts`), but a claim that
     it keeps from holding is inconclusive. The verdict is FORM where a claim holds on the pair's own
@@ -305,54 +285,49 @@ def verdict_table(
         name, pair, *_ = keys
         claim = listed[name]
         count = prompts.get(pair, np.inf)
-        of_all = verdict(claim, rows, count)
-        rows = of_other_texts(rows)
-        if rows.empty:
+        new = of_other_texts(rows)
+        if new.empty:
             continue
-        found = verdict(claim, rows, count)
-        if found == HOLDS != of_all:
+        found = verdict(claim, new, count)
+        if found == HOLDS != verdict(claim, rows, count):
             found = UNKNOWN
-        known = rows.dropna(subset="estimate")
-        by_c = claim.decides == "cost" and not known.empty
-        lines.append(
-            dict(zip(KEYS, keys, strict=True))
-            | {
-                "fact": claim.fact or name,
-                "source": claim.source,
-                "where": claim.where,
-                "said": claim.claim,
-                "estimator": ", ".join(dict.fromkeys(rows["estimator"])),
-                "region": claim.region_said(),
-                "measured": cell(rows),
-                "verdict": found,
-                "note": claim.note,
-                "holds_at": at_every_slope(known, HOLDS) if by_c else "",
-                "fails_at": at_every_slope(known, FAILS) if by_c else "",
-            }
-        )
+        costs = by_cost(new)
+        line = {
+            "fact": claim.fact or name,
+            "source": claim.source,
+            "where": claim.where,
+            "said": claim.claim,
+            "estimator": ", ".join(new["estimator"].unique()),
+            "region": claim.region_said(),
+            "measured": cell(new),
+            "verdict": found,
+            "note": claim.note,
+            "holds_at": at_every_slope(costs, HOLDS),
+            "fails_at": at_every_slope(costs, FAILS),
+        }
+        lines.append(dict(zip(KEYS, keys, strict=True)) | line)
     table = pd.DataFrame(lines)
     is_own = table["prompts"] == prompt_sets.OWN
-    elsewhere = table[~is_own].groupby(KEYS[:3])["verdict"].agg(set)
-    fallen = elsewhere[[FAILS in found and HOLDS not in found for found in elsewhere]]
-    of_form = is_own & pd.MultiIndex.from_frame(table[KEYS[:3]]).isin(fallen.index)
-    table.loc[of_form & (table["verdict"] == HOLDS), "verdict"] = FORM
+    elsewhere = table["verdict"].mask(is_own)
+    claim_of_pair = [table[key] for key in KEYS[:3]]
+    falls, holds = (
+        elsewhere.eq(one).groupby(claim_of_pair).transform("any") for one in (FAILS, HOLDS)
+    )
+    of_form = is_own & table["verdict"].eq(HOLDS) & falls & ~holds
+    table.loc[of_form, "verdict"] = FORM
     return table
 
 
 def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on one pair side by side, as SIGNS: claim, said, a column for each way to ask
-    and prompt set ('' where nothing is asked), and a remark.
+    """The verdicts on one pair side by side, as SIGNS: claim, said, a column for each way to
+    measure and prompt set ('' where a claim is not measured), and a remark.
     """
-    columns = verdicts["asked"] + ", " + verdicts["prompts"]
-    sign = verdicts["verdict"].map(SIGNS)
-    rows = verdicts.assign(column=columns, sign=sign)
-    wide = rows.pivot(index="claim", columns="column", values="sign")
-    by_claim = rows.groupby("claim", sort=False)
-    first = by_claim["said"].first()
-    wide = wide.loc[first.index, sorted(wide, key=list(columns).index)]
-    wide.insert(0, "said", first)
-    wide["remark"] = [_remark(own) for _, own in by_claim]
-    return wide.fillna("").rename_axis(columns=None).reset_index()
+    column = verdicts["asked"] + ", " + verdicts["prompts"]
+    rows = verdicts.assign(column=column, sign=verdicts["verdict"].map(SIGNS))
+    signs = rows.set_index(["claim", "said", "column"])["sign"]
+    wide = signs.unstack(sort=False, fill_value="").rename_axis(columns=None).reset_index()
+    by_claim = verdicts.groupby("claim", sort=False)
+    return wide.assign(remark=[_remark(own) for _, own in by_claim])
 
 
 def _remark(verdicts: pd.DataFrame) -> str:
@@ -360,48 +335,36 @@ def _remark(verdicts: pd.DataFrame) -> str:
     of_form = verdicts.loc[verdicts["verdict"] == FORM, "asked"]
     claim, fact, note = verdicts.iloc[0][["claim", "fact", "note"]]
     counted = "" if claim == fact else f"counted as {fact}"
-    parts = [*(f"{FORM} ({asked})" for asked in of_form), counted, note]
-    return "; ".join(filter(None, parts))
+    remarks = [*(f"{FORM} ({way})" for way in of_form), counted, note]
+    return "; ".join(filter(None, remarks))
+
+
+def decided(verdicts: pd.Series) -> list[int]:
+    """How many verdicts say that a claim holds, that it holds on the pair's own prompts only, and
+    that it does not hold.
+    """
+    counts = verdicts.map(SIGNS).value_counts()
+    return [int(counts.get(SIGNS[one], 0)) for one in (HOLDS, FORM, FAILS)]
 
 
 def tally(verdicts: pd.Series) -> str:
     """How many facts hold and how many do not, as a clause."""
-    found = verdicts.replace(NO_CONDITION, FAILS).value_counts()
-    held, of_form, fell = (found.get(one, 0) for one in (HOLDS, FORM, FAILS))
-    held += of_form
+    everywhere, of_form, fell = decided(verdicts)
+    held = everywhere + of_form
     if not held + fell:
         return "none can be decided"
-    verbs = "holds" if held == 1 else "hold", "does" if fell == 1 else "do"
+    hold = "holds" if held == 1 else "hold"
+    do = "does" if fell == 1 else "do"
     only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""
-    return f"{held} {verbs[0]}{only} and {fell} {verbs[1]} not"
+    return f"{held} {hold}{only} and {fell} {do} not"
 
 
 def by_chance(verdicts: pd.Series) -> str:
     """How many of these verdicts chance may have made, as a sentence."""
-    decided = verdicts.isin([HOLDS, FORM, FAILS, NO_CONDITION]).sum()
-    if not decided:
+    count = sum(decided(verdicts))
+    if not count:
         return "No verdict is decided."
     return (
-        f"Each verdict rests on 95 % intervals, so on average at most {LEVEL * decided:.0f} of the "
-        f"{decided} decided ones are wrong by chance."
+        f"Each verdict rests on 95 % intervals, so on average at most {LEVEL * count:.0f} of the "
+        f"{count} decided ones are wrong by chance."
     )
-
-
-def printed() -> pd.DataFrame:
-    """The paper's own numbers behind its claims: claim, row, estimate.
-
-    From `published.published`; differences of what is printed.
-    """
-    alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
-    alpha = alpha.set_index("domain")["published"]
-    depth = published("IV").pivot(index="domain", columns="depth", values="published")
-    rho = published("VI").set_index("domain")["published"]
-    found = {
-        "level": alpha,
-        "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
-        "length": published("II").set_index("domain")["published"],
-        "depth": depth[3] - depth[1],
-        "entropy-sign": rho,
-    }
-    numbers = pd.concat(found, names=["claim", "row"])
-    return numbers.rename("estimate").reset_index()

@@ -4,29 +4,24 @@ Source: arXiv:2604.14682v1, Tables I-VI (facts, in data/paper). Published proced
 estimator stand side by side.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from itertools import product
-from operator import attrgetter
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
-from speclab.score import ALL, POOLED, POSITION_BIN, Estimator
+from speclab.score import ALL, POOLED, Estimator
 from speclab.tree import Tree
 
 READS = ["data/paper"]
 DATA = ROOT / READS[0]
-TRACE, NODES = map(attrgetter, ("trace", "nodes"))  # rows of a run
-TABLES = ("I", "II", "III", "IV", "V", "VI")
+POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
 KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]
-AS_OURS = dict(zip(["estimate", "low", "high"], OURS, strict=True))
-COLUMNS = [*KEYS, "published", *OURS, "estimator", "corrected", "low", "high"]
+CORRECTED = ["corrected", "low", "high"]
+COLUMNS = [*KEYS, "published", *OURS, "estimator", *CORRECTED]
 
 
 def published(table: str) -> pd.DataFrame:
@@ -38,68 +33,13 @@ def published(table: str) -> pd.DataFrame:
     return rows.drop(columns="table").reset_index(drop=True)
 
 
-def visited_blocks(text: Text) -> pd.DataFrame:
-    """`replay.prompt_sums` of the blocks that a decoder visits with the tree of a text's nodes."""
-    whole = text.nodes["node"].eq(1).cumsum() == 1  # the first tree
-    columns = text.nodes.loc[whole, ["parent", "rank", "depth"]]
-    root = [[-1], [0], [0]]
-    tree = Tree(*np.hstack([root, columns.T]))
-    return replay.prompt_sums(text.tree(tree))
+def comparison(
+    table: str, run: Any, rule: str = "greedy", tree: Tree | None = None
+) -> pd.DataFrame:
+    """One row for each published number of Tables I (its means) to V: COLUMNS.
 
-
-@dataclass(frozen=True)
-class _Row:
-    """How a table's quantity is computed as published, and by the estimator that answers the
-    question it is used for, from these rows of a run.
-    """
-
-    quantity: str
-    as_published: Estimator
-    source: Callable[[Any], pd.DataFrame]
-    corrected: Estimator
-    whole: str = ALL  # how the paper's row `all` comes about: mean of domains, or pooled over rows
-
-
-def _rows(table: str, rule: str) -> list[_Row]:
-    visited = score.block_estimators()
-    path = score.best_path_accept_by_depth(rule)
-    one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
-    return {
-        "I": [
-            _Row("alpha_mean", score.published_alpha, TRACE, one_token),
-            _Row(
-                "target_entropy_mean",
-                score.mean_of("target_entropy"),
-                TRACE,
-                score.mean_of("target_entropy", "text_entropy"),
-            ),
-        ],
-        "II": [
-            _Row(
-                "expected_accepted_length",
-                score.published_length,
-                visited_blocks,
-                visited["mean_accepted"],
-            )
-        ],
-        "III": [
-            _Row(
-                "chain_accepted",
-                score.published_chain,
-                visited_blocks,
-                visited["survival_by_depth"],
-            )
-        ],
-        "IV": [_Row("alpha_mean", score.ratio_by_depth, NODES, path)],
-        "V": [_Row("alpha_mean", score.ratio_by_depth, NODES, path, whole=POOLED)],
-    }[table]
-
-
-def comparison(table: str, run, rule: str = "greedy") -> pd.DataFrame:
-    """One row a published number of Tables I (its means) to V: COLUMNS.
-
-    `run` has .nodes and .trace; for II and III it is a Text, on which its tree is replayed. `rule`
-    is that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
+    `run` has .nodes and .trace; for II and III it is a Text, on which `tree` is replayed. `rule` is
+    that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
     for text of T = 0, 'point-mass' for text sampled at T = 1 (see score.reach).
 
     `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high);
@@ -109,21 +49,63 @@ def comparison(table: str, run, rule: str = "greedy") -> pd.DataFrame:
     accept_by_depth along the best path (VI: notebook 05). What the run cannot answer is missing.
     `all` is the mean of domains, in Table V pooled over rows, as in the paper. Of a run without
     some domains of the paper only the others have rows, and `all` has none. ValueError: no nodes,
-    fewer than 5 prompts in a domain, no
-    position in a bin.
+    fewer than 5 prompts in a domain, no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     if not {ALL, *run.nodes["domain"]} >= set(frame["domain"]):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
+    rows = run.nodes if table in ("IV", "V") else run.trace
+    if table in ("II", "III"):
+        rows = replay.prompt_sums(run.tree(tree))
+    in_table = partial(_estimates, whole=POOLED if table == "V" else ALL)
     ours, right = [], []
-    for which_bin, row in product(frame["bin"].drop_duplicates(), _rows(table, rule)):
-        ours.append(_estimates(row, row.as_published, run.nodes, which_bin))
-        rows = row.source(run)
-        right.append(_estimates(row, row.corrected, rows, which_bin))
-    ours = pd.concat(ours).drop(columns="estimator").rename(columns=AS_OURS)
-    right = pd.concat(right).rename(columns={"estimate": "corrected"})
+    for position_bin in frame["bin"].unique():
+        for quantity, as_published, exact in _estimators(table, rule):
+            ours.append(in_table(run.nodes, as_published, quantity, position_bin))
+            right.append(in_table(rows, exact, quantity, position_bin))
+    ours = pd.concat(ours).drop(columns="estimator").set_axis([*KEYS, *OURS], axis=1)
+    right = pd.concat(right).set_axis([*KEYS, "estimator", *CORRECTED], axis=1)
     return frame.merge(ours, on=KEYS).merge(right, on=KEYS, how="left")[COLUMNS]
+
+
+def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:
+    """Each quantity of a table: its name, the estimator that computes it as published, and the one
+    that answers the question it is used for.
+    """
+    if table == "I":
+        one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
+        entropy = score.mean_of("target_entropy")
+        of_text = score.mean_of("target_entropy", "text_entropy")
+        alphas = ("alpha_mean", score.published_alpha, one_token)
+        return [alphas, ("target_entropy_mean", entropy, of_text)]
+    of_blocks = score.block_estimators()
+    if table == "II":
+        accepted = of_blocks["mean_accepted"]
+        return [("expected_accepted_length", score.published_length, accepted)]
+    if table == "III":
+        return [("chain_accepted", score.published_chain, of_blocks["survival_by_depth"])]
+    best_path = score.best_path_accept_by_depth(rule)
+    return [("alpha_mean", score.ratio_by_depth, best_path)]
+
+
+def _estimates(
+    rows: pd.DataFrame, estimator: Estimator, quantity: str, position_bin: int, whole: str
+) -> pd.DataFrame:
+    """KEYS, estimator, estimate, low, high in one position bin (NA: all positions); `whole`: which
+    row of `stats.by_domain` is the paper's `all`.
+    """
+    if pd.notna(position_bin):
+        rows = rows[rows["position"] // POSITION_BIN == position_bin]
+    score.require(rows, [], f"position bin {position_bin} of this run")
+    values = stats.by_domain(rows, estimator)
+    unused = {ALL, POOLED} - {whole}
+    values = values[~values["domain"].isin(unused)].replace({"domain": {whole: ALL}})
+    depth = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
+    values["depth"] = pd.NA if estimator.scalar else depth
+    values = values.assign(bin=position_bin, quantity=quantity, estimator=estimator.name)
+    values = values.astype({"depth": "Int64", "bin": "Int64"})
+    return values[[*KEYS, "estimator", "estimate", "low", "high"]]
 
 
 def in_cells(table: pd.DataFrame) -> pd.DataFrame:
@@ -131,31 +113,8 @@ def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
     """
     keys = [key for key in KEYS if table[key].nunique() > 1]
-    columns = {"ours, as published": OURS, "corrected": ["corrected", "low", "high"]}
     shown = table[[*keys, "published"]].copy()
-    for name, numbers in columns.items():
-        shown[name] = [
-            "" if pd.isna(row[0]) else str(stats.Interval(*row, 0))
-            for row in table[numbers].itertuples(index=False)
-        ]
+    for name, numbers in {"ours, as published": OURS, "corrected": CORRECTED}.items():
+        cells = [stats.cell(*row) for row in table[numbers].to_numpy()]
+        shown[name] = np.where(table[numbers[0]].isna(), "", cells)
     return shown.assign(estimator=table["estimator"]).reset_index(drop=True)
-
-
-def _estimates(
-    row: _Row, estimator: Estimator, frame: pd.DataFrame, which_bin: int
-) -> pd.DataFrame:
-    """KEYS, estimator, estimate, low, high in one position bin (NA: all positions)."""
-    if pd.notna(which_bin):
-        frame = frame[frame["position"] // POSITION_BIN == which_bin]
-    score.require(frame, [], f"position bin {which_bin} of this run")
-    values = stats.by_domain(frame, estimator)
-    unused = POOLED if row.whole == ALL else ALL
-    values = values[values["domain"] != unused].replace({"domain": {row.whole: ALL}})
-    number = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
-    values = values.assign(
-        depth=number.where(values["estimator"] != estimator.name),  # not of hit[1] alone
-        bin=pd.array([which_bin] * len(values), "Int64"),
-        quantity=row.quantity,
-        estimator=estimator.name,
-    )
-    return values[[*KEYS, "estimator", "estimate", "low", "high"]]

@@ -7,16 +7,16 @@ this repository and keeps weights only: `python -m data.routing.prepare --data D
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from safetensors.numpy import load_file
-from scipy.special import softmax
-from sklearn.feature_extraction.text import HashingVectorizer
-from sklearn.preprocessing import normalize
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
 
 from speclab.analysis.choose import UNKNOWN
 from speclab.profiles import ROOT
@@ -28,10 +28,10 @@ FEATURES = 2**14  # hashed words and signs, and pairs of neighbours
 TOKENS = r"\w+|[^\w\s]"
 
 
-def hashed(texts: Iterable[str]):
-    """Counts of hashed words, signs and pairs of neighbours; sparse [texts, FEATURES].
-
-    Which word it was cannot be told.
+def classifier(c: float = 1.0) -> Pipeline:
+    """The untrained estimator: counts of hashed words, signs and pairs of neighbours (which word it
+    was cannot be recovered), TF-IDF (rare words weigh more), and logistic regression with the
+    inverse regularisation c; its classes are the numbers of DOMAINS.
     """
     words = HashingVectorizer(
         token_pattern=TOKENS,
@@ -40,33 +40,23 @@ def hashed(texts: Iterable[str]):
         alternate_sign=False,
         norm=None,
     )
-    return words.transform(texts)
+    regression = LogisticRegression(C=c, class_weight="balanced", max_iter=2000)
+    return Pipeline([("words", words), ("tfidf", TfidfTransformer()), ("regression", regression)])
 
 
 @dataclass(frozen=True)
 class Router:
-    """weight [domains, FEATURES], bias [domains], idf [FEATURES] (float32); threshold: least
-    probability that is trusted; card: facts.
-    """
+    """A trained `classifier`; threshold: least probability that is trusted; card: facts."""
 
-    weight: np.ndarray
-    bias: np.ndarray
-    idf: np.ndarray
+    model: Pipeline
     threshold: float
     card: Mapping
-
-    def probabilities(self, texts: Sequence[str]) -> np.ndarray:
-        """P(domain | text), [texts, DOMAINS]: the softmax of a linear function of the text's TF-IDF
-        vector (counts of its words, rare words weighing more, scaled to length 1).
-        """
-        features = normalize(hashed(texts).multiply(self.idf))
-        return softmax(features @ self.weight.T + self.bias, axis=1)
 
     def guesses(self, texts: Sequence[str]) -> pd.DataFrame:
         """Of each text: guess (its most likely domain), confidence (that one's probability) and
         route (the guess; UNKNOWN where the confidence is below the threshold).
         """
-        p = self.probabilities(texts)
+        p = self.model.predict_proba(texts)
         guess, confidence = np.array(DOMAINS)[p.argmax(axis=1)], p.max(axis=1)
         route = np.where(confidence >= self.threshold, guess, UNKNOWN)
         return pd.DataFrame({"guess": guess, "confidence": confidence, "route": route})
@@ -74,6 +64,25 @@ class Router:
     def routes(self, texts: Sequence[str]) -> list[str]:
         """The route of each text."""
         return self.guesses(texts)["route"].tolist()
+
+
+def weights_of(model: Pipeline) -> dict[str, np.ndarray]:
+    """What a trained classifier has learned: weight [domains, FEATURES], bias [domains] and idf
+    [FEATURES].
+    """
+    regression = model["regression"]
+    idf = model["tfidf"].idf_
+    return {"weight": regression.coef_, "bias": regression.intercept_, "idf": idf}
+
+
+def with_weights(weights: Mapping[str, np.ndarray]) -> Pipeline:
+    """The classifier that has learned this."""
+    model = classifier()
+    regression = model["regression"]
+    regression.coef_, regression.intercept_ = weights["weight"], weights["bias"]
+    regression.classes_ = np.arange(len(DOMAINS))
+    model["tfidf"].idf_ = weights["idf"]
+    return model
 
 
 def load_router(folder: str | Path = ROUTING) -> Router:
@@ -89,4 +98,4 @@ def load_router(folder: str | Path = ROUTING) -> Router:
             "again (python -m data.routing.prepare --data DIR)"
         )
     weights = {name: part.astype(np.float32) for name, part in load_file(path).items()}
-    return Router(**weights, threshold=card["threshold"], card=card)
+    return Router(with_weights(weights), card["threshold"], card)

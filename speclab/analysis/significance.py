@@ -3,7 +3,6 @@ tests that move whole prompts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -15,13 +14,6 @@ from speclab.score import POOLED, Estimator, domains_in
 from speclab.stats import RESAMPLES, Interval, bounds_of, resampling_of
 
 PERMUTATIONS = 10_000
-
-
-@dataclass(frozen=True)
-class Difference(Interval):
-    """A difference, first - second, as an Interval with its two-sided permutation p-value."""
-
-    p_value: float
 
 
 def differences(
@@ -42,17 +34,16 @@ def differences(
     rng = np.random.default_rng([seed, 1])
     rows = []
     for (a, first), (b, second) in combinations(enumerate(prompts.domains), 2):
-        spread = resampled[:, a] - resampled[:, b]
+        difference = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
-        size = int((prompts.domain == a).sum())
+        size, other_size = prompts.sizes[first], prompts.sizes[second]
         order = rng.random((n, len(both))).argsort(axis=1)
         picked = (order < size) @ both
         others = both.sum(axis=0) - picked
         permuted = estimator.number(picked) - estimator.number(others)
-        p_value = _p_value(spread[0], permuted)
-        fewest = min(size, len(both) - size)
-        bounds = bounds_of(spread[1:], fewest)
-        rows.append((first, second, spread[0], *bounds, p_value))
+        bounds = bounds_of(difference[1:], min(size, other_size))
+        p_value = _p_value(difference[0], permuted)
+        rows.append((first, second, difference[0], *bounds, p_value))
     result = pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p_value"])
     return result.assign(p_holm=holm(result["p_value"]))
 
@@ -72,46 +63,41 @@ def holm(p_values: Sequence[float]) -> np.ndarray:
     return multipletests(p_values, method="holm")[1]
 
 
-def paired_difference(
+def paired_by_domain(
     first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
-) -> Difference:
-    """first - second on the same prompts (template on and off, two drafts): prompts resampled
-    together, swapped within a prompt.
+) -> pd.DataFrame:
+    """first - second on the same prompts (template on and off, two drafts), in each domain and
+    pooled: domain, estimate, low, high, n_prompts, p_value (prompts swapped between the two, n
+    times).
 
-    Low in power (p-value only) where the frames differ in rows a prompt. ValueError if they do not
-    hold the same prompts.
+    Low in power (p-value only) where the frames differ in rows per prompt. ValueError if they do
+    not hold the same prompts.
     """
-    measured = {"first": (first, estimator), "second": (second, estimator)}
-    draws = stats.jointly(measured)
-    spread = (draws["first"] - draws["second"])[POOLED].to_numpy()
-    found = Interval.of(spread, draws.prompts, "the difference")
+    rows = []
+    for domain in (*domains_in(first), POOLED):
+        both = [first, second]
+        if domain != POOLED:
+            both = [frame[frame["domain"] == domain] for frame in both]
+        rows.append({"domain": domain} | _paired(both, estimator, n))
+    return pd.DataFrame(rows)
+
+
+def _paired(both: Sequence[pd.DataFrame], estimator: Estimator, n: int) -> dict[str, float]:
+    """The first minus the second: the fields of an `Interval` (prompts resampled together), and
+    p_value.
+    """
+    draws = stats.jointly({name: (frame, estimator) for name, frame in enumerate(both)})
+    difference = (draws[0] - draws[1])[POOLED].to_numpy()
+    interval = Interval.of(difference, draws.prompts, "the difference")
     # both in the order of the prompts' ids
-    before, after = (
-        resampling_of(frame, 1).totals(estimator.columns(frame)) for frame in (first, second)
-    )
+    before, after = (resampling_of(frame, 1).totals(estimator.columns(frame)) for frame in both)
     rng = np.random.default_rng([0, 2])
     swap = rng.integers(0, 2, (n, len(before)))
     moved = swap @ (after - before)
     of_first = estimator.number(before.sum(axis=0) + moved)
     of_second = estimator.number(after.sum(axis=0) - moved)
-    p_value = _p_value(spread[0], of_first - of_second)
-    return Difference(**vars(found), p_value=p_value)
-
-
-def paired_by_domain(
-    first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
-) -> pd.DataFrame:
-    """`paired_difference` in each domain and pooled: domain, estimate, low, high, n_prompts,
-    p_value.
-    """
-    rows = []
-    for domain in (*domains_in(first), POOLED):
-        own = [first, second]
-        if domain != POOLED:
-            own = [part[part["domain"] == domain] for part in own]
-        found = paired_difference(*own, estimator, n)
-        rows.append({"domain": domain} | vars(found))
-    return pd.DataFrame(rows)
+    p_value = _p_value(difference[0], of_first - of_second)
+    return vars(interval) | {"p_value": p_value}
 
 
 def _p_value(observed: float, permuted: np.ndarray) -> float:

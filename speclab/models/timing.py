@@ -145,6 +145,16 @@ def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -
     return counts | {"drafted": 0, "accepted": 0, "time_s": seconds}
 
 
+def differs(
+    texts: pd.DataFrame, recorded: Mapping[str, tuple[int, ...]], max_new_tokens: int
+) -> np.ndarray:
+    """Which greedy texts of `decoded` are not the target's own, as they were recorded (by
+    prompt_id), up to so many tokens; bool [rows].
+    """
+    rows = zip(texts["prompt_id"], texts["text"], strict=True)
+    return np.array([text != recorded[name][:max_new_tokens] for name, text in rows])
+
+
 def decoded_speed(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],

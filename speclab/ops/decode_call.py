@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from speclab.draft import Shape
     from speclab.sampling import Sampling
 
+DEFAULT = "chain:4"  # the shape where none is named
 MEND = "choose another --out, or --force to start over"
 # the parameters of a profile that decide what is decoded
 READS = (
@@ -58,7 +59,7 @@ class DecodeCall:
             raise ValueError(f"--policy {self.policy} names the shapes; leave out --shape")
 
     @cached_property
-    def texts(self) -> list[Prompt]:
+    def prompt_list(self) -> list[Prompt]:
         """The prompts of the file."""
         prompts = read_prompts(self.prompts, optional=("domain",))
         if not prompts:
@@ -87,9 +88,9 @@ class DecodeCall:
         from speclab.decode import check_rule
         from speclab.draft import parse_shape
 
-        settings = [self.shape or "chain:4"] * len(self.texts)
+        settings = [self.shape or DEFAULT] * len(self.prompt_list)
         if self.plan:
-            settings = [setting_for(self.plan, prompt) for prompt in self.texts]
+            settings = [setting_for(self.plan, prompt) for prompt in self.prompt_list]
         shapes = list(map(parse_shape, settings))
         for shape in shapes:
             check_rule(self.rule, shape, self.sampling)
@@ -124,11 +125,11 @@ class DecodeCall:
         if profile.temperature > 0:
             names += ["top_k", "top_p", "seed"]
         settings |= {name: getattr(profile, name) for name in names}
-        drafted: Any = self.shape or "chain:4"
+        drafted: Any = self.shape or DEFAULT
         if self.plan:
             drafted = {key: getattr(self.plan, key) for key in ("router", "default", "domains")}
         settings |= {"rule": self.rule, "drafted": drafted, "check": self.check}
-        return settings | read_by_target(profile, self.texts).facts
+        return settings | read_by_target(profile, self.prompt_list).facts
 
     def refuse_inputs(self, profile: Path) -> None:
         """ValueError where the result, or the settings beside it, would be written over what is
@@ -166,7 +167,7 @@ class DecodeCall:
             )
         lines = out.read_bytes().split(b"\n")[:-1]  # after the last newline: half a line
         names = [_prompt_of(line, is_checked) for line in lines]
-        if names != [prompt.prompt_id for prompt in self.texts][: len(names)]:
+        if names != [prompt.prompt_id for prompt in self.prompt_list][: len(names)]:
             raise ValueError(
                 f"--out {out}: a line is damaged, or not the text of its prompt; {MEND}"
             )

@@ -31,7 +31,7 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     profile, out = call.profile, call.out
     is_checked = call.rule == "greedy" and (call.check or not pair.is_exact)
     limit = profile.max_prompt_tokens
-    encoded = encode_prompts(pair.tokenizer, call.texts, limit, profile.template)
+    encoded = encode_prompts(pair.tokenizer, call.prompt_list, limit, profile.template)
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
@@ -64,7 +64,7 @@ def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
     """
     there = {}
     if done:
-        notice(f"{done} of {len(call.texts)} texts are in {call.out}: going on")
+        notice(f"{done} of {len(call.prompt_list)} texts are in {call.out}: going on")
         there = read_json(call.settings_file, MEND)
     fix_few_rows(pair, there.get("few_rows", {}))
     if not done:

@@ -96,21 +96,20 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     """
     if not gamma:
         return ""
-    target, draft = (run.manifest["pair"][name] for name in MODELS)
     figures = metrics.figures(sums_of(run, gamma, rule_of(run, engine)), gamma)
-    values = {
-        "target": as_argument(target["path"]),
-        "draft": as_argument(draft["path"]),
-        "target_revision": target["revision"],
-        "draft_revision": draft["revision"],
-        "dtype": target["dtype"],
-        "draft_dtype": draft["dtype"],
+    pair = run.manifest["pair"]
+    is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
+    values: dict[str, Any] = {
         "gamma": gamma,
         "gamma_and_bonus": gamma + 1,
         "survival": figures["survival_by_depth"],
-        "unquant": "unquant" if target["quantised"] > draft["quantised"] else None,
+        "unquant": "unquant" if is_target_alone else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
+    for name in MODELS:
+        values[name] = as_argument(pair[name]["path"])
+        values[f"{name}_revision"] = pair[name]["revision"]
+        values[f"{name}_dtype"] = pair[name]["dtype"]
     template = ENGINES[engine]["print"]
     lines = [filled(line, values) for line in template.splitlines()]
     return "\n".join(line for line in lines if line is not None)

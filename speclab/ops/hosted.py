@@ -253,8 +253,7 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     done = []
     for settings in sorted(attached.rglob("settings.json")):
         saved = settings.parent
-        # the one folder of runs inside runs
-        here = runs / ("drafts" if saved.parent.name == "drafts" else "") / saved.name
+        here = runs / saved.name
         own = here / settings.name
         if not (saved / "parts").is_dir():
             notice(f"{settings}: left there, it is of no run")

@@ -1,6 +1,6 @@
 """Parameters of notebooks: their defaults, and what is allowed, both from the parameters cell.
 
-The comment behind a default begins with what is allowed, up to a semicolon: `1 to 64` (an end may
+The comment after a default begins with what is allowed, up to a semicolon: `1 to 64` (an end may
 be the name of another parameter), `one of a, b`, or `any`; of a list or dict each element.
 """
 

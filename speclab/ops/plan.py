@@ -95,7 +95,7 @@ def config_of(profile: Profile, which: str) -> Mapping[str, Any]:
     where neither does, and for one that is damaged.
     """
     folder = ModelFolder.here(getattr(profile, which))
-    config = folder.config if folder else profile.notes.config_of(which)
+    config = folder.config if folder else getattr(profile.notes, f"{which}_config")
     if not config:
         raise ValueError("config.json is not here yet")
     return config

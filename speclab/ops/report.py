@@ -24,7 +24,8 @@ from speclab.runs import profile_prompts, written
 from speclab.show.notebook import drawn_in
 
 # how a notebook may end
-FAILED, NEEDS_MODELS, NEEDS_FILES = "failed", "needs the models", "needs files"
+DONE, FAILED = "done", "failed"
+NEEDS_MODELS, NEEDS_FILES = "needs the models", "needs files"
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
@@ -138,7 +139,7 @@ def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
     outcome: its stamp; described: what the head describes, by name; is_stale: whether the same call
     would run the notebook again.
     """
-    if outcome.status in (FAILED, NEEDS_MODELS, NEEDS_FILES):
+    if outcome.status != DONE:
         return UNKNOWN
     given = {"profile": outcome.given["profile"]}
     given |= outcome.given["overrides"] | outcome.given["changes"]

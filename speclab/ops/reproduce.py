@@ -46,6 +46,7 @@ from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
+from speclab.ops.report import DONE, FAILED
 from speclab.plain import digest_of, near, sha256_of
 from speclab.profiles import ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
@@ -68,7 +69,6 @@ PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook 
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-DONE, FAILED = "done", report.FAILED
 # errors by which a notebook says what it lacks
 NEEDS = {"ModelsMissing": report.NEEDS_MODELS, "FilesMissing": report.NEEDS_FILES}
 
@@ -150,7 +150,7 @@ class Call:
         return kit.drawn_in(self.figures, name)
 
     def stamp(self, name: str) -> Stamp | None:
-        """The stamp of a notebook's last run; None where there is none as it was written."""
+        """The stamp of a notebook's last run; None without one, or where it was edited."""
         try:
             facts = read_facts(self.page(name, "json"), "run the notebook again")
             del facts["files"]  # a stamp has none
@@ -590,8 +590,9 @@ def kernels(call: Call, at_once: int) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
         shared = max(threads // at_once, 1)
         for name, count in (("speclab", shared), ("speclab-timed", threads)):
-            own = {"env": {"OMP_NUM_THREADS": str(count)}}
-            write_kernel_spec(Path(folder) / "kernels" / name, own, ["--log-level=50"])
+            environment = {"env": {"OMP_NUM_THREADS": str(count)}}
+            kernel = Path(folder) / "kernels" / name
+            write_kernel_spec(kernel, environment, ["--log-level=50"])
         jupyters = ("JUPYTER_PATH", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
         os.environ |= dict.fromkeys(jupyters, folder) | {
             "SPECLAB_OUT": str(call.figures.parents[1]),
@@ -607,14 +608,14 @@ def kernels(call: Call, at_once: int) -> Iterator[None]:
 # ---- all of them ---------------------------------------------------------------------------------
 
 
-def places(asked: int | None) -> int:
-    """Notebooks that run at once: `asked` (default: two), at most one a core, and one where there
-    is a GPU: its memory may hold one pair only.
+def places(workers: int | None) -> int:
+    """Notebooks that run at once: `workers` (default: two), at most one per core, and one where
+    there is a GPU: its memory may hold one pair only.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     if visible and shutil.which("nvidia-smi"):
         return 1
-    return min(asked or 2, kit.cores_of_this_process())
+    return min(workers or 2, kit.cores_of_this_process())
 
 
 def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
@@ -669,16 +670,16 @@ def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
         time.sleep(0.1)
 
 
-def reproduce(call: Call, asked: int | None = None) -> int:
+def reproduce(call: Call, workers: int | None = None) -> int:
     """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
     interrupted.
 
-    asked: notebooks at once.
+    workers: notebooks at once.
     """
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        room = Room(places(asked))
+        room = Room(places(workers))
         with locked(call.build), kernels(call, room.seats):
             call.figures.mkdir(parents=True, exist_ok=True)
             put_all_back(call)
@@ -687,7 +688,8 @@ def reproduce(call: Call, asked: int | None = None) -> int:
             page = write_report(call)
     except KeyboardInterrupt:
         ended = call.current | call.ran
-        left = ", ".join(one.name for one in call.notebooks if one.name not in ended)
+        names = [notebook.name for notebook in call.notebooks]
+        left = ", ".join(name for name in names if name not in ended)
         print(f"Interrupted. Left: {left}. The same command goes on from here.")
         return 130
     failed = sum(stamp.status == FAILED for stamp in call.ran.values())

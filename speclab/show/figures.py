@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from speclab.estimates import NUMBERS
-from speclab.show.pictures import marked
+from speclab.show.pictures import LOOKS, marked
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
@@ -59,7 +59,6 @@ STYLE = {
     "grid.linewidth": 0.5,
     "axes.axisbelow": True,
     "legend.frameon": False,
-    "figure.constrained_layout.use": True,
     "figure.constrained_layout.w_pad": 0.08,
     "figure.dpi": 110,
     "savefig.dpi": 200,
@@ -90,8 +89,9 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
     if layout := figure.get_layout_engine():
         layout.execute(figure)  # once for both files: it takes longer than drawing
         figure.set_layout_engine("none")
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    figure.savefig(pdf, metadata=dict.fromkeys(["CreationDate", "Creator", "Producer"]))
+    png = folder / f"{name}.png"
+    without = dict.fromkeys(["CreationDate", "Creator", "Producer"])
+    figure.savefig(png.with_suffix(".pdf"), metadata=without)
     figure.savefig(png, metadata={"Software": None})
     return png
 
@@ -109,10 +109,10 @@ def style_of(name: str, index: int = 0) -> dict[str, Any]:
 
 def styles_of(frame: pd.DataFrame, hue: str) -> dict[Any, dict[str, Any]]:
     """Style and label of each value of `hue`, in order of appearance."""
-    names = pd.unique(frame[hue])
-    return {
-        name: style_of(str(name), index) | {"label": str(name)} for index, name in enumerate(names)
-    }
+    styles = {}
+    for index, name in enumerate(pd.unique(frame[hue])):
+        styles[name] = style_of(str(name), index) | {"label": str(name)}
+    return styles
 
 
 def interval_bars(
@@ -137,7 +137,8 @@ def interval_bars(
     for index, (name, style) in enumerate(styles.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
-        place = middle + (index - (len(styles) - 1) / 2) * step
+        offset = (index - (len(styles) - 1) / 2) * step
+        place = middle + offset
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
@@ -220,7 +221,8 @@ def facets(
     styles = {name: style | looks.get(name, {}) for name, style in styles.items()}
     for axes, (row, column) in zip(grid.flat, product(down, across), strict=True):
         wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
-        part = frame[(frame[[*wanted]] == [*wanted.values()]).all(axis=1)]
+        is_part = frame[[*wanted]].eq([*wanted.values()]).all(axis=1)
+        part = frame[is_part]
         if part.empty:
             axes.set_axis_off()
             continue
@@ -237,10 +239,10 @@ def facets(
             draw(reference, color="black", linewidth=0.7)
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
-    labels = AXIS_LABELS.get(x, x) if x_label is None else x_label, AXIS_LABELS.get(y, y)
-    below, beside = reversed(labels) if lying else labels
-    figure.supxlabel(below)
-    figure.supylabel(beside)
+    x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
+    y_label = AXIS_LABELS.get(y, y)
+    figure.supxlabel(y_label if lying else x_label)
+    figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *grid.flat)
     return figure
 
@@ -278,14 +280,14 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
     """What is named in one or several panels, each name once, above the whole figure: in one row if
     that fits into its width.
     """
-    found = {}
+    handle_of = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True)) | found
-    for columns in range(len(found), 0, -1):
+        handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
+    for columns in range(len(handle_of), 0, -1):
         figure.legends.clear()
         place = {"loc": "outside upper center", "ncols": columns}
-        legend = figure.legend(found.values(), found, **place)
+        legend = figure.legend(handle_of.values(), handle_of, **place)
         if legend.get_window_extent().width <= figure.bbox.width:
             break
 
@@ -298,19 +300,14 @@ def visible(text: str) -> str:
     return text if len(text) <= WIDEST else "…" + text[1 - WIDEST :]
 
 
-# of a tree: lines to the nodes, and boxes, that the target accepted (True) or did not
-LINES = {
-    True: {"color": "#00543D", "linewidth": 2.4, "label": "accepted by the target"},
-    False: {
-        "color": "#8A8A8A",
-        "linewidth": 0.8,
-        "linestyle": "--",
-        "label": "drafted, not accepted",
-    },
-}
-BOXES = {
-    True: {"facecolor": "#BFE6D9", "edgecolor": "#00543D", "linewidth": 1.8},
-    False: {"facecolor": "white", "edgecolor": "#8A8A8A", "linewidth": 0.8},
+ACCEPTED = LOOKS["accepted"]
+# lines to the nodes of a tree
+TO_ACCEPTED = {"color": ACCEPTED.edge, "linewidth": 2.4, "label": "accepted by the target"}
+TO_OTHERS = {
+    "color": "#8A8A8A",
+    "linewidth": 0.8,
+    "linestyle": "--",
+    "label": "drafted, not accepted",
 }
 IN_BOX = {
     "ha": "center",
@@ -341,19 +338,23 @@ def draw_tree(
     figure, axes = subplots(width=width, height=0.55 + 0.46 * leaves)
     nodes = zip(tree.parent, labels, draft_prob, target_prob, accepted, strict=True)
     for node, (parent, label, q, p, taken) in enumerate(nodes):
-        on_path = bool(taken or not node)
+        on_path = taken or not node
+        line = TO_ACCEPTED if on_path else TO_OTHERS
+        box = {"edgecolor": line["color"], "linewidth": 0.75 * line["linewidth"]}
+        box |= {"facecolor": ACCEPTED.face if on_path else "white", "boxstyle": "round,pad=0.25"}
         text = visible(label) or " "  # a blank has a box too
         if node:
             ends = [depth[parent] + 0.25, depth[node] - 0.25]
-            axes.plot(ends, [y[parent], y[node]], zorder=0, **LINES[on_path])
+            axes.plot(ends, [y[parent], y[node]], zorder=0, **line)
             text += f"\nq {q:.2f}  p {p:.2f}"
-        box = BOXES[on_path] | {"boxstyle": "round,pad=0.25"}
         weight = "bold" if on_path else "normal"
         axes.text(depth[node], y[node], text, weight=weight, bbox=box, **IN_BOX)
     axes.plot([], [], color="none", label="q: draft's probability, p: target's")
-    names = ["context", *(f"depth {d}" for d in range(1, deepest + 1))]
+    names = [f"depth {d}" if d else "context" for d in range(deepest + 1)]
     axes.set_xticks(range(deepest + 1), names)
-    axes.set(xlim=(-0.42, deepest + 0.42), ylim=(leaves - 0.5, -0.5), yticks=[])
+    axes.set_yticks([])
+    axes.set_xlim(-0.42, deepest + 0.42)
+    axes.set_ylim(leaves - 0.5, -0.5)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.grid(False)

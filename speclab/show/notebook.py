@@ -182,8 +182,8 @@ def _hosted(profile: "Profile") -> None:
     from speclab.ops import hosted
 
     if hosted.MOUNTED.is_dir():
-        found = ", ".join([*hosted.attach(profile), *hosted.restore()])
-        print(f"attached: {found or 'nothing that this profile needs'}")
+        attached = ", ".join([*hosted.attach(profile), *hosted.restore()])
+        print(f"attached: {attached or 'nothing that this profile needs'}")
     target = profile.notes.target_config
     if "quantization_config" in target and find_spec("gptqmodel") is None:
         print(

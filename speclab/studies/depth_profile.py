@@ -61,8 +61,7 @@ def by_depth(questions: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
     parts = {name: stats.by_domain(*question) for name, question in questions.items()}
     table = stack(parts, "name")
-    depth = table["estimator"].str.extract(r"\[(\d+)\]")[0]
-    table["depth"] = depth.astype(int)
+    table["depth"] = table.groupby(["name", "domain"]).cumcount() + 1
     return Estimates(table[["name", "domain", "depth", *NUMBERS]], digits=3)
 
 
@@ -131,8 +130,8 @@ def best_path(text: Text) -> pd.DataFrame:
     """
     chain = text.nodes[text.nodes["best_path"]].sort_values([*PLACE, "depth"])
     greedy = text.rule == "greedy"
-    chain["own"] = chain["target_rank"] == 0 if greedy else chain["target_prob"]
-    chain["accepted"] = score.reach(chain, text.rule)
+    own = chain["target_rank"] == 0 if greedy else chain["target_prob"]
+    chain["own"] = own.astype(float)
     in_text = chain.assign(position=chain["position"] + chain["depth"] - 1)
     place = pd.MultiIndex.from_frame(in_text[PLACE])
     hit = text.trace.set_index(PLACE)["hit"].reindex(place, fill_value=False)
@@ -140,6 +139,7 @@ def best_path(text: Text) -> pd.DataFrame:
     first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(place)
 
     blocks = chain.groupby(PLACE, sort=False)
+    chain["accepted"] = blocks["own"].cumprod()
     chain["reached"] = blocks["accepted"].shift(fill_value=1.0)
     chain["followed"] = blocks["hit"].shift(fill_value=1.0)
     chain["followed"] = chain.groupby(PLACE, sort=False)["followed"].cumprod()

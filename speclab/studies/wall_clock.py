@@ -88,6 +88,15 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
 
 
+def gains(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Of `timing.decoded_speed`: tokens per target pass, and the speed-up over plain decoding, a
+    column a method: row 0 the sample, then resamples of prompts and, for speeds, of repeats.
+    """
+    tau = drawn(timing.medians(speeds), "method", "tokens", "blocks")
+    seconds = timing.drawn_seconds(speeds)[tau.columns]
+    return tau, 1 / seconds.div(seconds["plain"], axis=0)
+
+
 # ---- what limits speed -----------------------------------------------------------------------
 
 

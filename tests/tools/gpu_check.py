@@ -2,7 +2,7 @@
 
 Needs the kit's own packages, and installs nothing; gptqmodel is skipped by name where it is absent.
 Every check runs in a process of its own, so that one that breaks the device, runs out of memory or
-hangs leaves the others alone. After each the JSON file is written anew.
+hangs leaves the others alone. After each the JSON file is written again.
 Without a CUDA device all runs that a CPU can of it.
 """
 
@@ -154,7 +154,7 @@ class Compared:
 
     @property
     def margin(self):
-        """The largest margin of a difference; 0 where there is none."""
+        """The largest margin of a difference; 0 without any."""
         return float(np.max([0.0, *(one.margin for one in self.differences)]))
 
     def status(self, dtype):
@@ -204,12 +204,12 @@ def literal_rows(pair, prompt, text):
 
 
 def logits_at(model, context):
-    """Logits behind a context, by one whole pass without a cache."""
+    """Logits after a context, by one whole pass without a cache."""
     return literal.full_logits(model, [context])[0, -1]
 
 
 def apart(model, context, one, other):
-    """How far apart the logits of two tokens lie behind a context."""
+    """How far apart the logits of two tokens lie after a context."""
     logits = logits_at(model, context)
     return float(abs(logits[one] - logits[other]))
 
@@ -674,7 +674,7 @@ def shapes(settings):
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
     profile = load_profile("paper").replace(domains=("code",), **limits)
     changes = {"num_hidden_layers": layers, "quantization_config": None}
-    configs = [profile.notes.config_of(which) | changes for which in MODELS]
+    configs = [getattr(profile.notes, f"{which}_config") | changes for which in MODELS]
     name = str(dtype).removeprefix("torch.")
     planned = [plan.held(config, name, device) for config in configs]
     models = [random_model(config, layers, place, dtype) for config in configs]

@@ -242,7 +242,7 @@ def template():
 
 
 def filled(text, values):
-    """A page with every marked block written anew; KeyError for a mark without a block."""
+    """A page with every marked block written again; KeyError for a mark without a block."""
     blocks, context = template().blocks, template().new_context(values)
     return MARKS.sub(lambda m: m[1] + "".join(blocks[m[2]](context)) + m[3], text)
 

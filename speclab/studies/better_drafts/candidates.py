@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from speclab import copying, runs, score
 from speclab.drafts import quantise, shipped
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
-from speclab.models.model import KVCache, LanguageModel
+from speclab.models.model import LanguageModel
 from speclab.models.pairs import (
     Pair,
     check_vocabularies,
@@ -147,29 +146,7 @@ def prompt_lookup(tried: "Tried") -> Candidate:
 # ---- traces --------------------------------------------------------------------------------------
 
 
-class Remembered:
-    """A target that runs each whole text once and remembers its hidden states, for drafts that are
-    judged one after another.
-    """
-
-    def __init__(self, model: LanguageModel):
-        self._model, self._kept = model, {}
-
-    def __getattr__(self, name: str):
-        return getattr(self._model, name)
-
-    def forward(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """As the model's, for whole texts only: not behind a cache, and without a mask."""
-        assert not cache.length, "whole texts only: else take the model itself"
-        key = tuple(tokens.flatten().tolist())
-        if key not in self._kept:
-            self._kept[key] = self._model.forward(tokens, cache).to("cpu")
-        return self._kept[key].to(self._model.device)
-
-
-def judged(
-    one: Candidate, profile: Profile, kind: str, texts: Texts, target: LanguageModel | Remembered
-) -> pd.DataFrame:
+def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
     """What a candidate proposes along `texts` of a run of `kind`, as a run records it, a row per
     position: prompt_id, domain, COLUMNS. Made once.
     """
@@ -183,8 +160,7 @@ def judged(
     with locked(path.parent):  # a second process waits, and finds it there
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
-        pair = replace(one.load(), target=target)
-        trace = trace_along(pair, small, texts)
+        trace = trace_along(one.load(), small, texts)
         options = {"index": False, "write_page_checksum": True}
         written(path, lambda part: trace.to_parquet(part, **options))
     return trace
@@ -194,7 +170,7 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     """The trace of `judged` along the texts of a profile's run, made anew."""
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     parts = []
-    for prompt in encoded_prompts(pair, profile):
+    for prompt in runs.encoded_prompts(profile, pair.tokenizer):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
             recorded = record_prompt(pair, prompt, text, PLAIN, sampling).trace
@@ -202,12 +178,6 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
             columns = {name: recorded[name] for name in COLUMNS}
             parts.append(pd.DataFrame(names | columns))
     return pd.concat(parts, ignore_index=True)
-
-
-def encoded_prompts(pair: Pair, profile: Profile) -> list[EncodedPrompt]:
-    """The prompts of a profile as the pair reads them."""
-    known, longest = runs.profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(pair.tokenizer, known, longest, profile.template)
 
 
 class Tried:
@@ -221,7 +191,7 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
         # recorded whole, the part is taken: no run is made for fewer prompts
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
-        every = encoded_prompts(pair, profile)
+        every = runs.encoded_prompts(profile, pair.tokenizer)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         first = profile.notes.decoded_from
         self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
@@ -233,8 +203,6 @@ class Tried:
             judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
             self._traces[kind] = {OWN: judged_rows}
             self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}
-        # it runs each text once, whatever drafts follow
-        self._target = Remembered(pair.target)
 
     @property
     def domains(self) -> list[str]:
@@ -245,7 +213,7 @@ class Tried:
         """Try a draft: judge it on the texts of both runs."""
         self.candidates[one.name] = one
         for kind in ESTIMATORS:
-            trace = judged(one, self.profile, kind, self.texts[kind], self._target)
+            trace = judged(one, self.profile, kind, self.texts[kind])
             self._traces[kind][one.name] = score.with_hits(trace)
 
     def trace(self, name: str, kind: str) -> pd.DataFrame:
@@ -268,7 +236,7 @@ class Tried:
             copied = ids[place]
             is_match = matched > 0
             trunk = torch.from_numpy(ids[None, :-1])
-            hidden = self._target.forward(trunk, target.cache())[0, start - 1]
+            hidden = target.forward(trunk, target.cache())[0, start - 1]
             p = probabilities(target.logits(hidden), sampling).cpu()
             overlap = p.numpy()[np.arange(len(text)), copied]
             columns = {

@@ -1,5 +1,5 @@
-"""What a draft is worth: what the target accepts of it, what training changed, its price, the
-fastest chain with it, and how fast that is for real.
+"""Drafts compared: what the target accepts of each, what training changed, what a pass costs, the
+fastest chain, and whether decoding with each is lossless.
 """
 
 import dataclasses
@@ -39,12 +39,12 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
     """hit[1] at T = 0 and alpha at T = 1 of some drafts: estimator, draft, domain (then `all`,
     `pooled`), estimate, low, high.
     """
-    levels = {}
+    by_estimator = {}
     for kind, estimator in ESTIMATORS.items():
-        for name in names:
-            level = stats.by_domain(tried.trace(name, kind), estimator)
-            levels[estimator.name, name] = level.drop(columns="estimator")
-    return Estimates(stack(levels, ["estimator", "draft"]), 3)
+        traces = {name: (tried.trace(name, kind), estimator) for name in names}
+        table = stats.jointly(traces).table(key="draft")
+        by_estimator[estimator.name] = table.drop(columns="note")
+    return Estimates.stacked(by_estimator, "estimator", digits=3)
 
 
 # ---- trained -------------------------------------------------------------------------------------
@@ -68,24 +68,24 @@ def trained_change(
     well.
     """
     seeds = len(after)
-    asked = {number: (trace, estimator) for number, trace in enumerate([before, *after])}
-    draws = stats.jointly(asked)
+    traces = dict(enumerate([before, *after]))
+    draws = stats.jointly({number: (trace, estimator) for number, trace in traces.items()})
     first, *others = draws.values.values()
-    each = np.stack([other - first for other in others])
+    changes = np.stack([other - first for other in others])
+    sample, resamples = changes[:, 0], changes[:, 1:]
     rng = np.random.default_rng([0, 3])
     times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(first) - 1)
-    drawn = np.einsum("ns,snd->nd", times / seeds, each[:, 1:])
-    whole = np.vstack([each[:, 0].mean(axis=0), drawn])
-    found = draws.table({"change": pd.DataFrame(whole, columns=first.columns)})
-    of_sample = each[:, 0]
-    found = found.assign(
+    drawn = np.einsum("ns,snd->nd", times / seeds, resamples)
+    mean = np.vstack([sample.mean(axis=0), drawn])
+    table = draws.table({"change": pd.DataFrame(mean, columns=first.columns)})
+    table = table.assign(
         before=first.iloc[0].to_numpy(),
         after=np.mean([other.iloc[0] for other in others], axis=0),
-        seed_low=of_sample.min(axis=0),
-        seed_high=of_sample.max(axis=0),
+        seed_low=sample.min(axis=0),
+        seed_high=sample.max(axis=0),
         n_seeds=seeds,
     )
-    return found[CHANGE]
+    return table[CHANGE]
 
 
 def gained(tried: Tried, trained: Families) -> Estimates:
@@ -106,14 +106,15 @@ def specialist_against(tried: Tried, trained: Families) -> Estimates:
     averaged: estimator, domain, estimate, low, high, p_value.
     """
     specialists = trained[SPECIALIST]
+    on_all = trained[objective_of(specialists)]
     parts = {}
     for kind, estimator in ESTIMATORS.items():
-        mine, its = (
+        special, general = (
             pd.concat([tried.trace(name, kind) for name in drafts])
-            for drafts in (specialists, trained[objective_of(specialists)])
+            for drafts in (specialists, on_all)
         )
-        found = significance.paired_by_domain(mine, its, estimator)
-        parts[estimator.name] = found.drop(columns="n_prompts")
+        gap = significance.paired_by_domain(special, general, estimator)
+        parts[estimator.name] = gap.drop(columns="n_prompts")
     return Estimates.stacked(parts, "estimator", digits=3)
 
 
@@ -140,10 +141,10 @@ def learning_curve(pair: Pair) -> Estimates | None:
     log = pd.DataFrame([before[-1], *last])
     steps = pd.DataFrame({"steps": [0, *(row["step"] + 1 for row in last)]})
     curves = {}
-    for estimator, column in IN_CARD.items():
-        curves[estimator, ALL] = without_interval(steps, log[column])
-        for domain in DOMAINS:
-            curves[estimator, domain] = without_interval(steps, log[f"{domain} {column}"])
+    for estimator, name in IN_CARD.items():
+        columns = {ALL: name} | {domain: f"{domain} {name}" for domain in DOMAINS}
+        for domain, column in columns.items():
+            curves[estimator, domain] = without_interval(steps, log[column])
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
@@ -176,7 +177,7 @@ def training_in_words(trained: Families, profile: str) -> str:
     )
 
 
-# ---- the price, and the fastest chain ------------------------------------------------------------
+# ---- the cost of a pass, and the fastest chain ---------------------------------------------------
 
 
 def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> dict[str, float]:
@@ -216,8 +217,8 @@ def share_of_bytes(one: Candidate) -> float:
     would not be served so.
     """
     draft, target = one.facts["draft"], one.facts["target"]
-    own = min(one.weight_bytes, 2 * draft["parameters"])
-    return own / min(target["weight_bytes"], 2 * target["parameters"])
+    stored = min(one.weight_bytes, 2 * draft["parameters"])
+    return stored / min(target["weight_bytes"], 2 * target["parameters"])
 
 
 def best_chain(
@@ -291,44 +292,40 @@ class Compared:
 def compared(
     tried: Tried,
     drafts: Iterable[Candidate],
-    price: Mapping[str, float],
+    pass_cost: Mapping[str, float],
     costs: Costs,
     gammas: Sequence[int],
 ) -> Compared:
-    """Every draft at its own best gamma, by the measured costs (c from `price`) and where a pass
-    costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens of a
-    copy.
+    """Every draft at its own best gamma, by the measured costs (c from `pass_cost`) and where a
+    pass costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens
+    of a copy.
     """
-    rows, asked = [], {}
+    rows, numbers = [], {}
     for one in drafts:
         name, facts = short_name(one.name), one.facts["draft"]
-        share, c = share_of_bytes(one), price[one.name]
-        row = {
-            "draft": name,
-            "layers": facts["layers"],
-            "parameters": facts["parameters"],
-            "weight_bytes": one.weight_bytes,
-            "of_target_bytes": share,
-            "c": c,
-        }
+        c, share = pass_cost[one.name], share_of_bytes(one)
+        sizes = {key: facts[key] for key in ("layers", "parameters")}
+        row = {"draft": name} | sizes | {"weight_bytes": one.weight_bytes}
+        row |= {"of_target_bytes": share, "c": c}
         for kind, estimator in ESTIMATORS.items():
-            asked[name, estimator.name] = tried.trace(one.name, kind), estimator
-        for end, machine in {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}.items():
+            numbers[name, estimator.name] = tried.trace(one.name, kind), estimator
+        machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
+        for end, machine in machines.items():
             if one.name == LOOKUP:
                 gamma, sums = best_copies(tried, machine, gammas)
             else:
                 gamma, sums = best_chain(tried.trace(one.name, "greedy"), machine, gammas)
             row[f"gamma{end}"] = gamma
-            asked[name, f"speedup{end}"] = sums, SPEEDUP
-            asked[name, f"block_efficiency{end}"] = sums, TOKENS
+            numbers[name, f"speedup{end}"] = sums, SPEEDUP
+            numbers[name, f"block_efficiency{end}"] = sums, TOKENS
         rows.append(row)
-    draws = stats.jointly(asked)
-    pooled = pd.DataFrame({key: draws[key][POOLED] for key in asked})
+    draws = stats.jointly(numbers)
+    pooled = pd.DataFrame({key: draws[key][POOLED] for key in numbers})
     table, fewest = pd.DataFrame(rows), draws.prompts.fewest
     low, high = stats.bounds_of(pooled.to_numpy()[1:], fewest)
     for end, values in {"": pooled.iloc[0], "_low": low, "_high": high}.items():
-        numbers = pd.Series(np.asarray(values), pooled.columns).unstack()
-        table = table.join(numbers.add_suffix(end), on="draft")
+        wide = pd.Series(np.asarray(values), pooled.columns).unstack()
+        table = table.join(wide.add_suffix(end), on="draft")
     return Compared(table, pooled, fewest)
 
 
@@ -345,7 +342,6 @@ def lossless(
     """`timing.decoded` of some prompts with every draft (but recorded ones) and shape, against the
     target's own texts: draft, shape, prompt_id, is_equal, and its other columns.
     """
-    texts = tried.texts["greedy"]
     by_name = {name: parse_shape(name) for name in shapes}
     parts = {}
     for one in drafts:
@@ -354,5 +350,4 @@ def lossless(
             parts[one.name] = timing.decoded(pair, prompts, by_name, new_tokens)
             del pair  # before the next one is loaded
     made = stack(parts, "draft").rename(columns={"method": "shape"})
-    expected = made["prompt_id"].map({name: text[:new_tokens] for name, text in texts.items()})
-    return made.assign(is_equal=made["text"] == expected)
+    return made.assign(is_equal=~timing.differs(made, tried.texts["greedy"], new_tokens))

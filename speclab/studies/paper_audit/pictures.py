@@ -1,14 +1,36 @@
 """The picture of the audit: a few claims drawn large."""
 
 from collections.abc import Mapping
+from itertools import chain
 
 import numpy as np
 import pandas as pd
 
-from speclab.analysis.claims import AT_0, AT_1, PUBLISHED, SIGNS, Claim
+from speclab.analysis.claims import KEYS, SIGNS, Claim
+from speclab.analysis.published import published
 from speclab.show import figures
 
 GREEN, EDGE = "#DDEBD9", "#5B8A52"
+
+
+def printed() -> pd.DataFrame:
+    """The paper's own numbers of its claims, as printed or their differences: claim, row,
+    estimate.
+    """
+    alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
+    alpha = alpha.set_index("domain")["published"]
+    length = published("II").set_index("domain")["published"]
+    depth = published("IV").pivot(index="domain", columns="depth", values="published")
+    rho = published("VI").set_index("domain")["published"]
+    numbers = {
+        "level": alpha,
+        "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
+        "length": length,
+        "depth": depth[3] - depth[1],
+        "entropy-sign": rho,
+    }
+    rows = pd.concat(numbers, names=["claim", "row"])
+    return rows.rename("estimate").reset_index()
 
 
 def large(
@@ -16,25 +38,19 @@ def large(
     listed: Mapping[str, Claim],
     evidence: pd.DataFrame,
     verdicts: pd.DataFrame,
-    printed: pd.DataFrame,
 ) -> figures.Figure:
-    """A panel a claim: the paper's own numbers, and those of each pair and way to ask, each with
-    its verdict; green: the claim holds. shown: by claim, what its number is (the axis). printed:
-    `claims.printed`.
+    """A panel for each claim: the paper's own numbers (`printed`), and those of each pair and way
+    to measure, each with its verdict; green: the claim holds. shown: by claim, what its number is
+    (the axis).
     """
-    ways = evidence["asked"].isin([PUBLISHED, AT_0, AT_1])
-    measured = evidence[ways & evidence["claim"].isin(shown)]
-    signs = verdicts.set_index(["claim", "pair", "asked"])["verdict"].map(SIGNS)
-    lines = [
-        f"{row.pair}, {row.asked} {signs[row.claim, row.pair, row.asked]}"
-        for row in measured.itertuples()
-    ]
-    own = printed[printed["claim"].isin(shown)].assign(at="the paper")
-    rows = pd.concat([own, measured.assign(at=lines)])
-    figure, panels = figures.subplots(len(shown), 1, height=1.75 * len(shown))
+    measured = evidence.merge(verdicts[[*KEYS, "verdict"]], on=KEYS)
+    signs = measured["verdict"].map(SIGNS)
+    line = measured["pair"] + ", " + measured["asked"] + " " + signs
+    rows = pd.concat([printed().assign(line="the paper"), measured.assign(line=line)])
+    figure, panels = figures.subplots(len(shown), height=1.75 * len(shown))
     for (name, number), axes in zip(shown.items(), panels, strict=True):
-        part = rows[rows["claim"] == name]
-        figures.interval_bars(part, axes, "at", "row", horizontal=True)
+        of_claim = rows[rows["claim"] == name]
+        figures.interval_bars(of_claim, axes, "line", "row", horizontal=True)
         _region(axes, listed[name])
         axes.set_title(f"{name}: {listed[name].claim}", loc="left")
         axes.set_xlabel(number)
@@ -44,11 +60,12 @@ def large(
 
 def _region(axes, claim: Claim) -> None:
     """The region in which a claim holds; its edges alone where domains differ in it."""
-    one = not isinstance(claim.region, Mapping)
-    regions = [claim.region] if one else list(claim.region.values())
     limits = axes.get_xlim()
-    for edge in {edge for region in regions for edge in region if edge is not None}:
+    by_row = isinstance(claim.region, Mapping)
+    edges = chain(*claim.region.values()) if by_row else claim.region
+    for edge in {*edges} - {None}:
         axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
-    if one:
-        axes.axvspan(*np.clip(claim.bounds(""), *limits), color=GREEN, zorder=0, label="it holds")
+    if not by_row:
+        inside = np.clip(claim.bounds(""), *limits)
+        axes.axvspan(*inside, color=GREEN, zorder=0, label="it holds")
     axes.set_xlim(limits)

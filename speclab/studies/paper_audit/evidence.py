@@ -1,0 +1,347 @@
+"""What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
+
+A claim is measured as published (the paper's procedure on greedy text), and by what is exact for a
+lossless decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1. There `alpha`
+and chains are of drawn tokens (rejection rule); the paper's tree has the draft's best tokens, which
+the point-mass rule accepts. What is exact is measured on other prompts too (`prompt_sets`; at T = 1
+without recorded trees). claims.yaml says what is measured, in the words of `ROWS`, `estimators` and
+`measure`. Claims about speed are in `speed`, claims that another notebook answers in
+`other_notebooks`.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score
+from speclab.analysis import association, bins, prompt_sets, variance_components
+from speclab.analysis.claims import (
+    AT_1,
+    PUBLISHED,
+    SOURCES,
+    Claim,
+    Evidence,
+    attempt,
+    from_draws,
+    in_frame,
+    rows_of,
+)
+from speclab.analysis.prompt_sets import OWN
+from speclab.analysis.published import POSITION_BIN
+from speclab.analysis.texts import Text
+from speclab.analysis.token_kinds import token_kinds
+from speclab.profiles import Profile, load_profile
+from speclab.score import POOLED, Estimator, divide
+from speclab.stats import jointly
+from speclab.studies.paper_audit.other_notebooks import Tables, of_tables
+from speclab.studies.paper_audit.speed import Grid, speed_claims
+from speclab.tree import Tree, chain, static_tree
+
+PAPER_TREE = static_tree(3, 2, 8)
+Asked = tuple[pd.DataFrame, Estimator]
+
+
+# ---- the texts of a pair -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PairTexts:
+    """The recorded texts of a pair by prompt set: greedy, and sampled at T = 1."""
+
+    profile: Profile
+    greedy: Mapping[str, Text]
+    sampled: Mapping[str, Text]
+
+
+def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
+    """The texts of a profile: read where they are recorded or shipped, else recorded now.
+
+    strings: the text of each token (`pictures.strings_of`).
+    """
+    temperatures = []
+    for kind in ("greedy", "sampled"):
+        texts = prompt_sets.texts(profile, Text.recorded(profile, kind))
+        del texts[prompt_sets.ENGLISH]  # a part of the second set
+        marked = {name: with_numbers(text, strings) for name, text in texts.items()}
+        temperatures.append(marked)
+    return PairTexts(profile, *temperatures)
+
+
+def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profile]:
+    """The profile and those named in `beside`, by name, the profile itself first; one that is named
+    twice counts once. `beside` stands as its files say, with the traces that the kit ships of it:
+    changes of the notebook's own profile (fewer prompts, …) are not theirs.
+    """
+    profiles = {profile.name: profile}
+    for name in beside:
+        if name not in profiles:
+            profiles[name] = load_profile(name).replace(recorded=())
+    return profiles
+
+
+def fewest_prompts(rows: pd.DataFrame) -> int:
+    """How many prompts the smallest domain has."""
+    prompts = rows.groupby("domain")["prompt_id"]
+    return int(prompts.nunique().min())
+
+
+def with_numbers(text: Text, strings: Sequence[str]) -> Text:
+    """The text, its positions marked where the token is a number of mathematics (`number`)."""
+    math = text.trace[text.trace["domain"] == "math"]
+    kinds = token_kinds(math, strings)
+    number = (kinds == "number").reindex(text.trace.index, fill_value=False)
+    return text.with_columns(number=number)
+
+
+# ---- what claims.yaml names ----------------------------------------------------------------------
+
+
+def unsure_half(text: Text) -> pd.DataFrame:
+    """The positions whose entropy is above the median of all domains."""
+    entropy = text.trace["target_entropy"]
+    return text.trace[entropy > entropy.median()]
+
+
+def unsure_quarter(text: Text) -> pd.DataFrame:
+    """The quarter of each domain's positions that has the highest target entropy."""
+    domains = text.trace.groupby("domain", observed=True)
+    edge = domains["target_entropy"].transform("quantile", 0.75)
+    return text.trace[text.trace["target_entropy"] >= edge]
+
+
+def long_texts(text: Text) -> pd.DataFrame:
+    """The positions of prompts whose texts reach the second bin, so that early and late are the
+    same prompts. ValueError if none does.
+    """
+    longest = text.trace.groupby("prompt_id")["position"].transform("max")
+    rows = text.trace[longest >= POSITION_BIN]
+    return score.require(rows, ["domain"], f"positions from {POSITION_BIN} on, their prompts")
+
+
+def with_trees(text: Text) -> pd.DataFrame:
+    """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
+    if text.nodes["node"].max() == 1:
+        raise ValueError("recorded without trees: nothing to ask of their nodes")
+    return text.nodes
+
+
+def tested_tokens(text: Text) -> pd.DataFrame:
+    """One row for each token of drafted chains whose predecessors were all accepted, which is when
+    a decoder tests it (T > 0: the draft's best tokens): prompt_id, domain, depth, kept, ….
+    """
+    blocks = text.tree(chain(PAPER_TREE.max_depth))
+    tested = np.minimum(blocks["accepted"] + 1, blocks["drafted"])
+    rows = blocks.loc[blocks.index.repeat(tested)]
+    depth = rows.groupby(level=0).cumcount() + 1
+    return rows.assign(depth=depth, kept=rows["accepted"] >= depth)
+
+
+ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
+    "positions": lambda text: text.trace,
+    "math": lambda text: text.trace.query("domain == 'math'"),
+    "long texts": long_texts,
+    "unsure half": unsure_half,
+    "unsure quarter": unsure_quarter,
+    "nodes": with_trees,
+    "tested tokens": tested_tokens,
+    "chain of 8": lambda text: replay.prompt_sums(text.chain(8), ends="room"),
+}
+
+
+def rows_named(text: Text, of: str, tree: Tree) -> pd.DataFrame:
+    """The rows of a text that claims.yaml names: in ROWS, "nodes at depth 1" (2, 3), or "blocks",
+    those of a decoder with a tree.
+    """
+    if of == "blocks":
+        blocks = text.tree(tree)
+        return replay.prompt_sums(blocks)
+    rows, at, depth = of.partition(" at depth ")
+    return text.nodes[text.nodes["depth"] == int(depth)] if at else ROWS[rows](text)
+
+
+def estimators(text: Text) -> dict[str, Estimator]:
+    """The estimators by the names that claims.yaml gives them, for a text's temperature."""
+    of_blocks = score.block_estimators()
+    best_path = score.best_path_accept_by_depth(text.rule)
+    return {
+        "published_alpha": score.published_alpha,
+        "published_length": score.published_length,
+        "target_entropy": score.mean_of("target_entropy", "target_entropy"),
+        "acceptance": text.acceptance,
+        "mean_accepted": of_blocks["mean_accepted"],
+        "change of ratio_by_depth": score.change(score.ratio_by_depth),
+        "change along the best path": score.change(best_path),
+        "change along the chain": score.change(of_blocks["accept_by_depth"]),
+    }
+
+
+# contrasts of positions: the rows of the first side
+FIRST_SIDE = {"late - early": f"position >= {POSITION_BIN}", "numbers - others": "number"}
+
+
+def measure(
+    text: Text,
+    of: str,
+    number: str,
+    contrast: str | Sequence[Sequence[str]] = "each domain",
+    over: Sequence[str] = (),
+    correlation: Sequence[str] = (),
+    shares: Sequence[str] = (),
+    tree: Tree = PAPER_TREE,
+) -> pd.DataFrame:
+    """Evidence (`claims.Evidence`) from one entry of a claim's `published` or `exact`.
+
+    of: the rows (`rows_named`; tree: the one that a decoder drafts). number: one of `estimators`.
+    contrast: each domain; pairs of domains (first minus second); or one of FIRST_SIDE (these rows
+    minus the others), over all domains together. over: the (rows, number) by which it is divided.
+    Or number is a column, or "acceptance". correlation: (method, with which column) in each domain.
+    shares: of the column's variance, between the levels of each of these factors; of two factors
+    the difference; "texts": `variance_components`. ValueError where the text cannot answer.
+    """
+    rows = rows_named(text, of, tree)
+    column = text.value if number == "acceptance" else number
+    if correlation:
+        method, other = correlation
+        table = association.correlations(rows, other, column, method)
+        return rows_of(f"{method.title()} of {number} and {other}", table)
+    if shares == "texts":
+        found = variance_components.shares(rows, column)
+        table = pd.DataFrame(map(vars, found.values())).assign(domain=list(found))
+        return rows_of(f"share of what texts differ in, {text.acceptance.name}", table)
+    if shares:
+        return difference_of_shares(rows, column, *shares)
+    named = estimators(text)
+    estimator = named[number]
+    if over:
+        other, under = over
+        below = rows_named(text, other, tree), named[under]
+        draws = jointly({number: (rows, estimator), under: below})
+        return from_draws(f"{number} / {under}", draws, draws[number] / draws[under])
+    if contrast == "each domain":
+        draws = jointly({number: (rows, estimator)})
+        return from_draws(estimator.name, draws, draws[number])
+    if isinstance(contrast, str):
+        first = rows.eval(FIRST_SIDE[contrast])
+        sides = (rows[first], estimator), (rows[~first], estimator)
+        return difference(f"{estimator.name}, {contrast}", of, *sides)
+    return pd.concat([gap(rows, estimator, *domains) for domains in contrast])
+
+
+def difference(name: str, row: str, first: Asked, second: Asked) -> pd.DataFrame:
+    """A number of all domains together minus another."""
+    draws = jointly({"first": first, "second": second}, same=False)
+    change = draws["first"] - draws["second"]
+    return from_draws(name, draws, {row: change[POOLED]})
+
+
+def gap(rows: pd.DataFrame, estimator: Estimator, *domains: str) -> pd.DataFrame:
+    """A number of one domain minus that of another. ValueError if a domain is missing."""
+    score.domains_in(rows, domains)
+    sides = [(rows[rows["domain"] == domain], estimator) for domain in domains]
+    return difference(estimator.name, " - ".join(domains), *sides)
+
+
+# ---- variance ------------------------------------------------------------------------------------
+
+
+def difference_of_shares(rows: pd.DataFrame, column: str, first: str, second: str) -> pd.DataFrame:
+    """Share of a column's variance between the levels of one factor minus that of another.
+    ValueError: one domain only.
+    """
+    if rows["domain"].nunique() < 2:
+        raise ValueError("one domain only: a share between domains needs two")
+    shares = [(rows, share_between(rows, column, factor)) for factor in (first, second)]
+    return difference(f"share of {first} - of {second}", "all", *shares)
+
+
+def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
+    """Share of the variance of a column between the levels that a factor has in `rows`."""
+    in_each = bins.in_levels(value, factor, sorted(rows[factor].unique()))
+
+    def columns(frame: pd.DataFrame) -> np.ndarray:
+        squares = score.column_of(frame, value) ** 2
+        return np.column_stack([in_each(frame), squares])
+
+    def share(totals: np.ndarray) -> np.ndarray:
+        sums, counts = np.split(totals[..., :-1], 2, axis=-1)
+        of_mean = divide(sums.sum(-1) ** 2, counts.sum(-1))
+        of_levels = np.nansum(divide(sums**2, counts), axis=-1)
+        whole = totals[..., -1] - of_mean
+        return divide(of_levels - of_mean, whole)[..., None]
+
+    return Estimator(f"share of {factor}", columns, share)
+
+
+# ---- every claim ---------------------------------------------------------------------------------
+
+
+def on_text(
+    text: Text, way: str, entries: Mapping[str, Sequence[Mapping]], tree: Tree = PAPER_TREE
+) -> Evidence:
+    """What claims.yaml measures on a text in one way: entries, by claim (`measure`)."""
+
+    @cache  # several claims measure the same
+    def rows_of_entry(entry: str) -> pd.DataFrame:
+        return measure(text, tree=tree, **json.loads(entry))
+
+    def rows_of_claim(claim: str) -> pd.DataFrame:
+        return pd.concat([rows_of_entry(json.dumps(entry)) for entry in entries[claim]])
+
+    return {(claim, way): attempt(rows_of_claim, claim) for claim in entries if entries[claim]}
+
+
+def as_published(text: Text, listed: Mapping[str, Claim]) -> Evidence:
+    """The paper's own procedure, on the trees of greedy text; also of the authors' own."""
+    return on_text(text, PUBLISHED, {name: claim.published for name, claim in listed.items()})
+
+
+def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
+    """Accepted tokens per target pass of a tree on sampled texts minus on greedy text, by domain,
+    prompts paired: the tree's children under point-mass.
+    """
+    accepted = score.block_estimators()["mean_accepted"]
+    texts = {text.name: rows_named(text, "blocks", tree) for text in (greedy, warm)}
+    draws = jointly({name: (rows, accepted) for name, rows in texts.items()})
+    change = draws[warm.name] - draws[greedy.name]
+    return from_draws(f"mean_accepted, {warm.name} - {greedy.name}", draws, change)
+
+
+def of_pair(
+    pair: PairTexts, listed: Mapping[str, Claim], grid: Grid, tables: Tables
+) -> pd.DataFrame:
+    """Every row of the claims about a pair: `claims.COLUMNS`, by prompt set in the order of the
+    claims. grid: costs (`speed.speed_claims`); tables: of other notebooks (`tables_of`).
+
+    Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
+    and its `note` says why.
+    """
+    tree = pair.profile.tree
+    exact = {name: claim.exact for name, claim in listed.items()}
+    parts = []
+    for prompts, greedy in pair.greedy.items():
+        sampled = pair.sampled[prompts]
+        evidence = {}
+        if prompts == OWN:
+            evidence = as_published(greedy, listed) | of_tables(listed, tables)
+        for text in (greedy, sampled):
+            evidence |= on_text(text, text.name, exact, tree) | speed_claims(text, grid)
+        warmer = attempt(warmer_less_greedy, tree, greedy, sampled)
+        evidence["temperature", AT_1] = warmer
+        parts.append(in_frame(listed, pair.profile.name, evidence, prompts))
+    return pd.concat(parts, ignore_index=True)
+
+
+def exact_rows(claim: Claim) -> pd.DataFrame:
+    """Evidence that no sampling made: its intervals are points."""
+    table = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
+    return table.assign(low=table["estimate"], high=table["estimate"])
+
+
+def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """The rows of the claims that need no pair, as they stand in claims.yaml: `claims.COLUMNS`."""
+    evidence = {(claim.id, SOURCES): exact_rows(claim) for claim in listed.values() if claim.values}
+    return in_frame(listed, SOURCES, evidence)

@@ -1,0 +1,94 @@
+"""The claims that the tables of notebooks 08 and 10 answer."""
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab import stats
+from speclab.analysis.claims import AT_0, AT_1, Claim, Evidence, attempt, rows_of
+from speclab.cost import LEAST_V
+from speclab.plain import read_json
+from speclab.profiles import ROOT
+
+READS = [
+    "data/measured",
+    "08/distillation.csv",
+    "08/self-drafts.csv",
+    "08/specialist.csv",
+    "10/pass-times.csv",
+]
+SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
+ESTIMATORS = {AT_0: "hit[1]", AT_1: "alpha"}
+VERIFIED = 5  # tokens of a pass that verifies four drafted ones
+
+Tables = Mapping[str, pd.DataFrame]
+
+
+def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
+    """The tables that a pair has of READS: in `figures`, the session's own folder, else what is
+    committed, else what is shipped.
+    """
+    tables = {}
+    shipped = SHIPPED / f"{pair}.json"
+    if shipped.is_file():
+        for name, lines in read_json(shipped, "take the committed one")["tables"].items():
+            tables[name] = pd.read_csv(io.StringIO("\n".join(lines)))
+    for folder in (ROOT / "figures", figures):
+        for name in READS[1:]:
+            path = folder / pair / name
+            if path.is_file():
+                tables[name.removesuffix(".csv")] = pd.read_csv(path)
+    return tables
+
+
+def of_tables(listed: Mapping[str, Claim], tables: Tables) -> Evidence:
+    """What the tables say to the claims: the rows that claims.yaml names (`of_drafts`)."""
+    evidence = {("one-pass", AT_0): attempt(one_pass, tables)}
+    for claim in listed.values():
+        for way, estimator in ESTIMATORS.items():
+            if claim.table:
+                evidence[claim.id, way] = attempt(of_drafts, tables, estimator, claim.table)
+    return evidence
+
+
+def of_drafts(tables: Tables, estimator: str, entry: Mapping[str, Any]) -> pd.DataFrame:
+    """Evidence from rows of a table of 08, as the entry `table` of a claim says: those rows of
+    `name` that have one of the values of each column in `where`. ValueError: no such table or rows;
+    08 judged too few prompts for a verdict.
+    """
+    judged = pd.concat(tables.values()).get("n_prompts", pd.Series()).min() if tables else np.nan
+    if judged < stats.FEW_PROMPTS:
+        raise ValueError(f"notebook 08 judged {judged:.0f} prompts a domain")
+    wanted = {"estimator": [estimator]} | entry["where"]
+    table = tables.get(entry["name"], pd.DataFrame(columns=list(wanted)))
+    rows = table[table[list(wanted)].isin(wanted).all(axis=1)]
+    if rows.empty:
+        raise ValueError("notebook 08 has not run for this pair, or has no such draft")
+    rows = rows.rename(columns={entry.get("estimate", "estimate"): "estimate"})
+    return rows_of(estimator + entry.get("says", ""), rows, entry.get("row", "domain"))
+
+
+def one_pass(tables: Tables) -> pd.DataFrame:
+    """v(5) with the range that its two measured times allow. ValueError: 10 has not measured it, or
+    a clock on which a longer pass is cheaper.
+    """
+    table = tables.get("10/pass-times", pd.DataFrame({"n": []})).set_index("n")
+    if VERIFIED not in table.index:
+        raise ValueError("notebook 10 has not measured a pass over 5 tokens here")
+    cheapest = table["v(n)"].min()
+    if cheapest < LEAST_V:
+        raise ValueError(
+            f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
+        )
+    one, five = table.loc[1], table.loc[VERIFIED]
+    numbers = {
+        "row": "this machine",
+        "estimate": five["v(n)"],
+        "low": five["target_low"] / one["target_high"],
+        "high": five["target_high"] / one["target_low"],
+    }
+    return rows_of(f"v({VERIFIED})", pd.DataFrame([numbers]), "row")

@@ -1,0 +1,129 @@
+"""The exact numbers of claims.yaml, each computed again: by enumeration, from the printed tables,
+from the article's example.
+"""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from speclab import cost
+from speclab.analysis import claims, published, rejection_rule
+from speclab.analysis.claims import NO_CONDITION, SOURCES
+from speclab.studies.paper_audit import evidence
+
+LISTED = claims.claims()
+STATED = {name: [value for *_, value in claim.values] for name, claim in LISTED.items()}
+# Three words that follow each other in a ring, so that every number can be checked by hand: overlap
+# 0.7 after each.
+P = np.array([[0.5, 0.3, 0.2], [0.2, 0.5, 0.3], [0.3, 0.2, 0.5]])
+Q = np.array([[0.2, 0.5, 0.3], [0.3, 0.2, 0.5], [0.5, 0.3, 0.2]])
+
+
+def flaws(p, q):
+    """What the flaws of the article's pseudo-code cost: total variation between what comes out and
+    p, without a residual draw and with p read one place late; words per pass that are lost without
+    the bonus; total variation between q and q of a draft that sees no prompt (any word may have
+    been the last).
+    """
+    first_p, first_q = p[0], q[0]  # of the word that follows word 0
+    kept = first_q * rejection_rule.chance(first_p, first_q)
+    late = rejection_rule.chance(np.diag(p), first_q)
+    misread = rejection_rule.emitted(first_q, late, rejection_rule.residual(first_p, first_q))
+    return {
+        "residual": rejection_rule.total_variation(kept / kept.sum(), first_p),
+        "positions": rejection_rule.total_variation(misread, first_p),
+        "bonus": rejection_rule.survival(np.minimum(p, q), 0, 3)[-1],
+        "prompt-blind": rejection_rule.total_variation(q.mean(axis=0), first_q),
+    }
+
+
+def outcome(drawn, p, q):
+    """All outcomes one by one: a word drawn, kept with min(1, p/q), or replaced."""
+    kept, other = np.minimum(1, p / q), np.maximum(p - q, 0)
+    came = np.zeros(len(p))
+    for word, instead in product(range(len(p)), repeat=2):
+        chance = drawn[word] * other[instead] / other.sum()
+        came[word] += chance * kept[word]
+        came[instead] += chance * (1 - kept[word])
+    return came
+
+
+def test_flaws_of_the_pseudo_code():
+    for name, number in flaws(P, Q).items():
+        assert STATED[name] == [pytest.approx(number)]
+    right = flaws(P, P)
+    assert (right["residual"], right["bonus"]) == pytest.approx((0, 1)), "the negative control"
+
+
+def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
+    rng = np.random.default_rng(0)
+    for p, q in [(P[0], Q[0]), rng.dirichlet(np.ones(4), 2)]:
+        best = np.eye(len(q))[q.argmax()]
+        np.testing.assert_allclose(outcome(q, p, q), p)
+        assert rejection_rule.total_variation(outcome(best, p, q), p) > 0.01
+    away = rejection_rule.total_variation(outcome(np.eye(3)[Q[0].argmax()], P[0], Q[0]), P[0])
+    assert STATED["eq1"] == [pytest.approx(away)]
+
+
+@pytest.mark.parametrize("tables", [(P, Q), np.random.default_rng(0).dirichlet(np.ones(5), (2, 5))])
+def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there(tables):
+    """All paths of two words: acceptance of the second, the first one accepted, minus that of a
+    word drafted first after the accepted words.
+    """
+    kept = np.minimum(*tables)
+    words = range(len(kept))
+    paths = [kept[0, one] * kept[one, two] for one, two in product(words, words)]
+    accepted = kept[0] / kept[0].sum()
+    deeper = sum(paths) / kept[0].sum()
+    assert STATED["commitment"] == [pytest.approx(deeper - accepted @ kept.sum(axis=1), abs=1e-12)]
+
+
+def test_what_breaks_even_depends_on_the_cost():
+    for what, row, stated in LISTED["threshold"].values:
+        c = float(row.removeprefix("c "))
+        speedup = cost.speedup_standard(stated + 2, 3, c)
+        assert speedup == pytest.approx(1.0), f"{what} at {row}: no gain and no loss"
+
+
+def test_what_is_read_off_follows_from_tables_logs_and_the_example():
+    alpha = published.published("I").query("quantity == 'alpha_mean'")
+    printed = [alpha, published.published("II")]
+    tables = [rows.set_index("domain")["published"] for rows in printed]
+    of_alpha, of_length = (np.log(table["chat"] / table["math"]) for table in tables)
+    cells = pd.read_csv(published.DATA / "run_alpha_by_depth_task.csv")
+    nodes = cells.groupby("depth")["count"].sum()
+    accepted, target_ms, draft_ms = 0.85 * 4, 100, 5
+    rule = accepted * target_ms / (draft_ms * accepted + target_ms)
+    numbers = {
+        "cubic": of_length / of_alpha,
+        "top-k": nodes[1] / (nodes.sum() / 8),
+        "nan": min(1.0, float("nan")),
+        "run-time": 11027 / 3600,
+        "example": 340 / 112 - rule,
+        "best-case": 400 / 120 - cost.speedup_standard(5.0, 4, draft_ms / target_ms),
+    } | dict.fromkeys(["entropy-kind", "sampled-prompts", "devices"], 0)
+    for name, number in numbers.items():
+        assert STATED[name] == [pytest.approx(number, abs=5e-4)], name
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        *((name, {}, "does not hold") for name in ("eq1", "commitment", "cubic", "top-k")),
+        ("top-k", {"region": (1.5, 2.5)}, "holds"),
+        ("threshold", {}, NO_CONDITION),
+    ],
+)
+def test_verdicts_on_exact_numbers(name, changes, expected):
+    listed = {name: replace(LISTED[name], **changes)}
+    assert claims.verdict(listed[name], evidence.of_sources(listed)) == expected
+
+
+def test_every_claim_about_sources_has_its_number():
+    rows = evidence.of_sources(LISTED)
+    about = [name for name, claim in LISTED.items() if claim.about == SOURCES]
+    assert list(rows["claim"].unique()) == about
+    assert (rows["estimate"] == rows[["low", "high"]].T).all(axis=None)
