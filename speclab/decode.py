@@ -15,11 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from speclab.draft import Proposal, Shape, propose
+from speclab.draft import Proposal, propose
 from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
+from speclab.shapes import Shape
 from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
