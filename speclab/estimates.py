@@ -102,7 +102,8 @@ class Estimates:
 
     def rows(self) -> Iterator[Any]:
         """The rows as named tuples."""
-        return self.frame.itertuples(index=False)
+        rows: Iterator[Any] = self.frame.itertuples(index=False)
+        return rows
 
     @property
     def row(self) -> Any:
@@ -121,7 +122,7 @@ class Estimates:
 
     def verdict(self, null: float = 0.0) -> str:
         """What the interval of a table of one row says of `null` (`stats.verdict`)."""
-        return verdict(self.row.low, self.row.high, null)
+        return str(verdict(self.row.low, self.row.high, null))
 
     # ---- lay out ---------------------------------------------------------------------------------
 

@@ -23,7 +23,9 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
     """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
     what is missing otherwise.
     """
-    missing = list(columns) if frame is None else [name for name in columns if name not in frame]
+    if frame is None:
+        frame = pd.DataFrame()
+    missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(
             f"{name} has no column {missing}: this estimate needs records that hold them"
@@ -63,7 +65,8 @@ def ratio(nodes: pd.DataFrame) -> np.ndarray:
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
             f"first row {bad.argmax()}: drop or re-record"
         )
-    return np.minimum(target / draft, 1.0)
+    ratios: Array = np.minimum(target / draft, 1.0)
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,9 @@ class Estimator:
 def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
-    return np.divide(
-        numerator, denominator, out=np.full(shape, np.nan), where=np.not_equal(denominator, 0)
-    )
+    quotients: Array = np.full(shape, np.nan)
+    defined = np.not_equal(denominator, 0)
+    return np.divide(numerator, denominator, out=quotients, where=defined)
 
 
 def quotient(totals: np.ndarray) -> np.ndarray:
@@ -151,7 +154,7 @@ def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
     """
     if name == "ratio" and name not in frame:
         return ratio(frame)
-    values = require(frame, [name], "frame")[name].to_numpy(np.float64)
+    values: Array = require(frame, [name], "frame")[name].to_numpy(np.float64)
     bad = np.count_nonzero(~np.isfinite(values))
     if bad:
         raise ValueError(
@@ -167,12 +170,13 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
 
 def _at_depth(nodes: pd.DataFrame) -> np.ndarray:
     """Membership (rows, m): is the row at depth 1, 2, …?"""
-    depth = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
+    depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
     return depth[:, None] == np.arange(1, depth.max() + 1)
 
 
 def _on_best_path(nodes: pd.DataFrame) -> np.ndarray:
-    return require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)[:, None]
+    is_best: Array = require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)
+    return is_best[:, None]
 
 
 def _top_mass(trace: pd.DataFrame) -> np.ndarray:
@@ -192,7 +196,8 @@ def _chain(totals: np.ndarray) -> np.ndarray:
 
 
 def _chain_length(totals: np.ndarray) -> np.ndarray:
-    return _chain(totals).sum(axis=-1, keepdims=True)
+    length: Array = _chain(totals).sum(axis=-1, keepdims=True)
+    return length
 
 
 published_alpha = _means("published_alpha", ratio, scalar=True)
@@ -232,7 +237,7 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
     if keys.has_duplicates:
         raise ValueError("nodes holds the same (prompt_id, position, node) twice: keep one run")
-    rows = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
+    rows: Array = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
         raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
@@ -304,7 +309,8 @@ def block_estimators() -> dict[str, Estimator]:
     def columns(sums: pd.DataFrame) -> np.ndarray:
         names = [name for name in sums if str(name).startswith("survival_")]
         names += ["accepted", "emitted", "blocks", "drafted"]
-        return require(sums, names, "prompt sums of blocks")[names].to_numpy(np.float64)
+        numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
+        return numbers
 
     return _shares_of_blocks(columns)
 

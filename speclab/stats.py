@@ -169,7 +169,8 @@ def levels_of(n_prompts: int) -> np.ndarray:
     """
     assert n_prompts >= 2
     t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
-    return ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
+    levels: Array = ndtr(np.sqrt(n_prompts / (n_prompts - 1)) * t)
+    return levels
 
 
 def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
@@ -177,15 +178,17 @@ def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
     if more than 5 % of the resamples are. `n_prompts`: of the smallest domain, or one number for
     each entry of axis 1.
     """
-    if np.ndim(n_prompts) == 0:
-        return quantiles(draws, levels_of(n_prompts))
-    sizes, bounds = np.asarray(n_prompts), np.empty((2, *draws.shape[1:]))
+    sizes = np.asarray(n_prompts)
+    if sizes.ndim == 0:
+        return quantiles(draws, levels_of(int(sizes)))
+    bounds = np.empty((2, *draws.shape[1:]))
     for size in np.unique(sizes):
-        bounds[:, sizes == size] = bounds_of(draws[:, sizes == size], size)
+        members = sizes == size
+        bounds[:, members] = bounds_of(draws[:, members], size)
     return bounds
 
 
-def quantiles(draws: np.ndarray, levels: Sequence[float]) -> np.ndarray:
+def quantiles(draws: np.ndarray, levels: Array) -> np.ndarray:
     """Quantiles over axis 0; NaN where more than 5 % of the draws are undefined."""
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)
