@@ -132,8 +132,7 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
-result = served.table(key="policy").rename(columns={"domain": "metric"})
-result = Estimates(result)
+result = serving.by_metric(served)
 ctx.export(result, "stream")
 notebook.show_table(result.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
@@ -144,8 +143,7 @@ others = [name for name in served.values if name not in ("never", "always")]
 ratios = {name: served[name] / served["always"] for name in others}
 
 # %%
-relative = served.table(ratios, "policy").rename(columns={"domain": "metric"})
-relative = Estimates(relative)
+relative = serving.by_metric(served, ratios)
 ctx.plot(
     relative.at(policy=["per-domain", "oracle"]),
     x="metric",
@@ -163,9 +161,7 @@ rate = relative.at(metric="tokens_per_s")
 ctx.say(f"Tokens per second compared with 'always'. {serving.rates_in_words(rate)}")
 
 # %%
-saved = served["always"] / served["never"]
-saved = served.table({"always": saved}, "policy").rename(columns={"domain": "metric"})
-saved = Estimates(saved, digits=2)
+saved = serving.by_metric(served, {"always": served["always"] / served["never"]})
 
 # %%
 ctx.say(
@@ -268,11 +264,10 @@ for name, draws in streams_of.items():
         "always / never": draws["always"] / draws["never"],
         "per-domain / always": draws["per-domain"] / draws["always"],
     }
-    table = draws.table(pairs, "policies").rename(columns={"domain": "metric"})
-    compared[name] = table
+    compared[name] = serving.by_metric(draws, pairs, "policies")
 
 # %%
-compared = Estimates(stack(compared, "set"))
+compared = Estimates.stacked(compared, "set")
 ctx.export(compared, "other-prompts")
 notebook.show_table(compared.wide(["set", "policies"], "metric"))
 

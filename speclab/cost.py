@@ -7,14 +7,18 @@ broadcast (numbers, arrays or Series); nothing is fitted here.
 """
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from speclab.tree import Tree
 
+Number = Any  # a number, an array or a Series: all formulas broadcast
 
-def within(name: str, value, low: float, high: float = np.inf, strict: bool = False):
+
+def within(
+    name: str, value: Number, low: float, high: float = np.inf, strict: bool = False
+) -> Number:
     """`value` if every entry is finite and in [low, high] (above low if strict); ValueError
     otherwise.
     """
@@ -28,7 +32,7 @@ def within(name: str, value, low: float, high: float = np.inf, strict: bool = Fa
     return value
 
 
-def block_cost(passes, c, verify=1.0, overhead=0.0):
+def block_cost(passes: Number, c: Number, verify: Number = 1.0, overhead: Number = 0.0) -> Number:
     """Cost of a block in target passes over one token: passes * c + verify + overhead.
 
     passes: draft passes, of a chain its gamma; verify: the target pass over the drafted tokens.
@@ -43,7 +47,7 @@ def block_cost(passes, c, verify=1.0, overhead=0.0):
     return passes * c + verify + overhead
 
 
-def speedup_standard(block_efficiency, gamma, c):
+def speedup_standard(block_efficiency: Number, gamma: Number, c: Number) -> Number:
     """Speed-up of a chain over plain decoding where v = 1: block_efficiency / (gamma c + 1).
 
     Above 1 is faster. Source: arXiv:2211.17192.
@@ -53,7 +57,7 @@ def speedup_standard(block_efficiency, gamma, c):
     return block_efficiency / block_cost(gamma, c)
 
 
-def block_efficiency_iid(alpha, gamma):
+def block_efficiency_iid(alpha: Number, gamma: Number) -> Number:
     """Tokens per target pass if each drafted token were accepted with probability alpha,
     independently: (1 - a^(g+1)) / (1 - a).
     """
@@ -89,7 +93,7 @@ class Costs:
     tree_overhead: float | None = None
     drift: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         ascending = list(self.sizes) == sorted({1, *self.sizes})
         if not ascending or not len(self.sizes) == len(self.draft) == len(self.verify):
             raise ValueError(
@@ -108,7 +112,7 @@ class Costs:
         """
         return cls(1.0, (1, 256), (c, c), (1.0, 1.0))
 
-    def _at(self, ratios: tuple[float, ...], n):
+    def _at(self, ratios: tuple[float, ...], n: Number) -> Number:
         sizes, largest = np.asarray(n), self.sizes[-1]
         outside = sizes[(sizes < 1) | (sizes > largest)]
         if outside.size:
@@ -118,11 +122,11 @@ class Costs:
             )
         return np.interp(sizes, self.sizes, ratios)
 
-    def c(self, width=1):
+    def c(self, width: Number = 1) -> Number:
         """A draft pass over `width` tokens (a number or an array), in target passes over one."""
         return self._at(self.draft, width)
 
-    def v(self, n):
+    def v(self, n: Number) -> Number:
         """A target pass over n tokens (a number or an array), in target passes over one."""
         return self._at(self.verify, n)
 
@@ -130,7 +134,7 @@ class Costs:
         """What the loop itself takes a block of a chain, or of a tree."""
         return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
 
-    def of_chain(self, drafted, passes=None):
+    def of_chain(self, drafted: Number, passes: Number | None = None) -> Number:
         """Cost of blocks that draft so many tokens in a chain, a number or an array of any shape.
 
         passes: draft passes that they take, as many unless named: one more where a stop rule has
@@ -140,7 +144,7 @@ class Costs:
         tokens = np.asarray(drafted) + 1
         return block_cost(made, self.c(), self.v(tokens), self.overhead)
 
-    def of_block(self, tree: Tree) -> float:
+    def of_block(self, tree: Tree) -> Number:
         """Cost of one block of a static tree or a chain: a draft pass for each level that has
         children, one target pass, the overhead.
         """
@@ -149,14 +153,14 @@ class Costs:
         widths = [len(level.parents) for level in tree.levels]
         return self._of_tree(widths, tree.size)
 
-    def of_dynamic(self, depth: int, branches: int, budget: int) -> float:
+    def of_dynamic(self, depth: int, branches: int, budget: int) -> Number:
         """Cost of one block of a dynamic tree (EAGLE-2's): a draft pass over the root, then one
         over `branches` nodes for each further level, one target pass over `budget` nodes.
         """
         widths = [1, *[branches] * (depth - 1)]
         return self._of_tree(widths, budget)
 
-    def _of_tree(self, widths: list[int], nodes: int) -> float:
+    def _of_tree(self, widths: list[int], nodes: int) -> Number:
         drafting = self.c(widths).sum()
         return drafting + self.v(nodes + 1) + self.loop(chain=False)
 

@@ -74,14 +74,13 @@ class Estimates:
         """
         kept = self.frame[self._has(keys).all(axis=1)]
         if kept.empty:
-            there = {name: list(pd.unique(self.frame[name]))[:8] for name in keys}
+            there = {name: list(self.frame[name].unique()[:8]) for name in keys}
             raise ValueError(f"no estimate at {keys}; there are {there}")
-        return replace(self, frame=kept.reset_index(drop=True))
+        return self._of_rows(kept)
 
     def without(self, **keys: Any) -> "Estimates":
         """The rows where no named column has the given value, or one of a list of values."""
-        kept = self.frame[~self._has(keys).any(axis=1)]
-        return replace(self, frame=kept.reset_index(drop=True))
+        return self._of_rows(self.frame[~self._has(keys).any(axis=1)])
 
     def _has(self, keys: Mapping[str, Any]) -> pd.DataFrame:
         """Whether each named column has the given value, or one of a list of values."""
@@ -91,9 +90,12 @@ class Estimates:
         }
         return self.frame[[*keys]].isin(wanted)
 
+    def _of_rows(self, rows: pd.DataFrame) -> "Estimates":
+        return replace(self, frame=rows.reset_index(drop=True))
+
     def defined(self) -> "Estimates":
         """The rows whose estimate is a number."""
-        return replace(self, frame=self.frame.dropna(subset="estimate").reset_index(drop=True))
+        return self._of_rows(self.frame.dropna(subset="estimate"))
 
     def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
         """(value, the rows that have it) for every value of a key, in order of appearance."""
@@ -154,9 +156,8 @@ class Estimates:
         within: a list for each value of this key, as 'T = 0: code …; T = 1: code …'.
         """
         if within:
-            return "; ".join(
-                f"{value}: {part.listed(names)}" for value, part in self.groups(within)
-            )
+            parts = self.groups(within)
+            return "; ".join(f"{value}: {part.listed(names)}" for value, part in parts)
         return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
 
     def span(self) -> str:
@@ -186,18 +187,17 @@ class Estimates:
         """
         if within:
             wording = (above, below, neither, names, than)
-            parts = self.groups(within)
-            return ". ".join(
-                f"{starting(str(at))}: {part.sentence(*wording)}" for at, part in parts
-            )
-        wording = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
-        said: dict[str, list[str]] = {}
-        for row in self.rows():
-            words = wording[verdict(row.low, row.high, than)]
-            said.setdefault(words, []).append(str(getattr(row, names)))
-        if names == "domain" and len(said) == 1 < len(self.frame):
-            return f"{words} {whole('domain', len(self.frame))}"
-        return "; ".join(f"{words} {named(who)}" for words, who in said.items())
+            sentences = [
+                f"{starting(str(value))}: {part.sentence(*wording)}"
+                for value, part in self.groups(within)
+            ]
+            return ". ".join(sentences)
+        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
+        sides = pd.Series(verdict(self.frame["low"], self.frame["high"], than)).map(words)
+        members = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False).agg(list)
+        if names == "domain" and len(members) == 1 < len(self.frame):
+            return f"{sides[0]} {whole('domain', len(self.frame))}"
+        return "; ".join(f"{side} {named(members[side])}" for side in members.index)
 
     # ---- compare ---------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Estimates:
     def highest(self, within: str = "domain") -> "Estimates":
         """The row of the largest estimate in each value of `within`."""
         best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
-        return replace(self, frame=self.frame.loc[best].reset_index(drop=True))
+        return self._of_rows(self.frame.loc[best])
 
 
 def starting(text: str) -> str:

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from speclab.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
+Array = NDArray[Any]
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
@@ -50,7 +52,7 @@ def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tupl
     return tuple(dict.fromkeys([*known, *present]))
 
 
-def ratio(nodes: pd.DataFrame) -> np.ndarray:
+def ratio(nodes: pd.DataFrame) -> Array:
     """min(1, p/q) of each node, float64 (rows,).
 
     A value that is not finite is a ValueError, never averaged or taken as 1.
@@ -79,8 +81,8 @@ class Estimator:
     """
 
     name: str
-    columns: Callable[[pd.DataFrame], np.ndarray]
-    value: Callable[[np.ndarray], np.ndarray]
+    columns: Callable[[pd.DataFrame], Array]
+    value: Callable[[Array], Array]
     scalar: bool = True
 
     def __call__(self, frame: pd.DataFrame) -> float | pd.Series:
@@ -89,7 +91,7 @@ class Estimator:
             return float(values[0])
         return pd.Series(values, range(1, len(values) + 1), name=self.name)
 
-    def number(self, totals: np.ndarray) -> np.ndarray:
+    def number(self, totals: Array) -> Array:
         """The one number of totals (..., k). ValueError for a family of numbers."""
         if not self.scalar:
             raise ValueError(f"{self.name} is a family of numbers: pick one with score.member")
@@ -102,7 +104,7 @@ class Estimator:
         return [f"{self.name}[{i + 1}]" for i in range(size)]
 
 
-def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+def divide(numerator: Array, denominator: Array) -> Array:
     """Elementwise quotient, NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     quotients: Array = np.full(shape, np.nan)
@@ -110,7 +112,7 @@ def divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=quotients, where=defined)
 
 
-def quotient(totals: np.ndarray) -> np.ndarray:
+def quotient(totals: Array) -> Array:
     """Means from totals (..., 2m): the first m sums over the last m counts."""
     half = totals.shape[-1] // 2
     return divide(totals[..., :half], totals[..., half:])
@@ -118,16 +120,16 @@ def quotient(totals: np.ndarray) -> np.ndarray:
 
 def _means(
     name: str,
-    values: Callable[[pd.DataFrame], np.ndarray],
-    member: Callable[[pd.DataFrame], np.ndarray] | None = None,
-    value: Callable[[np.ndarray], np.ndarray] = quotient,
+    values: Callable[[pd.DataFrame], Array],
+    member: Callable[[pd.DataFrame], Array] | None = None,
+    value: Callable[[Array], Array] = quotient,
     scalar: bool = False,
 ) -> Estimator:
     """An estimator made of means: of values (rows,) or (rows, m), over the rows that are a `member`
     (rows, m; default: all).
     """
 
-    def columns(frame: pd.DataFrame) -> np.ndarray:
+    def columns(frame: pd.DataFrame) -> Array:
         numbers = values(frame).reshape(len(frame), -1)
         members = member(frame) if member else np.ones(numbers.shape, bool)
         return np.concatenate([np.where(members, numbers, 0.0), members], axis=1)
@@ -147,7 +149,7 @@ def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
     return Estimator(name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
 
 
-def column_of(frame: pd.DataFrame, name: str) -> np.ndarray:
+def column_of(frame: pd.DataFrame, name: str) -> Array:
     """A column as finite float64 (rows,); `ratio` is derived where it is not stored.
 
     ValueError names what is not finite.
@@ -168,34 +170,35 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
     return trace.assign(hit=trace["draft_rank"] == 0)
 
 
-def _at_depth(nodes: pd.DataFrame) -> np.ndarray:
+def _at_depth(nodes: pd.DataFrame) -> Array:
     """Membership (rows, m): is the row at depth 1, 2, …?"""
     depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
-    return depth[:, None] == np.arange(1, depth.max() + 1)
+    members: Array = depth[:, None] == np.arange(1, depth.max() + 1)
+    return members
 
 
-def _on_best_path(nodes: pd.DataFrame) -> np.ndarray:
+def _on_best_path(nodes: pd.DataFrame) -> Array:
     is_best: Array = require(nodes, ["best_path"], "nodes")["best_path"].to_numpy(bool)
     return is_best[:, None]
 
 
-def _top_mass(trace: pd.DataFrame) -> np.ndarray:
+def _top_mass(trace: pd.DataFrame) -> Array:
     require(trace, ["top_draft_p"], "trace")
     probabilities = np.stack(trace["top_draft_p"].to_numpy()).astype(np.float64)
     return np.cumsum(probabilities, axis=1)
 
 
-def _hit(trace: pd.DataFrame) -> np.ndarray:
+def _hit(trace: pd.DataFrame) -> Array:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
     children = np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
     return column_of(trace, "draft_rank")[:, None] < children
 
 
-def _chain(totals: np.ndarray) -> np.ndarray:
+def _chain(totals: Array) -> Array:
     return np.cumprod(quotient(totals), axis=-1)
 
 
-def _chain_length(totals: np.ndarray) -> np.ndarray:
+def _chain_length(totals: Array) -> Array:
     length: Array = _chain(totals).sum(axis=-1, keepdims=True)
     return length
 
@@ -210,7 +213,7 @@ top_mass = _means("top_mass", _top_mass)
 hit = _means("hit", _hit)
 
 
-def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
+def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     """Probability that each node is accepted, its ancestors included: float64 (rows,).
 
     greedy (T = 0): 1 where the node and every ancestor is the target's argmax, else 0. point-mass
@@ -231,7 +234,7 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> np.ndarray:
     return accepted
 
 
-def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
+def _parent_rows(nodes: pd.DataFrame) -> Array:
     """Row number of each node's parent; -1 at depth 1."""
     tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
@@ -244,16 +247,16 @@ def _parent_rows(nodes: pd.DataFrame) -> np.ndarray:
     return rows
 
 
-def _shares_of_blocks(columns: Callable[[pd.DataFrame], np.ndarray]) -> dict[str, Estimator]:
+def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Estimator]:
     """Five estimators from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
     depths, accepted, emitted, blocks, drafted = slice(0, -4), [-4], [-3], [-2], [-1]
 
-    def share(over: Any, under: Any) -> Callable[[np.ndarray], np.ndarray]:
+    def share(over: Any, under: Any) -> Callable[[Array], Array]:
         return lambda totals: divide(totals[..., over], totals[..., under])
 
-    def given_the_one_before(totals: np.ndarray) -> np.ndarray:
+    def given_the_one_before(totals: Array) -> Array:
         before = np.concatenate([totals[..., blocks], totals[..., :-5]], axis=-1)
         return divide(totals[..., depths], before)
 
@@ -278,7 +281,7 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
     is needed. For `rule` see `reach`.
     """
 
-    def columns(nodes: pd.DataFrame) -> np.ndarray:
+    def columns(nodes: pd.DataFrame) -> Array:
         accepted = reach(nodes, rule)
         survived = accepted[:, None] * _at_depth(nodes)
         start = nodes["node"].to_numpy() == 1
@@ -306,7 +309,7 @@ def block_estimators() -> dict[str, Estimator]:
     columns: the last three only).
     """
 
-    def columns(sums: pd.DataFrame) -> np.ndarray:
+    def columns(sums: pd.DataFrame) -> Array:
         names = [name for name in sums if str(name).startswith("survival_")]
         names += ["accepted", "emitted", "blocks", "drafted"]
         numbers: Array = require(sums, names, "prompt sums of blocks")[names].to_numpy(float)
@@ -315,7 +318,7 @@ def block_estimators() -> dict[str, Estimator]:
     return _shares_of_blocks(columns)
 
 
-def across(value: Callable[[np.ndarray], np.ndarray], totals: np.ndarray) -> np.ndarray:
+def across(value: Callable[[Array], Array], totals: Array) -> Array:
     """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
     values, then pooled over rows.
     """
@@ -329,7 +332,7 @@ def member(family: Estimator, index: int) -> Estimator:
     ValueError (when called) if there is no such member.
     """
 
-    def value(totals: np.ndarray) -> np.ndarray:
+    def value(totals: Array) -> Array:
         members = family.value(totals)
         if not 1 <= index <= members.shape[-1]:
             raise ValueError(f"{family.name} has no member {index}")
@@ -343,7 +346,7 @@ def change(family: Estimator) -> Estimator:
     of the same resamples, so the difference is paired.
     """
 
-    def value(totals: np.ndarray) -> np.ndarray:
+    def value(totals: Array) -> Array:
         members = family.value(totals)
         return members[..., -1:] - members[..., :1]
 

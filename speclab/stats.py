@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
+from speclab.score import ALL, POOLED, Array, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
@@ -65,7 +65,7 @@ class Interval:
     n_prompts: int
 
     @classmethod
-    def of(cls, draws: np.ndarray, prompts: "Resampling", what: str) -> "Interval":
+    def of(cls, draws: Array, prompts: "Resampling", what: str) -> "Interval":
         """The interval of draws (1 + n,): the estimate, then its resamples; ValueError if `what` is
         undefined on the frame itself.
         """
@@ -84,10 +84,10 @@ class Resampling:
     prompts): all 1, then n resamples.
     """
 
-    rows: np.ndarray
-    domain: np.ndarray
+    rows: Array
+    domain: Array
     domains: tuple[str, ...]
-    weights: np.ndarray
+    weights: Array
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -100,19 +100,19 @@ class Resampling:
         return min(self.sizes.values())
 
     @property
-    def by_row(self) -> np.ndarray:
+    def by_row(self) -> Array:
         """What the intervals of the rows of `score.across` go by: each domain's own prompts, then
         twice the fewest.
         """
         return np.array([*self.sizes.values(), self.fewest, self.fewest])
 
-    def totals(self, columns: np.ndarray) -> np.ndarray:
+    def totals(self, columns: Array) -> Array:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
         columns = np.asarray(columns, np.float64)
         return np.stack([np.bincount(self.rows, column, size) for column in columns.T], axis=1)
 
-    def resampled(self, totals: np.ndarray) -> np.ndarray:
+    def resampled(self, totals: Array) -> Array:
         """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
         members = [self.domain == d for d in range(len(self.domains))]
         return np.stack([self.weights[:, own] @ totals[own] for own in members], axis=1)
@@ -149,7 +149,7 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
 
 
 @lru_cache(maxsize=32)  # a notebook asks hundreds of times for the same resamples
-def _times_drawn(size: int, n: int, seed: int, number: int) -> np.ndarray:
+def _times_drawn(size: int, n: int, seed: int, number: int) -> Array:
     """How often each of `size` prompts is drawn in each of n resamples of the domain `number`,
     int64 (n, size); to be read only.
     """
@@ -159,7 +159,7 @@ def _times_drawn(size: int, n: int, seed: int, number: int) -> np.ndarray:
     return drawn
 
 
-def levels_of(n_prompts: int) -> np.ndarray:
+def levels_of(n_prompts: int) -> Array:
     """Quantile levels (2,) of a 95 % interval from resamples of so many prompts (a domain):
     Phi(-+ sqrt(n / (n - 1)) t), t of n - 1 degrees of freedom.
 
@@ -173,7 +173,7 @@ def levels_of(n_prompts: int) -> np.ndarray:
     return levels
 
 
-def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
+def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
     """Expanded percentile bounds (2, ...) over axis 0 of resampled values (n, ...); undefined (NaN)
     if more than 5 % of the resamples are. `n_prompts`: of the smallest domain, or one number for
     each entry of axis 1.
@@ -188,7 +188,7 @@ def bounds_of(draws: np.ndarray, n_prompts: int | Sequence[int]) -> np.ndarray:
     return bounds
 
 
-def quantiles(draws: np.ndarray, levels: Array) -> np.ndarray:
+def quantiles(draws: Array, levels: Array) -> Array:
     """Quantiles over axis 0; NaN where more than 5 % of the draws are undefined."""
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)

@@ -117,7 +117,7 @@ def test_records_that_bear_a_known_name_must_be_the_public_file(tmp_path, monkey
     with pytest.raises(ValueError, match="not the published file .*_054105.csv"):
         author_records.read(tmp_path)
     blob = author_records.blob_id(path.read_bytes())
-    own = replace(author_records.SOURCE, files={"raw_054105.csv": blob})
+    own = replace(author_records.SOURCE, files={"raw_records_20260411_054105.csv": blob})
     monkeypatch.setattr(author_records, "SOURCE", own)
     assert list(author_records.read(tmp_path)) == ["054105"]
 

@@ -19,7 +19,7 @@ from test_faults import turned
 
 from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
-from speclab import runs, score
+from speclab import score
 from speclab.analysis import choose
 from speclab.analysis.significance import paired_by_domain
 from speclab.copying import MOST, copied
@@ -62,11 +62,6 @@ def drafts(random_pair, profile):
     """A loaded draft and the target's first layer."""
     loaded = candidates.candidate("loaded", random_pair, profile, Path(profile.draft.path))
     return [loaded, candidates.early_exit(random_pair, profile, 1)]
-
-
-def tried_of(traces, **fields):
-    """Traces by name and kind, as `candidates.Tried` gives them."""
-    return SimpleNamespace(trace=lambda *key: traces[key], **fields)
 
 
 # ---- candidates and their traces -----------------------------------------------------------------
@@ -123,10 +118,13 @@ def test_a_damaged_trace_is_refused(drafts, own, profile, work):
 
 @pytest.fixture
 def tried(random_pair, profile, own, work, monkeypatch):
-    """The pair's own draft and prompt lookup on its own texts (both kinds: the greedy ones)."""
+    """The pair's own draft, prompt lookup and the target's first layer on its own texts (both
+    kinds: the greedy ones).
+    """
     monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
     tried = candidates.Tried(profile, random_pair)
     tried.add(candidates.prompt_lookup(tried))
+    tried.add(candidates.early_exit(random_pair, profile, 1))
     return tried
 
 
@@ -145,24 +143,15 @@ def test_copies_are_the_rules_and_their_alpha_is_p(tried, random_pair):
             assert row["overlap"] == pytest.approx(sum(float(p[one]) for one in copy), abs=1e-6)
 
 
-def test_lookups_row_is_the_decoders(tried, random_pair):
+def test_copies_are_the_decoders(tried, random_pair):
     """Blocks and tokens of `lookup:1`, whose copies are cut at gamma nowhere."""
-    gamma, sums = comparison.best_copies(tried, Costs.assumed(0.0), [MOST])
+    _, sums = comparison.best_copies(tried, Costs.assumed(0.0), [MOST])
     shape = parse_shape("lookup:1")
     for prompt in tried.prompts[::5]:
         new = len(tried.texts["greedy"][prompt.prompt_id])
         text = decode_prompt(random_pair, prompt, "greedy", shape, Sampling(), new)
         row = sums[sums["prompt_id"] == prompt.prompt_id].iloc[0]
         assert (row["emitted"], row["blocks"]) == (new, text.target_passes)
-    price = {OWN: 0.2, LOOKUP: 0.0}
-    drafts = list(tried.candidates.values())
-    table = comparison.compared(tried, drafts, price, COSTS, range(1, 5)).table.set_index("draft")
-    gamma, sums = comparison.best_copies(tried, comparison.with_c(COSTS, 0.0), range(1, 5))
-    row = table.loc[LOOKUP]
-    assert row["gamma"] == gamma and row["c"] == 0
-    assert row["speedup"] == pytest.approx(speed_of(sums))
-    assert comparison.pass_costs(drafts[1:], 4, 1) == {LOOKUP: 0.0}
-    assert comparison.share_of_bytes(drafts[1]) == 0
 
 
 def trace_of(ranks):
@@ -321,47 +310,43 @@ def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
     assert comparison.share_of_bytes(half) == pytest.approx(0.5 * draft / target)
 
 
-@pytest.fixture
-def tried_all(drafts, profile, own, work):
-    """Every draft on the texts of the pair's own run, for both temperatures."""
-    texts = texts_of(own)
-    traces = {}
-    for one in drafts:
-        found = candidates.judged(one, profile, "greedy", texts)
-        hits = score.with_hits(found)
-        traces |= {(one.name, kind): hits for kind in ("greedy", "sampled")}
-    pair = drafts[0].load()
-    prompts = runs.encoded_prompts(profile, pair.tokenizer)
-    fields = {"profile": profile, "pair": pair, "prompts": prompts}
-    return tried_of(traces, texts={"greedy": texts}, **fields)
-
-
-def test_the_table_holds_each_drafts_own_numbers(drafts, tried_all):
-    price = {one.name: c for one, c in zip(drafts, (0.2, 0.6), strict=True)}
-    found = comparison.compared(tried_all, drafts, price, COSTS, range(1, 5))
+def test_the_table_holds_each_drafts_own_numbers(tried):
+    drafts = tried.candidates
+    pass_cost = dict(zip(drafts, (0.2, 0.0, 0.6), strict=True))
+    gammas = range(1, 5)
+    found = comparison.compared(tried, drafts.values(), pass_cost, COSTS, gammas)
     table = found.table.set_index("draft")
-    assert list(table.index) == ["loaded", "first 1 layers"]
-    for one in drafts:
-        row = table.loc[comparison.short_name(one.name)]
-        trace = tried_all.trace(one.name, "greedy")
-        paid = comparison.with_c(COSTS, price[one.name])
-        gamma, sums = comparison.best_chain(trace, paid, range(1, 5))
+    assert list(table.index) == [OWN, LOOKUP, "first 1 layers"]
+    for name, c in pass_cost.items():
+        row, trace = table.loc[comparison.short_name(name)], tried.trace(name, "greedy")
+        costs = comparison.with_c(COSTS, c)
+        chain = comparison.best_chain(trace, costs, gammas)
+        gamma, sums = comparison.best_copies(tried, costs, gammas) if name == LOOKUP else chain
         wanted = pooled(sums, score.ratio_of("emitted", "cost"))
         numbers = row[["speedup", "speedup_low", "speedup_high"]].tolist()
         assert numbers == pytest.approx([wanted.estimate, wanted.low, wanted.high])
-        assert row["gamma"] == gamma
+        assert (row["gamma"], row["c"]) == (gamma, c)
         assert row["hit[1]"] == trace["hit"].mean()
+    lookup = drafts[LOOKUP]
+    assert comparison.pass_costs([lookup], 4, 1) == {LOOKUP: 0.0}
+    assert comparison.share_of_bytes(lookup) == 0
 
 
-def test_every_draft_is_lossless_and_the_check_can_fail(drafts, tried_all, profile):
-    few, shapes = tried_all.prompts[::5], ("chain:3", "tree:3,2,8")
-    asked = drafts, few, shapes, profile.max_new_tokens
-    table = comparison.lossless(tried_all, *asked)
-    assert len(table) == 2 * 2 * len(few) and table["is_equal"].all()
-    texts = tried_all.texts["greedy"]
+def test_a_draft_that_does_the_targets_work_costs_1(tried):
+    same = tried.candidates[OWN].facts | {"draft": tried.pair.facts["target"]}
+    quantised = dataclasses.replace(tried.candidates[OWN], load=None, facts=same)
+    assert comparison.pass_costs([quantised], 4, 1) == {OWN: 1.0}
+
+
+def test_every_draft_is_lossless_and_the_check_can_fail(tried, profile):
+    drafts, few = tried.candidates.values(), tried.prompts[::5]
+    asked = drafts, few, ("chain:3", "tree:3,2,8"), profile.max_new_tokens
+    table = comparison.lossless(tried, *asked)
+    assert len(table) == 2 * 2 * len(few) and table["is_equal"].all(), "lookup has no weights"
+    texts = tried.texts["greedy"]
     wrong = {name: (text[0] ^ 1, *text[1:]) for name, text in texts.items()}
-    tried_all.texts = {"greedy": wrong}
-    assert not comparison.lossless(tried_all, *asked)["is_equal"].any()
+    tried.texts = {"greedy": wrong}
+    assert not comparison.lossless(tried, *asked)["is_equal"].any()
 
 
 def test_a_leader_and_those_over_which_its_lead_is_not_significant():

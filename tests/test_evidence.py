@@ -11,7 +11,7 @@ import pytest
 from made_pair import STRINGS, made_pair, made_text
 
 from speclab import replay, score
-from speclab.analysis import claims
+from speclab.analysis import claims, variance_components
 from speclab.analysis.claims import AT_0, AT_1, FAILS, HOLDS, PUBLISHED, SOURCES, TURNS
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
@@ -67,11 +67,10 @@ def test_a_gap_by_hand_and_a_missing_domain_is_named():
 
 def test_unsure_positions_are_the_top_of_each_domain_or_of_all():
     trace = trace_of(length=8, prompts=1, chat=0, math=0)
-    scale = trace["domain"].map({"chat": 1.0, "math": 10.0})
-    text = Text(0.0, trace.assign(target_entropy=trace["position"] * scale), None)
-    quarter = evidence.unsure_quarter(text).groupby("domain")["position"].agg(list)
-    assert quarter.to_dict() == {"chat": [6, 7], "math": [6, 7]}
-    assert evidence.unsure_half(text).groupby("domain").size().to_dict() == {"chat": 1, "math": 7}
+    entropy = trace["position"] + 10.0 * (trace["domain"] == "math")
+    text = Text(0.0, trace.assign(target_entropy=entropy), None)
+    assert list(evidence.unsure_quarter(text)["position"]) == [6, 7, 6, 7]
+    assert evidence.unsure_half(text)["domain"].unique() == ["math"]
 
 
 def test_numbers_differ_from_other_tokens_in_every_seed():
@@ -117,31 +116,18 @@ def test_shares_are_the_variance_of_group_means():
         evidence.difference_of_shares(frame.assign(domain="code"), "y", "domain", "f")
 
 
-def nested(of_domain, of_prompt, of_text, seeds, rng):
-    """Texts whose `overlap` is a sum of a level of the domain, of the prompt and of the text."""
-    places = product("abcd", range(60), range(seeds), range(2))
-    trace = pd.DataFrame(places, columns=["domain", "prompt_id", "seed", "position"])
-    trace["prompt_id"] = trace["domain"] + trace["prompt_id"].astype(str)
-    level = trace["domain"].map({"a": -1.5, "b": -0.5, "c": 0.5, "d": 1.5})
-    trace["overlap"] = of_domain * level / np.sqrt(1.25)
-    for who, sd in ((["prompt_id"], of_prompt), (["prompt_id", "seed"], of_text)):
-        number = trace.groupby(who).ngroup()
-        trace["overlap"] += sd * rng.normal(size=number.max() + 1)[number]
-    return Text(1.0, trace, None)
-
-
 def test_what_texts_differ_in_is_judged_by_the_domains_part_alone():
-    """True shares 1, 0.5 and 1.5 of 3; of one seed the draw is the prompt's. Most is the domain's
-    only where the other two are small."""
-    rng = np.random.default_rng(1)
+    """(`variance_components` has the shares by hand.)"""
+    text = made_text(1, 2, 3, prompts=5, length=12)
     (entry,) = LISTED["task-first"].exact
-    rows = evidence.measure(nested(1.0, 0.5**0.5, 1.5**0.5, 3, rng), **entry)
-    expected = {"domain": 1 / 3, "prompt": 1 / 6, "draw": 1 / 2}
-    assert rows.set_index("row")["estimate"].to_dict() == pytest.approx(expected, abs=0.08)
-    assert verdict("task-first", rows) == FAILS
-    rows = evidence.measure(nested(1.0, 0.3, 0.5, 1, rng), **entry)
-    assert list(rows["row"]) == ["domain", "prompt"]
-    assert verdict("task-first", rows) == HOLDS
+    rows = evidence.measure(text, **entry)
+    expected = variance_components.shares(text.trace, "overlap")
+    shares = rows.set_index("row")[NUMBERS].T.to_dict("list")
+    assert shares == {part: [one.estimate, one.low, one.high] for part, one in expected.items()}
+    for low, expected in ((0.51, HOLDS), (0.1, FAILS)):
+        domain = (rows["row"] == "domain").to_numpy()
+        rows.loc[domain, NUMBERS] = low + 0.1, low, low + 0.2
+        assert verdict("task-first", rows) == expected
 
 
 # ---- other claims --------------------------------------------------------------------------------
@@ -170,10 +156,10 @@ def speeds(trace, claim, grid):
 def test_speed_ups_and_the_rule_by_hand():
     """math: 10 tokens in 3 blocks (4, 4, 2), or in 2 of gamma 4; code: in 10."""
     trace = trace_of(length=10, math=0, code=1)
-    rows = speeds(trace, "routing", [(0.29, 0.0), (0.29, 0.1)])
-    assert list(rows["row"]) == ["math", "code"] * 2
-    for (_, row), cost in zip(rows.iterrows(), (1.87, 1.87, 2.17, 2.17), strict=True):
-        point(row, (10 / 3 if row["row"] == "math" else 1) / cost)
+    rows = speeds(trace, "routing", [(0.29, 0.0), (0.29, 0.1)]).set_index(["row", "slope"])
+    for slope, cost in ((0.0, 1.87), (0.1, 2.17)):
+        point(rows.loc["math", slope], 10 / 3 / cost)
+        point(rows.loc["code", slope], 1 / cost)
     rows = speeds(trace, "rule", [(0.05, 0.0), (0.05, 0.1)]).set_index(["row", "slope"])
     point(rows.loc["math", 0.0], (4 / 1.2) / (5 / 1.2))
     point(rows.loc["math", 0.1], (4 / 1.2) / (5 / 1.6))
@@ -209,18 +195,9 @@ def test_budget_gains_by_hand():
 # ---- every claim ---------------------------------------------------------------------------------
 
 
-def marked(text):
-    return evidence.with_numbers(text, STRINGS)
-
-
 @pytest.fixture(scope="module")
 def pair():
-    texts = made_pair(prompts=5, length=36)
-    greedy, sampled = (
-        {name: marked(text) for name, text in each.items()}
-        for each in (texts.greedy, texts.sampled)
-    )
-    return replace(texts, greedy=greedy, sampled=sampled)
+    return made_pair(prompts=5, length=36)
 
 
 @pytest.fixture(scope="module")
@@ -250,10 +227,10 @@ def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found
     """
     cold, warm = pair.greedy[OWN], pair.sampled[OWN]
     if swapped == AT_1:
-        warm = marked(made_text(5, 6, prompts=5, length=36, tables=7))
+        warm = made_text(5, 6, prompts=5, length=36, tables=7)
         cold = replace(cold, trace=cold.trace.drop(columns="overlap"))
     else:
-        cold = marked(made_text(prompts=5, length=36, tables=7))
+        cold = made_text(prompts=5, length=36, tables=7)
     other = replace(pair, greedy={OWN: cold}, sampled={OWN: warm})
     again = evidence.of_pair(other, LISTED, GRID, {})
     kept = (PUBLISHED, AT_0) if swapped == AT_1 else (AT_1,)
@@ -299,18 +276,14 @@ def test_other_prompts_are_measured_by_what_is_exact_there(pair, found):
     """Each set's answers are its own texts'; a sampled text without trees answers nothing of its
     nodes, and at T = 0 all is measured.
     """
-    second = found[found["prompts"] == SECOND]
-    at = second.set_index(["claim", "asked", "row"]).sort_index()
-    assert set(second["asked"]) == {AT_0, AT_1}
+    at = found[found["prompts"] == SECOND].set_index(["claim", "asked", "row"]).sort_index()
     hits = pair.greedy[SECOND].trace.query("domain == 'chat'")["hit"]
     assert at.loc[("level", AT_0, "chat"), "estimate"] == pytest.approx(hits.mean())
     for name in ("eq3", "depth"):
         assert at.loc[(name, AT_0), "estimate"].notna().all()
         assert at.loc[(name, AT_1), "note"].str.contains("without trees").all()
-    own = found[found["prompts"] == OWN]
-    as_published = {one.id for one in LISTED.values() if one.published and not one.exact}
-    of_tables = {one.id for one in LISTED.values() if one.table} | {"one-pass"}
-    assert set(own["claim"]) - set(second["claim"]) == as_published | of_tables
+    ways = found.groupby("prompts")["asked"].agg(set)
+    assert ways.to_dict() == {OWN: {PUBLISHED, AT_0, AT_1}, SECOND: {AT_0, AT_1}}
 
 
 def test_pairs_beside_are_as_they_are_shipped():
@@ -323,8 +296,8 @@ def test_pairs_beside_are_as_they_are_shipped():
 # ---- tables of notebooks 08 and 10 ---------------------------------------------------------------
 
 
-def made(figures, prompts=50, five=1.2):
-    """The four tables, as the notebooks export them, and what they say to the claims."""
+def made(prompts=50, five=1.2):
+    """What the four tables say to the claims, as the notebooks export them."""
     both = ["alpha", "hit[1]"]
     drafts = pd.DataFrame(
         product(both, ["INT4 self-draft", "INT8"], ["math", "all"]),
@@ -332,55 +305,48 @@ def made(figures, prompts=50, five=1.2):
     )
     distilled = pd.DataFrame({"estimator": both, "draft": "FKL", "difference": [0.5, -0.5]})
     specialist = pd.DataFrame({"domain": ["math", "chat"], "estimate": [0.06, -0.2]})
+    times = {"n": [1, 5], "target_low": [9, 11], "target_high": [11, 13], "v(n)": [1.0, five]}
     tables = {
         "08/self-drafts": drafts.assign(estimate=0.92, low=0.91, high=0.93, n_prompts=prompts),
         "08/distillation": distilled.assign(domain="all", low=0, high=1, n_prompts=prompts),
         "08/specialist": specialist.assign(estimator="hit[1]", low=0, high=0.1),
-        "10/pass-times": pd.DataFrame(
-            {"n": [1, 5], "target_low": [9, 11], "target_high": [11, 13], "v(n)": [1.0, five]}
-        ),
+        "10/pass-times": pd.DataFrame(times),
     }
-    for name, table in tables.items():
-        path = figures / "made" / f"{name}.csv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        table.to_csv(path, index=False)
-    return said(figures)
+    return other_notebooks.of_tables(LISTED, tables)
 
 
-def said(figures, pair="made"):
-    return other_notebooks.of_tables(LISTED, other_notebooks.tables_of(pair, figures))
-
-
-def test_where_no_notebook_has_run_or_too_few_prompts_every_row_says_so(tmp_path):
-    nothing = said(tmp_path)
+def test_where_no_notebook_has_run_or_too_few_prompts_every_row_says_so():
+    nothing, few = other_notebooks.of_tables(LISTED, {}), made(prompts=8)
     drafts = {(name, way) for name, one in LISTED.items() if one.table for way in (AT_0, AT_1)}
     assert set(nothing) == drafts | {("one-pass", AT_0)} and len(drafts) == 6
-    few = made(tmp_path, prompts=8)
-    reasons = [
-        *(rows["note"].item() for rows in nothing.values()),
-        *(few[key]["note"].item() for key in drafts),
-    ]
-    assert all("notebook" in reason for reason in reasons)
+    for rows in [*nothing.values(), *(few[key] for key in drafts)]:
+        assert rows["note"].item().startswith("notebook")
 
 
-def test_rows_of_the_tables_by_hand(tmp_path):
-    found = made(tmp_path)
-    columns = ["estimator", "row", *NUMBERS]
-    rows = {key: table.reindex(columns=columns).to_numpy().tolist() for key, table in found.items()}
-    assert rows["self-draft", AT_1] == [["alpha", "math", 0.92, 0.91, 0.93]]
-    assert rows["own-outputs", AT_1] == [["alpha, distilled - before", "FKL", 0.5, 0, 1]]
-    assert rows["own-outputs", AT_0] == [["hit[1], distilled - before", "FKL", -0.5, 0, 1]]
-    name = "hit[1], specialist - all domains"
-    assert rows["maths-draft", AT_0] == [[name, "math", 0.06, 0, 0.1]]
-    assert rows["one-pass", AT_0] == [["v(5)", "this machine", 1.2, 11 / 11, 13 / 9]]
+def test_rows_of_the_tables_by_hand():
+    found = made()
+    expected = {
+        ("self-draft", AT_1): ["alpha", "math", 0.92, 0.91, 0.93],
+        ("own-outputs", AT_1): ["alpha, distilled - before", "FKL", 0.5, 0, 1],
+        ("own-outputs", AT_0): ["hit[1], distilled - before", "FKL", -0.5, 0, 1],
+        ("maths-draft", AT_0): ["hit[1], specialist - all domains", "math", 0.06, 0, 0.1],
+        ("one-pass", AT_0): ["v(5)", "this machine", 1.2, 11 / 11, 13 / 9],
+    }
+    for key, row in expected.items():
+        assert found[key][["estimator", "row", *NUMBERS]].to_numpy().tolist() == [row]
 
 
-def test_a_clock_on_which_a_longer_pass_is_cheaper_carries_no_verdict(tmp_path):
-    refused = made(tmp_path, five=0.96)["one-pass", AT_0]
-    assert "measured at 0.96" in refused["note"].item()
-    assert made(tmp_path, five=0.98)["one-pass", AT_0]["estimate"].item() == 0.98
+def test_a_clock_on_which_a_longer_pass_is_cheaper_carries_no_verdict():
+    assert "measured at 0.96" in made(five=0.96)["one-pass", AT_0]["note"].item()
+    assert made(five=0.98)["one-pass", AT_0]["estimate"].item() == 0.98
 
 
-def test_the_shipped_tables_have_what_is_read(tmp_path):
-    for key, rows in said(tmp_path, "tiny").items():
-        assert np.isfinite(rows["estimate"]).all(), key
+def test_a_sessions_own_tables_stand_before_those_that_are_shipped(tmp_path):
+    for rows in other_notebooks.of_tables(
+        LISTED, other_notebooks.tables_of("tiny", tmp_path)
+    ).values():
+        assert np.isfinite(rows["estimate"]).all()
+    path = tmp_path / "tiny" / "10" / "pass-times.csv"
+    path.parent.mkdir(parents=True)
+    path.write_text("n\n7\n")
+    assert list(other_notebooks.tables_of("tiny", tmp_path)["10/pass-times"]["n"]) == [7]

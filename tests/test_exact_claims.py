@@ -123,7 +123,7 @@ def test_verdicts_on_exact_numbers(name, changes, expected):
 
 
 def test_every_claim_about_sources_has_its_number():
-    found = evidence.of_sources(LISTED)
+    rows = evidence.of_sources(LISTED)
     about = [name for name, claim in LISTED.items() if claim.about == SOURCES]
-    assert list(found["claim"].unique()) == about
-    assert (found["low"] == found["estimate"]).all() and (found["high"] == found["low"]).all()
+    assert list(rows["claim"].unique()) == about
+    assert (rows["estimate"] == rows[["low", "high"]].T).all(axis=None)

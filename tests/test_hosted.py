@@ -38,9 +38,9 @@ def environment(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
 
 
-def put(folder, name="config.json"):
+def put(folder, name="config.json", text="{}"):
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text("{}")
+    (folder / name).write_text(text)
     return folder
 
 
@@ -66,12 +66,11 @@ def test_attached_models_are_found_as_kaggle_mounts_them(tmp_path, environment, 
 
 
 def test_nothing_attached_changes_nothing_and_two_copies_are_refused(tmp_path, environment):
-    assert attach(T4, tmp_path / "none") == {} and "SPECLAB_MODELS" not in os.environ
+    assert attach(T4, tmp_path) == {} and "SPECLAB_MODELS" not in os.environ
     for name in ("a", "b"):
-        put(tmp_path / "input" / name / "llama-2-7b-chat-gptq")
-    words = r"TheBloke/Llama-2-7B-Chat-GPTQ is attached 2 times: .*detach all but one"
-    with pytest.raises(ValueError, match=words):
-        attach(T4, tmp_path / "input", tmp_path / "links")
+        put(tmp_path / name / "llama-2-7b-chat-gptq")
+    with pytest.raises(ValueError, match=r"Chat-GPTQ is attached 2 times: .*detach all but one"):
+        attach(T4, tmp_path)
 
 
 def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, environment):
@@ -153,22 +152,18 @@ HOSTS = json.loads((ROOT / "tests/hosts.json").read_text())
 
 @pytest.fixture(params=HOSTS)
 def host(request, tmp_path, monkeypatch):
-    """A host with its packages: `has(name, version)` changes one, `calls` are those of pip, and
-    `fails` is its last output.
+    """A host with its packages: `has(name, version)` changes one, `calls` are the words of pip's
+    calls, each of which upgrades tqdm, and `fails` is its last output.
     """
-    host = SimpleNamespace(calls=[], fails="", packages=dict(HOSTS[request.param]["packages"]))
+    host = SimpleNamespace(calls=[], fails="", packages=HOSTS[request.param]["packages"])
 
     def has(name, version):
-        about = tmp_path / f"{name.replace('-', '_')}-0.dist-info"
-        about.mkdir(exist_ok=True)
-        (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+        folder = tmp_path / f"{name.replace('-', '_')}-0.dist-info"
+        put(folder, "METADATA", f"Name: {name}\nVersion: {version}\n")
 
     def run(command, **_options):
-        needs = [word for word in command[5:] if not word.startswith("-")]
-        host.pinned = dict(need.split("==") for need in needs if "==" in need)
-        host.asked = [re.split("[<>=]", need)[0] for need in needs if "==" not in need]
         host.calls.append(command[5:])
-        host.has("tqdm", "99")
+        has("tqdm", "99")
         return SimpleNamespace(returncode=bool(host.fails), stderr=host.fails)
 
     for name, version in host.packages.items():
@@ -179,10 +174,15 @@ def host(request, tmp_path, monkeypatch):
     return host
 
 
+def names_of(words):
+    """The packages that pip is told to install in any version that fits."""
+    return [re.split("[<>=]", word)[0] for word in words if ">=" in word]
+
+
 def test_on_both_hosts_nothing_is_missing(host):
     assert "no package is missing" in hosted.install() and host.calls == []
     hosted.install(reproduce=True)
-    assert {*host.asked} <= {"papermill", "jupytext", "nbconvert"}
+    assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert"}
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
@@ -200,9 +200,10 @@ def test_what_is_missing_comes_with_all_that_stays_pinned_and_upgrades_are_named
     for name, version in {"seaborn": "0.1", "transformers": "4.57.0", "tqdm": "98"}.items():
         host.has(name, version)
     assert hosted.install().startswith("upgraded: tqdm 98 to 99; restart the session")
-    kept = {name: number for name, number in host.packages.items() if name in hosted.KEPT}
-    assert host.pinned == kept
-    assert host.asked == ["transformers", "seaborn"]
+    (words,) = host.calls
+    assert names_of(words) == ["transformers", "seaborn"]
+    kept = {f"{name}=={host.packages[name]}" for name in hosted.KEPT if name in host.packages}
+    assert {word for word in words if "==" in word} == kept
 
 
 def test_gptqmodel_comes_without_its_own_requirements_and_pips_reason_is_printed(host, capsys):
@@ -210,7 +211,7 @@ def test_gptqmodel_comes_without_its_own_requirements_and_pips_reason_is_printed
     hosted.install(gptq=True)
     (words,) = host.calls
     assert words[-1] == "--no-deps" and words[0].startswith("gptqmodel>=")
-    assert host.pinned == {} and not {*host.asked} & {*hosted.KEPT}
+    assert not {*names_of(words)} & {*hosted.KEPT}
     host.fails = "building PyPcre\nerror: pcre2.h: No such file"
     with pytest.raises(ValueError, match="apt-get install libpcre2-dev"):
         hosted.install(gptq=True)
@@ -231,10 +232,9 @@ def test_notebooks_need_neither_papermill_nor_jupytext_nor_nbconvert():
 
 def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(tmp_path):
     """transformers imports it with every model, and says only that it cannot import Llama."""
-    about = tmp_path / "torchvision-0.28.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Name: torchvision\nVersion: 0.28.0\n")
-    (tmp_path / "torchvision.py").write_text("raise RuntimeError('no nms')")
+    about = "Name: torchvision\nVersion: 0.28.0\n"
+    put(tmp_path / "torchvision-0.28.0.dist-info", "METADATA", about)
+    put(tmp_path, "torchvision.py", "raise RuntimeError('no nms')")
     words = f"record --profile tiny --out {tmp_path / 'run'}"
     done = speclab(words, PYTHONPATH=str(tmp_path), HF_HUB_OFFLINE="1")
     last = done.stderr.splitlines()[-1]

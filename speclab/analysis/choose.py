@@ -174,12 +174,8 @@ class PromptCosts:
     @cached_property
     def cost(self) -> np.ndarray:
         """Target passes over one token, [prompts, settings]."""
-        return self.column("cost")
-
-    def column(self, name: str) -> np.ndarray:
-        """A column of the table, [prompts, settings]."""
-        values = self.table[name].to_numpy()
-        return values.reshape(len(self.settings), -1).T
+        costs = self.table["cost"].to_numpy()
+        return costs.reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that

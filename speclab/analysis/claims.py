@@ -244,15 +244,15 @@ def cell(rows: pd.DataFrame) -> str:
     if known.empty:
         return "; ".join(rows["note"].unique())
     parts = {}
-    for name, part in known.groupby("estimator", sort=False):
-        least, most = part["estimate"].min(), part["estimate"].max()
-        ends = dict.fromkeys([f"{least:.3g}", f"{most:.3g}"])
-        parts[name] = " to ".join(ends)
-        if (part["low"] < part["high"]).any():
-            parts[name] += f" [{part['low'].min():.3g}, {part['high'].max():.3g}]"
-    if len(parts) > 1:
-        return "; ".join(f"{name} {text}" for name, text in parts.items())
-    return parts[name]
+    for name, rows in known.groupby("estimator", sort=False):
+        estimates = rows["estimate"]
+        ends = [f"{estimates.min():.3g}", f"{estimates.max():.3g}"]
+        parts[name] = " to ".join(dict.fromkeys(ends))
+        if (rows["low"] < rows["high"]).any():
+            parts[name] += f" [{rows['low'].min():.3g}, {rows['high'].max():.3g}]"
+    if len(parts) == 1:
+        return parts[name]
+    return "; ".join(f"{name} {text}" for name, text in parts.items())
 
 
 def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
@@ -353,9 +353,10 @@ def tally(verdicts: pd.Series) -> str:
     held = everywhere + of_form
     if not held + fell:
         return "none can be decided"
+    hold = "holds" if held == 1 else "hold"
+    do = "does" if fell == 1 else "do"
     only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""
-    verbs = "holds" if held == 1 else "hold", "does" if fell == 1 else "do"
-    return f"{held} {verbs[0]}{only} and {fell} {verbs[1]} not"
+    return f"{held} {hold}{only} and {fell} {do} not"
 
 
 def by_chance(verdicts: pd.Series) -> str:

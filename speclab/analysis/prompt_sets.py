@@ -40,15 +40,15 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     is compared with like: of several seeds `own` gives its first.
     """
     of_seed = own.trace["seed"] == own.trace["seed"].iloc[0]
-    found = {OWN: replace(own, trace=own.trace[of_seed].reset_index(drop=True))}
-    kind = "" if own.rule == "greedy" else "-sampled"
+    sets = {OWN: replace(own, trace=own.trace[of_seed].reset_index(drop=True))}
+    kind = "-sampled" if own.temperature else ""
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
-        found[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
-    second = found[SECOND] = Text.recorded(profile, f"second{kind}")
+        sets[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
+    second = sets[SECOND] = Text.recorded(profile, f"second{kind}")
     frames = (second.trace, second.nodes)
     trace, nodes = (rows[category_of(rows) != "language"] for rows in frames)
-    found[ENGLISH] = replace(second, trace=trace, nodes=nodes)
-    return found
+    sets[ENGLISH] = replace(second, trace=trace, nodes=nodes)
+    return sets
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:
@@ -73,11 +73,11 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
     """A number of the draws on each set, where its texts are new: set, domain, estimate, low, high,
     n_prompts.
     """
-    rows = {}
-    for name, own in draws.items():
-        table = own.table({what: own[what]}).drop(columns="name")
-        rows[name] = table[[is_new(name, domain) for domain in table["domain"]]]
-    return Estimates.stacked(rows, "set", digits).without(domain=[ALL, POOLED])
+    tables = {}
+    for name, each in draws.items():
+        table = each.table({what: each[what]}).drop(columns="name")
+        tables[name] = table[[is_new(name, domain) for domain in table["domain"]]]
+    return Estimates.stacked(tables, "set", digits).without(domain=[ALL, POOLED])
 
 
 def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
@@ -93,27 +93,26 @@ def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
     means = {name: own[IT].drop(columns=[ALL, POOLED]) for name, own in draws.items()}
     order = list(means[OWN].iloc[0].sort_values(ascending=False, kind="stable").index)
     first, *middle, last = order
-    others, between = len(order) - 1, len(middle)
-    weights = {
-        f"{first} − the others": [1, *[-1 / others] * others],
-        f"{first} − {last}": [1, *[0] * between, -1],
-        f"{named(middle)} − {last}": [0, *[1 / between] * between, -1],
-    }
-    weights = pd.DataFrame(weights, order)
+    names = [f"{first} − the others", f"{first} − {last}", f"{named(middle)} − {last}"]
+    weights = pd.DataFrame(0.0, order, names)
+    weights.iloc[0, :2] = 1
+    weights.iloc[1:, 0] = -1 / (len(order) - 1)
+    weights.iloc[1:-1, 2] = 1 / len(middle)
+    weights.iloc[-1, 1:] = -1
     before = means[OWN][order] @ weights
-    rows = {}
-    for name, own in draws.items():
+    tables = {}
+    for name, each in draws.items():
         values = means[name][order] @ weights
-        found = own.table(dict(values), "contrast")
+        table = each.table(dict(values), "contrast")
         # the same problems, or other prompts with resamples of their own
         shift = 0 if name in (OWN, UNWRAPPED) else 1
         change = values - np.r_[before[:1], np.roll(before[1:], shift, axis=0)]
-        found[CHANGE] = own.table(dict(change))[[*NUMBERS]]
-        found["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
-        found["highest"] = means[name].iloc[0].idxmax()
-        found.insert(0, "role", [LEAD, SPREAD, LAST])
-        rows[name] = found
-    return Estimates(stack(rows, "set"), digits=3)
+        table[CHANGE] = each.table(dict(change))[NUMBERS]
+        table["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
+        table["highest"] = means[name].iloc[0].idxmax()
+        table.insert(0, "role", [LEAD, SPREAD, LAST])
+        tables[name] = table
+    return Estimates(stack(tables, "set"), digits=3)
 
 
 def power_of(
@@ -139,20 +138,21 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
     `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
     (`power_of` the first set's difference).
     """
-    rows = {}
-    for name, text in sets.items():
-        found = significance.differences(*question(text))
-        found = significance.with_signs(found, level)
-        rows[name] = found
-        own = rows[OWN]
-        first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
-        weights = first.sub(second, fill_value=0).T
-        found["sign_own"] = own["sign"]
-        first_step = level / len(own)  # of Holm's
-        found["power"] = power_of(own["difference"], weights, *question(text), first_step)
-    table = stack(rows, "set")
-    new = [is_new(row.set, row.first, row.second) for row in table.itertuples()]
-    return table[new].reset_index(drop=True)
+    tables = {
+        name: significance.with_signs(significance.differences(*question(text)), level)
+        for name, text in sets.items()
+    }
+    own = tables[OWN].copy()
+    first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
+    weights = first.sub(second, fill_value=0).T
+    first_step = level / len(own)  # of Holm's
+    for name, table in tables.items():
+        rows, estimator = question(sets[name])
+        table["sign_own"] = own["sign"]
+        table["power"] = power_of(own["difference"], weights, rows, estimator, first_step)
+    pairs = stack(tables, "set")
+    new = [is_new(pair.set, pair.first, pair.second) for pair in pairs.itertuples()]
+    return pairs[new].reset_index(drop=True)
 
 
 def carried(pairs: pd.DataFrame) -> pd.DataFrame:
@@ -161,13 +161,13 @@ def carried(pairs: pd.DataFrame) -> pd.DataFrame:
     and in the opposite one), expected (sum of the powers: how many of them the set's tests find if
     its differences are those of the first set).
     """
-    told = pairs["sign_own"] != 0
+    is_significant = pairs["sign_own"] != 0
     agrees = pairs["sign"] * pairs["sign_own"]
     counts = {
-        "compared": told,
+        "compared": is_significant,
         "same": agrees > 0,
         "reversed": agrees < 0,
-        "expected": pairs["power"] * told,
+        "expected": pairs["power"] * is_significant,
     }
     by_set = pd.DataFrame(counts).groupby(pairs["set"], sort=False)
     return by_set.sum().reset_index()
@@ -177,8 +177,7 @@ def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
     """What the words around a problem change, its own form minus without, paired by prompt:
     domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
     """
-    asked_of = [question(sets[name]) for name in (OWN, UNWRAPPED)]
-    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows, _ in asked_of)
-    _, of = asked_of[0]
-    found = significance.paired_by_domain(own, alone, of)
-    return Estimates(found, digits=3).without(domain=POOLED)
+    (own, estimator), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
+    own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))
+    effects = significance.paired_by_domain(own, alone, estimator)
+    return Estimates(effects, digits=3).without(domain=POOLED)

@@ -52,14 +52,16 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     count, total, square = prompts.totals(powers).T
     level = total / count
     about = square - total * level
-    sums = np.stack([count**0, level, level**2, about, count - 1, 1 / count], axis=1)
-    parts = variances(prompts.resampled(sums))
+    of_prompt = [count**0, level, level**2, about, count - 1, 1 / count]
+    sums = prompts.resampled(np.stack(of_prompt, axis=1))
+    parts = variances(sums)
     several = count.max() > 1
     names = ["domain", "prompt", "draw"] if several else ["domain", "prompt"]
     whole = sum(parts)  # without a second text the variance of the draw is 0
     intervals = {}
     for name, part in zip(names, parts, strict=False):
-        draws = np.divide(part, whole, out=1.0 * (part > 0), where=whole > 0)
+        undefined = np.where(part > 0, 1.0, 0.0)
+        draws = np.divide(part, whole, out=undefined, where=whole > 0)
         draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
         excess = draws[1:].mean() - draws[0]
         bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)

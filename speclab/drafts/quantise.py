@@ -123,9 +123,8 @@ def quantised_copy(folder: Path, work: Path, calibration: Calibration, bits: int
     copied = QuantisedCopy(place / "packed", place / "plain")
     with locked(work):  # a second process waits, and finds it finished
         if not place.is_dir():
-            for left in work.glob(f"{place.name}.part-*"):  # of killed calls
-                shutil.rmtree(left)
-            part = work / f"{place.name}.part-{os.getpid()}"
+            part = work / "part"
+            shutil.rmtree(part, ignore_errors=True)  # of a killed call
             part.mkdir()
             made = QuantisedCopy(part / "packed", part / "plain")
             _alone(quantise, folder, made, calibration.rows(), bits)

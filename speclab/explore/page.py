@@ -162,8 +162,9 @@ def page(
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
-    heat = " and ".join(f"T = {run.manifest['profile']['temperature']:g}" for run in runs)
-    notes = f"Recorded text at {heat}, at most {packed.prompts} prompts of each domain."
+    temperatures = [f"T = {run.manifest['profile']['temperature']:g}" for run in runs]
+    recorded = " and ".join(temperatures)
+    notes = f"Recorded text at {recorded}, at most {packed.prompts} prompts of each domain."
     if packed.prompts < packed.recorded:
         notes += (
             f" The run holds up to {packed.recorded} of each; in this page are the first "
@@ -212,8 +213,10 @@ def machine_of(exported: Path) -> Machine:
         return None
     passes = pd.read_csv(exported / "pass-times.csv").set_index("n")
     numbers = read_json(exported / "numbers.json", "run notebook 10 again")
-    flat = passes.index[(passes["v(n)"] <= FLAT).cummin()]
-    return {"c": numbers["c"], "o": max(numbers["overhead"], 0.0), "knee": int(flat.max())}
+    is_flat = (passes["v(n)"] <= FLAT).cummin()
+    knee = passes.index[is_flat].max()
+    overhead = max(numbers["overhead"], 0.0)
+    return {"c": numbers["c"], "o": overhead, "knee": int(knee)}
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:

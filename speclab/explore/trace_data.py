@@ -79,16 +79,13 @@ def pack_runs(
     about = [_about(text) for text in texts]
     shown = {name for facts in about for name in facts["prompt"]}
     profile = texts[0].profile
-    header = {
-        "pair": profile["name"],
-        "description": profile.get("description") or "",
-        "ids": used,
-        "strings": [strings[token] if strings else f"#{token}" for token in used],
-        "prompts": {p.prompt_id: p.text for p in prompts if p.prompt_id in shown},
-        "top": TOP if details else 0,
-        "tree": shapes[-1] if shapes else None,
-        "runs": about,
-    }
+    header = {"pair": profile["name"], "description": profile.get("description") or ""}
+    header["ids"] = used
+    header["strings"] = [strings[token] if strings else f"#{token}" for token in used]
+    header["prompts"] = {p.prompt_id: p.text for p in prompts if p.prompt_id in shown}
+    header["top"] = TOP if details else 0
+    header["tree"] = shapes[-1] if shapes else None
+    header["runs"] = about
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
     shown_prompts = max(_prompts_per_domain(text.trace) for text in texts)
     recorded = max(text.recorded for text in texts)

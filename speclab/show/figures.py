@@ -89,8 +89,9 @@ def save(figure: Figure, name: str, folder: Path) -> Path:
     if layout := figure.get_layout_engine():
         layout.execute(figure)  # once for both files: it takes longer than drawing
         figure.set_layout_engine("none")
-    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    figure.savefig(pdf, metadata=dict.fromkeys(["CreationDate", "Creator", "Producer"]))
+    png = folder / f"{name}.png"
+    without = dict.fromkeys(["CreationDate", "Creator", "Producer"])
+    figure.savefig(png.with_suffix(".pdf"), metadata=without)
     figure.savefig(png, metadata={"Software": None})
     return png
 
@@ -136,7 +137,8 @@ def interval_bars(
     for index, (name, style) in enumerate(styles.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
-        place = middle + (index - (len(styles) - 1) / 2) * step
+        offset = (index - (len(styles) - 1) / 2) * step
+        place = middle + offset
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
@@ -219,7 +221,8 @@ def facets(
     styles = {name: style | looks.get(name, {}) for name, style in styles.items()}
     for axes, (row, column) in zip(grid.flat, product(down, across), strict=True):
         wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
-        part = frame[(frame[[*wanted]] == [*wanted.values()]).all(axis=1)]
+        is_part = frame[[*wanted]].eq([*wanted.values()]).all(axis=1)
+        part = frame[is_part]
         if part.empty:
             axes.set_axis_off()
             continue
@@ -236,10 +239,10 @@ def facets(
             draw(reference, color="black", linewidth=0.7)
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
-    labels = AXIS_LABELS.get(x, x) if x_label is None else x_label, AXIS_LABELS.get(y, y)
-    below, beside = reversed(labels) if lying else labels
-    figure.supxlabel(below)
-    figure.supylabel(beside)
+    x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
+    y_label = AXIS_LABELS.get(y, y)
+    figure.supxlabel(y_label if lying else x_label)
+    figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *grid.flat)
     return figure
 
@@ -347,9 +350,11 @@ def draw_tree(
         weight = "bold" if on_path else "normal"
         axes.text(depth[node], y[node], text, weight=weight, bbox=box, **IN_BOX)
     axes.plot([], [], color="none", label="q: draft's probability, p: target's")
-    names = ["context", *(f"depth {d}" for d in range(1, deepest + 1))]
+    names = [f"depth {d}" if d else "context" for d in range(deepest + 1)]
     axes.set_xticks(range(deepest + 1), names)
-    axes.set(xlim=(-0.42, deepest + 0.42), ylim=(leaves - 0.5, -0.5), yticks=[])
+    axes.set_yticks([])
+    axes.set_xlim(-0.42, deepest + 0.42)
+    axes.set_ylim(leaves - 0.5, -0.5)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
     axes.grid(False)

@@ -87,15 +87,16 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
             kind = "accepted" if place < step.accepted else step.kind
             counts[kind] += 1
             text = token_strings[token]
-            body += _box(marked(text), kind, f"block {block}, {kind}; {accepted}; id {token}")
+            hint = f"block {block}, {kind}; {accepted}; id {token}"
+            body += _box(marked(text), kind, hint)
             body += "<br>" if text.endswith("\n") else ""
-    kinds = " ".join(f"{_box(kind, kind)} {count}" for kind, count in counts.items())
+    kinds = [f"{_box(kind, kind)} {count}" for kind, count in counts.items()]
+    legend = f"{' '.join(kinds)} {BAR} a block begins"
     tokens = sum(counts.values())
     per_pass = f"{tokens / len(steps):.2f} tokens per pass"
-    return (
-        f'<div style="{PAGE}"><div>{body}</div><div style="margin-top:6px">{kinds} {BAR} a block '
-        f"begins · {tokens} tokens in {len(steps)} target passes ({per_pass})</div></div>"
-    )
+    passes = f"{tokens} tokens in {len(steps)} target passes ({per_pass})"
+    below = f'<div style="margin-top:6px">{legend} · {passes}</div>'
+    return f'<div style="{PAGE}"><div>{body}</div>{below}</div>'
 
 
 def strings_of(tokenizer) -> list[str]:

@@ -61,8 +61,7 @@ def by_depth(questions: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
     parts = {name: stats.by_domain(*question) for name, question in questions.items()}
     table = stack(parts, "name")
-    depth = table["estimator"].str.extract(r"\[(\d+)\]")[0]
-    table["depth"] = depth.astype(int)
+    table["depth"] = table.groupby(["name", "domain"]).cumcount() + 1
     return Estimates(table[["name", "domain", "depth", *NUMBERS]], digits=3)
 
 

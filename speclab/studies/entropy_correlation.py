@@ -154,7 +154,9 @@ def calibration_error(count: int) -> Estimator:
     """
 
     def value(totals: np.ndarray) -> np.ndarray:
-        distance, rows = np.split(np.abs(totals), 2, axis=-1)
-        return divide(distance.sum(-1, keepdims=True), rows.sum(-1, keepdims=True))
+        by_bin = np.split(np.abs(totals), 2, axis=-1)
+        distance, rows = (sums.sum(-1, keepdims=True) for sums in by_bin)
+        return divide(distance, rows)
 
-    return Estimator("calibration_error", bins.in_levels("gap", "bin", range(count)), value)
+    columns = bins.in_levels("gap", "bin", range(count))
+    return Estimator("calibration_error", columns, value)

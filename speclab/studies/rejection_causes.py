@@ -290,15 +290,16 @@ def may_be_causes(positions: Estimates, smallest: float) -> pd.DataFrame:
     frame = positions.frame
     family = frame["cause"].str.split(":").str[0]
     may_be = (family != "found") | (frame["cause"] == NEVER)
-    may_be &= ~frame["cause"].isin(NO_CAUSE) & (frame["estimate"] >= smallest)
+    may_be &= ~frame["cause"].isin(NO_CAUSE)
+    may_be &= frame["estimate"] >= smallest
     return frame.assign(family=family).loc[may_be, ["domain", "family", "cause"]]
 
 
 def by_size(excess: Estimates) -> list[str]:
     """The classes of one domain by family, in each the largest excess first."""
     rows = excess.frame.sort_values("estimate", ascending=False)
-    families = [*FAMILIES]
-    return sorted(rows["cause"], key=lambda cause: families.index(cause.partition(":")[0]))
+    of_families = [rows["cause"].str.startswith(f"{family}: ") for family in FAMILIES]
+    return [cause for members in of_families for cause in rows.loc[members, "cause"]]
 
 
 def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
@@ -331,7 +332,8 @@ def first_in_words(first: Estimates, key: str = "domain") -> str:
     for row in sorted(first.rows(), key=_is_first, reverse=True):
         who = f"`{alone(row.cause)}` is" if _is_first(row) else "none is significantly"
         places.setdefault(who, []).append(getattr(row, key))
-    return ", ".join(f"{who} first ({named(where)})" for who, where in places.items())
+    clauses = [f"{who} first ({named(where)})" for who, where in places.items()]
+    return ", ".join(clauses)
 
 
 def _is_first(row: Any) -> bool:

@@ -14,7 +14,7 @@ from speclab import score
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
-from speclab.studies.paper_audit.evidence import PairTexts
+from speclab.studies.paper_audit.evidence import PairTexts, with_numbers
 
 VOCAB = 10
 STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]
@@ -103,9 +103,9 @@ def _rank(p, token):
 
 
 def made_text(*seeds, **made):
-    """Texts of the made pair: greedy, or sampled with these seeds."""
+    """Texts of the made pair: greedy, or sampled with these seeds; numbers are marked."""
     runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
-    return Text.of(*runs)
+    return with_numbers(Text.of(*runs), STRINGS)
 
 
 def made_pair(**made):

@@ -103,11 +103,9 @@ def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     fastest on other prompts of its domain; `speculate` (`_speculate`).
     """
     fastest = choose.fastest_rows(choose.best_setting(by_prompt))
-    domains = fastest[fastest["domain"] != POOLED]
-    speedup = speeds.table({"own": speeds["own"]})
-    table = domains[["domain", "setting", "share_best"]].merge(
-        speedup[["domain", *NUMBERS]], on="domain"
-    )
+    advice = fastest.loc[fastest["domain"] != POOLED, ["domain", "setting", "share_best"]]
+    speedup = speeds.table({"own": speeds["own"]})[["domain", *NUMBERS]]
+    table = advice.merge(speedup, on="domain")
     verdicts = [_speculate(row, costs) for row in table.itertuples()]
     return Estimates(table.assign(speculate=verdicts))
 

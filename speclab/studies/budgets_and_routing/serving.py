@@ -110,10 +110,10 @@ def simulate(
     `check_mix`.
     """
     names = list(policies)
-    frames = [choice.judged.sort_values("prompt_id") for choice in policies.values()]
-    ids = frames[0][PROMPT]
-    assert all(frame["prompt_id"].tolist() == ids["prompt_id"].tolist() for frame in frames)
-    work = [frame[["emitted", "cost"]].to_numpy(float).T for frame in frames]
+    tables = [choice.judged.set_index("prompt_id").sort_index() for choice in policies.values()]
+    assert all(table.index.equals(tables[0].index) for table in tables)
+    ids = tables[0].reset_index()[PROMPT]
+    work = [table[["emitted", "cost"]].to_numpy(float).T for table in tables]
     prompts = resampling_of(ids, n)  # in the order of their ids too
     share = check_mix(mix, prompts.domains) / np.bincount(prompts.domain)
     probability = share[prompts.domain]
@@ -138,6 +138,15 @@ def _served(
     busy_s = cost.sum(axis=-1) * pass_s
     rate = emitted.sum(axis=-1) / busy_s
     return np.stack([rate, median, late], axis=-1)
+
+
+def by_metric(
+    served: Draws, draws: Mapping[str, pd.DataFrame] | None = None, key: str = "policy"
+) -> Estimates:
+    """`Draws.table` of what `simulate` served, or of `draws` made of it: `key`, metric, estimate,
+    low, high, …
+    """
+    return Estimates(served.table(draws, key).rename(columns={"domain": "metric"}))
 
 
 # ---- full batches --------------------------------------------------------------------------------
@@ -165,14 +174,11 @@ def extended(costs: Costs, largest: int) -> Costs:
         return costs
     half = max(n for n in costs.sizes if n <= last / 2)
     beyond = (largest - last) / (last - half)
-    rise_of_draft = max(costs.c(last) - costs.c(half), 0.0)
-    rise_of_target = max(costs.v(last) - costs.v(half), 0.0)
-    return replace(
-        costs,
-        sizes=(*costs.sizes, int(largest)),
-        draft=(*costs.draft, costs.c(last) + rise_of_draft * beyond),
-        verify=(*costs.verify, costs.v(last) + rise_of_target * beyond),
-    )
+    ends = {}
+    for name, ratio in (("draft", costs.c), ("verify", costs.v)):
+        rise = max(ratio(last) - ratio(half), 0.0)
+        ends[name] = (*getattr(costs, name), ratio(last) + rise * beyond)
+    return replace(costs, sizes=(*costs.sizes, int(largest)), **ends)
 
 
 def batched(costs: Costs, batch: int, nodes: int) -> Costs:
@@ -187,14 +193,11 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     sizes = np.arange(1, nodes + 1)
     wide = extended(costs, batch * nodes)
     one = wide.v(batch)
-    return Costs(
-        target_ms=costs.target_ms * one / batch,
-        sizes=tuple(sizes.tolist()),
-        draft=tuple(wide.c(sizes * batch) / one),
-        verify=tuple(wide.v(sizes * batch) / one),
-        overhead=costs.overhead / one,
-        tree_overhead=costs.loop(False) / one,
-    )
+    draft = wide.c(sizes * batch) / one
+    verify = wide.v(sizes * batch) / one
+    loops = costs.loop(True) / one, costs.loop(False) / one
+    ratios = [tuple(values.tolist()) for values in (sizes, draft, verify)]
+    return Costs(costs.target_ms * one / batch, *ratios, *loops)
 
 
 def by_batch(

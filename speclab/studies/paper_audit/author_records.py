@@ -49,7 +49,6 @@ fetch = SOURCE.fetch
 
 # ---- one file ------------------------------------------------------------------------------------
 
-NODE = ["prompt_id", "position", "node"]
 COLUMNS = {  # theirs: ours
     "sample_id": "prompt_id",
     "task_type": "domain",
@@ -62,17 +61,6 @@ COLUMNS = {  # theirs: ours
 }
 
 
-def run_name(name: str) -> str:
-    """The authors' name of a run, six digits, from a file's name; ValueError if there is none."""
-    digits = re.search(r"(\d{6})\.csv(\.gz)?$", name)
-    if not digits:
-        raise ValueError(
-            f"{name!r} is no file of records: its name ends in the run's six digits and .csv or "
-            ".csv.gz, as …_054105.csv"
-        )
-    return digits[1]
-
-
 def read_file(path: Path | str) -> pd.DataFrame:
     """A run's node records in the schema of the authors' public files (csv or csv.gz), as those
     columns of `nodes` that the paper's procedure needs; a probability or an entropy may be NaN
@@ -81,7 +69,7 @@ def read_file(path: Path | str) -> pd.DataFrame:
     Their node ids count from 0, ours from 1. ValueError: columns missing, one node twice.
     """
     records = pd.read_csv(path, usecols=list(COLUMNS)).rename(columns=COLUMNS)
-    if records.duplicated(NODE).any():
+    if records.duplicated(["prompt_id", "position", "node"]).any():
         raise ValueError(
             "the same (sample_id, token_position, node_id) occurs twice: keep one run a file"
         )
@@ -105,8 +93,8 @@ def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
     data/runs/author-records: {} if that is not there.
 
-    .csv and .csv.gz are read. ValueError: a folder that was named holds no records; a run that
-    bears the name of one of FILES and is not that file.
+    .csv and .csv.gz are read; a run's name is the six digits before. ValueError: a folder that was
+    named holds no records, or a file without such digits; a run of FILES that is not that file.
     """
     place = Path(folder or os.environ.get(SOURCE.variable) or SOURCE.folder)
     paths = sorted([*place.glob("*.csv"), *place.glob("*.csv.gz")])
@@ -115,12 +103,16 @@ def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
             f"{place} holds no .csv or .csv.gz of the authors' records: name another folder, or "
             f"run `{SOURCE.again}`"
         )
-    published = {run_name(name): name for name in SOURCE.files}
     records = {}
     for path in paths:
-        run = run_name(path.name)
-        SOURCE.check(path, content_of(path), published.get(run, ""))
-        records[run] = read_file(path)
+        run = re.search(r"(\d{6})\.csv", path.name)
+        if not run:
+            raise ValueError(
+                f"{path.name!r} is no file of records: its name ends in the run's six digits and "
+                ".csv or .csv.gz, as …_054105.csv"
+            )
+        SOURCE.check(path, content_of(path), f"raw_records_20260411_{run[1]}.csv")
+        records[run[1]] = read_file(path)
     return records
 
 
