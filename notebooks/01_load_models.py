@@ -41,7 +41,8 @@ import pandas as pd
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import decode, draft, prompts, runs, sampling, score
+from speclab import decode, prompts, runs, sampling, score
+from speclab.shapes import Shape
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import try_it
@@ -252,7 +253,7 @@ ctx.say(
 # accepted.
 
 # %%
-shape, limit = draft.Shape(tree), settings.max_new_tokens
+shape, limit = Shape(tree), settings.max_new_tokens
 decoded = decode.decode_prompt(pair, encoded[where], "greedy", shape, sampling.Sampling(), limit)
 strings = pictures.strings_of(tokenizer)
 display(HTML(pictures.as_html(decoded.steps, strings)))

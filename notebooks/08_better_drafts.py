@@ -41,7 +41,8 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost, draft
+from speclab import cost
+from speclab.shapes import parse_shape
 from speclab.analysis import significance
 from speclab.drafts import quantise
 from speclab.estimates import Estimates, stack, without_interval
@@ -309,7 +310,7 @@ new_tokens = min(decoded_tokens, settings.max_new_tokens)
 median = int(np.median([len(prompt.ids) for prompt in tried.prompts]))
 context = median + settings.max_new_tokens // 2
 sizes = tuple(range(1, max(max_gamma, 4) + 2))
-four = {"chain:4": draft.parse_shape("chain:4")}
+four = {"chain:4": parse_shape("chain:4")}
 clock = timing.measured(pair, few, four, new_tokens, sizes, context, pass_repeats)
 costs = clock.costs
 drafts = comparison.first_seeds(tried)

@@ -63,7 +63,8 @@ engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-l
 import numpy as np
 import pandas as pd
 
-from speclab import draft, prompts, runs
+from speclab import prompts, runs
+from speclab.shapes import parse_shape
 from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
 from speclab.show import notebook
@@ -122,7 +123,7 @@ checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
-shapes = {name: draft.parse_shape(name) for name in probes}
+shapes = {name: parse_shape(name) for name in probes}
 clock = timing.measured(
     pair, probed, shapes, limit, timing.SIZES, context, pass_repeats, pass_tries
 )

@@ -40,7 +40,8 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost, draft, prompts, replay, runs, score, tree
+from speclab import cost, prompts, replay, runs, score, tree
+from speclab.shapes import Shape, StopRule, parse_shape
 from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
 from speclab.copying import repeats as repeated
 from speclab.estimates import Estimates, stack, starting, without_interval
@@ -133,7 +134,7 @@ ctx.say(
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
-probed_shapes = {name: draft.parse_shape(name) for name in probes}
+probed_shapes = {name: parse_shape(name) for name in probes}
 clock = timing.measured(
     pair, probed, probed_shapes, new_tokens, timing.SIZES, context, pass_repeats, pass_tries
 )
@@ -199,17 +200,17 @@ stops = not planned.equals(stopping.fixed(every, limit))
 
 # %%
 chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
-shapes = {f"chain of {gamma}": draft.Shape(shape) for gamma, shape in chains.items()}
+shapes = {f"chain of {gamma}": Shape(shape) for gamma, shape in chains.items()}
 rule = f"chain of {limit} (stop rule)"
 if stops:
-    stop = draft.StopRule("confidence", threshold)
-    shapes[rule] = draft.Shape(chains[limit], stop)
+    stop = StopRule("confidence", threshold)
+    shapes[rule] = Shape(chains[limit], stop)
 
 # %%
 shapes |= {
-    "paper's 2 + 4 + 2": draft.Shape(tree.static_tree(3, 2, 8)),
-    f"best static ({best.size} nodes)": draft.Shape(best),
-    f"dynamic ({budget} nodes)": draft.Shape(None, None, *dynamic, budget),
+    "paper's 2 + 4 + 2": Shape(tree.static_tree(3, 2, 8)),
+    f"best static ({best.size} nodes)": Shape(best),
+    f"dynamic ({budget} nodes)": Shape(None, None, *dynamic, budget),
 }
 ctx.say(
     f"The fitted rule drafts at most {limit} tokens and stops below a confidence of {threshold:g}."
@@ -235,7 +236,7 @@ copying = {}
 for gamma in (0, copying_gamma):
     by_prompt = combined.settings_cost(at_others, gamma, costs)
     copying[gamma] = choose.setting_by_domain(by_prompt)[choose.UNKNOWN]
-shapes |= {name: draft.parse_shape(name) for name in copying.values()}
+shapes |= {name: parse_shape(name) for name in copying.values()}
 ctx.say(f"Fitted: {' and '.join(copying.values())}.")
 
 # %% tags=["timed"]

@@ -14,12 +14,12 @@ import torch
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import Decoded, decode_prompt, prefill
-from speclab.draft import NO_DRAFT, Shape
 from speclab.estimates import Estimates
 from speclab.models.model import KVCache, LanguageModel, timed
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
+from speclab.shapes import NO_DRAFT, Shape
 from speclab.stats import RESAMPLES, bounds_of, resampling_of
 
 GREEDY = Sampling()

@@ -13,10 +13,10 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
-from speclab.draft import Shape
 from speclab.estimates import NUMBERS, Estimates
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
+from speclab.shapes import Shape
 from speclab.tree import chain
 
 IDEAL = {  # looks of the two ideals beside the measured passes

@@ -12,11 +12,11 @@ from speclab.analysis import choose, policy
 from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
-from speclab.draft import parse_shape
 from speclab.estimates import stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
+from speclab.shapes import parse_shape
 from speclab.show import figures
 from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
