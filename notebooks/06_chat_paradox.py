@@ -286,13 +286,9 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-draws = stats.jointly({name: (text.trace, text.acceptance) for name, text in both.items()})
-
-# %%
-in_format = {name: study.contrast(draws[name], domain) for name in both}
-in_format = Estimates(draws.table(in_format), digits=3)
-
-ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('name')}.")
+questions = {name: (text.trace, text.acceptance) for name, text in both.items()}
+in_format = study.contrasts(questions, domain, "format")
+ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('format')}.")
 
 # %% [markdown]
 # ## 5. Other prompts

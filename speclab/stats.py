@@ -249,21 +249,21 @@ class Draws:
 
 
 def jointly(
-    asked: Mapping[str, tuple[pd.DataFrame, Estimator]], same: bool = True, n: int = RESAMPLES
+    questions: Mapping[str, tuple[pd.DataFrame, Estimator]], same: bool = True, n: int = RESAMPLES
 ) -> Draws:
     """Several numbers, each an estimator on a frame of its own, over the same prompts, which are
     resampled once for all of them. A family of numbers gives one for each member, `name[i]`.
 
     same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
-    counts nothing there. The seed of a domain's resamples is its number among the domains asked:
+    counts nothing there. The seed of a domain's resamples is its number among the domains there:
     filter to some domains before, never between, numbers that are to be compared.
     """
-    ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in asked.values()]
+    ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
     prompts = resampling_of(pd.concat(ids), n)
     of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
-    for rows, (name, (frame, estimator)) in zip(of_frame, asked.items(), strict=True):
+    for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
         missing = len(prompts.domain) - len(np.unique(rows))
         if same and missing:
             raise ValueError(

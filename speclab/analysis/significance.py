@@ -48,12 +48,12 @@ def differences(
     return result.assign(p_holm=holm(result["p_value"]))
 
 
-def with_signs(found: pd.DataFrame, level: float) -> pd.DataFrame:
+def with_signs(tests: pd.DataFrame, level: float) -> pd.DataFrame:
     """`differences` with pair ('code − math') and sign: 1 or -1 where Holm's p is below `level`,
     else 0.
     """
-    sign = np.sign(found["difference"]) * (found["p_holm"] < level)
-    return found.assign(pair=found["first"] + " − " + found["second"], sign=sign)
+    sign = np.sign(tests["difference"]) * (tests["p_holm"] < level)
+    return tests.assign(pair=tests["first"] + " − " + tests["second"], sign=sign)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:

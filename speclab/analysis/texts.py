@@ -39,25 +39,23 @@ class Text:
         seeds) with their texts. ValueError for runs of several temperatures, or of the same seed:
         these would be counted as one text, twice.
         """
-        settings = [one.manifest["profile"] for one in (run, *others)]
-        temperatures = {one["temperature"] for one in settings}
+        runs = (run, *others)
+        settings = [each.manifest["profile"] for each in runs]
+        temperatures = {setting["temperature"] for setting in settings}
         if len(temperatures) > 1:
             raise ValueError(
                 f"runs of the temperatures {sorted(temperatures)}: a Text has one temperature; "
                 "make a Text of each"
             )
-        seeds = [one["seed"] for one in settings]
+        seeds = [setting["seed"] for setting in settings]
         if len(set(seeds)) < len(seeds):
             raise ValueError(
                 f"runs of the seeds {seeds}: the seeds of a Text must differ; record one of the "
                 "runs with another seed"
             )
-        traces = [
-            one.trace.assign(seed=seed) for one, seed in zip((run, *others), seeds, strict=True)
-        ]
+        traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
-        ratio = score.ratio(run.nodes)
-        nodes = run.nodes.assign(ratio=ratio, seed=run.manifest["profile"]["seed"])
+        nodes = run.nodes.assign(ratio=score.ratio(run.nodes), seed=seeds[0])
         pair = run.manifest.get("pair", {})
         return cls(temperatures.pop(), trace, nodes, pair)
 

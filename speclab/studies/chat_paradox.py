@@ -7,6 +7,7 @@ Source of direct standardisation: any text on epidemiology.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -51,10 +52,10 @@ def share_highest(values: pd.DataFrame, domain: str) -> float:
 
 
 def contrasts(
-    questions: Mapping[tuple[str, str], Question], domain: str, names: list[str], but: str = ""
+    questions: Mapping[Any, Question], domain: str, names: str | list[str], but: str = ""
 ) -> Estimates:
-    """The domain's `contrast` in each number asked: the parts of its key by `names`, estimate, low,
-    high, n_prompts, note, share_highest.
+    """The domain's `contrast` in each number asked: its key (or the parts of its key) by `names`,
+    estimate, low, high, n_prompts, note, share_highest.
     """
     tables = {}
     for key, question in questions.items():

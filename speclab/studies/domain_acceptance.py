@@ -75,18 +75,18 @@ def conflict(signs: pd.DataFrame) -> str:
     return "No two definitions contradict each other."
 
 
-def wide_signs(found: pd.DataFrame) -> pd.DataFrame:
+def wide_signs(tests: pd.DataFrame) -> pd.DataFrame:
     """`significance.with_signs` by name: a row a rung, a column a pair."""
-    return found.pivot_table("sign", "name", "pair", sort=False)
+    return tests.pivot_table("sign", "name", "pair", sort=False)
 
 
-def shared_ranks(found: pd.DataFrame) -> pd.DataFrame:
+def shared_ranks(tests: pd.DataFrame) -> pd.DataFrame:
     """Rank of each domain (a column) under each rung (a row), 1 = highest: one more than the
     domains that are significantly above, and half of one for each that does not differ
-    significantly. found: of `significance.with_signs`, by name.
+    significantly. tests: of `significance.with_signs`, by name.
     """
-    first = found.assign(domain=found["first"])
-    second = found.assign(domain=found["second"], sign=-found["sign"])
+    first = tests.assign(domain=tests["first"])
+    second = tests.assign(domain=tests["second"], sign=-tests["sign"])
     both = pd.concat([first, second])
     both["above"] = (1 - both["sign"]) / 2
     return 1 + both.pivot_table("above", "name", "domain", aggfunc="sum", sort=False)
@@ -143,13 +143,13 @@ def ladder_picture(by_domain: Estimates, ranks: pd.DataFrame) -> figures.Figure:
 IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in the second set"}
 
 
-def on_other_prompts(found: pd.DataFrame) -> str:
+def on_other_prompts(contrasts: pd.DataFrame) -> str:
     """What of the first set's order holds on the others and how its spread changes, as sentences.
 
-    found: `prompt_sets.contrasts` of shares, by name (temperature). What holds is significant under
-    each name; numbers, in points, are those of the first.
+    contrasts: of shares (`prompt_sets.contrasts`), by name (temperature). What holds is significant
+    under each name; numbers, in points, are those of the first.
     """
-    rows = found.assign(where=found["set"].map(IN_WORDS)).dropna(subset="where")
+    rows = contrasts.assign(where=contrasts["set"].map(IN_WORDS)).dropna(subset="where")
     rows[[*NUMBERS, *CHANGE]] *= 100
     rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
     rows["temperature"] = rows["name"].str.rpartition(", ")[2]

@@ -27,9 +27,9 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
     estimator, n_prompts (a domain), method, coverage with its 95 % Monte-Carlo interval (low,
     high), width (mean over domains of the median width), studies, used: is it the kit's method?
     """
-    found = pd.read_csv(TABLE, float_precision="round_trip")
-    shown = pair if (found["pair"] == pair).any() else ELSEWHERE
-    rows = found[found["pair"] == shown]
+    studies = pd.read_csv(TABLE, float_precision="round_trip")
+    shown = pair if (studies["pair"] == pair).any() else ELSEWHERE
+    rows = studies[studies["pair"] == shown]
     return shown, rows.drop(columns="pair").reset_index(drop=True)
 
 
@@ -71,10 +71,10 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
     known = {prompt.prompt_id: trigrams(prompt.text) for prompt in trained_on}
     rows = []
     for prompt in runs.profile_prompts(profile):
-        own = trigrams(prompt.text)
-        shared = {name: len(own & one) for name, one in known.items()}
+        words = trigrams(prompt.text)
+        shared = {name: len(words & others) for name, others in known.items()}
         nearest = max(shared, key=shared.get)
-        share = shared[nearest] / len(own)
+        share = shared[nearest] / len(words)
         rows.append((prompt.prompt_id, prompt.domain, share, nearest))
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])
 
@@ -83,11 +83,11 @@ def power_in_words(plans: pd.DataFrame) -> str:
     """How likely it is that 50 prompts per domain find the paper's differences, as a sentence, from
     the rows of `power.every_pair` for one estimator.
     """
-    found = plans["power"].dropna()
-    if found.empty:
+    powers = plans["power"].dropna()
+    if powers.empty:
         return "The prompts do not differ here, so nothing can be planned."
-    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (found.min(), found.max()))
-    what = counted(len(found), "difference")
+    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
+    what = counted(len(powers), "difference")
     return (
         f"A study of 50 prompts per domain finds each of the paper's {what} with a probability of "
         f"{' to '.join(ends)} %."
