@@ -98,12 +98,14 @@ picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, fro
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
 	@"$(PY)" -m tests.tools.readme $(ARGS)
 
-lint: $(READY) ## check the style of the code and its format
+lint: $(READY) ## check style, format, types (strict in the core) and that no dependency is unused
 	@"$(PY)" -m ruff check .
 	@"$(PY)" -m ruff format --check speclab tests data notebooks/*.py
+	@"$(PY)" -m mypy
+	@"$(PY)" -m deptry .
 
 clean: ## remove what make wrote, but not the environment, recorded runs and training checkpoints (build/tiny-pair)
-	rm -rf .pytest_cache .ruff_cache .hypothesis logs
+	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis logs
 	test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name tiny-pair -exec rm -rf {} +
 	find speclab tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -53,7 +53,7 @@ from speclab import cost, score
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import rejection_rule
 from speclab.decode import decode
-from speclab.draft import parse_shape
+from speclab.shapes import parse_shape
 from speclab.explore import page
 from speclab.sampling import Sampling
 from speclab.studies import by_hand as study

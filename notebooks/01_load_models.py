@@ -41,7 +41,8 @@ import pandas as pd
 from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
-from speclab import decode, draft, prompts, runs, sampling, score
+from speclab import decode, prompts, runs, sampling, score
+from speclab.shapes import Shape
 from speclab.models import pairs
 from speclab.show import figures, notebook, pictures
 from speclab.analysis import try_it
@@ -117,8 +118,8 @@ ctx.say(
 # given as it is. This is the shortest of the first ones, as the models get it:
 
 # %%
-read = runs.read_by_target(settings, runs.profile_prompts(settings))
-encoded = {prompt.prompt_id: prompt for prompt in read.prompts}
+known = runs.encoded_prompts(settings, tokenizer)
+encoded = {prompt.prompt_id: prompt for prompt in known}
 firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
 
 # %%
@@ -252,7 +253,7 @@ ctx.say(
 # accepted.
 
 # %%
-shape, limit = draft.Shape(tree), settings.max_new_tokens
+shape, limit = Shape(tree), settings.max_new_tokens
 decoded = decode.decode_prompt(pair, encoded[where], "greedy", shape, sampling.Sampling(), limit)
 strings = pictures.strings_of(tokenizer)
 display(HTML(pictures.as_html(decoded.steps, strings)))

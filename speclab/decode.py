@@ -8,16 +8,19 @@ Yields one `Step` a target pass.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from speclab.draft import Proposal, Shape, propose
+from speclab.draft import Proposal, propose
 from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
+from speclab.shapes import Shape
 from speclab.tree import Tree
 from speclab.verify import RULES, Verdict, greedy_path, verify
 
@@ -31,7 +34,7 @@ class Drafted:
     """
 
     tree: Tree
-    tokens: np.ndarray
+    tokens: NDArray[Any]
     path: tuple[int, ...]
 
 
@@ -132,13 +135,13 @@ def decode(
         drafted = proposal.tree, proposal.tokens
         logits = score_tree(pair.target, target, context, *drafted)
         check_finite(logits, "target")
-        if sampling.greedy:
-            verdict = greedy_path(*drafted, rank_key(logits).argmax(-1).cpu().numpy())
+        if sampling.greedy or rng is None:
+            best = rank_key(logits).argmax(-1)
+            verdict = greedy_path(*drafted, best.cpu().numpy())
         else:
             by = "point-mass" if proposal.copied else rule
-            verdict = verify(
-                by, *drafted, probabilities(logits, sampling), proposal.q, rng.random(len(logits))
-            )
+            p, coins = probabilities(logits, sampling), rng.random(len(logits))
+            verdict = verify(by, *drafted, p, proposal.q, coins)
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
@@ -168,7 +171,7 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
 
 
 def score_tree(
-    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: np.ndarray
+    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: NDArray[Any]
 ) -> Tensor:
     """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
 

@@ -2,123 +2,20 @@
 rolled-back cache; or, where enough of the last tokens stood before, a copy from the text so far.
 """
 
-import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from speclab import tree
 from speclab.copying import MOST, copied
 from speclab.models.model import KVCache, LanguageModel, over_trunk
 from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
-from speclab.tree import LIMITS, Tree, chain, check_limit, static_tree
+from speclab.shapes import Shape, StopRule
+from speclab.tree import Tree, chain
 from speclab.verify import RULES, draw_children
-
-MEASURES = ("confidence", "entropy")
-
-
-@dataclass(frozen=True)
-class StopRule:
-    """Dynamic gamma: stop drafting before the token whose draft distribution is too flat.
-
-    confidence: stop when the best token's q is below the threshold; entropy: when the draft's
-    entropy (nats) is above it.
-    """
-
-    measure: str
-    threshold: float
-
-    def __post_init__(self):
-        if self.measure not in MEASURES:
-            raise ValueError(f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}")
-
-    def stops(self, q: Tensor) -> bool:
-        """True when no token should be drafted from q [vocab]."""
-        if self.measure == "confidence":
-            return bool(q.max() < self.threshold)
-        return bool(entropy(q) > self.threshold)
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What is drafted a step: a static `tree` (chains too, with an optional `stop` rule), or a
-    dynamic tree of `budget` nodes.
-
-    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by
-    cumulated draft probability and keeps the best `budget`. lookup: where so many of the last
-    tokens or more match (`speclab.copying`), a chain is not drafted but copied; None: never.
-    """
-
-    tree: Tree | None = None
-    stop: StopRule | None = None
-    depth: int = 0
-    branches: int = 0
-    budget: int = 0
-    lookup: int | None = None
-
-    def __post_init__(self):
-        if self.tree is None:
-            for name in ("depth", "branches", "budget"):
-                check_limit(name, getattr(self, name))
-            run, most = self.depth * self.branches, LIMITS["budget"][1]
-            if run > most:
-                raise ValueError(
-                    f"depth={self.depth}, branches={self.branches}: a dynamic tree runs depth "
-                    f"times branches tokens, {run}; allowed are up to {most}"
-                )
-        if self.stop and not self.is_chain:
-            raise ValueError("stop: dynamic gamma goes with a chain")
-        if self.lookup is not None:
-            check_limit("lookup", self.lookup)
-            if not self.is_chain:
-                raise ValueError("lookup: a copy goes in place of a chain")
-
-    @property
-    def is_chain(self) -> bool:
-        """True when no node can have two children."""
-        return self.tree is not None and self.tree.is_chain
-
-    @property
-    def size(self) -> int:
-        """The most tokens that a block drafts."""
-        drafted = self.budget if self.tree is None else self.tree.size
-        return max(drafted, MOST) if self.lookup else drafted
-
-    @property
-    def room(self) -> int:
-        """Cache slots a block can need beyond the text."""
-        return 2 + self.size + self.depth * self.branches
-
-
-NO_DRAFT = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
-
-
-def parse_shape(text: str) -> Shape:
-    """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]`, `dynamic:DEPTH,BRANCHES,BUDGET`,
-    `chain:GAMMA+lookup:LEAST` (a copy where LEAST or more tokens match) or `lookup:LEAST` (a copy
-    or nothing) as a shape.
-    """
-    tight = re.sub(r" *([:,+]) *", r"\1", text.strip(" "))
-    form = re.sub(r"[1-9][0-9]{0,8}|0", "N", tight)  # 04 is no number
-    if form == "plain":
-        return NO_DRAFT
-    sizes = [int(number) for number in re.findall(r"[0-9]+", tight)]
-    if form in ("tree:N,N", "tree:N,N,N"):
-        return Shape(static_tree(*sizes))
-    if form == "dynamic:N,N,N":
-        return Shape(None, None, *sizes)
-    if form in ("chain:N", "chain:N+lookup:N"):
-        return Shape(chain(sizes[0]), None, 0, 0, 0, *sizes[1:])
-    if form == "lookup:N":
-        return Shape(tree.PLAIN, lookup=sizes[0])
-    raise ValueError(
-        f"shape={text!r}: allowed are plain, chain:GAMMA (as chain:4), "
-        "tree:DEPTH,BRANCHES[,BUDGET] (as tree:3,2,8), "
-        "dynamic:DEPTH,BRANCHES,BUDGET (as dynamic:4,4,8), "
-        "chain:GAMMA+lookup:LEAST (as chain:5+lookup:3) and lookup:LEAST (as lookup:1)"
-    )
 
 
 @dataclass(frozen=True)
@@ -130,7 +27,7 @@ class Proposal:
     """
 
     tree: Tree
-    tokens: np.ndarray
+    tokens: NDArray[Any]
     q: Tensor | None
     run: list[int]
     copied: bool = False
@@ -169,7 +66,7 @@ class _Text:
     cache: KVCache
     context: list[int]
 
-    def logits_after(self, tokens: np.ndarray, sees: np.ndarray) -> Tensor:
+    def logits_after(self, tokens: NDArray[Any], sees: NDArray[Any]) -> Tensor:
         """Logits [k, vocab] after the nodes of one level, which see, of the nodes run so far and
         themselves, those of `sees`, bool [k, nodes]; the root's where nothing is run yet.
         """
@@ -197,25 +94,34 @@ def _static(
     q = None
     if rng is not None:
         q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
-    run = []
+    run: list[int] = []
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
-        if stop and stop.stops(probabilities(logits[0], sampling)):
+        if stop and _stops(stop, probabilities(logits[0], sampling)):
             tree = tree.upto(depth)
             break
         widest = int(level.widths.max())
-        if q is None:
+        if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
         else:  # a parent of a smaller width uses the first of what is drawn
             coins = np.zeros((len(level.widths), widest))
-            coins[np.arange(widest) < level.widths[:, None]] = rng.random(level.widths.sum())
-            q[level.parents.tolist()] = rows = probabilities(logits, sampling)
+            is_used = np.arange(widest) < level.widths[:, None]
+            coins[is_used] = rng.random(level.widths.sum())
+            rows = probabilities(logits, sampling)
+            q[level.parents.tolist()] = rows
             children = draw_children(rows, widest, coins)
-        found = fetched(logits, "draft", children)
-        tokens[level.children] = found[level.row, level.rank]
+        words = fetched(logits, "draft", children)
+        tokens[level.children] = words[level.row, level.rank]
     kept = tree.size + 1
     return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
+
+
+def _stops(rule: StopRule, q: Tensor) -> bool:
+    """True when no token should be drafted from q [vocab]."""
+    if rule.measure == "confidence":
+        return bool(q.max() < rule.threshold)
+    return bool(entropy(q) > rule.threshold)
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
@@ -228,19 +134,20 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     # parent, rank, depth and token of each node
     levels = [np.array([[-1], [0], [0], [0]])]
     scores, kept = [np.zeros(1)], np.array([0])
-    frontier, count, run = np.array([0]), 1, []
-    sees = np.zeros((1, 0), dtype=bool)
+    frontier, count = np.array([0]), 1
+    run: list[int] = []
+    sees: NDArray[Any] = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
         run += frontier.tolist()
         logits = text.logits_after(levels[-1][3, kept], sees)
         best = rank_key(logits).topk(width).indices  # [frontier, width]
-        gain = probabilities(logits, sampling).gather(-1, best).log()
-        both = fetched(logits, "draft", torch.hstack([best, gain.double()]))
-        best, gain = np.hsplit(both, 2)
+        log_q = probabilities(logits, sampling).gather(-1, best).log()
+        both = fetched(logits, "draft", torch.hstack([best, log_q.double()]))
+        words, gain = np.hsplit(both, 2)
         family, rank = np.divmod(np.arange(gain.size), width)
         deep = np.full_like(rank, level)
-        new = best.ravel().astype(np.int64)
-        levels.append(np.stack((frontier[family], rank, deep, new)))
+        tokens = words.ravel().astype(np.int64)
+        levels.append(np.stack((frontier[family], rank, deep, tokens)))
         scores.append(scores[-1][kept][family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)
         sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
@@ -248,11 +155,14 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         count += gain.size
     order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
     parent, rank, deep, tokens = np.hstack(levels)[:, order]
-    tree = Tree(np.append(-1, np.searchsorted(order, parent[1:])), rank, deep)
-    places = np.where(np.isin(run, order), np.searchsorted(order, run), -1)
+    parents = np.searchsorted(order, parent[1:])
+    tree = Tree(np.append(-1, parents), rank, deep)
+    is_kept = np.isin(run, order)
+    places = np.where(is_kept, np.searchsorted(order, run), -1)
     return Proposal(tree, tokens, None, places.tolist())
 
 
-def _best(score: np.ndarray, count: int) -> np.ndarray:
+def _best(score: NDArray[Any], count: int) -> NDArray[Any]:
     """Places of the `count` highest scores in ascending order; of equal ones the earlier."""
-    return np.sort(np.argsort(-score, kind="stable")[:count])
+    order = np.argsort(-score, kind="stable")
+    return np.sort(order[:count])

@@ -322,12 +322,13 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
     """What a manifest says of what decides a run, and its key. ModelsMissing where the models are
     not to be had.
 
-    fetch: False leaves out what the target's tokenizer decides where the target is not on this
-    machine, and the key where a model is not.
+    fetch: False leaves out what the target's tokenizer decides where the target or transformers is
+    not on this machine, and the key where a model is not.
     """
     prompts = profile_prompts(profile)
     prompt_set = prompts_digest(prompts)
-    here = [fetch or ModelFolder.whole(getattr(profile, name)) for name in MODELS]
+    reads = fetch or find_spec("transformers")
+    here = [fetch or (reads and ModelFolder.whole(getattr(profile, name))) for name in MODELS]
     facts = {
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,

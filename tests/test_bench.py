@@ -10,7 +10,7 @@ from test_record import resampling_of
 from toy import toy_pair
 
 from speclab.cost import Costs
-from speclab.draft import Shape
+from speclab.shapes import Shape
 from speclab.tree import chain
 
 COSTS = Costs(10.0, (1, 5, 9), (0.1, 0.1, 0.1), (1.0, 1.5, 2.0), 0.1)

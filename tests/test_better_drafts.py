@@ -25,13 +25,13 @@ from speclab.analysis.significance import paired_by_domain
 from speclab.copying import MOST, copied
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.draft import parse_shape
 from speclab.drafts.shipped import shipped_drafts
 from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
 from speclab.prompts import decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 

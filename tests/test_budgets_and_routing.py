@@ -9,8 +9,8 @@ import pytest
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
-from speclab.draft import parse_shape
 from speclab.models import timing
+from speclab.shapes import parse_shape
 from speclab.stats import Interval
 from speclab.studies.budgets_and_routing import policies, recommendations
 from speclab.tree import PLAIN, chain, static_tree

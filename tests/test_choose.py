@@ -14,8 +14,8 @@ from speclab.analysis import choose
 from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.draft import Shape
 from speclab.sampling import Sampling
+from speclab.shapes import Shape
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = (

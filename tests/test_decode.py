@@ -16,7 +16,7 @@ from speclab.__main__ import main
 from speclab.analysis import combined, rejection_rule
 from speclab.analysis.combined import starts_of_trace
 from speclab.decode import decode, decode_prompt
-from speclab.draft import Shape, StopRule, parse_shape, propose
+from speclab.draft import propose
 from speclab.models.pairs import load_pair
 from speclab.ops.decode_file import plain_difference
 from speclab.profiles import load_profile
@@ -24,6 +24,7 @@ from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import NonFiniteProbability, Sampling
+from speclab.shapes import Shape, StopRule, parse_shape
 from speclab.starts import replay_starts
 from speclab.tree import chain, static_tree
 

@@ -12,10 +12,10 @@ from speclab.__main__ import main
 from speclab.analysis import policy
 from speclab.cost import Costs
 from speclab.decode import LOSSLESS, decode
-from speclab.draft import NO_DRAFT
 from speclab.profiles import load_profile
 from speclab.runs import pair_digests
 from speclab.sampling import Sampling
+from speclab.shapes import NO_DRAFT
 
 
 def test_drafting_nothing_is_plain_greedy_decoding():

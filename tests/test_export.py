@@ -23,10 +23,10 @@ from speclab.__main__ import main
 from speclab.analysis import choose, policy
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.draft import parse_shape
 from speclab.ops import export
 from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
 AT, OF = ("e9c932ac1893a49ae0fc497ad6e1e86e2e39af20", "7ae557604adf67be50417f59c2c2f167def9a775")

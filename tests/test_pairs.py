@@ -9,7 +9,6 @@ from conftest import edit_json, profile_of, save_random_llama
 from toy import plain
 
 from speclab.decode import decode_prompt
-from speclab.draft import parse_shape
 from speclab.models.folder import ModelFolder
 from speclab.models.model import KVCache
 from speclab.models.pairs import load_model, load_pair
@@ -17,6 +16,7 @@ from speclab.profiles import ModelSpec, load_profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.record import Job, in_process, record_prompt
 from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 from speclab.tree import static_tree
 
 

@@ -11,9 +11,9 @@ from test_choose import priced, random_trace, trace_of
 from speclab.analysis import choose
 from speclab.analysis.choose import Choice
 from speclab.cost import Costs
-from speclab.draft import Shape
 from speclab.models import timing
 from speclab.score import Estimator, quotient
+from speclab.shapes import Shape
 from speclab.studies.budgets_and_routing import serving
 from speclab.tree import PLAIN, chain, static_tree
 

@@ -13,10 +13,10 @@ from toy import recorded_tables, toy_pair
 from speclab.analysis import stopping
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
-from speclab.draft import Shape, StopRule
 from speclab.record import generate
 from speclab.replay import replay
 from speclab.sampling import Sampling
+from speclab.shapes import Shape, StopRule
 from speclab.starts import replay_starts
 from speclab.tree import chain
 

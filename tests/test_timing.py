@@ -8,7 +8,6 @@ import pytest
 from test_record import resampling_of
 
 from speclab.cost import disturbed
-from speclab.draft import NO_DRAFT, Shape
 from speclab.models import timing
 from speclab.models.timing import (
     Measured,
@@ -22,6 +21,7 @@ from speclab.models.timing import (
 )
 from speclab.record import generate
 from speclab.sampling import Sampling
+from speclab.shapes import NO_DRAFT, Shape
 from speclab.tree import chain
 
 TIMES = pd.DataFrame(

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.draft import NO_DRAFT, Shape, parse_shape
+from speclab.shapes import NO_DRAFT, Shape, parse_shape
 from speclab.tree import Tree, chain, static_tree
 
 

@@ -14,7 +14,6 @@ from test_verify import assert_lossless, kit_step
 from toy import WORDS, record_block, toy_pair
 
 from speclab.decode import decode
-from speclab.draft import parse_shape
 from speclab.models import trimmed
 from speclab.models.folder import ModelFolder
 from speclab.models.lean import LeanBody
@@ -22,6 +21,7 @@ from speclab.models.pairs import load_model, load_pair
 from speclab.profiles import ModelSpec
 from speclab.record import record_prompt
 from speclab.sampling import Sampling, probabilities
+from speclab.shapes import parse_shape
 from speclab.tree import static_tree
 
 GREEDY, WARM, CUT = Sampling(), Sampling(1.0), Sampling(1.0, top_p=0.8)

@@ -34,7 +34,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speclab.copying import copied
-from speclab.draft import parse_shape
+from speclab.shapes import parse_shape
 from speclab.tree import Tree, chain, static_tree
 from speclab.verify import RULES, Verdict, draw_children, greedy_path, verify
 

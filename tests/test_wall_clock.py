@@ -11,11 +11,12 @@ from frames import pooled
 from test_stopping import COSTS
 from test_timing import TIMES
 
-from speclab import draft, score, tree
+from speclab import score, tree
 from speclab.models import timing
+from speclab.shapes import Shape, StopRule
 from speclab.studies import wall_clock as study
 
-FOUR = draft.Shape(tree.chain(4))
+FOUR = Shape(tree.chain(4))
 
 
 def test_passes_as_a_table_and_as_curves():
@@ -33,8 +34,8 @@ def test_passes_as_a_table_and_as_curves():
 def test_the_cost_of_a_block():
     shapes = {
         "chain": FOUR,
-        "dynamic": draft.Shape(None, None, 3, 4, 7),
-        "stop": draft.Shape(tree.chain(4), draft.StopRule("confidence", 0.5)),
+        "dynamic": Shape(None, None, 3, 4, 7),
+        "stop": Shape(tree.chain(4), StopRule("confidence", 0.5)),
     }
     stopped = pd.DataFrame({"blocks": [2, 2], "cost": [4.0, 5.2]})
     block = study.block_costs(shapes, COSTS, {"stop": stopped})
@@ -66,7 +67,7 @@ def test_speed_ups_are_of_all_texts_together():
         for i in range(6)
     ]
     names = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
-    tau, speed = study.gains(pd.DataFrame(rows, columns=names))
+    tau, speed = study.rates(pd.DataFrame(rows, columns=names))
     assert np.allclose(tau["chain"], 3) and np.allclose(tau["plain"], 1)
     assert np.allclose(speed["chain"], 1.5), "paired by prompt"
 

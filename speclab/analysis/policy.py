@@ -17,11 +17,11 @@ from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
 from speclab.cost import Costs, disturbed
-from speclab.draft import parse_shape
 from speclab.plain import checked, read_json
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS, Prompt
 from speclab.runs import Run, written
+from speclab.shapes import parse_shape
 
 
 def _checked(setting: str) -> str:
@@ -37,7 +37,7 @@ Setting = Annotated[str, AfterValidator(_checked)]
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Policy:
     """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
-    setting is what `draft.parse_shape` reads.
+    setting is what `shapes.parse_shape` reads.
 
     pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device:
     number formats, kernels and devices that it was measured with (`notebook.formats`), and costs

@@ -19,10 +19,10 @@ import pandas as pd
 from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fastest, fit
 from speclab.cost import Costs
 from speclab.score import require
+from speclab.shapes import MEASURES
 from speclab.starts import NEEDED, replay_starts
 from speclab.stats import RESAMPLES
 
-MEASURES = ("confidence", "entropy")  # as in speclab.draft.StopRule, which knows torch
 THRESHOLDS = {  # tried in the fit; the first never stops
     "confidence": [round(0.05 * i, 2) for i in range(20)],
     "entropy": [np.inf, 6, 5, 4, 3.5, 3, 2.5, 2, 1.75, 1.5, 1.25, 1, 0.75, 0.5, 0.25, 0.1],
@@ -105,7 +105,7 @@ def fixed(starts: pd.DataFrame, gamma: int) -> pd.DataFrame:
 
 
 def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
-    """`speclab.draft.StopRule` on a chain of `limit`: stop before the token whose confidence is
+    """`shapes.StopRule` on a chain of `limit`: stop before the token whose confidence is
     below, or entropy above, the threshold.
     """
     most = starts["room"].clip(upper=limit)

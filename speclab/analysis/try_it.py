@@ -23,10 +23,10 @@ from ipywidgets import (
 )
 
 from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
-from speclab.draft import NO_DRAFT, parse_shape
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
+from speclab.shapes import NO_DRAFT, parse_shape
 from speclab.show import figures, pictures
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")

@@ -15,8 +15,8 @@ from speclab.profiles import Profile
 from speclab.prompts import Prompt, read_prompts
 
 if TYPE_CHECKING:
-    from speclab.draft import Shape
     from speclab.sampling import Sampling
+    from speclab.shapes import Shape
 
 DEFAULT = "chain:4"  # the shape where none is named
 MEND = "choose another --out, or --force to start over"
@@ -86,7 +86,7 @@ class DecodeCall:
         """What is drafted for each prompt; ValueError where the rule cannot take it."""
         from speclab.analysis.policy import setting_for
         from speclab.decode import check_rule
-        from speclab.draft import parse_shape
+        from speclab.shapes import parse_shape
 
         settings = [self.shape or DEFAULT] * len(self.prompt_list)
         if self.plan:

@@ -10,7 +10,6 @@ from filelock import FileLock
 from tqdm import tqdm
 
 from speclab.decode import Decoded, decode_prompt
-from speclab.draft import Shape
 from speclab.models.pairs import Pair, fix_few_rows
 from speclab.ops.decode_call import MEND, DecodeCall
 from speclab.plain import notice, read_json
@@ -18,6 +17,7 @@ from speclab.profiles import MODELS
 from speclab.prompts import EncodedPrompt, encode_prompts
 from speclab.record import generate
 from speclab.sampling import Sampling
+from speclab.shapes import Shape
 
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:

@@ -14,11 +14,11 @@ import torch
 
 from speclab.analysis import rejection_rule
 from speclab.decode import Step, decode
-from speclab.draft import Shape
 from speclab.estimates import Estimates, stack
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
+from speclab.shapes import Shape
 from speclab.show import figures
 from speclab.show.pictures import LOOKS
 from speclab.tree import Tree, chain

@@ -14,13 +14,13 @@ import pandas as pd
 from speclab import cost, replay, score, stats
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
-from speclab.draft import Shape
 from speclab.estimates import Estimates, stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED
+from speclab.shapes import Shape
 from speclab.show import figures
 from speclab.tree import chain
 

@@ -29,7 +29,6 @@ from toy import plain, record_block
 
 from speclab.cost import disturbed
 from speclab.decode import decode_prompt
-from speclab.draft import Shape, parse_shape
 from speclab.models import timing
 from speclab.models.folder import ModelsMissing
 from speclab.models.model import Projection
@@ -38,6 +37,7 @@ from speclab.profiles import ROOT, load_profile
 from speclab.prompts import EncodedPrompt, decoded_prompts, encode_prompts, load_prompts
 from speclab.record import generate, record_prompt
 from speclab.sampling import Sampling
+from speclab.shapes import Shape, parse_shape
 from speclab.show.notebook import quiet
 from speclab.tree import chain, static_tree
 

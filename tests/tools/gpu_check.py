@@ -43,7 +43,6 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from transformers.initialization import no_init_weights
 
 from speclab.decode import decode_prompt
-from speclab.draft import parse_shape
 from speclab.models.lean import LeanBody
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair, load_pair
@@ -52,6 +51,7 @@ from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.prompts import EncodedPrompt, encode_prompts, load_prompts
 from speclab.record import Job, Worker, generate, record_prompt
 from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 from speclab.tree import static_tree
 
 LIMIT_S = 1200  # of one check

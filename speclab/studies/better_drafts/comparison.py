@@ -11,7 +11,6 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import choose, combined, significance, stopping
 from speclab.cost import Costs
-from speclab.draft import parse_shape
 from speclab.drafts.shipped import REPAIR, TrainedDraft
 from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
@@ -19,6 +18,7 @@ from speclab.models.pairs import Pair
 from speclab.plain import read_json
 from speclab.prompts import DOMAINS, EncodedPrompt
 from speclab.score import ALL, POOLED, ratio_of
+from speclab.shapes import parse_shape
 from speclab.studies.better_drafts.candidates import (
     ESTIMATORS,
     LOOKUP,

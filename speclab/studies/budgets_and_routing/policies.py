@@ -12,11 +12,11 @@ from speclab.analysis import choose, policy
 from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
-from speclab.draft import parse_shape
 from speclab.estimates import stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
+from speclab.shapes import parse_shape
 from speclab.show import figures
 from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
@@ -78,7 +78,7 @@ def sampled_costs(
 # ---- a promise and the clock ---------------------------------------------------------------------
 
 
-def decoded(
+def decoded_by(
     pair: Pair,
     plan: policy.Policy,
     known: Sequence[Prompt],
@@ -102,7 +102,7 @@ def decoded(
 
 
 def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
-    """The prompts of `decoded`, medians of their repeats: prompt_id, domain, setting, tokens,
+    """The prompts of `decoded_by`, medians of their repeats: prompt_id, domain, setting, tokens,
     blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost on the machine
     that the policy was made for, for each token of the text; and `differs`: the replay's blocks or
     tokens are not the decoder's.
@@ -121,8 +121,8 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
 
 
 def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
-    """`decoded` with a third method, "promised": the seconds of plain decoding in each repeat times
-    what `with_promise` found to be promised.
+    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat
+    times what `with_promise` found to be promised.
     """
     promised = each.set_index("prompt_id")["promised"]
     plain = speeds[speeds["method"] == "plain"]

@@ -1,0 +1,85 @@
+"""What only reads traces runs where torch, transformers and fcntl are missing, as on a laptop
+without them or on Windows. Each test is a process of its own that cannot import them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from test_notebooks import SOURCES
+
+from speclab.profiles import ROOT
+
+BLOCKED = ("torch", "transformers", "gptqmodel", "datasets", "fcntl")
+# no finder of this interpreter finds them, as where they are not installed
+BLOCK = f"""
+import sys
+
+def hiding(find_spec):
+    def find(name, *rest):
+        return None if name.partition(".")[0] in {BLOCKED} else find_spec(name, *rest)
+    return find
+
+for finder in sys.meta_path:
+    finder.find_spec = hiding(finder.find_spec)
+"""
+READERS = ("03", "04", "05", "06", "07", "11", "13", "14", "15")  # notebooks that load no model
+READING = [path for path in SOURCES if path.name[:2] in READERS]
+
+
+def run_blocked(code, out):
+    """The finished process of Python code that cannot import what is BLOCKED; figures go to out."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore:only soft file lock", "-c", BLOCK + code],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "SPECLAB_OUT": str(out)},
+        capture_output=True,
+        text=True,
+    )
+
+
+def code_of(notebook):
+    """All code of a notebook: in its source, text is comments."""
+    return notebook.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_what_is_blocked_cannot_be_imported(tmp_path, name):
+    assert "ModuleNotFoundError" in run_blocked(f"import {name}", tmp_path).stderr
+
+
+def test_the_eight_lines_of_readme(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.DOTALL).groups()
+    done = run_blocked(code, tmp_path)
+    assert (done.stdout, done.stderr) == (printed, "")
+
+
+def test_studies_of_traces_are_imported(tmp_path):
+    lines = [
+        code
+        for path in READING
+        for code in re.findall(
+            r"^(?:from speclab|import speclab).*(?:\([^)]*\))?$", code_of(path), re.MULTILINE
+        )
+    ]
+    assert len(READING) == len(READERS) and run_blocked("\n".join(lines), tmp_path).stderr == ""
+
+
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        "04_depth_profile",
+        *(
+            pytest.param(p.stem, marks=pytest.mark.slow)
+            for p in READING
+            if p.stem[:2] not in ("04", "15")
+        ),
+    ],
+)
+def test_a_notebook_that_reads_traces_runs(tmp_path, notebook):
+    done = run_blocked(code_of(ROOT / "notebooks" / f"{notebook}.py"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figures" / "smollm" / notebook[:2] / "numbers.json").is_file()
