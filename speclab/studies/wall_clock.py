@@ -1,5 +1,5 @@
-"""Notebook 10: the price of a block in measured times, the speed of real decoding beside what the
-price predicts, and what limits it.
+"""Notebook 10: the cost of a block in measured times, the speed of real decoding and what the
+cost predicts, and what limits it.
 
 PromptCosts are in units of a target pass over one token; the times come from `models.timing`.
 """
@@ -27,7 +27,7 @@ NOW = "as measured"
 RIGHT = "draft always right"
 
 
-# ---- the price of a block ------------------------------------------------------------------------
+# ---- the cost of a block -------------------------------------------------------------------------
 
 
 def pass_table(times: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -88,7 +88,7 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
 
 
-def gains(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def rates(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of `timing.decoded_speed`: tokens per target pass, and the speed-up over plain decoding, a
     column a method: row 0 the sample, then resamples of prompts and, for speeds, of repeats.
     """
@@ -122,12 +122,12 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
     taus: tokens per target pass with low and high, index gamma.
     """
-    prices = {
+    block = {
         name: [used.of_block(chain(gamma)) for gamma in taus.index]
         for name, used in counterfactuals(costs).items()
     }
-    grid = pd.DataFrame(prices, taus.index).rdiv(taus["estimate"], axis=0)
-    grid[RIGHT] = (taus.index + 1) / prices[NOW]
+    grid = pd.DataFrame(block, taus.index).rdiv(taus["estimate"], axis=0)
+    grid[RIGHT] = (taus.index + 1) / block[NOW]
     best = taus.index[fastest(grid.T)]
     now = best[0]
     same = grid.loc[now]
