@@ -226,11 +226,6 @@ def decode_prompt(
     ready, before = time.perf_counter(), pair.draft.passes
     steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
     done = time.perf_counter()
-    return Decoded(
-        prompt_id=prompt.prompt_id,
-        token_ids=tuple(token for step in steps for token in step.tokens),
-        steps=steps,
-        draft_passes=pair.draft.passes - before,
-        time_s=done - began,
-        prefill_time_s=ready - began,
-    )
+    token_ids = tuple(token for step in steps for token in step.tokens)
+    passes = pair.draft.passes - before
+    return Decoded(prompt.prompt_id, token_ids, steps, passes, done - began, ready - began)
