@@ -118,8 +118,8 @@ ctx.say(
 # given as it is. This is the shortest of the first ones, as the models get it:
 
 # %%
-read = runs.read_by_target(settings, runs.profile_prompts(settings))
-encoded = {prompt.prompt_id: prompt for prompt in read.prompts}
+known = runs.encoded_prompts(settings, tokenizer)
+encoded = {prompt.prompt_id: prompt for prompt in known}
 firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
 
 # %%

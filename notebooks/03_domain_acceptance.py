@@ -338,14 +338,9 @@ ctx.say(
 
 
 # %%
-def accepted(text):
-    """What is asked: `hit[1]` at T = 0, `alpha` at T = 1."""
-    return text.trace, text.acceptance
-
-
-# %%
+# `Text.accepted` asks for `hit[1]` at T = 0 and for `alpha` at T = 1
 sets = dict(zip(names, at_each.values(), strict=True))
-draws = {name: prompt_sets.asked(texts, accepted) for name, texts in sets.items()}
+draws = {name: prompt_sets.asked(texts, Text.accepted) for name, texts in sets.items()}
 by_set = {name: prompt_sets.by_set(each) for name, each in draws.items()}
 by_set = Estimates.stacked(by_set, "name")
 
@@ -376,7 +371,7 @@ ctx.plot(
 # as large as on our own prompts.
 
 # %%
-contrasts = {name: prompt_sets.contrasts(texts, accepted) for name, texts in sets.items()}
+contrasts = {name: prompt_sets.contrasts(texts, Text.accepted) for name, texts in sets.items()}
 contrasts = Estimates.stacked(contrasts, "name", digits=3)
 ctx.export(contrasts, "contrasts")
 
@@ -402,7 +397,9 @@ ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
 # tests find on average if its differences are as large as on our own prompts.
 
 # %%
-pairs = {name: prompt_sets.pairs_of_domains(texts, accepted, level) for name, texts in sets.items()}
+pairs = {
+    name: prompt_sets.pairs_of_domains(texts, Text.accepted, level) for name, texts in sets.items()
+}
 carried = stack({name: prompt_sets.carried(tests) for name, tests in pairs.items()}, "name")
 pairs = stack(pairs, "acceptance")
 ctx.export(pairs, "other-differences")
@@ -415,7 +412,7 @@ ctx.table(carried, "other-orders", 1)
 # %%
 greedy = sets["hit[1], T = 0"]
 if prompt_sets.UNWRAPPED in greedy:
-    words = prompt_sets.effect_of_words(greedy, accepted)
+    words = prompt_sets.effect_of_words(greedy, Text.accepted)
     ctx.export(words, "words-around")
     ctx.say(
         f"The words around a problem change `hit[1]` (T = 0, paired by prompt): {words.listed()}."

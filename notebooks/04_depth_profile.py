@@ -359,6 +359,6 @@ ctx.answer(
 #   Survival, which counts tokens, can only fall.
 # * What this does not show: other trees than these two; sampled children; drafts that do not
 #   read the whole context at each depth; texts beyond the recorded length; that the paper's own
-#   rise is none: its tables do not separate the two ranks. T = 1 by depth rests on one seed's
-#   trees.
+#   rise has the same cause: its tables do not separate the two ranks. T = 1 by depth rests on one
+#   seed's trees.
 # * Next: notebook 05 asks what entropy has to do with acceptance.

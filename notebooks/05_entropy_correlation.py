@@ -132,7 +132,7 @@ ctx.say("**Acceptance as entropy rises** (and its correlations):\n\n" + "\n".joi
 # Where the two ranks point in opposite directions, a mean over both shows neither.
 
 # %% [markdown]
-# ## 2. The curves behind the correlations
+# ## 2. Acceptance by entropy
 # One number cannot show a shape. Positions (or nodes) are cut into **quantile bins** of the
 # target's entropy: bins that hold equally many, with the same edges in all domains. A domain has a
 # point where at least five of its prompts have rows in the bin. If entropy told all, the four lines
@@ -246,7 +246,7 @@ lines = [diagonal.frame.assign(view=view) for view in forecasts]
 lines = pd.concat([reliability.without(domain=score.POOLED).frame, *lines])
 
 # %%
-calibration = study.calibration(forecasts, confidence_bins)
+calibration = study.calibration_measures(forecasts, confidence_bins)
 errors = calibration.at(estimator="calibration_error")
 gaps = calibration.at(estimator="calibration_gap")
 

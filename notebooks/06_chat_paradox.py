@@ -286,7 +286,7 @@ ctx.plot(
 
 # %%
 both = {"plain text": plain, "the template": template}
-questions = {name: (text.trace, text.acceptance) for name, text in both.items()}
+questions = {name: text.accepted() for name, text in both.items()}
 in_format = study.contrasts(questions, domain, "format")
 ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('format')}.")
 

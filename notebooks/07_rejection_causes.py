@@ -91,7 +91,7 @@ strings = pictures.strings_of(tokenizer)
 #
 # A draft with a trimmed output layer **can never propose** the tokens outside its vocabulary: there
 # it is rejected for certain (`found: never`). Prompt lookup proposes what followed the latest
-# occurrence of the last `ngram` tokens (or, if there is none, of fewer) in prompt and text so far;
+# occurrence of the last `ngram` tokens (or of fewer, if none matches) in prompt and text so far;
 # it needs no model.
 
 
@@ -107,7 +107,7 @@ def labelled(text, kind):
 # %%
 frame = labelled(greedy, "greedy")
 members = study.flags(frame)
-often = study.shares(frame, members)
+often = study.frequencies(frame, members)
 domains = list(score.domains_in(frame))
 
 # %% [markdown]
@@ -152,7 +152,7 @@ def gain_of(mended):
 
 
 # %% [markdown]
-# Any set of so many positions would gain something. To see how much, mend as many positions picked
+# Any set of as many positions would gain something. To see how much, mend as many positions picked
 # **at random**, rejected or not, a few times:
 
 # %%
@@ -281,7 +281,7 @@ for name, text in others.items():
     if name == prompt_sets.UNWRAPPED:  # the others have the same prompts as before
         rows = rows[rows["domain"].isin(prompt_sets.WITH_WORDS)]
     classes = study.flags(rows)
-    positions = study.shares(rows, classes).at(quantity="positions")
+    positions = study.frequencies(rows, classes).at(quantity="positions")
     candidates = study.may_be_causes(positions, smallest)
     of_set = study.costs(rows, gamma, classes)
     first_of[name] = study.first_causes(of_set["excess"], candidates)
@@ -342,7 +342,7 @@ ranks = {  # what counts is whether the proposal is right (0) or wrong
 }
 
 # %%
-mixed = study.gains(frame, gamma, ranks).table(key="cause").drop(columns="note")
+mixed = study.gains_of_ranks(frame, gamma, ranks).table(key="cause").drop(columns="note")
 mixed = Estimates(mixed).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
@@ -371,7 +371,7 @@ ctx.plot(
 outside = ~repeats(frame)
 at_1 = labelled(sampled, "sampled")
 frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
-ratios = {text: study.shares(rows, study.flags(rows)) for text, rows in frames.items()}
+ratios = {text: study.frequencies(rows, study.flags(rows)) for text, rows in frames.items()}
 ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED)
 
 # %%

@@ -14,7 +14,7 @@
 # as expensive; distillation changes a small draft, and its passes cost the same as before; copying
 # from the text so far costs next to nothing. Section 4 puts every draft tried into one table.
 #
-# ![Acceptance and price of a pass, every draft tried](../figures/smollm/08/drafts.png)
+# ![Acceptance and cost of a pass, every draft tried](../figures/smollm/08/drafts.png)
 #
 # *Runs on* any machine (GPTQ needs the extra `gptq`; without it those rows say so) · *minutes*
 # about two on 2 cores the first time, one when its records are there · *reads* the runs `greedy`
@@ -65,10 +65,10 @@ calibration_seed: int = 0  # 0 to 4294967295; of these prompts
 # their texts
 judged_prompts_per_domain: int = 0  # 0 to 100000
 exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
-max_gamma: int = 16  # 1 to 64; chains of 1 to so many tokens are compared
+max_gamma: int = 16  # 1 to 64; chains of 1 to this many tokens are compared
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
 decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every draft,
-decoded_tokens: int = 32  # 2 to 65536; at most so many tokens each
+decoded_tokens: int = 32  # 2 to 65536; at most this many tokens each
 article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
 
 # %% tags=["timed"]
@@ -270,7 +270,7 @@ ctx.say(
 
 # %% [markdown]
 # ## 4. Which draft?
-# What a draft is worth is tokens per target pass over the price of a block. The tokens of a chain
+# What a draft is worth is tokens per target pass over the cost of a block. The tokens of a chain
 # of three, by hand: from each place of a greedy text the draft's tokens are accepted as long as
 # they are the text's, and the target adds one.
 
@@ -289,7 +289,7 @@ _, sums = comparison.best_chain(greedy, cost.Costs.assumed(0.1), [gamma])
 assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 
 # %% [markdown]
-# The price, measured: **c** is the time of a draft pass in target passes on this machine, both in
+# The cost, measured: **c** is the time of a draft pass in target passes on this machine, both in
 # float32; **v(n)** is that of a target pass over n tokens, and **o** what the loop around them
 # takes for each block. A block with gamma drafted tokens costs gamma c + v(gamma + 1) + o. For a
 # quantised draft, c is that of the unpacked copy, **not that of a 4-bit kernel**: it does the
@@ -409,7 +409,7 @@ ctx.answer(
 #
 # <details><summary>What happens</summary>At gamma 1 a block emits 1.95 tokens and costs 2 target
 # passes: 0.98. At gamma 4, with independent acceptances, (1 - 0.95^5) / 0.05 = 4.52 tokens for 5
-# passes: 0.90. A draft as dear as the target can never gain, however often it is right. For a
+# passes: 0.90. A draft as costly as the target can never gain, however often it is right. For a
 # speed-up of 2: 4.52 / 2 = 2.26 passes a block, less 1 for the target, over 4 draft passes: c =
 # 0.32.</details>
 #
@@ -425,7 +425,7 @@ ctx.answer(
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
 # * What we saw: agreement with the target and speed are different goals: the draft that agrees most
-#   is rarely the one that is worth its price, and the price depends on the machine.
+#   is rarely the one that is worth its cost, and the cost depends on the machine.
 # * What this does not show: a 4-bit kernel's time (the bound stands in for it), a quantised target,
 #   large models (whose text repeats itself less, so that lookup gains less, and whose quantised
 #   copies are closer to them), adapters, drafts trained from their own samples (on-policy), trained

@@ -55,7 +55,7 @@ probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 probe_prompts: int = 2  # 1 to 1000; a domain
 # others are decoded plainly and by the policy, in swapped orders
 check_prompts: int = 3  # 1 to 1000; a domain,
-check_repeats: int = 2  # 1 to 100; so many times
+check_repeats: int = 2  # 1 to 100; this many times
 # whose flags end the notebook
 engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 
@@ -100,7 +100,7 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
 # %% [markdown]
 # Some prompts are decoded for real: for the loop's own time, and, others, to check the promise.
-# They are spread evenly over the set behind the first eight of each domain, which chose how long
+# They are spread evenly over the set after the first eight of each domain, which chose how long
 # the draft was trained.
 
 # %%
@@ -117,9 +117,9 @@ checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from
 # pass over n tokens, both in units of a target pass over one; **o** is what a decoded block took
 # beyond its passes, in units of a plainly decoded token. A tree makes one draft pass per level. We
 # time the passes in random order in two rounds, one before and one after some prompts are decoded.
-# If the price of a block differs by more than 15 % between the rounds, or if a pass over several
+# If the cost of a block differs by more than 15 % between the rounds, or if a pass over several
 # tokens takes less than 0.97 of one over a single token, the clock is disturbed and we time another
-# round. This looks at the clock only, never at what the prices lead to.
+# round. This looks at the clock only, never at what the costs lead to.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
@@ -143,7 +143,7 @@ clocks = [choose.prompt_costs(counted, settings, drawn) for drawn in clock.resam
 # %% [markdown]
 # ## 1. What should be drafted for which domain?
 # ### By hand: the best gamma of a domain
-# The speed-up over plain decoding is the tokens over the price of their blocks. Near the end of a
+# The speed-up over plain decoding is the tokens over the cost of their blocks. Near the end of a
 # text fewer `levels` are drafted, and a block without a draft is a plain pass.
 
 # %%
@@ -219,7 +219,7 @@ assert plan == made
 # float32 on the CPU).
 
 # %% tags=["timed"]
-decoded = policies.decoded(pair, plan, known, checked, limit, check_repeats)
+decoded = policies.decoded_by(pair, plan, known, checked, limit, check_repeats)
 
 # %%
 each = policies.with_promise(decoded, by_prompt)
@@ -228,9 +228,9 @@ ctx.say(f"Replayed against decoded: **{wrong} of {len(each)} prompts differ**.")
 assert wrong == 0 or not pair.is_exact
 
 # %% [markdown]
-# The prediction is the price of the same blocks at the costs above. It is *kept* if measured over
+# The prediction is the cost of the same blocks at the costs above. It is *kept* if measured over
 # predicted speed lies within `cost_margin` of 1 with all of its interval. Acceptance cancels
-# there; what is left is the price of a block. The intervals resample the checked prompts and the
+# there; what is left is the cost of a block. The intervals resample the checked prompts and the
 # repeats; the ratio's interval also resamples the passes that the prediction was made from.
 
 # %%
@@ -446,6 +446,6 @@ print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 #   Section 4 says what the same policy is worth on other prompts.
 # * The numbers are one pair's on one machine. Intervals hold the choice of prompts and what two
 #   rounds of timed passes differ by, within minutes; another hour may differ by more.
-# * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart;
+# * Next: [10, wall clock](10_wall_clock.ipynb) takes the cost of a block apart;
 #   [14, serving](14_serving.ipynb) asks what a
 #   server with a mix of requests gains.

@@ -11,8 +11,8 @@
 #
 # A draft that is right often emits many tokens per target pass, and still may slow decoding: a
 # block of gamma drafted tokens costs gamma c + v(gamma + 1) + o target passes. Section 1 measures
-# this price on this machine, section 2 decodes for real (plain, chains, trees) and holds the price
-# against it, section 5 asks which part of the price, or acceptance itself, holds this pair back.
+# this cost on this machine, section 2 decodes for real (plain, chains, trees) and holds the cost
+# against it, section 5 asks which part of the cost, or acceptance itself, holds this pair back.
 #
 # ![Tokens per target pass, and the speed-up](../figures/smollm/10/speed.png)
 #
@@ -42,7 +42,7 @@ import numpy as np
 
 from speclab import cost, prompts, replay, runs, score, tree
 from speclab.shapes import Shape, StopRule, parse_shape
-from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
+from speclab.analysis import choose, combined, prompt_sets, stopping
 from speclab.copying import repeats as repeated
 from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
@@ -88,7 +88,7 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %% [markdown]
 # A few prompts of each domain are timed, at temperature **T = 0**, where the target writes its most
-# probable token each time: evenly spread over those behind the first eight, which are easier than
+# probable token each time: evenly spread over those after the first eight, which are easier than
 # the rest (on them the length of smollm's training was chosen). The other prompts choose the shapes
 # of draft that are compared.
 
@@ -117,7 +117,7 @@ ctx.say(
 # %% [markdown]
 # ## 1. What does a pass cost?
 # A forward pass of the target over one token is the unit: plain decoding makes one for each token.
-# Speculation makes other passes, and their prices have three names:
+# Speculation makes other passes, and their costs have three names:
 #
 # * **c**: a draft pass over one token; the draft makes gamma of them before each target pass;
 # * **v(n)**: a target pass over n tokens (the last one and the n - 1 drafted). The textbook takes
@@ -129,7 +129,7 @@ ctx.say(
 #
 # The passes are timed in two rounds. Between them a few prompts that are not timed later are
 # decoded plainly and with the shapes `probes`: o is the median of what their blocks took beyond
-# their passes. (Notebook 09 measures its prices in the same way.) Each repeat of a round runs all
+# their passes. (Notebook 09 measures its costs in the same way.) Each repeat of a round runs all
 # cases in a new random order. Medians count; the bands are the quartiles of the repeats.
 
 # %% tags=["timed"]
@@ -184,7 +184,7 @@ ctx.plot(
 # %%
 ranks = trace.query("prompt_id in @other_ids")["draft_rank"]
 accepted = [(ranks == rank).mean() for rank in range(8)]
-best = best_tree.best_tree_for_speed(accepted, costs, range(1, budget + 1))
+best = study.best_tree_for_speed(accepted, costs, range(1, budget + 1))
 
 # %% [markdown]
 # and a chain that **stops** before a token of which the draft is unsure. Its limit and its
@@ -286,7 +286,7 @@ assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 
 # %% [markdown]
 # ### Does the clock agree with the prediction?
-# The price, and what it predicts, for the first chain by hand:
+# The cost, and what it predicts, for the first chain by hand:
 
 # %%
 gamma = gammas[0]
@@ -303,11 +303,11 @@ measured_by_hand = sums["plain_s"] / sums["time_s"]
 # %% [markdown]
 # All shapes, from their totals. Intervals resample the timed prompts of all domains together (those
 # of one domain are too few) and, for speeds, the repeats of all texts: so they hold what the clock
-# does otherwise from one repeat to the next. (The prediction prices whole blocks; the last block of
+# does otherwise from one repeat to the next. (The prediction counts whole blocks; the last block of
 # a text is often cut and costs less.)
 
 # %%
-tau, speed = study.gains(speeds)
+tau, speed = study.rates(speeds)
 gain = timing.intervals(speed, "method", len(timed))
 block = study.block_costs(shapes, costs, counted).reindex(speed.columns, fill_value=1.0)
 reached = timing.intervals(speed * block / tau, "method", len(timed))
@@ -408,7 +408,7 @@ ctx.say(f"{differ} of {len(second_speeds)} texts differ from the target's own.")
 assert not pair.is_exact or differ == 0, "same text"
 
 # %%
-second_tau, second_speed = study.gains(second_speeds)
+second_tau, second_speed = study.rates(second_speeds)
 draws = {
     (prompt_sets.OWN, "speed-up"): (speed, timed),
     (prompt_sets.SECOND, "speed-up"): (second_speed, second_timed),
@@ -434,7 +434,7 @@ ctx.say(
 )
 
 # %%
-# The same prices, dragged: what another c, v(n) or o would do to the speed-up, at T = 0 and T = 1.
+# The same costs, dragged: what another c, v(n) or o would do to the speed-up, at T = 0 and T = 1.
 # (A headless run shows the pictures above only.)
 page.show("machine", runs=[greedy, sampled])
 
@@ -608,13 +608,13 @@ ctx.answer(
 #    `stopping.totals(drafts, costs)` with that of `drafts.assign(draft_passes=drafts["drafted"])`.
 #
 # <details><summary>What happens</summary>
-# The second is never dearer. The difference is c for every block that was stopped before its limit:
-# to see that the next token is unsure, the draft must have computed it. With a cheap draft that is
-# nothing; with a dear one it can eat what the rule saves.</details>
+# The second never costs more. The difference is c for every block that was stopped before its
+# limit: to see that the next token is unsure, the draft must have computed it. With a cheap draft
+# that is nothing; with a costly one it can eat what the rule saves.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: acceptance becomes speed through the price of a block; that price has three parts,
+# * What we saw: acceptance becomes speed through the cost of a block; that cost has three parts,
 #   all of which can be measured in seconds, and tokens per pass alone do not say which shape is
 #   fastest.
 # * What this does not show: other machines, other pairs (a larger target makes o small, and on a

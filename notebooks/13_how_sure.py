@@ -256,7 +256,7 @@ between = [Text.recorded(ctx.profile, f"sampled-{T}") for T in (0.3, 0.7)]
 warm = [at_0, *between, at_1]
 per_pass = f"tokens per target pass, gamma {gamma}"
 asked = {
-    "acceptance": {text.temperature: (text.trace, text.acceptance) for text in warm},
+    "acceptance": {text.temperature: text.accepted() for text in warm},
     per_pass: {text.temperature: study.of_blocks(text.chain(gamma)) for text in warm},
 }
 
@@ -310,7 +310,7 @@ cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
 # %%
 repeated = score.mean_of("repeats")
 asked = {
-    "hit[1]": {n: (text.trace, text.acceptance) for n, text in cut.items()},
+    "hit[1]": {n: text.accepted() for n, text in cut.items()},
     "share in loops": {n: (text.trace, repeated) for n, text in cut.items()},
     per_pass: {n: study.of_blocks(text.chain(gamma)) for n, text in cut.items()},
 }

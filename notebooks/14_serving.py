@@ -16,7 +16,7 @@
 #
 # ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
 #
-# *Runs on* any machine; needs no model, its prices are of the machine where
+# *Runs on* any machine; needs no model, its costs are of the machine where
 # [09](09_budgets_and_routing.ipynb) was run last · *minutes* one · *reads* the runs `greedy`,
 # `sampled` and two more seeds, `unwrapped` and `second` of the profile, recorded if they are not
 # there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
@@ -68,7 +68,7 @@ from speclab.studies.budgets_and_routing import policies, recommendations, servi
 # %% [markdown]
 # ## What is served
 # The recorded greedy texts, each under every *setting* (nothing, a chain, a static tree), at the
-# prices that notebook 09 measured: **c** is a draft pass, **v(n)** a target pass over n tokens,
+# costs that notebook 09 measured: **c** is a draft pass, **v(n)** a target pass over n tokens,
 # **o** the loop's own time, in target passes over one token. Run 09 first for your machine's.
 
 # %%
@@ -174,7 +174,7 @@ ctx.say(
 # With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once, and plain
 # decoding already fills the machine with batch tokens. Batches are always full here and are priced
 # with c(n) and v(n); passes beyond the largest measured one lie on a straight line with the last
-# slope. Beside these prices an **assumed** accelerator, whose pass takes no longer until it holds
+# slope. Beside these costs an **assumed** accelerator, whose pass takes no longer until it holds
 # `knee` tokens. The best setting is chosen on the prompts that judge it (slightly flattering).
 
 # %%
@@ -240,7 +240,7 @@ ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {w
 # The settings were chosen on prompts in the form that the draft was trained on. Now the same
 # settings serve a stream of the same mix from other prompts: the same problems without the words
 # around them (**unwrapped**; code and chat are the same texts as before) and a **second set**.
-# Nothing is chosen again. (Here the prices are fixed and the mix counts; notebook 09 also resamples
+# Nothing is chosen again. (Here the costs are fixed and the mix counts; notebook 09 also resamples
 # the clock, and its intervals are wider.)
 
 # %%
@@ -307,7 +307,7 @@ ctx.answer(
 # ### What we saw, what this does not show, what is next
 # * The server is a model: no prefill, no memory limit, no scheduler but first come first served;
 #   batches are always full, and a packed pass over one text stands for one over several.
-# * Texts are short. Intervals are of prompts at fixed prices: another hour has other prices
+# * Texts are short. Intervals are of prompts at fixed costs: another hour has other costs
 #   (notebook 09 says how much two rounds of timed passes differ).
 # * Energy was not measured.
-# * Next: [10, wall clock](10_wall_clock.ipynb) takes the price of a block apart.
+# * Next: [10, wall clock](10_wall_clock.ipynb) takes the cost of a block apart.

@@ -173,14 +173,9 @@ notebook.show_table(at_3.wide(["proposer", "weight"], "domain"))
 # `hit[1]` is the share of positions where the target accepts the first drafted token.
 
 # %%
-found = {}
-for name, rows in proposers.items():
-    firsts = sums_of_starts(rows, [1], "every")
-    for weight, asked in study.weighted(firsts, "accepted", ran_away).items():
-        found[name, weight] = stats.by_domain(*asked).drop(columns="estimator")
-
-# %%
-of_all = Estimates(stack(found, ["proposer", "weight"]), digits=3)
+firsts = study.weighted(proposers, [1], "accepted", ran_away, "every")
+of_all = {key: stats.by_domain(*first).drop(columns="estimator") for key, first in firsts.items()}
+of_all = Estimates(stack(of_all, ["proposer", "weight"]), digits=3)
 ctx.export(of_all, "hit")
 hit = of_all.at(domain=sets)
 notebook.show_table(hit.wide(["proposer", "weight"], "domain"))
@@ -192,12 +187,9 @@ notebook.show_table(hit.wide(["proposer", "weight"], "domain"))
 # would be no test: a maximum over a minimum is at least 1 even where all sets are alike.)
 
 # %%
-found = {}
-for name, rows in proposers.items():
-    sums = sums_of_starts(rows, [3])
-    for weight, asked in study.weighted(sums, "emitted", ran_away).items():
-        found[name, weight] = significance.differences(*asked, n=2000)
-tested = stack(found, ["proposer", "weight"])
+emitted = study.weighted(proposers, [3], "emitted", ran_away)
+tested = {key: significance.differences(*sums, n=2000) for key, sums in emitted.items()}
+tested = stack(tested, ["proposer", "weight"])
 tested["significant"] = tested["p_holm"] < 0.05
 
 # %%

@@ -79,8 +79,8 @@ class Costs:
     """What one machine was measured to take: `target_ms`, a target pass over one token; the rest as
     ratios to it.
 
-    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over so many
-    tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
+    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over this
+    many tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
     where that is another; drift: by how much the cost of a block is uncertain, as a share. Between
     sizes the ratios are interpolated; beyond the last they are refused.
     """
@@ -135,7 +135,7 @@ class Costs:
         return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
 
     def of_chain(self, drafted: Number, passes: Number | None = None) -> Number:
-        """Cost of blocks that draft so many tokens in a chain, a number or an array of any shape.
+        """Cost of blocks that draft this many tokens in a chain, a number or an array of any shape.
 
         passes: draft passes that they take, as many unless named: one more where a stop rule has
         looked at a token and refused it, none where the tokens are a copy.

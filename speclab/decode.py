@@ -8,9 +8,11 @@ Yields one `Step` a target pass.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from speclab.draft import Proposal, propose
@@ -32,7 +34,7 @@ class Drafted:
     """
 
     tree: Tree
-    tokens: np.ndarray
+    tokens: NDArray[Any]
     path: tuple[int, ...]
 
 
@@ -133,13 +135,13 @@ def decode(
         drafted = proposal.tree, proposal.tokens
         logits = score_tree(pair.target, target, context, *drafted)
         check_finite(logits, "target")
-        if sampling.greedy:
-            verdict = greedy_path(*drafted, rank_key(logits).argmax(-1).cpu().numpy())
+        if sampling.greedy or rng is None:
+            best = rank_key(logits).argmax(-1)
+            verdict = greedy_path(*drafted, best.cpu().numpy())
         else:
             by = "point-mass" if proposal.copied else rule
-            verdict = verify(
-                by, *drafted, probabilities(logits, sampling), proposal.q, rng.random(len(logits))
-            )
+            p, coins = probabilities(logits, sampling), rng.random(len(logits))
+            verdict = verify(by, *drafted, p, proposal.q, coins)
         step = _emitted(proposal, verdict, left, pair.stop_ids)
         path, trunk = verdict.path[: step.accepted], len(context)
         target.keep(trunk, [trunk - 1 + node for node in path])
@@ -169,7 +171,7 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
 
 
 def score_tree(
-    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: np.ndarray
+    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: NDArray[Any]
 ) -> Tensor:
     """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
 
@@ -224,11 +226,6 @@ def decode_prompt(
     ready, before = time.perf_counter(), pair.draft.passes
     steps = tuple(decode(pair, prompt.ids, rule, shape, sampling, max_new_tokens, rng, caches))
     done = time.perf_counter()
-    return Decoded(
-        prompt_id=prompt.prompt_id,
-        token_ids=tuple(token for step in steps for token in step.tokens),
-        steps=steps,
-        draft_passes=pair.draft.passes - before,
-        time_s=done - began,
-        prefill_time_s=ready - began,
-    )
+    token_ids = tuple(token for step in steps for token in step.tokens)
+    passes = pair.draft.passes - before
+    return Decoded(prompt.prompt_id, token_ids, steps, passes, done - began, ready - began)

@@ -3,9 +3,11 @@ rolled-back cache; or, where enough of the last tokens stood before, a copy from
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from speclab.copying import MOST, copied
@@ -25,7 +27,7 @@ class Proposal:
     """
 
     tree: Tree
-    tokens: np.ndarray
+    tokens: NDArray[Any]
     q: Tensor | None
     run: list[int]
     copied: bool = False
@@ -64,7 +66,7 @@ class _Text:
     cache: KVCache
     context: list[int]
 
-    def logits_after(self, tokens: np.ndarray, sees: np.ndarray) -> Tensor:
+    def logits_after(self, tokens: NDArray[Any], sees: NDArray[Any]) -> Tensor:
         """Logits [k, vocab] after the nodes of one level, which see, of the nodes run so far and
         themselves, those of `sees`, bool [k, nodes]; the root's where nothing is run yet.
         """
@@ -92,7 +94,7 @@ def _static(
     q = None
     if rng is not None:
         q = torch.zeros(tree.size + 1, text.draft.vocab, device=text.draft.device)
-    run = []
+    run: list[int] = []
     for depth, level in enumerate(tree.levels):
         run += level.parents.tolist()
         logits = text.logits_after(tokens[level.parents], level.sees)
@@ -100,15 +102,17 @@ def _static(
             tree = tree.upto(depth)
             break
         widest = int(level.widths.max())
-        if q is None:
+        if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
         else:  # a parent of a smaller width uses the first of what is drawn
             coins = np.zeros((len(level.widths), widest))
-            coins[np.arange(widest) < level.widths[:, None]] = rng.random(level.widths.sum())
-            q[level.parents.tolist()] = rows = probabilities(logits, sampling)
+            is_used = np.arange(widest) < level.widths[:, None]
+            coins[is_used] = rng.random(level.widths.sum())
+            rows = probabilities(logits, sampling)
+            q[level.parents.tolist()] = rows
             children = draw_children(rows, widest, coins)
-        found = fetched(logits, "draft", children)
-        tokens[level.children] = found[level.row, level.rank]
+        words = fetched(logits, "draft", children)
+        tokens[level.children] = words[level.row, level.rank]
     kept = tree.size + 1
     return Proposal(tree, tokens[:kept], None if q is None else q[:kept], run)
 
@@ -130,19 +134,20 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     # parent, rank, depth and token of each node
     levels = [np.array([[-1], [0], [0], [0]])]
     scores, kept = [np.zeros(1)], np.array([0])
-    frontier, count, run = np.array([0]), 1, []
-    sees = np.zeros((1, 0), dtype=bool)
+    frontier, count = np.array([0]), 1
+    run: list[int] = []
+    sees: NDArray[Any] = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
         run += frontier.tolist()
         logits = text.logits_after(levels[-1][3, kept], sees)
         best = rank_key(logits).topk(width).indices  # [frontier, width]
-        gain = probabilities(logits, sampling).gather(-1, best).log()
-        both = fetched(logits, "draft", torch.hstack([best, gain.double()]))
-        best, gain = np.hsplit(both, 2)
+        log_q = probabilities(logits, sampling).gather(-1, best).log()
+        both = fetched(logits, "draft", torch.hstack([best, log_q.double()]))
+        words, gain = np.hsplit(both, 2)
         family, rank = np.divmod(np.arange(gain.size), width)
         deep = np.full_like(rank, level)
-        new = best.ravel().astype(np.int64)
-        levels.append(np.stack((frontier[family], rank, deep, new)))
+        tokens = words.ravel().astype(np.int64)
+        levels.append(np.stack((frontier[family], rank, deep, tokens)))
         scores.append(scores[-1][kept][family] + gain.ravel())
         kept = _best(scores[-1], shape.branches)
         sees = np.hstack([sees[family[kept]], np.eye(len(kept), dtype=bool)])
@@ -150,11 +155,14 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
         count += gain.size
     order = np.append(0, 1 + _best(np.hstack(scores[1:]), shape.budget))
     parent, rank, deep, tokens = np.hstack(levels)[:, order]
-    tree = Tree(np.append(-1, np.searchsorted(order, parent[1:])), rank, deep)
-    places = np.where(np.isin(run, order), np.searchsorted(order, run), -1)
+    parents = np.searchsorted(order, parent[1:])
+    tree = Tree(np.append(-1, parents), rank, deep)
+    is_kept = np.isin(run, order)
+    places = np.where(is_kept, np.searchsorted(order, run), -1)
     return Proposal(tree, tokens, None, places.tolist())
 
 
-def _best(score: np.ndarray, count: int) -> np.ndarray:
+def _best(score: NDArray[Any], count: int) -> NDArray[Any]:
     """Places of the `count` highest scores in ascending order; of equal ones the earlier."""
-    return np.sort(np.argsort(-score, kind="stable")[:count])
+    order = np.argsort(-score, kind="stable")
+    return np.sort(order[:count])

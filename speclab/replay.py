@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
 from scipy.stats import poisson
 
 from speclab.score import require
@@ -47,10 +48,10 @@ COUNTS = ("drafted", "accepted", "emitted", "truncated")
 class _Texts:
     """The texts of a trace side by side, prompts in order of first appearance."""
 
-    prompt_id: np.ndarray  # [prompts]
-    domain: np.ndarray  # [prompts]
-    length: np.ndarray  # [prompts] tokens
-    value: np.ndarray  # [prompts, longest] what is replayed; `fill` past the end of a text
+    prompt_id: NDArray[Any]  # [prompts]
+    domain: NDArray[Any]  # [prompts]
+    length: NDArray[Any]  # [prompts] tokens
+    value: NDArray[Any]  # [prompts, longest] what is replayed; `fill` past the end of a text
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -140,7 +141,7 @@ def chain_sums(
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
 
 
-def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
+def _walk(draft_rank: NDArray[Any], tree: Tree) -> NDArray[Any]:
     """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the
     draft rank of the text's next token.
     """
@@ -159,7 +160,7 @@ def _walk(draft_rank: np.ndarray, tree: Tree) -> np.ndarray:
     return survival
 
 
-def _visits(survival: np.ndarray) -> np.ndarray:
+def _visits(survival: NDArray[Any]) -> NDArray[Any]:
     """P(a block starts at t), [prompts, longest]: v(0) = 1, v(t + k + 1) += v(t) P(L = k | start
     t). Past a text's end: no meaning.
     """
@@ -173,7 +174,7 @@ def _visits(survival: np.ndarray) -> np.ndarray:
 
 
 def _blocks(
-    texts: _Texts, survival: np.ndarray, nodes_to_depth: np.ndarray, starts: str
+    texts: _Texts, survival: NDArray[Any], nodes_to_depth: NDArray[Any], starts: str
 ) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     among("starts", starts, STARTS)
@@ -202,7 +203,7 @@ def _blocks(
     return pd.DataFrame(columns | levels)
 
 
-def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
+def _texts(trace: pd.DataFrame, value: NDArray[Any], fill: float) -> _Texts:
     """The columns of the trace as one row a prompt, after checking that each prompt has positions
     0..n-1 once and one domain.
     """
@@ -232,18 +233,19 @@ def _texts(trace: pd.DataFrame, value: np.ndarray, fill: float) -> _Texts:
     return _Texts(np.asarray(prompts), np.asarray(domain), length, grid)
 
 
-def _columns(trace: pd.DataFrame, *names: str) -> list[np.ndarray]:
+def _columns(trace: pd.DataFrame, *names: str) -> list[NDArray[Any]]:
     require(trace, ["prompt_id", "domain", "position", *names], "trace")
     return [trace[name].to_numpy(float) for name in names]
 
 
-def _ranks(trace: pd.DataFrame) -> np.ndarray:
+def _ranks(trace: pd.DataFrame) -> NDArray[Any]:
     (rank,) = _columns(trace, "draft_rank")
-    _refuse(trace, ~((rank >= 0) & (rank == np.floor(rank))), rank, "draft_rank", "an integer >= 0")
+    is_rank = (rank >= 0) & (rank == np.floor(rank))
+    _refuse(trace, ~is_rank, rank, "draft_rank", "an integer >= 0")
     return rank.astype(int)
 
 
-def _ratios(trace: pd.DataFrame) -> np.ndarray:
+def _ratios(trace: pd.DataFrame) -> NDArray[Any]:
     """min(1, q/p) of the text's tokens. A token that was sampled from p has p > 0."""
     p, q = _columns(trace, "p_token", "q_token")
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
@@ -259,11 +261,12 @@ def _ratios(trace: pd.DataFrame) -> np.ndarray:
                 "rejection rule needs text sampled from the target: use a run of kind 'sampled', "
                 "or replay(...) for T = 0"
             )
-    return np.minimum(1.0, q / p)
+    ratio: NDArray[Any] = np.minimum(1.0, q / p)
+    return ratio
 
 
 def _refuse(
-    trace: pd.DataFrame, bad: np.ndarray, value: np.ndarray, name: str, allowed: str
+    trace: pd.DataFrame, bad: NDArray[Any], value: NDArray[Any], name: str, allowed: str
 ) -> None:
     if bad.any():
         row = bad.argmax()

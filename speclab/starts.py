@@ -15,9 +15,11 @@ accepted tokens are no run of ranks and must be recorded start by start.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from speclab import score
 from speclab.replay import STARTS, among, sums_by_gamma
@@ -28,7 +30,7 @@ NEEDED += ["accepted", "remaining", "limit"]
 
 
 def replay_starts(
-    starts: pd.DataFrame, gamma: int | np.ndarray, which: str = "visited"
+    starts: pd.DataFrame, gamma: int | NDArray[Any], which: str = "visited"
 ) -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
     with its columns and its meaning, so that what reads that reads this; prompt_tokens and
@@ -39,7 +41,7 @@ def replay_starts(
     missing, no rows, several proposers, gamma beyond what was recorded, texts that are not whole.
     """
     among("which", which, STARTS)
-    longest = gamma if np.isscalar(gamma) else max(gamma.max(), 1)
+    longest = max(gamma.max(), 1) if isinstance(gamma, np.ndarray) else gamma
     check_limit("gamma", longest)
     _check(starts, gamma)
     remaining = starts["remaining"]
@@ -74,7 +76,7 @@ def sums_of_starts(
     return sums_by_gamma(lambda gamma: replay_starts(starts, gamma, which), gammas)
 
 
-def visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
+def visited(emitted: NDArray[Any], remaining: NDArray[Any]) -> NDArray[Any]:
     """Where a decoder's block begins, bool [rows]: at each text's first row, and after every
     block.
 
@@ -90,7 +92,7 @@ def visited(emitted: np.ndarray, remaining: np.ndarray) -> np.ndarray:
     return begins
 
 
-def _check(starts: pd.DataFrame, gamma: int | np.ndarray) -> None:
+def _check(starts: pd.DataFrame, gamma: int | NDArray[Any]) -> None:
     """What would give a wrong number silently: see `replay_starts`."""
     score.require(starts, NEEDED, "starts")
     proposers = starts["proposer"].unique()

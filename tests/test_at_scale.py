@@ -11,7 +11,6 @@ from speclab import score, stats
 from speclab.analysis import combined, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.runs import FilesMissing
-from speclab.starts import sums_of_starts
 from speclab.studies import at_scale as study
 
 ACCEPTED = [2, 0, 1, 3, 2, 1, 0]  # of a text of eight tokens, its first one by the prompt
@@ -68,30 +67,29 @@ def simulated(rng, rates, prompts=12):
 
 
 def studies(rates, count):
-    """Of simulated studies: the first hits' sums of each prompt."""
-    for seed in range(count):
-        starts = simulated(np.random.default_rng(seed), rates)
-        yield sums_of_starts(starts, [1], "every")
+    """The starts of simulated studies."""
+    return (simulated(np.random.default_rng(seed), rates) for seed in range(count))
 
 
-def significant_pairs(sums):
+def significant_pairs(starts):
     """By weight, the pairs of sets that notebook 15 calls significantly different."""
-    found = {}
-    for weight, asked in study.weighted(sums, "accepted", []).items():
-        tested = significance.differences(*asked, n=400, resamples=20)
-        told = tested[tested["p_holm"] < 0.05]
-        found[weight] = set(zip(told["first"], told["second"], strict=True))
-    return found
+    firsts = study.weighted({"EAGLE": starts}, [1], "accepted", [], "every")
+    pairs = {}
+    for (_, weight), sums in firsts.items():
+        tested = significance.differences(*sums, n=400, resamples=20)
+        differ = tested[tested["p_holm"] < 0.05]
+        pairs[weight] = set(zip(differ["first"], differ["second"], strict=True))
+    return pairs
 
 
 def test_four_sets_that_are_alike_rarely_differ_and_the_old_ratio_always_did():
     """No pair is significant in at least 90 % of the studies, at each weight; the interval of the
-    best set over the worst, which the notebook had, holds the truth, 1, in almost none.
+    best set over the worst, which the notebook had, covers the true value, 1, in almost none.
     """
     none, covered = [], []
-    for sums in studies([0.7] * 4, 60):
-        none.append([not pairs for pairs in significant_pairs(sums).values()])
-        draws = stats.jointly({"hit": (sums, score.ratio_of("accepted", "blocks"))})
+    for starts in studies([0.7] * 4, 60):
+        none.append([not pairs for pairs in significant_pairs(starts).values()])
+        draws = stats.jointly({"hit": (starts, study.FIRST_HIT)})
         of_sets = draws["hit"].drop(columns=[score.ALL, score.POOLED])
         ratio = (of_sets.max(axis=1) / of_sets.min(axis=1)).to_frame("ratio")
         covered.append(draws.table({"best over worst": ratio})["low"].item() <= 1)
@@ -101,7 +99,8 @@ def test_four_sets_that_are_alike_rarely_differ_and_the_old_ratio_always_did():
 
 def test_a_set_that_differs_is_found():
     """The negative control: the last set's rate is higher, and only its pairs are significant."""
-    found = [significant_pairs(sums)[study.BY_REQUEST] for sums in studies([0.55] * 3 + [0.9], 20)]
+    rates = [0.55] * 3 + [0.9]
+    found = [significant_pairs(starts)[study.BY_REQUEST] for starts in studies(rates, 20)]
     with_last = {(f"set {number}", "set 3") for number in range(3)}
     assert np.mean([with_last <= pairs for pairs in found]) >= 0.9
     assert np.mean([pairs <= with_last for pairs in found]) >= 0.9

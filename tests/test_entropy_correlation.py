@@ -67,7 +67,7 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
 def test_calibration_by_hand(confidence, outcome, count, error):
     one = pd.DataFrame({"confidence": confidence, "hit": outcome, "domain": "code"})
     frame = pd.concat([one.assign(prompt_id=i) for i in range(5)])
-    found = study.calibration({"T = 0": (frame, "hit")}, count).at(domain="code")
+    found = study.calibration_measures({"T = 0": (frame, "hit")}, count).at(domain="code")
     assert found.at(estimator="calibration_error").value == pytest.approx(error)
     gap = np.mean(outcome) - np.mean(confidence)
     assert found.at(estimator="calibration_gap").value == pytest.approx(gap)

@@ -156,7 +156,7 @@ def test_every_family_is_a_partition(seed):
 def test_shares_by_hand():
     frame = labelled(trace_of([RANKS]))
     members = pd.DataFrame({"first five": frame["position"] < 5, "none": False})
-    found = causes.shares(frame, members)
+    found = causes.frequencies(frame, members)
     by_hand = {
         "share": [2 / 3, 0],
         "positions": [1 / 2, 0],
@@ -170,7 +170,7 @@ def test_shares_by_hand():
 def test_without_rejections_there_are_no_shares_and_no_gains():
     frame = labelled(trace_of([[0] * 10]))
     members = causes.flags(frame)
-    found = causes.shares(frame, members)
+    found = causes.frequencies(frame, members)
     assert pooled(found, "share").isna().all()
     assert set(pooled(found, "rate").dropna()) == {0}
     assert costs(frame, members).lies_within(0, 0)
@@ -196,7 +196,7 @@ def test_gains_by_hand():
 def test_other_ranks_may_lose_what_they_do_not_gain():
     frame = labelled(trace_of([RANKS]))
     ranks = {"worse": np.ones(len(frame), int), "as it is": frame["draft_rank"].to_numpy()}
-    gain = causes.gains(frame, 4, ranks).table()
+    gain = causes.gains_of_ranks(frame, 4, ranks).table()
     gain = gain[gain["domain"] == "pooled"].set_index("name")["estimate"]
     assert gain.to_dict() == pytest.approx({"worse": 1 - 10 / 3, "as it is": 0})
 

@@ -89,7 +89,7 @@ def test_a_recorded_draft_is_read_for_what_it_was_made_of(
     tried = SimpleNamespace(pair=tiny_pair, profile=profile)
     tried.texts = {"greedy": texts, "sampled": texts}
     prompts = candidates.calibration_prompts(tiny_pair, profile, 1, 0, 2)
-    text = candidates.calibration(tiny_pair, profile, prompts)
+    text = candidates.calibration_text(tiny_pair, profile, prompts)
     made_of = quantise.made_of(tiny_pair.target.folder.path, text, 4)
     traces = {
         kind: candidates.trace_along(tiny_pair, of_kind(profile, kind), texts)

@@ -33,19 +33,12 @@ def expand(frame, prompts, weight):
 
 def test_the_verdict_of_an_interval():
     """Ends on the null value decide nothing; a region's own ends lie within it."""
-    cases = {
-        "above": [(0.1, 2), (3.5, 4)],
-        "below": [(-1, -0.1), (0, 0.9)],
-        "inconclusive": [(0, 2), (0.5, 1.5)],
-        "undefined": [(np.nan, np.nan)] * 2,
-        "within": [None, (1, 3)],
-    }
-    for word, by_null in cases.items():
-        for ends, null in zip(by_null, (0, (1, 3)), strict=True):
-            assert ends is None or stats.verdict(*ends, null) == word
-    columns = stats.verdict(pd.Series([1, -2, np.nan]), pd.Series([2, 1, np.nan]))
-    assert columns.tolist() == ["above", "inconclusive", "undefined"]
-    assert stats.verdict(0, 0) == "inconclusive", "nothing lies within a single value"
+    low, high = np.transpose([(0.1, 2), (-1, -0.1), (0, 2), (0, 0), [np.nan] * 2])
+    words = ["above", "below", "inconclusive", "inconclusive", "undefined"]
+    assert stats.verdict(low, pd.Series(high)).tolist() == words
+    low, high = np.transpose([(3.5, 4), (0, 0.9), (0.5, 1.5), (1, 3)])
+    words = ["above", "below", "inconclusive", "within"]
+    assert [stats.verdict(*ends, (1, 3)) for ends in zip(low, high, strict=True)] == words
 
 
 def test_intervals_are_those_of_the_redrawn_rows():
@@ -180,13 +173,12 @@ def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
     second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
     code, every = significance.paired_by_domain(first, second, mean, 2000).to_dict("records")
     assert every == code | {"domain": "pooled"}
-    assert code["estimate"] == pytest.approx(0.12, abs=0.002)
-    assert 0.1 <= code["low"] <= code["high"] <= 0.14 and code["p_value"] < 0.001
+    assert 0.1 <= code["low"] <= code["estimate"] <= code["high"] <= 0.14
     other = second.assign(domain="chat", prompt_id="other " + second["prompt_id"])
     unpaired = significance.differences(pd.concat([first, other]), mean, n=2000)
-    assert unpaired["p_value"].item() > 0.5
-    same = significance.paired_by_domain(first, first, mean, 200).iloc[0]
-    assert (same["estimate"], same["p_value"]) == (0.0, 1.0)
+    assert code["p_value"] < 0.001 and unpaired["p_value"].item() > 0.5
+    same = significance.paired_by_domain(first, first, mean, 200)
+    assert same["p_value"].tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_speed_ups_are_of_all_texts_together():
         for i in range(6)
     ]
     names = ["method", "repeat", "prompt_id", "domain", "tokens", "blocks", "time_s"]
-    tau, speed = study.gains(pd.DataFrame(rows, columns=names))
+    tau, speed = study.rates(pd.DataFrame(rows, columns=names))
     assert np.allclose(tau["chain"], 3) and np.allclose(tau["plain"], 1)
     assert np.allclose(speed["chain"], 1.5), "paired by prompt"
 

@@ -33,7 +33,7 @@ def main(name: str, bits: int, out: Path) -> None:
     tried = candidates.Tried(profile, pair, settings["judged_prompts_per_domain"])
     numbers = [settings[key] for key in CALIBRATION]
     prompts = candidates.calibration_prompts(pair, profile, *numbers)
-    calibration = candidates.calibration(pair, profile, prompts)
+    calibration = candidates.calibration_text(pair, profile, prompts)
     made = quantise.quantised_copy(pair.target.folder.path, candidates.WORK, calibration, bits)
     draft = candidates.candidate(name, pair, profile, made.plain).load()
     traces = {

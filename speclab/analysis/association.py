@@ -13,7 +13,7 @@ def correlation(
     """Spearman or Pearson correlation of two columns over rows, with a prompt-clustered interval
     (`ratio` may be named).
 
-    Spearman ranks every resample anew, ties at their mean rank: exact. ValueError if a column is
+    Spearman ranks every resample again, ties at their mean rank: exact. ValueError if a column is
     constant.
     """
     prompts = resampling_of(frame, n)

@@ -190,7 +190,7 @@ class PromptCosts:
 def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> PromptCosts:
     """`block_counts` of these settings on a machine; plain decoding costs its tokens.
 
-    ValueError if `costs` were not measured for so many tokens a pass.
+    ValueError if `costs` were not measured for this many tokens per pass.
     """
     rows = counted[counted["setting"].isin(list(settings))]
     by_levels = {name: costs_by_levels(shape, costs) for name, shape in settings.items()}
@@ -231,8 +231,8 @@ def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
 def best_gamma(
     trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None, longest: int = 8
 ) -> tuple[int, str]:
-    """The smallest gamma (0: plain) that cannot be told apart from the `fastest` of plain and the
-    chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
+    """The smallest gamma (0: plain) that is not significantly slower than the `fastest` of plain
+    and the chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
 
     Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
     """

@@ -123,36 +123,29 @@ def _lines(path: Path, content: bytes) -> list[_Line]:
 def _starts_of(lines: list[_Line], domain: str, proposer: str) -> pd.DataFrame:
     field = {EAGLE: "acc_eagle", LOOKUP: "acc_ngram"}[proposer]
     lists = [np.array(getattr(line, field)["acc_len"]) for line in lines]
-    starts = [len(entries) - 1 for entries in lists]  # none at 0
-    remaining = np.concatenate([np.arange(count, 0, -1) for count in starts])
+    names = [f"{domain}-{line.id}" for line in lines]
+    prompt_tokens = [len(line.prompt_token_ids) for line in lines]
+    counts = [len(entries) - 1 for entries in lists]  # no block begins at 0
+    remaining = np.concatenate([np.arange(count, 0, -1) for count in counts])
     accepted = np.concatenate([entries[1:] for entries in lists]) - 1
-    columns = {
-        "prompt_id": np.repeat([f"{domain}-{line.id}" for line in lines], starts),
-        "domain": domain,
-        "position": np.repeat(starts, starts) + 1 - remaining,
-        "proposer": proposer,
-        "accepted": np.minimum(accepted, remaining),
-        "remaining": remaining,
-        "limit": LIMIT,
-        "prompt_tokens": np.repeat([len(x.prompt_token_ids) for x in lines], starts),
-    }
-    return pd.DataFrame(columns)
+    known = {"domain": domain, "proposer": proposer, "limit": LIMIT}
+    by_text = pd.DataFrame({"prompt_id": names, "prompt_tokens": prompt_tokens, "count": counts})
+    starts = by_text.loc[by_text.index.repeat(counts)].reset_index(drop=True)
+    starts["position"] = starts.pop("count") + 1 - remaining
+    starts["accepted"] = np.minimum(accepted, remaining)
+    starts["remaining"] = remaining
+    return starts.assign(**known)
 
 
 def _texts_of(lines: list[_Line], domain: str) -> pd.DataFrame:
     rows = []
     for line in lines:
-        text, listed = line.generated_token_ids, line.acc_eagle["acc_len"]
-        row = {
-            "prompt_id": f"{domain}-{line.id}",
-            "domain": domain,
-            "prompt_token_ids": np.array(line.prompt_token_ids),
-            "generated_token_ids": np.array(text),
-            "same_length": len(listed) == len(text),
-            "ran_away": max(len(listed), len(text)) >= TEXT_LIMIT,
-        }
-        rows.append(row)
-    return pd.DataFrame(rows)
+        prompt, text = np.array(line.prompt_token_ids), np.array(line.generated_token_ids)
+        eagles = len(line.acc_eagle["acc_len"])
+        ran_away = max(eagles, len(text)) >= TEXT_LIMIT
+        rows.append((f"{domain}-{line.id}", prompt, text, eagles == len(text), ran_away))
+    columns = ["prompt_id", "prompt_token_ids", "generated_token_ids", "same_length", "ran_away"]
+    return pd.DataFrame(rows, columns=columns).assign(domain=domain)
 
 
 # ---- a folder ------------------------------------------------------------------------------------

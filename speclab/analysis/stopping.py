@@ -51,13 +51,10 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     texts = starts.groupby("prompt_id", sort=False)["position"]
     remaining = texts.transform("size") - starts["position"]
     levels = np.tile(np.arange(1, depth + 1), len(starts))
-    is_chain = (
-        len(rows) == len(levels)
-        and (rows["depth"] == levels).all()
-        and (rows["rank"] == 0).all()
-        and (starts["position"] == texts.cumcount()).all()
-    )
-    if not is_chain:
+    is_whole = len(rows) == len(levels) and np.array_equal(rows["depth"], levels)
+    is_branched = rows["rank"].any()
+    in_order = starts["position"].equals(texts.cumcount())
+    if is_branched or not (is_whole and in_order):
         raise ValueError(
             f"the nodes are not one chain of {depth} at every position from 0 on: use a run of "
             "kind 'chain', whole prompts"

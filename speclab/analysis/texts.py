@@ -95,6 +95,10 @@ class Text:
         """The exact acceptance of one drafted token: hit[1] at T = 0, alpha above."""
         return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
 
+    def accepted(self) -> tuple[pd.DataFrame, Estimator]:
+        """The question how much of one drafted token is accepted: rows, estimator."""
+        return self.trace, self.acceptance
+
     def with_columns(self, **columns: Callable | pd.Series) -> "Text":
         """More is known of each position (aligned with `trace`)."""
         return replace(self, trace=self.trace.assign(**columns))

@@ -50,7 +50,7 @@ LEAD = (
     "rejected, and what drafting saves on your machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
-FLAT = 1.05  # a pass that takes at most so many of one token's is as cheap
+FLAT = 1.05  # a pass of at most this many times one token's time is as cheap
 Machine = dict[str, float] | None
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
@@ -135,7 +135,7 @@ def page(
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
     with all prompts where they fit, else the first half of each domain's, and so on.
 
-    measured: as of `machine_of`. per_domain: only the first so many prompts of each domain, for a
+    measured: as of `machine_of`. per_domain: only this many first prompts of each domain, for a
     small page. ValueError as `trace_data.pack_runs`, and where not even one prompt of each domain
     fits.
     """

@@ -24,8 +24,8 @@ from speclab.runs import Run
 from speclab.tree import static_tree
 
 TOP = 5  # of the draft's best tokens, at every position
-MOST = 65535  # what two bytes hold: a probability is kept as so many parts of one
-NATS = 1000  # an entropy as so many parts of a nat
+MOST = 65535  # what two bytes hold: a probability is kept as parts of one
+NATS = 1000  # an entropy is kept as parts of a nat
 # shown of a position, and the parts of one
 DETAILS = {"overlap": MOST, "target_margin": MOST, "target_entropy": NATS, "draft_entropy": NATS}
 ALIGNED = 8  # bytes
@@ -64,7 +64,7 @@ def pack_runs(
 
     strings: the text of each token id (None: the page shows the ids). prompts: what was asked,
     where it is known. details: the texts, and what is shown of a token beside what the replay needs
-    (the draft's best tokens, entropies, drawn trees). per_domain: only the first so many prompts
+    (the draft's best tokens, entropies, drawn trees). per_domain: only this many first prompts
     of each domain. ValueError for other runs, of two pairs or other prompts, or of a trace that
     cannot be replayed.
     """
@@ -198,7 +198,7 @@ def _whole(values: ArrayLike) -> np.ndarray:
 
 
 def _parts(values: ArrayLike, of_one: int = MOST) -> np.ndarray:
-    """Numbers as so many parts of one, in two bytes."""
+    """Numbers as whole parts of one, in two bytes."""
     parts = np.rint(np.asarray(values, float) * of_one)
     return np.clip(np.nan_to_num(parts), 0, MOST).astype(np.uint16)
 

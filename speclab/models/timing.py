@@ -29,7 +29,7 @@ SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 def _passes(
     model: LanguageModel, sizes: Sequence[int], context: int
 ) -> Iterator[Callable[[], None]]:
-    """For each n of `sizes` a pass over n tokens behind `context` cached ones, the same for all,
+    """For each n of `sizes` a pass over n tokens after `context` cached ones, the same for all,
     with the logits of all n.
     """
     longest = max(sizes)
@@ -90,7 +90,7 @@ def decoded(
     order of the shapes swapped from prompt to prompt and from repeat to repeat.
 
     Columns: method, repeat, prompt_id, domain, text (token ids), tokens, blocks, drafted, accepted,
-    time_s. Every method begins behind the same prefill, of the prompt but its last token, and is
+    time_s. Every method begins after the same prefill, of the prompt but its last token, and is
     timed from there to the last token of the text. If the rule is greedy, the shape `NO_DRAFT`
     decodes by the target alone, with one pass for each token and the shortest loop there is.
     """
@@ -149,7 +149,7 @@ def differs(
     texts: pd.DataFrame, recorded: Mapping[str, tuple[int, ...]], max_new_tokens: int
 ) -> np.ndarray:
     """Which greedy texts of `decoded` are not the target's own, as they were recorded (by
-    prompt_id), up to so many tokens; bool [rows].
+    prompt_id), up to this many tokens; bool [rows].
     """
     rows = zip(texts["prompt_id"], texts["text"], strict=True)
     return np.array([text != recorded[name][:max_new_tokens] for name, text in rows])
@@ -206,7 +206,7 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
 
 def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) -> Estimates:
     """The columns of `drawn_seconds`, or what was made of them (row 0 the sample, then resamples),
-    as estimates with 95 % intervals over so many prompts, by `key`.
+    as estimates with 95 % intervals over this many prompts, by `key`.
     """
     low, high = bounds_of(draws.to_numpy()[1:], n_prompts)
     numbers = {"estimate": draws.iloc[0].to_numpy(), "low": low, "high": high}
@@ -239,7 +239,7 @@ class Measured:
         of any of the shapes differs between the rounds, or by how much less a decoded block took
         than its passes alone, whichever is more.
         """
-        first, second = (pass_costs(costs_of(times), self.shapes) for times in self.rounds)
+        first, second = (bare_costs(costs_of(times), self.shapes) for times in self.rounds)
         costs, least = with_loop(costs_of(self.times), self.blocks, self.shapes)
         change = (second / first - 1).abs().max()
         return replace(costs, drift=float(max(change, -least)))
@@ -316,13 +316,13 @@ def with_loop(
     of shape that was not decoded has no loop.
     """
     is_chain = {name: shape.is_chain for name, shape in shapes.items()}
-    beyond = blocks["block"] - blocks["method"].map(pass_costs(costs, shapes))
+    beyond = blocks["block"] - blocks["method"].map(bare_costs(costs, shapes))
     loops = beyond.groupby(blocks["method"].map(is_chain)).median()
     chain, branched = loops.clip(lower=0.0).reindex([True, False], fill_value=0.0)
     return replace(costs, overhead=chain, tree_overhead=branched), float(loops.min())
 
 
-def pass_costs(costs: Costs, shapes: Mapping[str, Shape]) -> pd.Series:
+def bare_costs(costs: Costs, shapes: Mapping[str, Shape]) -> pd.Series:
     """What the passes of a block of each static shape cost, without the loop."""
     bare = replace(costs, overhead=0.0, tree_overhead=None)
     return pd.Series({name: bare.of_block(shape.tree) for name, shape in shapes.items()})

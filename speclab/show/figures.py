@@ -260,8 +260,8 @@ def _logarithmic(axes: Axes) -> None:
 def strips(
     panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str, label: str
 ) -> Figure:
-    """A dot a prompt by domain, and the domain's own number with its interval: a panel for each
-    pair of frames (prompts with `value`; one row a domain with NUMBERS).
+    """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
+    pair of frames (prompts with `value`; one row per domain with NUMBERS).
     """
     figure, grid = subplots(1, len(panels), height=2.6, sharex=True)
     for axes, (title, (prompts, numbers)) in zip(grid, panels.items(), strict=True):

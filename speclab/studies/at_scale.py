@@ -58,21 +58,30 @@ def traces_here() -> traces.SpecDecodeBench:
     return bench
 
 
+Weighted = dict[tuple[str, str], tuple[pd.DataFrame, Estimator]]
+
+
 def weighted(
-    sums: pd.DataFrame, over: str, ran_away: Collection[str]
-) -> dict[str, tuple[pd.DataFrame, Estimator]]:
-    """A column of per-prompt sums (`sums_of_starts`) per block, by weight, as (rows, estimator):
-    BY_REQUEST, the mean of the texts' own ratios; BY_TOKEN, the ratio of the sums; ENDED, this
-    ratio without the prompts that `ran_away`.
+    proposers: Mapping[str, pd.DataFrame],
+    gammas: Sequence[int],
+    over: str,
+    ran_away: Collection[str],
+    which: str = "visited",
+) -> Weighted:
+    """A column of the per-prompt sums of chains (`sums_of_starts`) per block, by proposer and
+    weight, as (rows, estimator): BY_REQUEST, the mean of the texts' own ratios; BY_TOKEN, the ratio
+    of the sums; ENDED, this ratio without the prompts that `ran_away`.
     """
-    of_text = sums[over] / sums["blocks"]
-    ended = sums[~sums["prompt_id"].isin(ran_away)]
-    whole = score.ratio_of(over, "blocks")
-    return {
-        BY_REQUEST: (sums.assign(of_text=of_text), score.mean_of("of_text")),
-        BY_TOKEN: (sums, whole),
-        ENDED: (ended, whole),
-    }
+    per_text, per_block = score.mean_of("of_text"), score.ratio_of(over, "blocks")
+    by_weight = {}
+    for name, starts in proposers.items():
+        sums = sums_of_starts(starts, gammas, which)
+        of_text = sums.assign(of_text=sums[over] / sums["blocks"])
+        has_ended = ~sums["prompt_id"].isin(ran_away)
+        by_weight[name, BY_REQUEST] = of_text, per_text
+        by_weight[name, BY_TOKEN] = sums, per_block
+        by_weight[name, ENDED] = sums[has_ended], per_block
+    return by_weight
 
 
 def per_pass(
@@ -82,11 +91,9 @@ def per_pass(
     proposer are given.
     """
     tables = {}
-    for name, starts in proposers.items():
-        sums = sums_of_starts(starts, gammas)
-        for weight, (rows, per_block) in weighted(sums, "emitted", ran_away).items():
-            by_gamma = {gamma: (chains, per_block) for gamma, chains in rows.groupby("gamma")}
-            tables[name, weight] = stats.jointly(by_gamma).table(key="gamma")
+    for key, (sums, estimator) in weighted(proposers, gammas, "emitted", ran_away).items():
+        by_gamma = {gamma: (rows, estimator) for gamma, rows in sums.groupby("gamma")}
+        tables[key] = stats.jointly(by_gamma).table(key="gamma")
     return Estimates(stack(tables, ["proposer", "weight"]))
 
 

@@ -165,15 +165,14 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
     token = tokens[1:]
     order = np.argsort(-p, axis=-1, kind="stable")
     ranks = np.argsort(order, axis=-1)
-    names = ("parent", "depth", "rank", "best_path")
-    return {
-        "node": np.arange(1, tree.size + 1),
-        **{name: getattr(tree, name)[1:] for name in names},
-        "token": token,
-        "draft_prob": q[above, token],
-        "target_prob": p[above, token],
-        "target_rank": ranks[above, token],
-    }
+    columns = {"node": np.arange(1, tree.size + 1)}
+    for name in ("parent", "depth", "rank", "best_path"):
+        columns[name] = getattr(tree, name)[1:]
+    columns["token"] = token
+    columns["draft_prob"] = q[above, token]
+    columns["target_prob"] = p[above, token]
+    columns["target_rank"] = ranks[above, token]
+    return columns
 
 
 # ---- estimators ----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     """
     views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
     for text in texts:
-        views[f"{text.acceptance.name}, on {text.label}"] = (text.trace, text.acceptance)
+        views[f"{text.acceptance.name}, on {text.label}"] = text.accepted()
     questions = {}
     for view, (rows, acceptance) in views.items():
         questions[view, "entropy"] = rows, score.mean_of("target_entropy")
@@ -213,7 +213,7 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
         entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = (greedy.trace, greedy.acceptance), nodes[nodes["rank"] == 0]
+    exact, best = greedy.accepted(), nodes[nodes["rank"] == 0]
     tests = {
         (name, "estimator"): lambda: (published, exact),
         (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
@@ -231,7 +231,7 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
 def without_unsaid(text: Text) -> Pair:
     """Before and after tokens that the draft cannot say are left out of the count of tokens."""
     of_said = score.ratio_of(text.value, "said")
-    return (text.trace, text.acceptance), (text.trace, of_said)
+    return text.accepted(), (text.trace, of_said)
 
 
 def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Estimates:

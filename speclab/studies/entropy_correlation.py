@@ -128,7 +128,7 @@ def reliability(views: Views, count: int) -> Estimates:
     return Estimates.stacked(parts, "view")
 
 
-def calibration(views: Views, count: int) -> Estimates:
+def calibration_measures(views: Views, count: int) -> Estimates:
     """Calibration error (over `count` bins) and gap, the mean of outcome less confidence, of each
     view: view, estimator, domain, all and pooled, estimate, low, high.
     """

@@ -127,13 +127,10 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
 
     ValueError if the prompts differ.
     """
-    asked = {
-        # two prompts a domain are too few to resample within it
-        (made, gamma): (rows.drop(columns="domain"), TAU)
-        for made, counts in (("decoded", decoded), ("replayed", replayed))
-        for gamma, rows in counts.groupby("gamma")
-    }
-    draws = stats.jointly(asked)
+    both = stack({"decoded": decoded, "replayed": replayed}, "made")
+    # two prompts per domain are too few to resample within it
+    counts = both.drop(columns="domain").groupby(["made", "gamma"])
+    draws = stats.jointly({key: (rows, TAU) for key, rows in counts})
     parts = {}
     for gamma in decoded["gamma"].unique():
         found = {made: draws[made, gamma][POOLED] for made in ("decoded", "replayed")}

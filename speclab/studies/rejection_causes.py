@@ -1,5 +1,5 @@
 """Notebook 07: what causes rejections: every position of a text labelled with possible causes
-(`label`), how often each is met (`shares`), and what it costs (`costs`).
+(`label`), how often each is met (`frequencies`), and what it costs (`costs`).
 
 A position is *rejected* if the draft's best token is not the target's (draft_rank > 0): a chain
 that drafts there is cut there. At T = 0 the text does not depend on what is accepted, so the
@@ -111,8 +111,8 @@ def lookup(
 
 
 def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Labels of `kind` (a capital letter inside a sentence of prose begins a name; 'I' alone is
-    none) and of `begins`.
+    """Labels of `kind` (a capital letter inside a sentence of prose begins a name, but not
+    'I' alone) and of `begins`.
     """
     kinds = list(token_kinds(frame, strings))
     begins = []
@@ -152,7 +152,7 @@ def flags(frame: pd.DataFrame) -> pd.DataFrame:
 # ---- how often -----------------------------------------------------------------------------------
 
 
-def shares(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
+def frequencies(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
     """How often each class is met: quantity, cause, domain (and all, pooled), estimate, low, high,
     n_prompts.
 
@@ -190,7 +190,7 @@ def shares(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
 # ---- what it costs -------------------------------------------------------------------------------
 
 
-def gains(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarray]) -> stats.Draws:
+def gains_of_ranks(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarray]) -> stats.Draws:
     """What other draft ranks (rows,) gain in the tokens per target pass of a chain of gamma,
     compared with the ranks as they are: draws by the names of `ranks`.
     """
@@ -251,12 +251,12 @@ def random_gains(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> stat
 def costs(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> dict[str, stats.Draws]:
     """What the draft's errors in each class cost a chain of gamma, in tokens per target pass, by
     quantity: draws by class, all on the same resampled prompts. `gain`: were the draft never wrong
-    in the class (`gains`); `random`: as many random positions (`random_gains`); `excess`: gain -
-    random.
+    in the class (`gains_of_ranks`); `random`: as many random positions (`random_gains`); `excess`:
+    gain - random.
     """
     rank = frame["draft_rank"]
     never_wrong = {cause: np.where(members[cause], 0, rank) for cause in members}
-    gain = gains(frame, gamma, never_wrong)
+    gain = gains_of_ranks(frame, gamma, never_wrong)
     random = random_gains(frame, gamma, members)
     excess = {cause: gain[cause] - random[cause] for cause in members}
     return {"gain": gain, "random": random, "excess": replace(gain, values=excess)}

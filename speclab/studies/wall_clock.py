@@ -1,11 +1,12 @@
-"""Notebook 10: the price of a block in measured times, the speed of real decoding beside what the
-price predicts, and what limits it.
+"""Notebook 10: the cost of a block in measured times, the speed of real decoding and what the
+cost predicts, and what limits it.
 
-PromptCosts are in units of a target pass over one token; the times come from `models.timing`.
+Costs are in units of a target pass over one token; the times come from `models.timing`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from speclab.estimates import NUMBERS, Estimates
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
 from speclab.shapes import Shape
-from speclab.tree import chain
+from speclab.tree import Tree, chain
 
 IDEAL = {  # looks of the two ideals beside the measured passes
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
@@ -25,9 +26,10 @@ IDEAL = {  # looks of the two ideals beside the measured passes
 }
 NOW = "as measured"
 RIGHT = "draft always right"
+DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of the trees that are tried for speed
 
 
-# ---- the price of a block ------------------------------------------------------------------------
+# ---- the cost of a block -------------------------------------------------------------------------
 
 
 def pass_table(times: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -73,6 +75,61 @@ def block_costs(
     return pd.Series(found)
 
 
+# ---- the best static tree ------------------------------------------------------------------------
+# Sequoia's dynamic programme (arXiv:2402.12374) over size and depth. A child of rank k is accepted
+# with probability a[k] wherever its parent is (Sequoia's positional assumption), so a tree's
+# expected tokens per target pass are F(T) = sum over its nodes, root included, of the product of a
+# along the path.
+
+
+def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]:
+    """The tree of at most `budget` drafted nodes, and `depth` levels with the largest
+    F, and F; a[k]: P(the target's own token has rank k under the draft), at T = 0 the acceptance
+    of child k.
+    """
+
+    @cache
+    def family(rank: int, size: int, levels: int) -> tuple[float, tuple]:
+        """The best value of children rank, rank + 1, … with `size` nodes among them, and these
+        children, each as the tuple of its own.
+        """
+        if size == 0 or levels == 0 or rank == len(a):
+            return 0.0, ()
+        tried = []
+        for first in range(1, size + 1):  # nodes that the first child takes
+            below, children = family(0, first - 1, levels - 1)
+            beside, siblings = family(rank + 1, size - first, levels)
+            value = a[rank] * (1 + below) + beside
+            these = (children, *siblings)
+            tried.append((value, -first, these))
+        value, _, best = max(tried)
+        return value, best
+
+    value, children = family(0, budget, depth)
+    return _breadth_first(children), float(1 + value)
+
+
+def _breadth_first(children: tuple) -> Tree:
+    """Nested tuples of children, in rank order, as a tree."""
+    nodes = [(-1, 0, 0)]  # parent, rank, depth
+    queue = [(0, children)]
+    for parent, below in queue:
+        depth = nodes[parent][2] + 1
+        for rank, own in enumerate(below):
+            queue.append((len(nodes), own))
+            nodes.append((parent, rank, depth))
+    parents, ranks, depths = np.array(nodes, np.int64).T
+    return Tree(parents, ranks, depths)
+
+
+def best_tree_for_speed(a: Sequence[float], costs: Costs, budgets: Iterable[int]) -> Tree:
+    """The tree with the largest predicted speed-up under measured costs: maximise S, not F."""
+    tried = [best_tree(a, budget, depth) for budget in budgets for depth in DEPTHS]
+    speeds = [expected / costs.of_block(tree) for tree, expected in tried]
+    tree, _ = tried[fastest(speeds)]
+    return tree
+
+
 # ---- decoded for real ----------------------------------------------------------------------------
 
 
@@ -88,7 +145,7 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
     return pd.DataFrame({name: draws[name][POOLED] for name in asked})
 
 
-def gains(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+def rates(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Of `timing.decoded_speed`: tokens per target pass, and the speed-up over plain decoding, a
     column a method: row 0 the sample, then resamples of prompts and, for speeds, of repeats.
     """
@@ -122,12 +179,12 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
     taus: tokens per target pass with low and high, index gamma.
     """
-    prices = {
+    block = {
         name: [used.of_block(chain(gamma)) for gamma in taus.index]
         for name, used in counterfactuals(costs).items()
     }
-    grid = pd.DataFrame(prices, taus.index).rdiv(taus["estimate"], axis=0)
-    grid[RIGHT] = (taus.index + 1) / prices[NOW]
+    grid = pd.DataFrame(block, taus.index).rdiv(taus["estimate"], axis=0)
+    grid[RIGHT] = (taus.index + 1) / block[NOW]
     best = taus.index[fastest(grid.T)]
     now = best[0]
     same = grid.loc[now]

@@ -167,7 +167,7 @@ def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.Data
 
 
 def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
-    """The trace of `judged` along the texts of a profile's run, made anew."""
+    """The trace of `judged` along the texts of a profile's run, recorded again."""
     sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     parts = []
     for prompt in runs.encoded_prompts(profile, pair.tokenizer):
@@ -282,7 +282,7 @@ def greedy_texts(pair: Pair, prompts: Sequence[EncodedPrompt], new_tokens: int) 
     return texts
 
 
-def calibration(
+def calibration_text(
     pair: Pair, profile: Profile, prompts: Sequence[EncodedPrompt]
 ) -> quantise.Calibration:
     """GPTQ's text: the target's greedy continuations of `prompts`."""
@@ -297,7 +297,7 @@ def self_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Can
     had (`quantise.obstacle`).
     """
     pair, profile = tried.pair, tried.profile
-    folder, text = pair.target.folder.path, calibration(pair, profile, prompts)
+    folder, text = pair.target.folder.path, calibration_text(pair, profile, prompts)
     name = f"INT{bits} self-draft"
     recorded = shipped.recorded_draft(*quantise.made_of(folder, text, bits))
     if recorded and _spoken(recorded.traces, tried.texts):

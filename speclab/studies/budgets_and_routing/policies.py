@@ -78,7 +78,7 @@ def sampled_costs(
 # ---- a promise and the clock ---------------------------------------------------------------------
 
 
-def decoded(
+def decoded_by(
     pair: Pair,
     plan: policy.Policy,
     known: Sequence[Prompt],
@@ -102,7 +102,7 @@ def decoded(
 
 
 def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
-    """The prompts of `decoded`, medians of their repeats: prompt_id, domain, setting, tokens,
+    """The prompts of `decoded_by`, medians of their repeats: prompt_id, domain, setting, tokens,
     blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost on the machine
     that the policy was made for, for each token of the text; and `differs`: the replay's blocks or
     tokens are not the decoder's.
@@ -121,8 +121,8 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
 
 
 def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
-    """`decoded` with a third method, "promised": the seconds of plain decoding in each repeat times
-    what `with_promise` found to be promised.
+    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat
+    times what `with_promise` found to be promised.
     """
     promised = each.set_index("prompt_id")["promised"]
     plain = speeds[speeds["method"] == "plain"]

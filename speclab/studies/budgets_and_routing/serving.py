@@ -106,8 +106,8 @@ def simulate(
 
     load: share of the time that "never", plain decoding, would be busy. tokens_per_s: tokens per
     second of work, what a server gives that never waits; p50_s, p95_s: latency, waiting included,
-    from an empty server on. Each is the mean over `streams` of so many `requests`. ValueError: see
-    `check_mix`.
+    from an empty server on. Each is the mean over `streams` of this many `requests`. ValueError:
+    see `check_mix`.
     """
     names = list(policies)
     tables = [choice.judged.set_index("prompt_id").sort_index() for choice in policies.values()]
