@@ -8,12 +8,11 @@ pandas only. Source: Saxena, 'Prompt Lookup Decoding' (2023).
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from speclab.plain import Array
 from speclab.score import require
 
 LONGEST = 8  # tokens of a match
@@ -21,7 +20,7 @@ MOST = 16  # tokens of a copy
 REPEATED = 4  # tokens of a run that counts as repeated
 
 
-def matches(ids: NDArray[Any], longest: int = LONGEST) -> tuple[NDArray[Any], NDArray[Any]]:
+def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
     """Of each beginning ids[:n], n from 0 to len(ids): how many of its last tokens stood in it
     before, at most `longest`, and the most recent place (below n) where the text went on behind
     them; int64 [len(ids) + 1] each, 0 and 0 where nothing matches.
@@ -48,7 +47,7 @@ def matches(ids: NDArray[Any], longest: int = LONGEST) -> tuple[NDArray[Any], ND
     return matched, place
 
 
-def copied(context: Sequence[int], least: int, most: int = MOST) -> NDArray[Any]:
+def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
     """The `most` tokens that are copied behind a context of which at least `least` (1 or more) last
     tokens match; none, where fewer do.
     """
@@ -59,13 +58,13 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> NDArray[Any]
     start = place[-1]
     period = len(ids) - start
     ahead = np.arange(most) % period
-    copy: NDArray[Any] = ids[start + ahead]
+    copy: Array = ids[start + ahead]
     return copy
 
 
 def replayed(
     prompt: Sequence[int], text: Sequence[int], longest: int = LONGEST, most: int = MOST
-) -> tuple[NDArray[Any], NDArray[Any]]:
+) -> tuple[Array, Array]:
     """Of a block that begins at each position of a greedy text behind its prompt (token ids): how
     many tokens match, and how many of `most` that would be copied are the text's; int64 [tokens of
     the text] each.

@@ -8,16 +8,15 @@ Yields one `Step` a target pass.
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from speclab.draft import Proposal, propose
 from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
 from speclab.models.pairs import Pair
+from speclab.plain import Array
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key
 from speclab.shapes import Shape
@@ -34,7 +33,7 @@ class Drafted:
     """
 
     tree: Tree
-    tokens: NDArray[Any]
+    tokens: Array
     path: tuple[int, ...]
 
 
@@ -171,7 +170,7 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
 
 
 def score_tree(
-    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: NDArray[Any]
+    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: Array
 ) -> Tensor:
     """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
 

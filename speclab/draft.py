@@ -3,15 +3,14 @@ rolled-back cache; or, where enough of the last tokens stood before, a copy from
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from speclab.copying import MOST, copied
 from speclab.models.model import KVCache, LanguageModel, over_trunk
+from speclab.plain import Array
 from speclab.sampling import Sampling, entropy, fetched, probabilities, rank_key
 from speclab.shapes import Shape, StopRule
 from speclab.tree import Tree, chain
@@ -27,7 +26,7 @@ class Proposal:
     """
 
     tree: Tree
-    tokens: NDArray[Any]
+    tokens: Array
     q: Tensor | None
     run: list[int]
     copied: bool = False
@@ -66,7 +65,7 @@ class _Text:
     cache: KVCache
     context: list[int]
 
-    def logits_after(self, tokens: NDArray[Any], sees: NDArray[Any]) -> Tensor:
+    def logits_after(self, tokens: Array, sees: Array) -> Tensor:
         """Logits [k, vocab] after the nodes of one level, which see, of the nodes run so far and
         themselves, those of `sees`, bool [k, nodes]; the root's where nothing is run yet.
         """
@@ -136,7 +135,7 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     scores, kept = [np.zeros(1)], np.array([0])
     frontier, count = np.array([0]), 1
     run: list[int] = []
-    sees: NDArray[Any] = np.zeros((1, 0), dtype=bool)
+    sees: Array = np.zeros((1, 0), dtype=bool)
     for level in range(1, depth + 1):
         run += frontier.tolist()
         logits = text.logits_after(levels[-1][3, kept], sees)
@@ -162,7 +161,7 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
     return Proposal(tree, tokens, None, places.tolist())
 
 
-def _best(score: NDArray[Any], count: int) -> NDArray[Any]:
+def _best(score: Array, count: int) -> Array:
     """Places of the `count` highest scores in ascending order; of equal ones the earlier."""
     order = np.argsort(-score, kind="stable")
     return np.sort(order[:count])

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+Array = np.ndarray[Any, np.dtype[Any]]  # its docstring says of what shape and kind
 Facts = dict[str, Any]  # what a file says: plain values by name
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)

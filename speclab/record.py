@@ -9,19 +9,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import psutil
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from speclab.models.model import KVCache, LanguageModel
 from speclab.models.pairs import Pair, fix_few_rows, load_pair
-from speclab.plain import Facts, notice
+from speclab.plain import Array, Facts, notice
 from speclab.profiles import MODELS, Profile
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import (
@@ -44,7 +42,7 @@ LEAST = -149 * np.log(2)
 SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
 
 
-Columns = dict[str, NDArray[Any]]
+Columns = dict[str, Array]
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 from scipy.stats import poisson
 
+from speclab.plain import Array
 from speclab.score import require
 from speclab.tree import Tree, chain, check_limit
 
@@ -48,10 +48,10 @@ COUNTS = ("drafted", "accepted", "emitted", "truncated")
 class _Texts:
     """The texts of a trace side by side, prompts in order of first appearance."""
 
-    prompt_id: NDArray[Any]  # [prompts]
-    domain: NDArray[Any]  # [prompts]
-    length: NDArray[Any]  # [prompts] tokens
-    value: NDArray[Any]  # [prompts, longest] what is replayed; `fill` past the end of a text
+    prompt_id: Array  # [prompts]
+    domain: Array  # [prompts]
+    length: Array  # [prompts] tokens
+    value: Array  # [prompts, longest] what is replayed; `fill` past the end of a text
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -141,7 +141,7 @@ def chain_sums(
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
 
 
-def _walk(draft_rank: NDArray[Any], tree: Tree) -> NDArray[Any]:
+def _walk(draft_rank: Array, tree: Tree) -> Array:
     """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the
     draft rank of the text's next token.
     """
@@ -151,7 +151,7 @@ def _walk(draft_rank: NDArray[Any], tree: Tree) -> NDArray[Any]:
     is_drafted = (draft_rank >= 0) & (draft_rank < width)
     column = np.where(is_drafted, draft_rank, width)
     column = np.pad(column, ((0, 0), (0, tree.max_depth)), constant_values=width)
-    node = np.zeros(draft_rank.shape, dtype=int)
+    node: Array = np.zeros(draft_rank.shape, dtype=int)
     survival = np.zeros((*draft_rank.shape, tree.max_depth))
     for depth in range(tree.max_depth):
         ahead = column[:, depth : depth + draft_rank.shape[1]]
@@ -160,7 +160,7 @@ def _walk(draft_rank: NDArray[Any], tree: Tree) -> NDArray[Any]:
     return survival
 
 
-def _visits(survival: NDArray[Any]) -> NDArray[Any]:
+def _visits(survival: Array) -> Array:
     """P(a block starts at t), [prompts, longest]: v(0) = 1, v(t + k + 1) += v(t) P(L = k | start
     t). Past a text's end: no meaning.
     """
@@ -173,9 +173,7 @@ def _visits(survival: NDArray[Any]) -> NDArray[Any]:
     return visits[:, :longest]
 
 
-def _blocks(
-    texts: _Texts, survival: NDArray[Any], nodes_to_depth: NDArray[Any], starts: str
-) -> pd.DataFrame:
+def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) -> pd.DataFrame:
     """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
     among("starts", starts, STARTS)
     weights = _visits(survival) if starts == "visited" else np.ones(texts.value.shape)
@@ -203,7 +201,7 @@ def _blocks(
     return pd.DataFrame(columns | levels)
 
 
-def _texts(trace: pd.DataFrame, value: NDArray[Any], fill: float) -> _Texts:
+def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
     """The columns of the trace as one row a prompt, after checking that each prompt has positions
     0..n-1 once and one domain.
     """
@@ -233,19 +231,19 @@ def _texts(trace: pd.DataFrame, value: NDArray[Any], fill: float) -> _Texts:
     return _Texts(np.asarray(prompts), np.asarray(domain), length, grid)
 
 
-def _columns(trace: pd.DataFrame, *names: str) -> list[NDArray[Any]]:
+def _columns(trace: pd.DataFrame, *names: str) -> list[Array]:
     require(trace, ["prompt_id", "domain", "position", *names], "trace")
     return [trace[name].to_numpy(float) for name in names]
 
 
-def _ranks(trace: pd.DataFrame) -> NDArray[Any]:
+def _ranks(trace: pd.DataFrame) -> Array:
     (rank,) = _columns(trace, "draft_rank")
     is_rank = (rank >= 0) & (rank == np.floor(rank))
     _refuse(trace, ~is_rank, rank, "draft_rank", "an integer >= 0")
     return rank.astype(int)
 
 
-def _ratios(trace: pd.DataFrame) -> NDArray[Any]:
+def _ratios(trace: pd.DataFrame) -> Array:
     """min(1, q/p) of the text's tokens. A token that was sampled from p has p > 0."""
     p, q = _columns(trace, "p_token", "q_token")
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
@@ -261,13 +259,11 @@ def _ratios(trace: pd.DataFrame) -> NDArray[Any]:
                 "rejection rule needs text sampled from the target: use a run of kind 'sampled', "
                 "or replay(...) for T = 0"
             )
-    ratio: NDArray[Any] = np.minimum(1.0, q / p)
+    ratio: Array = np.minimum(1.0, q / p)
     return ratio
 
 
-def _refuse(
-    trace: pd.DataFrame, bad: NDArray[Any], value: NDArray[Any], name: str, allowed: str
-) -> None:
+def _refuse(trace: pd.DataFrame, bad: Array, value: Array, name: str, allowed: str) -> None:
     if bad.any():
         row = bad.argmax()
         prompt, position = trace["prompt_id"].iloc[row], trace["position"].iloc[row]

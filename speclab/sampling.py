@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speclab.plain import Array
+
 # per token id: of equal logits (common in half precision) the lowest id ranks first, everywhere
 # alike
 TIE = 1e-12
@@ -31,7 +33,7 @@ class Sampling:
     top_k: int = 0
     top_p: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         warm = self.greedy or COLDEST <= self.temperature <= 10
         if not warm or self.top_k < 0 or not 0 < self.top_p <= 1:
             raise ValueError(
@@ -68,7 +70,7 @@ def check_finite(logits: Tensor, which: str) -> None:
         )
 
 
-def fetched(logits: Tensor, which: str, found: Tensor) -> np.ndarray:
+def fetched(logits: Tensor, which: str, found: Tensor) -> Array:
     """What was found from logits [rows, vocab], on the CPU as float64 [rows, k], after
     `check_finite`. Both are one copy: the host waits for the device once.
     """
@@ -99,7 +101,8 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
 
 def entropy(p: Tensor) -> Tensor:
     """Entropy in nats over the last axis; 0 log 0 = 0."""
-    return torch.special.entr(p).sum(-1)
+    terms: Tensor = torch.special.entr(p)
+    return terms.sum(-1)
 
 
 def rank_of(key: Tensor, token: Tensor) -> Tensor:
@@ -107,7 +110,7 @@ def rank_of(key: Tensor, token: Tensor) -> Tensor:
     return (key > key.gather(-1, token[..., None])).sum(-1)
 
 
-def uniforms(seed: int, prompt_id: str, count: int) -> np.ndarray:
+def uniforms(seed: int, prompt_id: str, count: int) -> Array:
     """`count` uniforms in [0, 1) that belong to one prompt, whatever else is run beside it; float64
     [count].
     """

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from speclab.plain import Array
 from speclab.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
-Array = NDArray[Any]
+Array = Array
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:

@@ -21,7 +21,7 @@ class StopRule:
     measure: str
     threshold: float
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.measure not in MEASURES:
             raise ValueError(f"measure={self.measure!r}: allowed are {', '.join(MEASURES)}")
 
@@ -43,7 +43,7 @@ class Shape:
     budget: int = 0
     lookup: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.tree is None:
             for name in ("depth", "branches", "budget"):
                 check_limit(name, getattr(self, name))

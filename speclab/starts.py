@@ -15,13 +15,12 @@ accepted tokens are no run of ranks and must be recorded start by start.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from speclab import score
+from speclab.plain import Array
 from speclab.replay import STARTS, among, sums_by_gamma
 from speclab.tree import check_limit
 
@@ -29,9 +28,7 @@ NEEDED = ["prompt_id", "domain", "position", "proposer"]
 NEEDED += ["accepted", "remaining", "limit"]
 
 
-def replay_starts(
-    starts: pd.DataFrame, gamma: int | NDArray[Any], which: str = "visited"
-) -> pd.DataFrame:
+def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visited") -> pd.DataFrame:
     """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
     with its columns and its meaning, so that what reads that reads this; prompt_tokens and
     further columns of the starts go along.
@@ -76,7 +73,7 @@ def sums_of_starts(
     return sums_by_gamma(lambda gamma: replay_starts(starts, gamma, which), gammas)
 
 
-def visited(emitted: NDArray[Any], remaining: NDArray[Any]) -> NDArray[Any]:
+def visited(emitted: Array, remaining: Array) -> Array:
     """Where a decoder's block begins, bool [rows]: at each text's first row, and after every
     block.
 
@@ -92,7 +89,7 @@ def visited(emitted: NDArray[Any], remaining: NDArray[Any]) -> NDArray[Any]:
     return begins
 
 
-def _check(starts: pd.DataFrame, gamma: int | NDArray[Any]) -> None:
+def _check(starts: pd.DataFrame, gamma: int | Array) -> None:
     """What would give a wrong number silently: see `replay_starts`."""
     score.require(starts, NEEDED, "starts")
     proposers = starts["proposer"].unique()

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
-from speclab.score import ALL, POOLED, Array, Estimator, across, domains_in, require
+from speclab.plain import Array
+from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from speclab.plain import Array
+
 LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
@@ -40,12 +42,12 @@ class Level(NamedTuple):
     `parents` and its own rank there.
     """
 
-    parents: np.ndarray
-    widths: np.ndarray
-    sees: np.ndarray
-    children: np.ndarray
-    row: np.ndarray
-    rank: np.ndarray
+    parents: Array
+    widths: Array
+    sees: Array
+    children: Array
+    row: Array
+    rank: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +56,11 @@ class Tree:
     `depth`, int64 [N + 1].
     """
 
-    parent: np.ndarray
-    rank: np.ndarray
-    depth: np.ndarray
+    parent: Array
+    rank: Array
+    depth: Array
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         parent = self.parent[1:]
         assert (parent < np.arange(1, len(self.parent))).all(), "parents stand before children"
         assert (self.depth[1:] == self.depth[parent] + 1).all(), "a child is one below its parent"
@@ -79,12 +81,12 @@ class Tree:
         """True when no node has two children."""
         return self.size == self.max_depth
 
-    def children(self, node: int) -> np.ndarray:
+    def children(self, node: int) -> Array:
         """Children of a node in rank order."""
         children = np.flatnonzero(self.parent == node)
         return children[np.argsort(self.rank[children])]
 
-    def level(self, depth: int) -> np.ndarray:
+    def level(self, depth: int) -> Array:
         """Nodes at a depth, in breadth-first order."""
         return np.flatnonzero(self.depth == depth)
 
@@ -96,7 +98,7 @@ class Tree:
         return Tree(self.parent[kept], self.rank[kept], self.depth[kept])
 
     @cached_property
-    def width(self) -> np.ndarray:
+    def width(self) -> Array:
         """How many of the draft's best tokens each node needs: its largest child rank + 1, or 0 for
         a leaf; int64 [N + 1].
         """
@@ -125,7 +127,7 @@ class Tree:
         return tuple(found)
 
     @cached_property
-    def ancestors(self) -> np.ndarray:
+    def ancestors(self) -> Array:
         """ancestors[i, j] is True iff node j is node i or stands above it; bool [N + 1, N + 1]."""
         table = np.eye(self.size + 1, dtype=bool)
         for node in range(1, self.size + 1):
@@ -133,9 +135,10 @@ class Tree:
         return table
 
     @cached_property
-    def best_path(self) -> np.ndarray:
+    def best_path(self) -> Array:
         """True where every rank from the root down is 0; bool [N + 1]."""
-        return ~(self.ancestors & (self.rank > 0)).any(axis=1)
+        misses = self.ancestors & (self.rank > 0)
+        return np.logical_not(misses.any(axis=1))
 
 
 def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:

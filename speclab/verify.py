@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from speclab.plain import Array
 from speclab.sampling import entropy, rank_key, sample
 from speclab.tree import Tree
 
@@ -136,14 +137,15 @@ RULES = {
 # ---- the walk ------------------------------------------------------------------------------------
 
 
-def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
+def greedy_path(tree: Tree, tokens: Array, best: Array) -> Verdict:
     """The greedy rule from the target's argmax ids alone: the longest path of argmaxes.
 
     tokens, best: int [N + 1], each node's token and the argmax after it. NumPy only.
     """
     if not len(tokens) == len(best) == tree.size + 1:
         raise ValueError("one token and one argmax a node")
-    node, path, tried = 0, [], 0
+    node, tried = 0, 0
+    path: list[int] = []
     while True:
         children = tree.children(node)
         hits = np.flatnonzero(tokens[children] == best[node])
@@ -158,10 +160,10 @@ def greedy_path(tree: Tree, tokens: np.ndarray, best: np.ndarray) -> Verdict:
 def verify(
     rule: str,
     tree: Tree,
-    tokens: np.ndarray,
+    tokens: Array,
     p: Tensor,
     q: Tensor | None,
-    uniforms: np.ndarray | None,
+    uniforms: Array | None,
 ) -> Verdict:
     """Walk down the drafted `tree` by a rule of RULES; the host waits for the device once for every
     child that is tried, and at most four times more.
@@ -204,8 +206,8 @@ def verify(
         ids = tokens[children].tolist()
         if len(set(ids)) < len(ids) or min(ids, default=0) < 0:
             raise ValueError(f"{ids}: not different tokens")
-        left = row(q, node) if chosen.needs_q and children else None
-        if chosen.sampled and not given[children].all():
+        left = row(q, node) if q is not None and chosen.needs_q and children else None
+        if left is not None and chosen.sampled and not given[children].all():
             _check_drawn(left, ids)
         outcomes = chosen.step(row(p, node), left, ids)
         for child in children:
@@ -219,7 +221,7 @@ def verify(
             return Verdict(tuple(path), token, "recovered" if children else "bonus", tried)
 
 
-def draw_children(q: Tensor, count: int, uniforms: np.ndarray | Tensor) -> Tensor:
+def draw_children(q: Tensor, count: int, uniforms: Array | Tensor) -> Tensor:
     """Draw `count` different children of a node from q, in rank order (a sampled chain draws one);
     int64 [..., count] on q's device.
 
@@ -253,7 +255,7 @@ def _check_rows(name: str, rows: Tensor) -> None:
         raise ValueError(f"{name}: each row must be float32 or float64, from 0, of sum 1")
 
 
-def _check_uniforms(uniforms: np.ndarray | Tensor) -> None:
+def _check_uniforms(uniforms: Array | Tensor) -> None:
     fine = (uniforms >= 0) & (uniforms < 1)
     if not fine.all():
         raise ValueError("uniforms: from 0 up to, not including, 1")

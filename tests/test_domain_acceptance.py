@@ -11,7 +11,8 @@ from test_score import make_run
 from speclab import replay
 from speclab.analysis import significance
 from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
-from speclab.estimates import NUMBERS, Estimates
+from speclab.estimates import Estimates
+from speclab.stats import NUMBERS
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
 

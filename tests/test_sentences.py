@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from speclab.analysis import choose, claims
-from speclab.estimates import NUMBERS, Estimates, counted, starting, whole
+from speclab.estimates import Estimates, counted, starting, whole
+from speclab.stats import NUMBERS
 from speclab.studies import chat_paradox, domain_acceptance, how_sure
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes

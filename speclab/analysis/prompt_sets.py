@@ -13,9 +13,10 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
-from speclab.estimates import NUMBERS, Estimates, named, stack
+from speclab.estimates import Estimates, named, stack
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator
+from speclab.stats import NUMBERS
 
 OWN = "own prompts"
 UNWRAPPED = "without wrapper"

@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from speclab.estimates import NUMBERS
 from speclab.show.pictures import LOOKS, marked
+from speclab.stats import NUMBERS
 from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0

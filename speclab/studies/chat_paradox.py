@@ -17,9 +17,10 @@ from speclab.analysis import bins, choose
 from speclab.analysis.published import OURS
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import NUMBERS, Estimates, stack, yes_or_no
+from speclab.estimates import Estimates, stack, yes_or_no
 from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.show import figures
+from speclab.stats import NUMBERS
 
 Question = tuple[pd.DataFrame, Estimator]
 Pair = tuple[Question, Question]

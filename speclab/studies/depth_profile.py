@@ -12,8 +12,9 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
-from speclab.estimates import NUMBERS, Estimates, stack, without_interval
+from speclab.estimates import Estimates, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
+from speclab.stats import NUMBERS
 from speclab.tree import static_tree
 
 START = 8  # tokens at the start of a text that are looked at apart

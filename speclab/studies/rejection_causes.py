@@ -23,9 +23,10 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.estimates import NUMBERS, Estimates, named, stack
+from speclab.estimates import Estimates, named, stack
 from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import Estimator, divide
+from speclab.stats import NUMBERS
 
 NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
 # each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1

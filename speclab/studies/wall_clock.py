@@ -14,10 +14,11 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
-from speclab.estimates import NUMBERS, Estimates
+from speclab.estimates import Estimates
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
 from speclab.shapes import Shape
+from speclab.stats import NUMBERS
 from speclab.tree import Tree, chain
 
 IDEAL = {  # looks of the two ideals beside the measured passes

@@ -14,11 +14,11 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
-from speclab.estimates import NUMBERS, Estimates, yes_or_no
+from speclab.estimates import Estimates, yes_or_no
 from speclab.models import timing
 from speclab.score import POOLED
 from speclab.shapes import parse_shape
-from speclab.stats import BELOW, Draws, verdict
+from speclab.stats import BELOW, NUMBERS, Draws, verdict
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"

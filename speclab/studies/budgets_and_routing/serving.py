@@ -21,9 +21,9 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
-from speclab.estimates import NUMBERS, Estimates, stack, starting
+from speclab.estimates import Estimates, stack, starting
 from speclab.score import POOLED, domains_in
-from speclab.stats import RESAMPLES, Draws, resampling_of
+from speclab.stats import NUMBERS, RESAMPLES, Draws, resampling_of
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
 
