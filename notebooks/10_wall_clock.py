@@ -42,7 +42,7 @@ import numpy as np
 
 from speclab import cost, prompts, replay, runs, score, tree
 from speclab.shapes import Shape, StopRule, parse_shape
-from speclab.analysis import best_tree, choose, combined, prompt_sets, stopping
+from speclab.analysis import choose, combined, prompt_sets, stopping
 from speclab.copying import repeats as repeated
 from speclab.estimates import Estimates, stack, starting, without_interval
 from speclab.explore import page
@@ -184,7 +184,7 @@ ctx.plot(
 # %%
 ranks = trace.query("prompt_id in @other_ids")["draft_rank"]
 accepted = [(ranks == rank).mean() for rank in range(8)]
-best = best_tree.best_tree_for_speed(accepted, costs, range(1, budget + 1))
+best = study.best_tree_for_speed(accepted, costs, range(1, budget + 1))
 
 # %% [markdown]
 # and a chain that **stops** before a token of which the draft is unsure. Its limit and its

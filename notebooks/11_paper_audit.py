@@ -192,8 +192,9 @@ for number, domain in enumerate(["math", "chat"]):
 by_domain = trace.groupby("domain")["hit"].mean()
 estimate = by_domain["chat"] - by_domain["math"]
 low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(n))
-words = {"above": claims.HOLDS, "below": claims.FAILS, "inconclusive": claims.UNKNOWN}
-verdict = words[stats.verdict(low, high, 0)]
+verdict = claims.HOLDS if low > 0 else claims.UNKNOWN
+if high <= 0:
+    verdict = claims.FAILS
 
 # %%
 ctx.say(

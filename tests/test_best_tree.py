@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from speclab.analysis.best_tree import best_tree, best_tree_for_speed
 from speclab.cost import Costs
+from speclab.studies.wall_clock import best_tree, best_tree_for_speed
 from speclab.tree import Tree
 
 COSTS = Costs(

@@ -29,7 +29,6 @@ PURE = (
     "show.tables",
     "runs",
     "analysis.rejection_rule",
-    "analysis.best_tree",
     "analysis.published",
     "analysis.texts",
     "analysis.variance_components",

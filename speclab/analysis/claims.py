@@ -58,7 +58,7 @@ COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
 LEVEL = 0.05  # of every interval and verdict
 # rows of evidence, with the columns NUMBER (note may be missing), c and slope: by claim and by how
 # they are measured
-Evidence = Mapping[tuple[str, str], pd.DataFrame]
+Evidence = dict[tuple[str, str], pd.DataFrame]
 
 
 @dataclass(frozen=True)

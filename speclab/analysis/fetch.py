@@ -8,6 +8,7 @@ import urllib.request
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from speclab.runs import written
@@ -41,19 +42,22 @@ class Published:
         is right. OSError: a folder that cannot be made. FetchError: no network, not found, other
         bytes.
         """
-        paths = [Path(out or self.folder) / name for name in self.files]
-        for path in paths:
-            wanted = self.files[path.name]
+        folder = Path(out or self.folder)
+        address = (base or self.base).rstrip("/")
+        paths = []
+        for name, wanted in self.files.items():
+            path = folder / name
+            paths.append(path)
             if path.is_file() and self.digest(path.read_bytes()) == wanted:
                 continue
-            content = self._download(f"{(base or self.base).rstrip('/')}/{path.name}")
+            content = self._download(f"{address}/{name}")
             if self.digest(content) != wanted:
                 raise FetchError(
-                    f"{path.name}: {len(content)} bytes of digest {self.digest(content)}, but the "
+                    f"{name}: {len(content)} bytes of digest {self.digest(content)}, but the "
                     f"file has {wanted}: not the published file of that commit, or not all of it; "
                     f"run `{self.again}` again, or look at what answers at that address"
                 )
-            written(path, lambda part, content=content: part.write_bytes(content))
+            written(path, partial(Path.write_bytes, data=content))
         return paths
 
     def _download(self, url: str) -> bytes:

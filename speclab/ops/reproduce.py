@@ -163,11 +163,11 @@ class Call:
         stamp = self.stamp(notebook.name)
         return stamp.seconds if stamp else 0
 
-    def is_current(self, stamp: Stamp | None, now: str) -> bool:
+    def is_current(self, stamp: Stamp, now: str) -> bool:
         """Whether the last run had the same inputs and all that it wrote is there as it was, or
         needed models that are still missing.
         """
-        if not stamp or stamp.digest != now or stamp.status == FAILED:
+        if stamp.digest != now or stamp.status == FAILED:
             return False
         if stamp.status == report.NEEDS_FILES:
             return True
@@ -199,9 +199,11 @@ def open_call(
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
     for name, values in settings.notebooks.items():
-        check_names(values, notebook_of(*chosen([name]), values).known)
+        (path,) = chosen([name])
+        check_names(values, notebook_of(path, values).known)
     of_pair = {"profile": profile, "overrides": overrides}
-    notebooks, known = [], {}
+    notebooks: list[Notebook] = []
+    known: dict[str, Parameter] = {}
     for path in chosen(wanted):
         of_profile = settings.notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
@@ -212,8 +214,8 @@ def open_call(
         known |= notebook.known
     check_names(changes, known)
     place = (out or ROOT).resolve()
-    folders = [place / kind / settings.name for kind in ("build", "figures")]
-    return Call(settings, notebooks, *folders, of_pair | {"changes": changes})
+    build, figures = place / "build" / settings.name, place / "figures" / settings.name
+    return Call(settings, notebooks, build, figures, of_pair | {"changes": changes})
 
 
 def named_folder(variable: str) -> list[Path]:
@@ -365,8 +367,8 @@ def code_of(path: str, text: str) -> Code:
             try:
                 reads += ast.literal_eval(node.value)
             except ValueError:
-                place = (path, node.lineno, None, None)
-                raise SyntaxError("READS holds plain texts", place) from None
+                where = (path, node.lineno, None, None)
+                raise SyntaxError("READS holds plain texts", where) from None
         elif isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
     imports = []
@@ -387,11 +389,11 @@ def inputs(profile: Profile) -> list[Any]:
     shipped = [ROOT / profile.traces] if profile.traces else []
     for folder in [*named_folder(PLACE), *shipped]:
         places += [*folder.rglob("manifest.json"), *folder.glob(BENCH)]
-    facts = [profile]
+    facts: list[Any] = [profile]
     for spec in (profile.target, profile.draft):
-        if folder := ModelFolder.local(spec):
-            facts.append(folder.digest)
-            places += [path for path in folder.path.rglob("*") if path.suffix != ".safetensors"]
+        if model := ModelFolder.local(spec):
+            facts.append(model.digest)
+            places += [path for path in model.path.rglob("*") if path.suffix != ".safetensors"]
         else:
             facts.append(cached(spec.path, spec.revision))
     return [*facts, content(places)]
@@ -627,7 +629,8 @@ def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
     longest, *others = sorted(call.notebooks, key=call.seconds, reverse=True)
     others.sort(key=lambda notebook: notebook.is_timed)
     numbers = {notebook.name[:2] for notebook in call.notebooks}
-    first, readers = [], []
+    first: list[Notebook] = []
+    readers: list[Notebook] = []
     for notebook in [longest, *others]:
         read_from = {text[:2] for text in notebook.reads}
         (readers if read_from & numbers else first).append(notebook)
@@ -642,7 +645,7 @@ def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
         try:
             for notebook, now in zip(wave, digests, strict=True):
                 stamp = call.stamp(notebook.name)
-                if call.is_current(stamp, now):
+                if stamp and call.is_current(stamp, now):
                     call.current[notebook.name] = stamp
                     tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:

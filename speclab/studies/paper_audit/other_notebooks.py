@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab import stats
@@ -60,7 +59,8 @@ def of_drafts(tables: Tables, estimator: str, entry: Mapping[str, Any]) -> pd.Da
     `name` that have one of the values of each column in `where`. ValueError: no such table or rows;
     08 judged too few prompts for a verdict.
     """
-    judged = pd.concat(tables.values()).get("n_prompts", pd.Series()).min() if tables else np.nan
+    counts = [table["n_prompts"].min() for table in tables.values() if "n_prompts" in table]
+    judged = min(counts, default=stats.FEW_PROMPTS)
     if judged < stats.FEW_PROMPTS:
         raise ValueError(f"notebook 08 judged {judged:.0f} prompts a domain")
     wanted = {"estimator": [estimator]} | entry["where"]

@@ -61,11 +61,11 @@ def large(
 def _region(axes, claim: Claim) -> None:
     """The region in which a claim holds; its edges alone where domains differ in it."""
     limits = axes.get_xlim()
-    by_row = isinstance(claim.region, Mapping)
-    edges = chain(*claim.region.values()) if by_row else claim.region
+    region = claim.region
+    edges = chain(*region.values()) if isinstance(region, Mapping) else region
     for edge in {*edges} - {None}:
         axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
-    if not by_row:
+    if not isinstance(region, Mapping):
         inside = np.clip(claim.bounds(""), *limits)
         axes.axvspan(*inside, color=GREEN, zorder=0, label="it holds")
     axes.set_xlim(limits)
