@@ -169,7 +169,8 @@ def _visits(survival: Array) -> Array:
     visits = np.zeros((prompts, longest + depth + 1))
     visits[:, 0] = 1.0
     for t in range(longest):
-        visits[:, t + 1 : t + depth + 2] += visits[:, t, None] * length_pmf[:, t]
+        reached = visits[:, t, None] * length_pmf[:, t]
+        visits[:, t + 1 : t + depth + 2] += reached
     return visits[:, :longest]
 
 
@@ -184,8 +185,10 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
     remaining = texts.length[prompt] - start
     depth = survival.shape[-1]
     last = np.minimum(remaining, depth) - 1
-    truncated = survival[np.arange(len(start)), last] * (remaining <= depth)
+    reaches_end = remaining <= depth
+    truncated = survival[np.arange(len(start)), last] * reaches_end
     accepted = survival.sum(axis=1)
+    emitted = accepted + 1 - truncated
     columns = {
         "prompt_id": texts.prompt_id[prompt],
         "domain": texts.domain[prompt],
@@ -194,7 +197,7 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
         "weight": weight,
         "drafted": nodes_to_depth[last],
         "accepted": accepted,
-        "emitted": accepted + 1 - truncated,
+        "emitted": emitted,
         "truncated": truncated,
     }
     levels = {f"survival_{d + 1}": level for d, level in enumerate(survival.T)}

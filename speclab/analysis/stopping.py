@@ -53,7 +53,7 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     levels = np.tile(np.arange(1, depth + 1), len(starts))
     is_whole = len(rows) == len(levels) and np.array_equal(rows["depth"], levels)
     is_branched = rows["rank"].any()
-    in_order = starts["position"].equals(texts.cumcount())
+    in_order = (starts["position"] == texts.cumcount()).all()
     if is_branched or not (is_whole and in_order):
         raise ValueError(
             f"the nodes are not one chain of {depth} at every position from 0 on: use a run of "
@@ -66,7 +66,8 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
             "give the limit it was recorded with, or more"
         )
     by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
-    accepted = (by_depth["target_rank"] == 0).cumprod(axis=1).sum(axis=1)
+    is_best = by_depth["target_rank"] == 0
+    accepted = is_best.cumprod(axis=1).sum(axis=1)
     # in a greedy text r accepted tokens leave r - 1 at the next position (half precision may break
     # a tie otherwise here and there)
     fewer = accepted[1:] < accepted[:-1] - 1
