@@ -215,7 +215,7 @@ class Draws:
     prompts: Resampling
     notes: dict[str, str]
 
-    def __getitem__(self, name: str) -> pd.DataFrame:
+    def __getitem__(self, name: Any) -> pd.DataFrame:
         return self.values[name]
 
     def table(

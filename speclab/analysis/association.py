@@ -52,7 +52,7 @@ def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method:
         pair = [midranks(level, weight) for level in levels] if ranked else [x, y]
         covariance = np.cov(pair, aweights=weight)
         spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
-        return divide(covariance[0, 1], spread)
+        return float(divide(covariance[0, 1], spread))
 
     return np.array([once(drawn[prompts.rows]) for drawn in prompts.weights])
 

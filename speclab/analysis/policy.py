@@ -51,7 +51,7 @@ class Policy:
     device: str
     costs: Costs
     default: Setting
-    domains: dict[Literal[DOMAINS], Setting]
+    domains: dict[Literal[DOMAINS], Setting]  # type: ignore[valid-type]
     router: Literal["none", "classifier"]
     run: str
     version: Literal[1] = 1

@@ -128,7 +128,7 @@ def every_pair(
     plans = []
     for first, second in combinations(domains, 2):
         difference = float(values[first] - values[second])
-        plan = dict.fromkeys(PLAN, np.nan)
+        plan: dict[str, Any] = dict.fromkeys(PLAN, np.nan)
         plan |= {"estimator": estimator.name, "first": first, "second": second}
         plan["difference"] = difference
         plans.append(plan)

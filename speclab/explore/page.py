@@ -234,8 +234,8 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
     measured = machine_of(path.parent / "10")
     if f'content="{page_digest(runs, measured)}"' in head:
         return False
-    content = page(runs, measured=measured).encode()
-    written(path, lambda place: place.write_bytes(content))
+    html = page(runs, measured=measured).encode()
+    written(path, lambda place: place.write_bytes(html))
     return True
 
 

@@ -62,7 +62,7 @@ class ModelFolder:
         if folder := cls.local(spec):
             return folder
         snapshot = cached(spec.path, spec.revision)
-        return snapshot and cls(snapshot)
+        return cls(snapshot) if snapshot else None
 
     @classmethod
     def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
@@ -288,9 +288,9 @@ def model_digest(spec: ModelSpec) -> str:
     """What names a model's weights: the digest of its folder; for a commit of the hub that is not
     on this machine the commit (nothing is fetched for that).
     """
-    folder = ModelFolder.whole(spec)
-    if folder is None and re.fullmatch(COMMIT, spec.revision or ""):
-        return spec.revision
+    folder, revision = ModelFolder.whole(spec), spec.revision or ""
+    if folder is None and re.fullmatch(COMMIT, revision):
+        return revision
     return (folder or ModelFolder.fetched(spec)).digest
 
 

@@ -191,8 +191,8 @@ class LanguageModel:
     if there is a choice. passes: forward passes of the body so far.
     """
 
-    body: Callable
-    head: Callable
+    body: Any
+    head: Any
     vocab: int
     dtype: torch.dtype
     device: torch.device

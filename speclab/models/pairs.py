@@ -188,7 +188,7 @@ def _load_plain(
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    network, info = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder.path,
         dtype=dtype,
         device_map={"": str(device)},  # weight by weight, not first all to the host
@@ -198,6 +198,7 @@ def _load_plain(
         output_loading_info=True,
         ignore_mismatched_sizes=True,  # else the error does not name the weight
     )
+    network, info = loaded
     wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
     for name in info["unexpected_keys"]:
         layer = re.search(r"\.layers\.(\d+)\.", name)

@@ -66,7 +66,7 @@ def data_set(name: str, revision: str, hub: bool) -> str:
     if mirror := os.environ.get(MIRROR):  # data sets come from there alone
         there, hub = Path(mirror, name).is_dir(), False
     else:
-        there = cached(name, revision, "dataset")
+        there = bool(cached(name, revision, "dataset"))
     return "is here" if there else _away(name, hub, MIRROR)
 
 

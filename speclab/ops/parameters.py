@@ -74,7 +74,7 @@ def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
         is_dict = isinstance(default, dict)
         first, *_ = default.values() if is_dict else default
         element = type_of(first, allowed, values)
-        kind = dict[str, element] if is_dict else list[element]
+        kind: Any = dict[str, element] if is_dict else list[element]  # type: ignore[valid-type]
         return Annotated[kind, Field(min_length=int(allowed != "any"))]
     if allowed.startswith("one of "):
         words = allowed.removeprefix("one of ").split(", ")

@@ -26,7 +26,9 @@ from speclab.tree import Tree
 
 ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
 WIDEST = 14  # characters of a token in a tree
-SERIES = {  # the looks that are fixed: of the domains, and of the paper's numbers
+SERIES: dict[
+    str, dict[str, Any]
+] = {  # the looks that are fixed: of the domains, and of the paper's numbers
     "code": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
     "math": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
     "reasoning": {"color": "#009E73", "marker": "D", "linestyle": "-."},
@@ -263,16 +265,18 @@ def strips(
     """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
     pair of frames (prompts with `value`; one row per domain with NUMBERS).
     """
+    import seaborn.objects as so  # takes two seconds, and few notebooks draw dots
+
     figure, grid = subplots(1, len(panels), height=2.6, sharex=True)
+    dot, apart = so.Dot(pointsize=3, alpha=0.6, edgewidth=0), so.Jitter(0.5, seed=0)
     for axes, (title, (prompts, numbers)) in zip(grid, panels.items(), strict=True):
-        for place, domain in enumerate(numbers["domain"]):
-            own = prompts.loc[prompts["domain"] == domain, value].sort_values()
-            apart = 0.11 * (np.arange(len(own)) % 5 - 2)  # neighbours in value
-            colour = style_of(domain)["color"]
-            axes.plot(own, place + apart, ".", color=colour, alpha=0.6)
+        domains = list(numbers["domain"])
+        colours = {domain: style_of(domain)["color"] for domain in domains}
+        dots = so.Plot(prompts, x=value, y="domain", color="domain").add(dot, apart, legend=False)
+        dots.scale(y=so.Nominal(order=domains), color=colours).on(axes).plot()
         numbers = numbers.assign(of="")
         interval_bars(numbers, axes, "domain", "of", horizontal=True)
-        axes.set(title=title, xlabel=label)
+        axes.set(title=title, xlabel=label, ylabel="")
     return figure
 
 
@@ -280,7 +284,7 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
     """What is named in one or several panels, each name once, above the whole figure: in one row if
     that fits into its width.
     """
-    handle_of = {}
+    handle_of: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
@@ -302,8 +306,12 @@ def visible(text: str) -> str:
 
 ACCEPTED = LOOKS["accepted"]
 # lines to the nodes of a tree
-TO_ACCEPTED = {"color": ACCEPTED.edge, "linewidth": 2.4, "label": "accepted by the target"}
-TO_OTHERS = {
+TO_ACCEPTED: dict[str, Any] = {
+    "color": ACCEPTED.edge,
+    "linewidth": 2.4,
+    "label": "accepted by the target",
+}
+TO_OTHERS: dict[str, Any] = {
     "color": "#8A8A8A",
     "linewidth": 0.8,
     "linestyle": "--",

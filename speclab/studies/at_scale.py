@@ -241,12 +241,14 @@ def seconds_of_settings(
     text's tokens (`emitted`) stand the seconds of plain decoding, so that speed-ups are ratios of
     time. A copy has the cost of their lookup.
     """
-    shapes = {f"chain:{gamma}": (gamma, combined.NEVER) for gamma in gammas}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"chain:{gamma}": (gamma, combined.NEVER) for gamma in gammas
+    }
     for gamma, least, most in product([0, *gammas], LEASTS, MOSTS):
         name = combined.setting(gamma, least)
         shapes[f"{name}, {most} copied"] = gamma, least, most
     names = {"plain_s": "emitted", "speculative_s": "cost", "blocks": "target_passes"}
-    tables = {cell: {} for cell in product(("block", "token"), batches)}
+    tables: dict[tuple, dict] = {cell: {} for cell in product(("block", "token"), batches)}
     for shape, arguments in shapes.items():
         planned = combined.planned(both, *arguments)
         blocks = replay_starts(planned, planned["drafted"].to_numpy())

@@ -7,6 +7,7 @@ out.
 
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -165,7 +166,7 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
     token = tokens[1:]
     order = np.argsort(-p, axis=-1, kind="stable")
     ranks = np.argsort(order, axis=-1)
-    columns = {"node": np.arange(1, tree.size + 1)}
+    columns: dict[str, Any] = {"node": np.arange(1, tree.size + 1)}
     for name in ("parent", "depth", "rank", "best_path"):
         columns[name] = getattr(tree, name)[1:]
     columns["token"] = token

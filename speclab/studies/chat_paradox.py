@@ -215,7 +215,7 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
     )
     name, published = score.published_alpha.name, (nodes, score.published_alpha)
     exact, best = greedy.accepted(), nodes[nodes["rank"] == 0]
-    tests = {
+    tests: dict[tuple, Any] = {
         (name, "estimator"): lambda: (published, exact),
         (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),

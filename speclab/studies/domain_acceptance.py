@@ -8,7 +8,6 @@ from speclab import replay, score, stats
 from speclab.analysis.prompt_sets import CHANGE, LAST, LEAD, OWN, SECOND, SPREAD, UNWRAPPED
 from speclab.analysis.texts import Text
 from speclab.estimates import (
-    NUMBERS,
     Estimates,
     named,
     stack,
@@ -18,6 +17,7 @@ from speclab.estimates import (
 )
 from speclab.score import Estimator
 from speclab.show import figures
+from speclab.stats import NUMBERS
 from speclab.tree import Tree
 
 Questions = dict[str, tuple[pd.DataFrame, Estimator]]
