@@ -48,12 +48,13 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
     starts = rows.iloc[::depth][[*PROMPT, "position"]].reset_index(drop=True)
+    starts = starts.astype({"position": int})
     texts = starts.groupby("prompt_id", sort=False)["position"]
     remaining = texts.transform("size") - starts["position"]
     levels = np.tile(np.arange(1, depth + 1), len(starts))
     is_whole = len(rows) == len(levels) and np.array_equal(rows["depth"], levels)
     is_branched = rows["rank"].any()
-    in_order = starts["position"].equals(texts.cumcount())
+    in_order = (starts["position"] == texts.cumcount()).all()
     if is_branched or not (is_whole and in_order):
         raise ValueError(
             f"the nodes are not one chain of {depth} at every position from 0 on: use a run of "
