@@ -196,8 +196,8 @@ every = stopping.chains(chained.nodes, settings.max_new_tokens)
 not_timed = every.query("prompt_id in @other_ids")
 threshold, limit, _ = stopping.fitted(not_timed, costs, "confidence")
 planned = stopping.stopped(every, "confidence", threshold, limit)
-never = stopping.fixed(every, limit)
-stops = bool((planned["drafted"] != never["drafted"]).any())
+whole = stopping.fixed(every, limit)
+stops = bool((planned["drafted"] != whole["drafted"]).any())
 
 # %%
 chains = {gamma: tree.chain(gamma) for gamma in [*gammas, limit]}
