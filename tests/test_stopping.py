@@ -35,7 +35,8 @@ def nodes_of(texts):
         for t, (accepted, confidence) in enumerate(positions)
         for d, sureness in enumerate(confidence, 1)
     ]
-    return pd.DataFrame(rows, columns=stopping.COLUMNS)
+    nodes = pd.DataFrame(rows, columns=stopping.COLUMNS)
+    return nodes.astype(dict.fromkeys(["position", "depth", "rank"], "int16"))  # as recorded
 
 
 def sure(run, depth=4):

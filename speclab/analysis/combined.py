@@ -63,7 +63,7 @@ def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
 
 
 def setting(gamma: int, least: int) -> str:
-    """The shape that `blocks` replays, as `shapes.parse_shape` reads it."""
+    """The shape that `planned` plans, as `shapes.parse_shape` reads it."""
     if least == NEVER:
         return f"chain:{gamma}"
     return f"chain:{gamma}+lookup:{least}" if gamma else f"lookup:{least}"

@@ -48,6 +48,7 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
     depth = int(rows["depth"].max())
     starts = rows.iloc[::depth][[*PROMPT, "position"]].reset_index(drop=True)
+    starts = starts.astype({"position": int})
     texts = starts.groupby("prompt_id", sort=False)["position"]
     remaining = texts.transform("size") - starts["position"]
     levels = np.tile(np.arange(1, depth + 1), len(starts))
