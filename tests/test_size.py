@@ -3,20 +3,28 @@ lines lowers nothing. Whoever adds something sees what it costs.
 """
 
 import ast
+import statistics
 from pathlib import Path
 
 import pytest
 
 from speclab.profiles import ROOT
 
-# thousands of nodes, at most; to raise one on purpose, change it in a commit that says what for
-LIMITS = {"speclab/**/*.py": 86, "speclab/*.py": 20.7, "tests/*.py": 103, "tests/tools/*.py": 9}
+# thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
+# that says what for
+LIMITS = {
+    "speclab/**/*.py": 82.0,
+    "speclab/*.py": 21.5,
+    "tests/*.py": 99.5,
+    "tests/tools/*.py": 8.8,
+}
+MEAN_STATEMENT = 8.9  # nodes of a simple statement, 3 % above what was reached
 
 
-def size(path):
-    """Nodes of a file's syntax tree without docstrings and marks of loading and storing."""
+def size(tree):
+    """Nodes of a syntax tree without docstrings and marks of loading and storing."""
     count = 0
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         count += not isinstance(node, ast.expr_context)
         is_scope = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
         if is_scope and ast.get_docstring(node) is not None:
@@ -24,9 +32,24 @@ def size(path):
     return count
 
 
+def trees(files):
+    """Syntax trees of files of the repository."""
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.glob(files))]
+
+
 @pytest.mark.parametrize("files", LIMITS)
 def test_the_house_is_no_larger_than_it_was(files):
-    paths = sorted(ROOT.glob(files))
-    assert paths and sum(map(size, paths)) <= 1000 * LIMITS[files], (
+    assert 0 < sum(map(size, trees(files))) <= 1000 * LIMITS[files], (
         f"{files}: see what can go before the limit in {Path(__file__).name} is raised"
     )
+
+
+def test_a_statement_says_one_step():
+    sizes = [
+        size(node)
+        for tree in trees("speclab/**/*.py")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.stmt) and not hasattr(node, "body")
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+    ]
+    assert statistics.mean(sizes) <= MEAN_STATEMENT, "give steps of long statements a name"
