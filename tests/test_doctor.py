@@ -39,7 +39,7 @@ def todo(profile, free=TWO, hub=True):
     return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 
-@pytest.mark.parametrize("name", ["t4", "paper", "reasoning"])
+@pytest.mark.parametrize("name", ["t4", "paper", "qwen", "reasoning"])
 def test_all_is_well_on_two_t4s(name):
     lines = list(examine(load_profile(name), TWO, True))
     assert {line[:4] for line in lines} == {"ok  "}

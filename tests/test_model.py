@@ -76,26 +76,6 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, nodes)
         assert_close(packed[node], wanted, atol=1e-4, rtol=1e-4)
 
 
-@given(trees())
-def test_levels_tell_what_a_draft_runs(tree):
-    """Against the definition, node by node."""
-    run = [node for level in tree.levels for node in level.parents]
-    assert run == [node for node in range(tree.size + 1) if len(tree.children(node))]
-    before = []
-    for depth, level in enumerate(tree.levels):
-        before += [node for node in level.parents if node]
-        for place, parent in enumerate(level.parents):
-            assert tree.depth[parent] == depth
-            assert level.widths[place] == tree.rank[tree.children(parent)].max() + 1
-            for column, node in enumerate(before):
-                assert level.sees[place, column] == tree.ancestors[parent, node]
-        assert level.sees.shape == (len(level.parents), len(before))
-        for child, row, rank in zip(level.children, level.row, level.rank, strict=True):
-            assert level.parents[row] == tree.parent[child] and rank == tree.rank[child]
-    made = [child for level in tree.levels for child in level.children]
-    assert made == list(range(1, tree.size + 1))
-
-
 @pytest.mark.parametrize("out", [5, 40])
 @pytest.mark.parametrize("shape", [(1, 1), (2, 1), (1, 2), (1, 6), (1, 32), (1, 33), (2, 40), (7,)])
 def test_a_projection_equals_torchs_for_any_number_of_tokens(shape, out):

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import cycle
 
-import numpy as np
 import pytest
 import torch
 from conftest import contents, edit_json, interrupted, tables
@@ -21,11 +20,9 @@ from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 
 
 def test_a_run_has_the_specified_columns_and_a_manifest(short_run):
-    trace, nodes, manifest = short_run.trace, short_run.nodes, short_run.manifest
+    trace, manifest = short_run.trace, short_run.manifest
     assert list(trace) == runs.SCHEMAS["trace"].names
-    assert list(nodes) == runs.SCHEMAS["nodes"].names
-    first = nodes[(nodes.depth == 1) & (nodes["rank"] == 0)].target_prob.to_numpy()
-    np.testing.assert_allclose(first, np.stack(trace.top_draft_p)[:, 0], atol=1e-6)
+    assert list(short_run.nodes) == runs.SCHEMAS["nodes"].names
     assert manifest["rows"] == {"trace": len(trace), "nodes": 8 * len(trace)}
     assert manifest["prompts"] == trace.prompt_id.nunique() == 6
     assert manifest["libraries"]["torch"] and manifest["peak_bytes"]["process"] > 0

@@ -72,13 +72,6 @@ def test_seeds_are_texts_of_one_prompt(sampled):
     pd.testing.assert_frame_equal(found, replay.replay_sampled(run.trace, 3))
 
 
-def test_a_cut_text_is_replayed_to_its_new_end(greedy):
-    short = greedy.cut(10)
-    run = greedy.trace[greedy.trace["position"] < 10]
-    pd.testing.assert_frame_equal(short.chain(4).drop(columns="seed"), replay.replay(run, 4))
-    assert short.nodes["position"].max() == 9
-
-
 @pytest.mark.parametrize(
     ("kinds", "said"),
     [

@@ -94,16 +94,6 @@ def test_the_three_components_of_texts_and_their_intervals(sizes):
         assert (np.mean((low <= truth) & (truth <= high), axis=0) >= 0.85).all()
 
 
-@pytest.mark.parametrize("sizes", [10, (25, 8, 5, 12)])
-def test_without_a_domain_effect_the_share_is_about_nothing(sizes):
-    found = [
-        variance_components.shares(texts(0, 1, 0, 1, sizes, rows=7, seed=seed), "y", 100)["domain"]
-        for seed in range(60)
-    ]
-    assert np.median([one.estimate for one in found]) < 0.03
-    assert np.mean([one.low <= 0 for one in found]) >= 0.9
-
-
 @pytest.mark.parametrize("domain", [0, 0.8])
 @pytest.mark.parametrize("sizes", [(30, 30, 30, 30), (90, 8, 15, 7)])
 def test_the_share_does_not_depend_on_the_sizes_of_domains(sizes, domain):
