@@ -179,6 +179,12 @@ def edit_json(path, **changes):
     path.write_text(json.dumps(facts | changes))
 
 
+def cut_file(path):
+    """Leave the first half of a file."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
 def tables(folder):
     """The tables of a run folder, byte by byte."""
     return [(folder / f"{name}.parquet").read_bytes() for name in ("trace", "nodes")]

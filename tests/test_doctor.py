@@ -77,12 +77,9 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
     assert answered(*asked).startswith("ok  model: is here")
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:999])
-    assert "damaged or cut" in answered(*asked)
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / SMOLLM.target.path / name, folder)
-    weights.unlink()
+    (folder / "model.safetensors").unlink()
     assert "-> `make pair PROFILE=" in answered(*asked)
 
 

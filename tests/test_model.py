@@ -50,7 +50,7 @@ def trees(draw):
     parents = [-1]
     for node in range(1, draw(st.integers(1, 12)) + 1):
         parents.append(draw(st.integers(parents[-1] if node > 1 else 0, node - 1)))
-    rank = [0] + [parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))]
+    rank = [parents[:node].count(parent) for node, parent in enumerate(parents)]
     depth = [0]
     for parent in parents[1:]:
         depth.append(depth[parent] + 1)

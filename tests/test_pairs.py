@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import edit_json, profile_of, save_random_llama
+from conftest import cut_file, edit_json, profile_of, save_random_llama
 from safetensors.torch import load_file, save_file
 from toy import plain
 
@@ -110,10 +110,6 @@ def refused(target, draft):
     return str(error.value)
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 DOWN = "model.layers.1.mlp.down_proj.weight"
 
 
@@ -137,10 +133,14 @@ def has_a_layer_more(path):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("config.json", cut, "fetch the model"),
-        ("generation_config.json", cut, "fetch the model"),  # it names the tokens that end a text
-        ("tokenizer.json", cut, "fetch the model"),
-        ("model.safetensors", cut, "model.safetensors is damaged or cut"),
+        ("config.json", cut_file, "fetch the model"),
+        (
+            "generation_config.json",
+            cut_file,
+            "fetch the model",
+        ),  # it names the tokens that end a text
+        ("tokenizer.json", cut_file, "fetch the model"),
+        ("model.safetensors", cut_file, "model.safetensors is damaged or cut"),
         ("model.safetensors", lacks_a_weight, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_another_shape, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_a_layer_more, "9 weights are missing"),

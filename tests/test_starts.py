@@ -5,18 +5,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from frames import shipped
 
 from speclab import score
 from speclab.analysis.combined import starts_of_trace
-from speclab.profiles import ROOT
 from speclab.replay import chain_sums, prompt_sums, replay
-from speclab.runs import load_run
 from speclab.starts import replay_starts, sums_of_starts
 
 
 @pytest.fixture(params=["smollm", "tiny"], scope="module")
 def trace(request):
-    return load_run(ROOT / "data" / "traces" / request.param / "greedy").trace
+    return shipped(request.param, "greedy").trace
 
 
 @pytest.mark.parametrize("which", ["visited", "every"])

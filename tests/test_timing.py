@@ -5,7 +5,7 @@ time is asserted.
 import numpy as np
 import pandas as pd
 import pytest
-from test_record import resampling_of
+from test_record import prompts_of
 
 from speclab.cost import disturbed
 from speclab.models import timing
@@ -131,7 +131,7 @@ def test_seconds_are_drawn_over_prompts_and_repeats():
 
 def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
     """From the same prefill to the same last token: no token comes from the prompt's own pass."""
-    prompts = resampling_of(range(2, 20), range(2, 21))
+    prompts = prompts_of(range(2, 20), range(2, 21))
     passes = []
     forward = random_pair.target.forward
     monkeypatch.setattr(
@@ -148,7 +148,7 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
-    prompts = resampling_of(range(2, 20), range(2, 21))
+    prompts = prompts_of(range(2, 20), range(2, 21))
     times = pass_times(random_pair, (1, 3, 8), 16, 2)
     assert len(times) == 2 * 3 * 2 and (times.ms > 0).all()
     two = {"chain 2": Shape(chain(2))}
