@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import cut_file, edit_json, profile_of, save_random_llama
+from conftest import cut_file, edit_json, profile_of, random_network, save_random_llama
 from safetensors.torch import load_file, save_file
 from toy import plain
 
@@ -155,15 +155,11 @@ def test_a_broken_file_is_named(copied, random_folders, name, damage, words):
 
 # ---- what would be wrong without a word ----------------------------------------------------------
 
-SMALL = {
-    **{"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48},
-    **{"num_hidden_layers": 2, "num_attention_heads": 4, "bos_token_id": 0},
-    **{"eos_token_id": 1, "pad_token_id": 0, "initializer_range": 0.2},
-}
 LATENT = {
     **{"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8},
     **{"qk_nope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "n_group": 1},
     **{"topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 2},
+    **{"num_key_value_heads": 4},
 }
 TURNS = {"type": "longrope", "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
 LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
@@ -180,11 +176,7 @@ LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
     ],
 )
 def test_an_architecture_that_cannot_be_used_is_refused(tmp_path, name, changes, words):
-    import transformers
-
-    config = getattr(transformers, f"{name}Config")(**(SMALL | changes))
-    network = transformers.AutoModelForCausalLM.from_config(config)
-    network.save_pretrained(tmp_path)
+    random_network(name, pad_token_id=0, **changes).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=words) as error:
         load_model(ModelSpec(str(tmp_path), device="cpu"), 65)
     assert "\n" not in str(error.value)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speclab.shapes import NO_DRAFT, Shape, parse_shape
+from speclab.shapes import Shape, parse_shape
 from speclab.tree import Tree, chain, static_tree
 
 
@@ -43,15 +43,22 @@ def test_a_chain_is_a_path(gamma):
     assert tree.parent.tolist() == list(range(-1, gamma)) and tree.best_path.all()
 
 
-def test_shapes_are_read_from_text():
-    assert parse_shape("chain:4").tree.parent.tolist() == chain(4).parent.tolist()
-    assert parse_shape("tree:3,2,8").tree.parent.tolist() == static_tree(3, 2, 8).parent.tolist()
-    assert parse_shape("tree:2, 3").size == 12
-    assert parse_shape("dynamic:4,3,7").size == 7 and not parse_shape("dynamic:4,3,7").is_chain
-    both, alone = parse_shape("chain:5 + lookup:3"), parse_shape("lookup:1")
-    assert (both.tree.size, both.lookup, both.size) == (5, 3, 16) and both.is_chain
-    assert (alone.tree.size, alone.lookup, alone.size) == (0, 1, 16)
-    assert parse_shape("plain") is NO_DRAFT and NO_DRAFT.size == 0 and NO_DRAFT.is_chain
+@pytest.mark.parametrize(
+    ("text", "size", "lookup", "is_chain"),
+    [
+        ("chain:4", 4, None, True),
+        ("tree:3,2,8", 8, None, False),
+        ("tree:2, 3", 12, None, False),
+        ("dynamic:4,3,7", 7, None, False),
+        ("chain:5 + lookup:3", 16, 3, True),  # a copy has up to 16 tokens
+        ("chain:17+lookup:3", 17, 3, True),
+        ("lookup:1", 16, 1, True),
+        ("plain", 0, None, True),
+    ],
+)
+def test_shapes_are_read_from_text(text, size, lookup, is_chain):
+    shape = parse_shape(text)
+    assert (shape.size, shape.lookup, shape.is_chain) == (size, lookup, is_chain)
 
 
 @pytest.mark.parametrize(
