@@ -182,7 +182,7 @@ def names_of(words):
 def test_on_both_hosts_nothing_is_missing(host):
     assert "no package is missing" in hosted.install() and host.calls == []
     hosted.install(reproduce=True)
-    assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert"}
+    assert {*names_of(host.calls[0])} <= {"papermill", "jupytext", "nbconvert", "nbformat"}
 
 
 @pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
