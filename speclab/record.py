@@ -355,7 +355,7 @@ class Worker:
         # nodes and prompts at a time; an earlier block may have had to go lower
         self.packed = profile.max_packed_tokens
         self.together = max(map(len, job.blocks))
-        self.sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+        self.sampling = profile.sampling
 
     def _load(self) -> Pair:
         if self.job.threads:

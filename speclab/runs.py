@@ -31,7 +31,7 @@ from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manif
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, load_prompts, prompts_digest
+from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -290,10 +290,9 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
-def encoded_prompts(profile: Profile, tokenizer: Any) -> list[EncodedPrompt]:
-    """The same as token ids."""
-    texts, longest = profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(tokenizer, texts, longest, profile.template)
+def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
+    """The same as token ids of the profile's target."""
+    return read_by_target(profile, profile_prompts(profile)).prompts
 
 
 def decisive(settings: Facts) -> Facts:
@@ -561,7 +560,7 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
 
     from speclab.record import Job
 
-    encoded = read_by_target(profile, profile_prompts(profile)).prompts
+    encoded = encoded_prompts(profile)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts

@@ -50,7 +50,7 @@ def point(table, value):
 def verdict(name, rows):
     """The verdict on a listed claim of these rows."""
     frame = claims.in_frame(LISTED, "made", {(name, AT_0): rows})
-    return claims.verdict(LISTED[name], frame)
+    return claims.verdict_on(LISTED[name], frame)
 
 
 # ---- rows, contrasts -----------------------------------------------------------------------------

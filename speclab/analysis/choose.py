@@ -32,7 +32,7 @@ from speclab.stats import (
 )
 from speclab.tree import PLAIN, Tree, chain
 
-NO_DRAFT = "plain"  # the name of the setting that drafts nothing; its tree is `speclab.tree.PLAIN`
+PLAIN_SETTING = "plain"  # drafts nothing; its tree is `speclab.tree.PLAIN`
 UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
@@ -236,7 +236,7 @@ def best_gamma(
 
     Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
     """
-    settings = {NO_DRAFT: PLAIN}
+    settings = {PLAIN_SETTING: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))

@@ -27,7 +27,7 @@ WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around th
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 IT = "it"  # the one number that is asked
-LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts`
+LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
 
 # rows, and what is asked of them
@@ -81,7 +81,7 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
     return Estimates.stacked(tables, "set", digits).without(domain=[ALL, POOLED])
 
 
-def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
+def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     """The first set's order of the domains asked of every set, as three differences. LEAD: its
     highest domain minus the mean of the others; SPREAD: its highest minus its lowest; LAST: the
     mean of those between minus its lowest.

@@ -77,6 +77,11 @@ def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
     return Estimates.stacked(parts, "name", digits=3)
 
 
+def change_along_best_path(text: Text) -> Question:
+    """accept_by_depth of the best path at the deepest level less at depth 1: rows, estimator."""
+    return text.nodes, score.change(score.best_path_accept_by_depth(text.rule))
+
+
 def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
     """The paper's Table IV (`change`: its depth 3 less depth 1), then ours of the given names and
     the paper's domains, a `panel` each.

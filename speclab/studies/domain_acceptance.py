@@ -146,8 +146,8 @@ IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in
 def on_other_prompts(contrasts: pd.DataFrame) -> str:
     """What of the first set's order holds on the others and how its spread changes, as sentences.
 
-    contrasts: of shares (`prompt_sets.contrasts`), by name (temperature). What holds is significant
-    under each name; numbers, in points, are those of the first.
+    contrasts: of shares (`prompt_sets.contrasts_by_set`), by name (temperature). What holds is
+    significant under each name; numbers, in points, are those of the first.
     """
     rows = contrasts.assign(where=contrasts["set"].map(IN_WORDS)).dropna(subset="where")
     rows[[*NUMBERS, *CHANGE]] *= 100

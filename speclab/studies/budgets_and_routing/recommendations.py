@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
+from speclab.analysis.choose import PLAIN_SETTING, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.estimates import Estimates, yes_or_no
 from speclab.models import timing
@@ -28,7 +28,7 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    names = [NO_DRAFT, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    names = [PLAIN_SETTING, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
     names += [
         f"tree:{depth},{branches},{nodes}"
         for depth in (2, 3, 4)
@@ -116,5 +116,5 @@ def _speculate(row: Any, costs: Costs) -> str:
     """
     if not is_trusted(costs):
         return REFUSED
-    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
+    surely_plain = row.setting == PLAIN_SETTING and row.share_best >= 0.95
     return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))
