@@ -156,11 +156,12 @@ MT_BENCH = HubSet(
     "e3a795c5e9a82ee40611c416b8a7786c73198991",
     _first_turn("chat"),
 )
+GSM8K = replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
 # public sets by name: where each domain of them comes from; without the paper's words around them
 HUB_SETS: dict[str, dict[str, HubSet]] = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
-    "gsm8k": {"reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])},
+    "gsm8k": {"reasoning": GSM8K},
     "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
 }
 SETS = (*OWN_SETS, *HUB_SETS)

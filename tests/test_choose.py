@@ -11,7 +11,7 @@ from test_stopping import COSTS, NEW, recorded
 
 from speclab import stats
 from speclab.analysis import choose
-from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, fold_of
+from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.sampling import Sampling
@@ -19,7 +19,7 @@ from speclab.shapes import Shape
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = (
-    {NO_DRAFT: PLAIN}
+    {PLAIN_SETTING: PLAIN}
     | {f"chain:{g}": chain(g) for g in (1, 2, 4)}
     | {"tree:3,2,8": static_tree(3, 2, 8)}
 )
@@ -72,9 +72,9 @@ def pooled(judged):
 # three texts of 12 tokens: uniform is a (26 passes against 36 and 38), chat alone is best left
 # plain, p1 alone is best under b
 THREE = {
-    "p1": ("code", {NO_DRAFT: 12.0, "a": 8.0, "b": 6.0}),
-    "p2": ("code", {NO_DRAFT: 12.0, "a": 6.0, "b": 14.0}),
-    "p3": ("chat", {NO_DRAFT: 12.0, "a": 14.0, "b": 18.0}),
+    "p1": ("code", {PLAIN_SETTING: 12.0, "a": 8.0, "b": 6.0}),
+    "p2": ("code", {PLAIN_SETTING: 12.0, "a": 6.0, "b": 14.0}),
+    "p3": ("chat", {PLAIN_SETTING: 12.0, "a": 14.0, "b": 18.0}),
 }
 COPIES = {f"{name}-{i}": row for name, row in THREE.items() for i in range(5)}
 
@@ -140,14 +140,14 @@ def test_costs_are_those_of_the_real_decoder():
 def test_choices_and_regret_by_hand():
     by_prompt = table_of(THREE, 12.0)
     best = choose.setting_by_domain(by_prompt)
-    assert best == {"code": "a", "chat": NO_DRAFT, UNKNOWN: "a"}
+    assert best == {"code": "a", "chat": PLAIN_SETTING, UNKNOWN: "a"}
     assert by_prompt.judged({"p3": "a", "p2": "b"})["cost"].tolist() == [14, 14]
     hindsight = choose.with_hindsight(by_prompt)
-    assert hindsight["setting"].tolist() == ["b", "a", NO_DRAFT]
+    assert hindsight["setting"].tolist() == ["b", "a", PLAIN_SETTING]
     by_prompt = table_of(COPIES, 12.0)
     own = {name: best[domain] for name, (domain, _) in COPIES.items()}
     policies = {
-        NO_DRAFT: by_prompt.judged(NO_DRAFT),
+        PLAIN_SETTING: by_prompt.judged(PLAIN_SETTING),
         "uniform": by_prompt.judged(best[UNKNOWN]),
         "per-domain": by_prompt.judged(own),
         "oracle": choose.with_hindsight(by_prompt),
@@ -191,8 +191,8 @@ def planted(fold):
     judged on falls for it.
     """
     cost = {
-        0: {NO_DRAFT: 10.0, "s_0": 1.0, "s_1": 10.5},
-        1: {NO_DRAFT: 10.0, "s_0": 10.5, "s_1": 1.0},
+        0: {PLAIN_SETTING: 10.0, "s_0": 1.0, "s_1": 10.5},
+        1: {PLAIN_SETTING: 10.0, "s_0": 10.5, "s_1": 1.0},
     }
     return table_of({f"p{i}": ("code", cost[f]) for i, f in enumerate(fold)})
 
@@ -295,7 +295,7 @@ def test_domains_that_are_alike_gain_nothing():
 
 
 def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
-    chains = {NO_DRAFT: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
+    chains = {PLAIN_SETTING: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     counted = choose.block_counts(random_trace(2), chains)
     best = {}
     for c in (0.0, 0.3, 5.0):
@@ -307,4 +307,4 @@ def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
     tokens_a_block = (sums["emitted"] / sums["blocks"])[["code", "chat"]]
     assert best[0.0]["speedup"].tolist() == pytest.approx(tokens_a_block.tolist())
     assert (best[0.3]["speedup"] <= best[0.0]["speedup"]).all()
-    assert (best[5.0]["setting"] == NO_DRAFT).all() and (best[5.0]["speedup"] == 1).all()
+    assert (best[5.0]["setting"] == PLAIN_SETTING).all() and (best[5.0]["speedup"] == 1).all()

@@ -249,7 +249,8 @@ def summary(rows: pd.DataFrame) -> str:
         ends = [f"{estimates.min():.3g}", f"{estimates.max():.3g}"]
         parts[name] = " to ".join(dict.fromkeys(ends))
         if (rows["low"] < rows["high"]).any():
-            parts[name] += f" [{rows['low'].min():.3g}, {rows['high'].max():.3g}]"
+            low, high = rows["low"].min(), rows["high"].max()
+            parts[name] += f" [{low:.3g}, {high:.3g}]"
     if len(parts) == 1:
         return parts[name]
     return "; ".join(f"{name} {text}" for name, text in parts.items())

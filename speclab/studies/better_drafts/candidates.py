@@ -237,12 +237,13 @@ class Tried:
             hidden = target.forward(trunk, target.cache())[0, start - 1]
             p = probabilities(target.logits(hidden), profile.sampling).cpu()
             overlap = p.numpy()[np.arange(len(text)), copied]
+            is_right = is_match & (copied == text)
             columns = {
                 "prompt_id": prompt.prompt_id,
                 "domain": prompt.domain,
                 "position": np.arange(len(text)),
                 "token": text,
-                "draft_rank": np.where(is_match & (copied == text), 0, 1),
+                "draft_rank": np.where(is_right, 0, 1),
                 "overlap": np.where(is_match, overlap, 0.0),
             }
             parts.append(pd.DataFrame(columns))

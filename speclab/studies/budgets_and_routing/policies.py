@@ -113,9 +113,10 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
     replayed = by_prompt.judged(chosen.loc[each["prompt_id"]].to_dict())
     counts = replayed[["emitted", "target_passes"]].to_numpy()
     decoder = each[["tokens", "blocks"]].to_numpy()
+    promised = replayed["cost"] / replayed["emitted"]
     return each.assign(
         setting=replayed["setting"].to_numpy(),
-        promised=(replayed["cost"] / replayed["emitted"]).to_numpy(),
+        promised=promised.to_numpy(),
         differs=(decoder != counts).any(axis=1),
     )
 

@@ -6,6 +6,7 @@ Speeds are predicted: replayed tokens over the cost of their blocks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -29,12 +30,9 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
     names = [PLAIN_SETTING, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
-    names += [
-        f"tree:{depth},{branches},{nodes}"
-        for depth in (2, 3, 4)
-        for branches in (2, 3)
-        for nodes in range(branches, budget + 1)
-    ]
+    for depth, branches in product((2, 3, 4), (2, 3)):
+        sizes = range(branches, budget + 1)
+        names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
     different: dict[tuple, tuple[str, Tree]] = {}
     for name in names:
         tree = parse_shape(name).tree
@@ -59,9 +57,10 @@ def in_words(clock: timing.Measured) -> str:
     rounds = [timing.costs_of(times) for times in clock.rounds]
     c = " and ".join(f"{one.c():.3f}" for one in rounds)
     v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
+    loop = f"o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
     return (
         f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
-        f"({v}), o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree. "
+        f"({v}), {loop}. "
         f"The price of a block is uncertain by {costs.drift:.0%}. {disturbed(costs)}"
     )
 
@@ -82,7 +81,8 @@ def with_clock(
     values = {}
     for name, draws in speeds.values.items():
         sample, resamples = draws[:1], draws[1:]
-        factors = np.stack([drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock])
+        ratios = [drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock]
+        factors = np.stack(ratios)
         clock = drawn_clocks(len(resamples), len(clocks))
         values[name] = pd.concat([sample, resamples * factors[clock]])
     return replace(speeds, values=values)
