@@ -72,7 +72,7 @@ from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.ops import export
-from speclab.studies.budgets_and_routing import policies, recommendations
+from speclab.studies.budgets_and_routing import policies, promise, recommendations
 
 # %% [markdown]
 # ## What is replayed, and what a block costs
@@ -130,7 +130,7 @@ clock = timing.measured(
 
 # %%
 costs = clock.costs
-ctx.say(recommendations.in_words(clock))
+ctx.say(promise.in_words(clock))
 by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
@@ -219,10 +219,10 @@ assert plan == made
 # float32 on the CPU).
 
 # %% tags=["timed"]
-decoded = policies.decoded_by(pair, plan, known, checked, limit, check_repeats)
+decoded = promise.decoded_by(pair, plan, known, checked, limit, check_repeats)
 
 # %%
-each = policies.with_promise(decoded, by_prompt)
+each = promise.with_promise(decoded, by_prompt)
 wrong = int(each["differs"].sum())
 ctx.say(f"Replayed against decoded: **{wrong} of {len(each)} prompts differ**.")
 assert wrong == 0 or not pair.is_exact
@@ -234,7 +234,7 @@ assert wrong == 0 or not pair.is_exact
 # repeats; the ratio's interval also resamples the passes that the prediction was made from.
 
 # %%
-seconds = timing.drawn_seconds(policies.promised_seconds(decoded, each))
+seconds = timing.drawn_seconds(promise.promised_seconds(decoded, each))
 setting = dict(zip(each["prompt_id"], each["setting"], strict=True))
 here = by_prompt.judged(setting)["cost"].sum()
 drawn = np.array([clock.judged(setting)["cost"].sum() for clock in clocks])
@@ -249,19 +249,19 @@ ratios = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"], "ratio"
 ratios = timing.intervals(ratios, "of", len(each), digits=3)
 measured, ratio = ratios.at(of="measured"), ratios.at(of="ratio")
 promised = float(seconds["plain"][0] / seconds["promised"][0])
-promise = policies.kept(next(ratio.rows()), cost_margin, costs)
+outcome = promise.kept(next(ratio.rows()), cost_margin, costs)
 
 # %%
 ctx.export(each, "check")
 ctx.say(
     f"Measured speed-up **{measured}**, predicted {promised:.3f}, ratio {ratio}. The prediction, "
-    f"to within {cost_margin:.0%}: **{promise}** ({len(each)} prompts, on this machine, in "
+    f"to within {cost_margin:.0%}: **{outcome}** ({len(each)} prompts, on this machine, in "
     f"{machine}, once)."
 )
 
 # %%
 ctx.save(
-    policies.draw_check(each),
+    promise.draw_check(each),
     "check",
     caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
     f"are equal. All together: measured {measured}, predicted {promised:.3f} ({machine}).",
@@ -407,7 +407,7 @@ own_gain, second_gain = (gains.at(set=name) for name in (prompt_sets.OWN, prompt
 agrees = {
     "kept": "The clock agrees with the prediction",
     "not kept": "The clock disagrees with the prediction",
-}.get(promise, "Whether the clock agrees with the prediction is inconclusive")
+}.get(outcome, "Whether the clock agrees with the prediction is inconclusive")
 verdict = (
     f"In {machine} the policy is predicted to decode {here} times as fast as plain decoding on its "
     f"own prompts, and {second} times on the second set. {agrees} (to within {cost_margin:.0%})."

@@ -12,7 +12,7 @@ from speclab.cost import Costs
 from speclab.models import timing
 from speclab.shapes import parse_shape
 from speclab.stats import Interval
-from speclab.studies.budgets_and_routing import policies, recommendations
+from speclab.studies.budgets_and_routing import policies, promise, recommendations
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = {"plain": PLAIN, "chain:1": chain(1)}
@@ -112,10 +112,10 @@ def test_the_check_by_hand():
     ]
     names = "setting method repeat prompt_id domain blocks tokens time_s"
     decoded = pd.DataFrame(decoded, columns=names.split())
-    each = policies.with_promise(decoded, by_prompt)
+    each = promise.with_promise(decoded, by_prompt)
     assert not each["differs"].any()
     assert each["promised"].tolist() == pytest.approx([0.75] * 6 + [1.0] * 6)
-    seconds = timing.drawn_seconds(policies.promised_seconds(decoded, each))
+    seconds = timing.drawn_seconds(promise.promised_seconds(decoded, each))
     assert seconds.iloc[0].to_dict() == pytest.approx(
         {"plain": 0.12, "policy": 0.072, "promised": 0.105}
     )
@@ -123,7 +123,7 @@ def test_the_check_by_hand():
     (found,) = timing.intervals(ratio, "of", 12).rows()
     assert (found.estimate, found.low, found.high) == pytest.approx((5 / 3,) * 3)
     wrong = decoded.assign(blocks=decoded["blocks"] + 1)
-    assert policies.with_promise(wrong, by_prompt)["differs"].all()
+    assert promise.with_promise(wrong, by_prompt)["differs"].all()
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_the_check_by_hand():
 def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
     """A wide interval that holds 1 keeps no promise; a clock that ran wrong tells nothing."""
     ratio = Interval(1.0, *ends, 12)
-    assert policies.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
+    assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
-    assert policies.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
+    assert promise.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
 
 
 # ---- at another temperature ----------------------------------------------------------------------

@@ -16,7 +16,6 @@ from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN_SETTING, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.estimates import Estimates, yes_or_no
-from speclab.models import timing
 from speclab.score import POOLED
 from speclab.shapes import parse_shape
 from speclab.stats import BELOW, NUMBERS, Draws, verdict
@@ -47,22 +46,6 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
 def is_trusted(costs: Costs) -> bool:
     """Whether the clock was not `disturbed`: else nothing is concluded about speed."""
     return not disturbed(costs)
-
-
-def in_words(clock: timing.Measured) -> str:
-    """The costs of both rounds together, with c and v(4) of each round, and whether they may be
-    trusted.
-    """
-    costs = clock.costs
-    rounds = [timing.costs_of(times) for times in clock.rounds]
-    c = " and ".join(f"{one.c():.3f}" for one in rounds)
-    v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
-    loop = f"o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
-    return (
-        f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
-        f"({v}), {loop}. "
-        f"The price of a block is uncertain by {costs.drift:.0%}. {disturbed(costs)}"
-    )
 
 
 def with_clock(
