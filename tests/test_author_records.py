@@ -41,9 +41,8 @@ def author_rows(sample="he/0", position=0):
         (3, 4, 3, 0.9, 0.09),
     ]
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    entropy = frame["target_prob"] + 1
-    frame = frame.assign(sample_id=sample, task_type="code", token_position=position)
-    return frame.assign(target_entropy=entropy, position_bin=0)
+    frame["target_entropy"] = frame["target_prob"] + 1
+    return frame.assign(sample_id=sample, task_type="code", token_position=position, position_bin=0)
 
 
 @pytest.fixture
@@ -143,17 +142,15 @@ def test_facts_by_hand(tmp_path):
 
 def test_records_are_measured_as_published_where_they_have_prompts_enough(tmp_path):
     prompts = [author_rows(f"he/{i}", p) for i in range(5) for p in range(3)]
-    records = read(tmp_path, pd.concat(prompts), author_rows())
-    listed = claims.claims()
-    many, few = (
-        evidence.as_published(author_records.text_of(nodes), listed) for nodes in records.values()
-    )
+    records = read(tmp_path, pd.concat(prompts), author_rows()).values()
+    texts, listed = map(author_records.text_of, records), claims.claims()
+    many, few = (evidence.as_published(text, listed) for text in texts)
     level = many["level", claims.PUBLISHED]
-    numbers = level[["estimate", "low", "high"]].to_numpy(float)
-    np.testing.assert_allclose(numbers, [[(0.5 + 1 + 1 + 0.1) / 4] * 3])
+    for name in ("estimate", "low", "high"):
+        assert level[name].tolist() == pytest.approx([(0.5 + 1 + 1 + 0.1) / 4])
     (reason,) = many["gap", claims.PUBLISHED]["note"]
     assert reason == "domain ['chat', 'math'] has no rows: record the missing prompts"
-    assert all("needs at least 5" in few[key]["note"].item() for key in few if key[0] == "level")
+    assert "needs at least 5" in few["level", claims.PUBLISHED]["note"].item()
 
 
 @released
@@ -161,17 +158,14 @@ def test_records_are_measured_as_published_where_they_have_prompts_enough(tmp_pa
     ("name", "rows", "nan_rows"), [("054105", 2368, 7), ("055031", 1264, 108), ("060835", 2432, 6)]
 )
 def test_released_records_give_the_authors_averages_and_the_honest_ones(name, rows, nan_rows):
-    raw = pd.read_csv(RECORDS / f"{name}.csv.gz")
-    nodes = author_records.read_file(RECORDS / f"{name}.csv.gz")
+    path = RECORDS / f"{name}.csv.gz"
+    raw, nodes = pd.read_csv(path), author_records.read_file(path)
     assert len(nodes) == rows == len(author_records.usable(nodes)) + nan_rows
-    assert (raw.loc[raw["target_prob"].isna(), "acceptance_prob"] == 1).all()
+    accepted, is_nan = raw["acceptance_prob"], raw["target_prob"].isna()
+    assert (accepted[is_nan] == 1).all()
     (row,) = author_records.facts({name: nodes}).to_dict("records")
-    by_depth = raw.groupby("tree_depth")["acceptance_prob"].mean()
-    expected = {
-        "nan_as_accepted": raw["acceptance_prob"].mean(),
-        "without_nan": raw.dropna()["acceptance_prob"].mean(),
-        "published_length": by_depth.cumprod().sum(),
-    }
-    for fact, number in expected.items():
-        assert row[fact] == pytest.approx(number, rel=1e-6)
+    assert row["nan_as_accepted"] == pytest.approx(accepted.mean(), rel=1e-6)
+    assert row["without_nan"] == pytest.approx(accepted[~is_nan].mean(), rel=1e-6)
+    by_depth = accepted.groupby(raw["tree_depth"]).mean()
+    assert row["published_length"] == pytest.approx(by_depth.cumprod().sum(), rel=1e-6)
     assert row["without_nan"] < row["nan_as_accepted"]

@@ -33,15 +33,11 @@ def all_trees(size, depth, ranks):
     breadth-first order.
     """
     for parents in product(*[range(node) for node in range(1, size + 1)]):
-        if list(parents) != sorted(parents):
-            continue
-        rank = [
-            sum(1 for other in parents[:i] if other == parent) for i, parent in enumerate(parents)
-        ]
+        rank = [parents[:i].count(parent) for i, parent in enumerate(parents)]
         deep = [0]
         for parent in parents:
             deep.append(deep[parent] + 1)
-        if max(deep) <= depth and max(rank) < ranks and deep == sorted(deep):
+        if list(parents) == sorted(parents) and max(deep) <= depth and max(rank) < ranks:
             yield Tree(np.array([-1, *parents]), np.array([0, *rank]), np.array(deep))
 
 

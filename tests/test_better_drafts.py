@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from frames import pooled
 from pyarrow import ArrowException
-from test_choose import trace_of as choose_trace
+from test_choose import trace_of
 from test_faults import turned
+from toy import plain
 
 from data.drafts import prepare
 from data.drafts.texts import TextConfig, continuations
@@ -86,25 +86,21 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
     """Along the same texts every column is that of a run of the draft, bit for bit."""
     texts = texts_of(own)
-    made = {}
-    for one in drafts:
-        made[one.name] = candidates.judged(one, profile, "greedy", texts)
+    for one in drafts:  # of one spec: kept apart by their names
+        made = candidates.judged(one, profile, "greedy", texts)
         small = profile.replace(depth=1, branches=1, budget=1)
         again = record_run(small, work / one.name, one.load(), texts).trace
-        for name in made[one.name]:
-            assert made[one.name][name].tolist() == again[name].tolist(), name
-    overlaps = {trace["overlap"].sum() for trace in made.values()}
-    assert len(overlaps) == 2, "drafts that share a spec are kept apart by their names"
+        for name in made:
+            assert made[name].tolist() == again[name].tolist(), name
     few = dict(list(texts.items())[:2])
-    part = candidates.judged(drafts[0], profile, "greedy", few)
+    part = candidates.judged(one, profile, "greedy", few)
     assert part["prompt_id"].nunique() == 2, "another choice of prompts is kept apart"
     monkeypatch.setattr(candidates, "trace_along", None)
-    again = candidates.judged(drafts[0], profile, "greedy", texts)
-    pd.testing.assert_frame_equal(again, made[drafts[0].name])
+    pd.testing.assert_frame_equal(candidates.judged(one, profile, "greedy", texts), made)
     monkeypatch.setattr(candidates, "device_of", lambda _: torch.device("cuda"))
     auto = dataclasses.replace(profile.target, device="auto")
     with pytest.raises(TypeError):  # float16 there: another trace
-        candidates.judged(drafts[0], profile.replace(target=auto), "greedy", texts)
+        candidates.judged(one, profile.replace(target=auto), "greedy", texts)
 
 
 def test_a_damaged_trace_is_refused(drafts, own, profile, work):
@@ -129,18 +125,19 @@ def tried(random_pair, profile, own, work, monkeypatch):
 
 
 def test_copies_are_the_rules_and_their_alpha_is_p(tried, random_pair):
-    trace = tried.trace(LOOKUP, "sampled").set_index(["prompt_id", "position"])
+    target, trace = random_pair.target, tried.trace(LOOKUP, "sampled")
+    rows = trace.set_index(["prompt_id", "position"])
     assert 0 < trace["hit"].sum() < len(trace)
     for prompt in tried.prompts[::4]:
         text = tried.texts["sampled"][prompt.prompt_id]
         for position, token in enumerate(text):
             context = [*prompt.ids, *text[:position]]
-            hidden = random_pair.target.forward(torch.tensor([context]), random_pair.target.cache())
-            p = random_pair.target.logits(hidden[0, -1]).softmax(-1)
-            row = trace.loc[prompt.prompt_id, position]
-            copy = copied(context, 1, 1).tolist()
-            assert row["hit"] == (copy == [token])
-            assert row["overlap"] == pytest.approx(sum(float(p[one]) for one in copy), abs=1e-6)
+            hidden = target.forward(torch.tensor([context]), target.cache())
+            p = target.logits(hidden[0, -1]).softmax(-1)
+            row = rows.loc[prompt.prompt_id, position]
+            copy = copied(context, 1, 1)
+            assert row["hit"] == (copy.tolist() == [token])
+            assert row["overlap"] == pytest.approx(p[copy].sum().item(), abs=1e-6)
 
 
 def test_copies_are_the_decoders(tried, random_pair):
@@ -154,51 +151,43 @@ def test_copies_are_the_decoders(tried, random_pair):
         assert (row["emitted"], row["blocks"]) == (new, text.target_passes)
 
 
-def trace_of(ranks):
-    """A trace of prompts of one domain from their draft ranks."""
-    made = {f"p{i}": ("code", text) for i, text in enumerate(ranks)}
-    return score.with_hits(choose_trace(made)).assign(overlap=0.5)
-
-
 # ---- trained -------------------------------------------------------------------------------------
 
 
 HIT = score.mean_of("hit")
 
 
-def trace_with(values):
-    """Four positions a prompt; values: {domain: [share of hits of each prompt]}."""
-    rows = [
-        (f"{domain}-{i}", domain, float(k < round(share * 4)))
-        for domain, shares in values.items()
-        for i, share in enumerate(shares)
-        for k in range(4)
-    ]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "hit"])
+def trace_with(**domains):
+    """Four positions a prompt; domain = how many of each prompt's are hits."""
+    texts = {
+        f"{domain}-{i}": (domain, [0] * hits + [1] * (4 - hits))
+        for domain, prompts in domains.items()
+        for i, hits in enumerate(prompts)
+    }
+    return score.with_hits(trace_of(texts))
 
 
 def test_what_training_changed_by_hand():
-    before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5], "chat": [0.5] * 5})
-    one = trace_with({"code": [0.25, 0.75, 0.75, 1, 0.75], "chat": [0.5] * 5})
-    two = trace_with({"code": [0, 0.5, 0.5, 1, 1], "chat": [0.75] * 5})
+    before = trace_with(code=[0, 2, 2, 4, 2], chat=[2] * 5)
+    one = trace_with(code=[1, 3, 3, 4, 3], chat=[2] * 5)
+    two = trace_with(code=[0, 2, 2, 4, 4], chat=[3] * 5)
     table = comparison.trained_change(before, [one, two], HIT).set_index("domain")
     code, chat, both = table.loc["code"], table.loc["chat"], table.loc["all"]
     assert (code.before, code.after, code.estimate) == pytest.approx((0.5, 0.65, 0.15))
     assert code.low < 0.15 < code.high
     assert (code.seed_low, code.seed_high) == pytest.approx((0.1, 0.2))
-    assert (chat.seed_low, chat.seed_high) == pytest.approx((0, 0.25))
-    assert (chat.low, chat.high) == pytest.approx((0, 0.25)), "alike prompts leave the seeds"
+    ends = [chat.seed_low, chat.seed_high, chat.low, chat.high]
+    assert ends == pytest.approx([0, 0.25] * 2), "alike prompts leave the seeds"
     assert both.estimate == pytest.approx((0.15 + 0.125) / 2)
     assert both.n_prompts == 10 and both.n_seeds == 2
 
 
 def test_one_seed_gives_the_paired_interval():
-    before = trace_with({"code": [0, 0.5, 0.5, 1, 0.5]})
-    after = trace_with({"code": [0.25, 0.75, 0.5, 1, 0.75]})
+    before, after = trace_with(code=[0, 2, 2, 4, 2]), trace_with(code=[1, 3, 2, 4, 3])
     paired = paired_by_domain(after, before, HIT).iloc[-1]
     row = comparison.trained_change(before, [after], HIT).iloc[-1]
-    wanted = (paired.estimate, paired.low, paired.high)
-    assert (row.estimate, row.low, row.high) == pytest.approx(wanted)
+    numbers = ["estimate", "low", "high"]
+    assert row[numbers].tolist() == pytest.approx(paired[numbers].tolist())
 
 
 def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, work, monkeypatch):
@@ -208,20 +197,16 @@ def test_drafts_are_judged_on_a_part_of_a_whole_run(random_pair, profile, own, w
     )
     tried = candidates.Tried(profile, random_pair, per_domain=2)
     assert asked == [profile, profile], "the run as it is shipped, no smaller one"
-    chosen = [
-        p.prompt_id
-        for p in decoded_prompts(load_prompts("project", 5), 2, profile.notes.decoded_from)
-    ]
-    trace = tried.trace(OWN, "greedy")
-    assert trace["prompt_id"].drop_duplicates().tolist() == chosen
-    assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20
+    prompts = decoded_prompts(load_prompts("project", 5), 2, profile.notes.decoded_from)
+    chosen = [prompt.prompt_id for prompt in prompts]
     tried.add(candidates.prompt_lookup(tried))
-    copies = tried.trace(LOOKUP, "greedy")
-    assert copies["token"].tolist() == trace["token"].tolist()
+    for name in (OWN, LOOKUP):
+        assert tried.trace(name, "greedy")["prompt_id"].drop_duplicates().tolist() == chosen
+    assert list(tried.texts["greedy"]) == chosen and tried.recorded == 20
 
 
 def test_families_are_trained_found_and_compared(
-    random_pair, profile, own, work, tmp_path, monkeypatch
+    random_pair, profile, tried, tmp_path, monkeypatch
 ):
     """From the scripts in data/drafts to the tables of notebook 08, on a toy."""
     config = TextConfig(max_prompt_tokens=12, max_new_tokens=4)
@@ -229,19 +214,14 @@ def test_families_are_trained_found_and_compared(
     steps = prepare.train_config(4, 3, 1e-2)
     asked = prepare.trainings(text, steps, ["total-variation", "sequence"], [0, 1])
     prepare.train_all(list(asked), tmp_path / "shipped" / "toy")
-    monkeypatch.setattr(
-        candidates, "shipped_drafts", lambda pair: shipped_drafts(pair, tmp_path / "shipped")
-    )
-    monkeypatch.setattr(candidates.runs, "load_or_record", lambda profile, kind: own)
-    tried = candidates.Tried(profile, random_pair)
+    shipped = shipped_drafts(random_pair, tmp_path / "shipped")
+    monkeypatch.setattr(candidates, "shipped_drafts", lambda pair: shipped)
     trained = candidates.trained_drafts(tried)
     seeds = {family: len(drafts) for family, drafts in trained.items()}
     assert seeds == {"total-variation": 2, "sequence": 1, "specialist": 2}
-    gained = comparison.gained(tried, trained)
-    assert gained.frame.groupby("draft")["n_seeds"].first().to_dict() == seeds
+    gained = comparison.gained(tried, trained).at(estimator="hit[1]", domain="pooled")
+    its, mine = (gained.at(draft=name).value for name in ("total-variation", "specialist"))
     versus = comparison.specialist_against(tried, trained)
-    pooled = gained.at(estimator="hit[1]", domain="pooled")
-    its, mine = (pooled.at(draft=name).value for name in ("total-variation", "specialist"))
     gap = versus.at(estimator="hit[1]", domain="pooled").value
     assert gap == pytest.approx(mine - its)
 
@@ -253,9 +233,10 @@ def test_the_learning_curve_is_the_cards_log(tiny_pair):
     pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
     curve = comparison.learning_curve(pair).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
-    assert math["estimate"].iloc[0] == phases["learn"][-1]["math hit"]
-    assert mean["estimate"].iloc[-1] == phases["distil"][-1]["hit"]
-    assert mean["steps"].tolist()[::5] == [0, phases["distil"][-1]["step"] + 1]
+    first, last = phases["learn"][-1], phases["distil"][-1]
+    assert math["estimate"].iloc[0] == first["math hit"]
+    assert mean["estimate"].iloc[-1] == last["hit"]
+    assert mean["steps"].tolist()[::5] == [0, last["step"] + 1]
     assert comparison.learning_curve(tiny_pair) is None, "its card has no such log"
 
 
@@ -265,12 +246,7 @@ def test_the_learning_curve_is_the_cards_log(tiny_pair):
 def test_calibration_texts_are_the_targets_greedy_ones_of_all_lengths(random_pair, profile):
     prompts = candidates.calibration_prompts(random_pair, profile, 10, 1, 5)
     texts = candidates.greedy_texts(random_pair, prompts, 4)
-    for prompt, text in zip(prompts, texts, strict=True):
-        start = len(prompt.ids)
-        assert tuple(text[:start]) == prompt.ids and start < len(text) <= start + 4
-        with torch.inference_mode():
-            logits = random_pair.target.network(torch.tensor([text])).logits[0]
-        assert logits[start - 1 : -1].argmax(-1).tolist() == text[start:]
+    assert texts == [[*prompt.ids, *plain(random_pair, prompt, 4)] for prompt in prompts]
     every = candidates.calibration_prompts(random_pair, profile, 10, 1, 40)
     assert prompts == every[::8]
 
@@ -288,21 +264,20 @@ def speed_of(sums):
     return sums["emitted"].sum() / sums["cost"].sum()
 
 
-def test_the_best_chain_by_hand():
+@pytest.mark.parametrize(("c", "gamma", "speed"), [(0.1, 3, 4 / 1.8), (3.0, 1, 2 / 4.3)])
+def test_the_best_chain_by_hand(c, gamma, speed):
     """Each text: 3 accepted, 1 rejected, twice.
 
-    Gamma 3 makes blocks of 4 tokens at 0.3 + 1.3 + 0.2, gamma 1 of 2 at 0.1 + 1.1 + 0.2.
+    Gamma 3 makes blocks of 4 tokens at 3 c + 1.3 + 0.2, gamma 1 of 2 at c + 1.1 + 0.2.
     """
-    rows = trace_of([[0, 0, 0, 1] * 2] * 6)
-    gamma, sums = comparison.best_chain(rows, COSTS, range(1, 6))
-    assert gamma == 3 and (sums["emitted"] / sums["blocks"]).eq(4).all()
-    assert speed_of(sums) == pytest.approx(4 / 1.8)
-    gamma, sums = comparison.best_chain(rows, comparison.with_c(COSTS, 3.0), range(1, 6))
-    assert gamma == 1
-    assert speed_of(sums) == pytest.approx(2 / (3.0 + 1.1 + 0.2))
+    texts = {f"p{i}": ("code", [0, 0, 0, 1] * 2) for i in range(6)}
+    rows = score.with_hits(trace_of(texts)).assign(overlap=0.5)
+    found, sums = comparison.best_chain(rows, comparison.with_c(COSTS, c), range(1, 6))
+    assert found == gamma and (sums["emitted"] / sums["blocks"]).eq(gamma + 1).all()
+    assert speed_of(sums) == pytest.approx(speed)
 
 
-def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
+def test_bytes_are_two_a_weight_at_most(drafts):
     loaded, _ = drafts
     draft, target = (loaded.facts[name]["parameters"] for name in ("draft", "target"))
     assert comparison.share_of_bytes(loaded) == draft / target, "float32 as if in 16 bits"
@@ -311,22 +286,20 @@ def test_bytes_are_two_a_weight_at_most(drafts, random_pair):
 
 
 def test_the_table_holds_each_drafts_own_numbers(tried):
-    drafts = tried.candidates
+    drafts, gammas = tried.candidates, range(1, 5)
     pass_cost = dict(zip(drafts, (0.2, 0.0, 0.6), strict=True))
-    gammas = range(1, 5)
-    found = comparison.compared(tried, drafts.values(), pass_cost, COSTS, gammas)
-    table = found.table.set_index("draft")
-    assert list(table.index) == [OWN, LOOKUP, "first 1 layers"]
-    for name, c in pass_cost.items():
-        row, trace = table.loc[comparison.short_name(name)], tried.trace(name, "greedy")
-        costs = comparison.with_c(COSTS, c)
-        chain = comparison.best_chain(trace, costs, gammas)
-        gamma, sums = comparison.best_copies(tried, costs, gammas) if name == LOOKUP else chain
-        wanted = pooled(sums, score.ratio_of("emitted", "cost"))
-        numbers = row[["speedup", "speedup_low", "speedup_high"]].tolist()
-        assert numbers == pytest.approx([wanted.estimate, wanted.low, wanted.high])
-        assert (row["gamma"], row["c"]) == (gamma, c)
-        assert row["hit[1]"] == trace["hit"].mean()
+    table = comparison.compared(tried, drafts.values(), pass_cost, COSTS, gammas).table
+    assert table["draft"].tolist() == [OWN, LOOKUP, "first 1 layers"]
+    for (name, c), row in zip(pass_cost.items(), table.itertuples(), strict=True):
+        trace, costs = tried.trace(name, "greedy"), comparison.with_c(COSTS, c)
+        if name == LOOKUP:
+            gamma, sums = comparison.best_copies(tried, costs, gammas)
+        else:
+            gamma, sums = comparison.best_chain(trace, costs, gammas)
+        assert (row.gamma, row.c) == (gamma, c)
+        assert row.speedup == pytest.approx(speed_of(sums))
+        assert row.speedup_low <= row.speedup <= row.speedup_high
+    assert table["hit[1]"].iloc[-1] == trace["hit"].mean()
     lookup = drafts[LOOKUP]
     assert comparison.pass_costs([lookup], 4, 1) == {LOOKUP: 0.0}
     assert comparison.share_of_bytes(lookup) == 0

@@ -5,6 +5,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from test_choose import priced, trace_of
 
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
@@ -22,21 +23,20 @@ def of_five_prompts():
     """Texts of 12 tokens, five in a domain: of code all are the draft's first token (but in a few
     places, other ones in each text), of chat none.
     """
-    rows = [
-        (f"{domain}-{i}", domain, t, rank if t % (5 + i) else 1)
-        for domain, rank in (("code", 0), ("chat", 1))
-        for i in range(5)
-        for t in range(12)
-    ]
-    return pd.DataFrame(rows, columns=["prompt_id", "domain", "position", "draft_rank"])
+    texts = {f"code-{i}": ("code", [int(t % (5 + i) == 0) for t in range(12)]) for i in range(5)}
+    return trace_of(texts | {f"chat-{i}": ("chat", [1] * 12) for i in range(5)})
+
+
+@pytest.fixture
+def by_prompt():
+    return priced(of_five_prompts(), SETTINGS, Costs.assumed(0.5))
 
 
 def test_settings_are_different_trees_and_named_as_they_parse():
     settings = recommendations.settings_up_to(3, 4)
     assert list(settings)[:4] == ["plain", "chain:1", "chain:2", "chain:3"]
-    shapes = [(*shape.parent, *shape.rank) for shape in settings.values()]
-    assert len(set(shapes)) == len(shapes)
-    assert "tree:2,2,2" in settings and "tree:3,2,2" not in settings, "the same two nodes"
+    shapes = {(*shape.parent, *shape.rank) for shape in settings.values()}
+    assert len(shapes) == len(settings)
     for name, shape in settings.items():
         assert parse_shape(name).tree.parent.tolist() == shape.parent.tolist()
         assert shape.size <= 4
@@ -45,14 +45,11 @@ def test_settings_are_different_trees_and_named_as_they_parse():
 # ---- the clock -----------------------------------------------------------------------------------
 
 
-def test_a_clock_changes_the_resamples_and_not_the_estimate():
+def test_a_clock_changes_the_resamples_and_not_the_estimate(by_prompt):
     """At half the costs every resample is twice as fast; two clocks, drawn for all choices
     alike, leave their difference at what the prompts make of it.
     """
-    counted = choose.block_counts(of_five_prompts(), SETTINGS)
-    by_prompt = choose.prompt_costs(counted, SETTINGS, Costs.assumed(0.5))
-    made = {"chain:1": 0.0, "plain": 0.0}
-    choices = {name: choose.Choice(by_prompt.judged(name)) for name in made}
+    choices = {name: choose.Choice(by_prompt.judged(name)) for name in SETTINGS}
     speeds = choose.speeds(choices)
     again = choose.PromptCosts(by_prompt.table.assign(cost=by_prompt.table["cost"] / 2))
     found = recommendations.with_clock(speeds, choices, [again])
@@ -60,8 +57,8 @@ def test_a_clock_changes_the_resamples_and_not_the_estimate():
         assert found[name].iloc[0].equals(speeds[name].iloc[0])
         assert np.allclose(found[name].iloc[1:], 2 * speeds[name].iloc[1:], atol=1e-8)
     mixed = recommendations.with_clock(speeds, choices, [by_prompt, again])
-    share = mixed["chain:1"] / mixed["plain"]
-    assert np.allclose(share, speeds["chain:1"] / speeds["plain"], atol=1e-8)
+    before, after = (draws["chain:1"] / draws["plain"] for draws in (speeds, mixed))
+    assert np.allclose(after, before, atol=1e-8)
     width = mixed["chain:1"]["pooled"].std() / speeds["chain:1"]["pooled"].std()
     assert width > 2, "the clock's spread is in the draws"
 
@@ -69,20 +66,14 @@ def test_a_clock_changes_the_resamples_and_not_the_estimate():
 # ---- on other prompts ----------------------------------------------------------------------------
 
 
-def test_a_policy_meets_other_prompts_as_it_is():
+def test_a_policy_meets_other_prompts_as_it_is(by_prompt):
     """Nothing is chosen again: chat's own best there would be plain, the policy drafts."""
-    counted = choose.block_counts(of_five_prompts(), SETTINGS)
-    by_prompt = choose.prompt_costs(counted, SETTINGS, Costs.assumed(0.5))
     assert choose.setting_by_domain(by_prompt)["chat"] == "plain"
     fixed = {"code": "plain", "chat": "chain:1", choose.UNKNOWN: "chain:1"}
     found = policies.elsewhere(fixed, by_prompt)
-    each = found["per-domain"].judged
-    assert each.groupby("domain")["setting"].unique().str[0].to_dict() == {
-        "code": "plain",
-        "chat": "chain:1",
-    }
+    judged = found["per-domain"].judged
+    assert judged["setting"].tolist() == judged["domain"].map(fixed).tolist()
     speeds = choose.speeds(found)
-    assert speeds["per-domain"]["code"].iloc[0] == 1
     # chat: nothing is ever accepted, so each token costs 1.5
     assert speeds["always"]["chat"].iloc[0] == pytest.approx(1 / 1.5)
     assert (speeds["never"] == 1).all(axis=None)
@@ -95,30 +86,23 @@ def test_the_check_by_hand():
     """Twelve texts of ten tokens, 1 ms a plain token: code drafts by a chain that takes 5 blocks,
     chat decodes plainly.
     """
-    texts = [(f"{domain}-{i}", domain) for domain in ("code", "chat") for i in range(6)]
-    kinds = (("plain", 0, 10.0), ("chain:1", 1, 5.0))
-    rows = [(name, *text, *own, 10.0) for name, *own in kinds for text in texts]
-    names = "setting prompt_id domain levels blocks emitted"
-    counted = pd.DataFrame(rows, columns=names.split())
-    settings = {"plain": PLAIN, "chain:1": chain(1)}
+    domains = ["code"] * 6 + ["chat"] * 6
+    texts = pd.DataFrame({"prompt_id": range(12), "domain": domains, "emitted": 10.0})
+    kinds = {"plain": (0, 10), "chain:1": (1, 5)}
+    counts = [texts.assign(setting=name, levels=n, blocks=b) for name, (n, b) in kinds.items()]
     # the machine that promised: a block of the chain costs 0.5 + 1
-    by_prompt = choose.prompt_costs(counted, settings, Costs.assumed(0.5))
-    made = {"code": ("chain:1", 5), "chat": ("plain", 10)}
-    decoded = [
-        (made[domain][0], method, repeat, name, domain, blocks, 10, seconds)
-        for name, domain in texts
-        for repeat in (0, 1)
-        for method, blocks, seconds in (("plain", 10, 0.01), ("policy", made[domain][1], 0.006))
-    ]
-    names = "setting method repeat prompt_id domain blocks tokens time_s"
-    decoded = pd.DataFrame(decoded, columns=names.split())
+    by_prompt = choose.prompt_costs(pd.concat(counts), SETTINGS, Costs.assumed(0.5))
+    setting = texts["domain"].map({"code": "chain:1", "chat": "plain"})
+    plain = texts.assign(setting=setting, tokens=10, method="plain", blocks=10, time_s=0.01)
+    blocks = texts["domain"].map({"code": 5, "chat": 10})
+    both = pd.concat([plain, plain.assign(method="policy", blocks=blocks, time_s=0.006)])
+    decoded = pd.concat([both.assign(repeat=repeat) for repeat in (0, 1)])
     each = promise.with_promise(decoded, by_prompt)
     assert not each["differs"].any()
     assert each["promised"].tolist() == pytest.approx([0.75] * 6 + [1.0] * 6)
     seconds = timing.drawn_seconds(promise.promised_seconds(decoded, each))
-    assert seconds.iloc[0].to_dict() == pytest.approx(
-        {"plain": 0.12, "policy": 0.072, "promised": 0.105}
-    )
+    wanted = {"plain": 0.12, "policy": 0.072, "promised": 0.105}
+    assert seconds.iloc[0].to_dict() == pytest.approx(wanted)
     ratio = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"]})
     (found,) = timing.intervals(ratio, "of", 12).rows()
     assert (found.estimate, found.low, found.high) == pytest.approx((5 / 3,) * 3)
@@ -149,19 +133,12 @@ def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
 
 def test_sampled_text_is_priced_by_the_rule_of_each_shape_and_seeds_are_added():
     """The draft is the target and its first choice the text: all is accepted, by either rule."""
-    rows = [
-        (f"{domain}-{i}", domain, t, 0, 0.5, 0.5)
-        for domain in ("code", "chat")
-        for i in range(5)
-        for t in range(12)
-    ]
-    names = ["prompt_id", "domain", "position", "draft_rank", "p_token", "q_token"]
-    trace = pd.DataFrame(rows, columns=names)
-    settings = {"plain": PLAIN, "chain:2": chain(2), "tree:2,2,4": static_tree(2, 2, 4)}
+    texts = {f"{d}-{i}": (d, [0] * 12) for d in ("code", "chat") for i in range(5)}
+    trace = trace_of(texts).assign(p_token=0.5, q_token=0.5)
     seeds = pd.concat([trace.assign(seed=seed) for seed in (42, 1)])
+    settings = {"plain": PLAIN, "chain:2": chain(2), "tree:2,2,4": static_tree(2, 2, 4)}
     text = Text(1.0, seeds, trace.iloc[:0])
     warm = policies.sampled_costs(text, settings, Costs.assumed(0.5), 12)
     assert list(warm.settings) == list(settings)
-    once = np.tile([12.0, 4 * 2.0, 4 * 2.0], (10, 1))
-    assert warm.cost == pytest.approx(2 * once)
+    assert warm.cost == pytest.approx(2 * np.tile([12.0, 4 * 2.0, 4 * 2.0], (10, 1)))
     assert warm.prompts["emitted"].tolist() == [24.0] * 10

@@ -1,5 +1,5 @@
-"""Budgets: hand cases, a slow walk and the real decoder as references, limits of c, choices that
-never see their own prompts, bad input.
+"""Budgets: hand cases, a slow walk as reference, limits of c, choices that never see their own
+prompts.
 """
 
 import numpy as np
@@ -7,15 +7,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_stopping import COSTS, NEW, recorded
+from test_stopping import COSTS
 
 from speclab import stats
 from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, fold_of
 from speclab.cost import Costs
-from speclab.decode import decode_prompt
-from speclab.sampling import Sampling
-from speclab.shapes import Shape
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = (
@@ -121,19 +118,6 @@ def test_costs_are_those_of_a_slow_walk(ranks, depth, branches, budget, past):
     assert found.cost[0, 0] == pytest.approx(walked(ranks, shape["x"], COSTS, limit))
 
 
-def test_costs_are_those_of_the_real_decoder():
-    """Some of the texts end early, which the decoder cannot foresee."""
-    pair, prompts, _, frames = recorded(0.5)
-    by_prompt = priced(frames["trace"], SETTINGS, COSTS, max_new_tokens=NEW)
-    found = pd.DataFrame(by_prompt.cost, by_prompt.prompts["prompt_id"], by_prompt.settings)
-    for name in ("chain:2", "chain:4"):
-        for prompt in prompts:
-            shape = Shape(SETTINGS[name])
-            decoded = decode_prompt(pair, prompt, "greedy", shape, Sampling(), NEW)
-            blocks = [COSTS.of_block(chain(step.drafted)) for step in decoded.steps]
-            assert found.at[prompt.prompt_id, name] == pytest.approx(sum(blocks))
-
-
 # ---- choices -------------------------------------------------------------------------------------
 
 
@@ -141,21 +125,15 @@ def test_choices_and_regret_by_hand():
     by_prompt = table_of(THREE, 12.0)
     best = choose.setting_by_domain(by_prompt)
     assert best == {"code": "a", "chat": PLAIN_SETTING, UNKNOWN: "a"}
-    assert by_prompt.judged({"p3": "a", "p2": "b"})["cost"].tolist() == [14, 14]
-    hindsight = choose.with_hindsight(by_prompt)
-    assert hindsight["setting"].tolist() == ["b", "a", PLAIN_SETTING]
+    assert choose.with_hindsight(by_prompt)["setting"].tolist() == ["b", "a", PLAIN_SETTING]
     by_prompt = table_of(COPIES, 12.0)
     own = {name: best[domain] for name, (domain, _) in COPIES.items()}
-    policies = {
-        PLAIN_SETTING: by_prompt.judged(PLAIN_SETTING),
-        "uniform": by_prompt.judged(best[UNKNOWN]),
-        "per-domain": by_prompt.judged(own),
-        "oracle": choose.with_hindsight(by_prompt),
-    }
-    found = choose.speeds({name: Choice(judged) for name, judged in policies.items()}, n=50)
-    speeds = [found[name].loc[0, "pooled"] for name in policies]
+    judged = [by_prompt.judged(setting) for setting in (PLAIN_SETTING, best[UNKNOWN], own)]
+    judged.append(choose.with_hindsight(by_prompt))
+    found = choose.speeds(dict(enumerate(map(Choice, judged))), n=50)
+    speeds = [found[policy].loc[0, "pooled"] for policy in range(4)]
     assert speeds == pytest.approx([1, 36 / 28, 36 / 26, 36 / 24])
-    chat = found["per-domain"]["chat"] - found["uniform"]["chat"]
+    chat = found[2]["chat"] - found[1]["chat"]
     assert chat[0] == pytest.approx(1 - 12 / 14)
 
 
@@ -294,17 +272,10 @@ def test_domains_that_are_alike_gain_nothing():
 # ---- other machines ------------------------------------------------------------------------------
 
 
-def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none():
+@pytest.mark.parametrize(("c", "setting"), [(0.0, "chain:8"), (5.0, PLAIN_SETTING)])
+def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none(c, setting):
     chains = {PLAIN_SETTING: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
-    counted = choose.block_counts(random_trace(2), chains)
-    best = {}
-    for c in (0.0, 0.3, 5.0):
-        by_prompt = choose.prompt_costs(counted, chains, Costs.assumed(c))
-        found = choose.fastest_rows(choose.best_setting(by_prompt, 50))
-        best[c] = found.set_index("domain").loc[["code", "chat"]]
-    longest = counted[counted["setting"] == "chain:8"]
-    sums = longest.groupby("domain")[["emitted", "blocks"]].sum()
-    tokens_a_block = (sums["emitted"] / sums["blocks"])[["code", "chat"]]
-    assert best[0.0]["speedup"].tolist() == pytest.approx(tokens_a_block.tolist())
-    assert (best[0.3]["speedup"] <= best[0.0]["speedup"]).all()
-    assert (best[5.0]["setting"] == PLAIN_SETTING).all() and (best[5.0]["speedup"] == 1).all()
+    trace = trace_of({f"p{i}": ("code", [0] * 18) for i in range(5)})
+    by_prompt = priced(trace, chains, Costs.assumed(c))
+    found = choose.fastest_rows(choose.best_setting(by_prompt, 50))
+    assert set(found["setting"]) == {setting}

@@ -38,21 +38,19 @@ def test_standard_errors_by_hand_and_of_every_resample():
     prompts = stats.resampling_of(frame, 40)
     totals = prompts.totals(score.mean_of("x").columns(frame))
     products = prompts.resampled(totals[:, [0, 0, 0, 1]] * totals[:, [0, 1, 1, 1]])
+    sizes = np.array([8, 6])
     errors = coverage.standard_errors(
         prompts.resampled(totals),
         products.reshape(41, 2, 2, 2),
-        np.array([8, 6]),
+        sizes,
         lambda sums: score.across(score.quotient, sums)[..., 0],
     )
-    each = frame.groupby("prompt_id")["x"].mean().to_numpy()
+    means = frame.groupby("prompt_id")["x"].mean().to_numpy()
     for weight, found in zip(prompts.weights, errors, strict=True):
-        by_hand = []
-        for number, size in enumerate((8, 6)):
-            own = prompts.domain == number
-            drawn = np.repeat(each[own], weight[own].astype(int))
-            by_hand.append(drawn.std(ddof=1) / np.sqrt(size))
-        both = np.hypot(*by_hand) / 2
-        assert found[:3] == pytest.approx([*by_hand, both], abs=1e-6)
+        drawn = np.repeat(np.arange(14), weight.astype(int))
+        code, chat = (means[drawn[prompts.domain[drawn] == number]] for number in (0, 1))
+        by_hand = np.array([code.std(ddof=1), chat.std(ddof=1)]) / np.sqrt(sizes)
+        assert found[:3] == pytest.approx([*by_hand, np.hypot(*by_hand) / 2], abs=1e-6)
 
 
 def test_intervals_of_many_studies_are_those_that_the_kit_makes():
@@ -87,11 +85,11 @@ def test_few_prompts_undercover_by_percentile_and_less_by_the_kits_interval():
 
 def test_the_table_counts_domains_together():
     run = make_run(prompts=8)
-    run.trace["hit"] = run.trace["draft_rank"] == 0
-    means = coverage.mean_in_domain("hit[1]", run.trace, score.mean_of("hit"))[:3]
+    trace = score.with_hits(run.trace)
+    means = coverage.mean_in_domain("hit[1]", trace, score.mean_of("hit"))[:3]
     found = coverage.coverage_table(means, prompts=(8,), studies=30, resamples=99)
-    each = [coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means]
-    assert (found["coverage"] * 90).tolist() == pytest.approx(sum(each).tolist())
+    held = sum(coverage.simulated_coverage(one, 8, 30, 99)["held"] for one in means)
+    assert (found["coverage"] * 90).tolist() == pytest.approx(held.tolist())
 
 
 def test_the_committed_table_shows_what_is_claimed_of_it():

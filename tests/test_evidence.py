@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_pair import STRINGS, made_pair, made_text
+from test_choose import trace_of as greedy_trace_of
 
 from speclab import replay, score
 from speclab.analysis import claims, variance_components
@@ -28,13 +29,12 @@ def trace_of(length=12, prompts=5, **ranks):
     """A trace of `prompts` equal texts in each domain: domain = the draft's rank of every token, or
     of each.
     """
-    rows = {
-        (domain, f"{domain}-{i}"): pd.DataFrame({"draft_rank": rank, "position": range(length)})
+    texts = {
+        f"{domain}-{i}": (domain, np.broadcast_to(rank, length))
         for domain, rank in ranks.items()
         for i in range(prompts)
     }
-    trace = pd.concat(rows, names=["domain", "prompt_id"]).reset_index(["domain", "prompt_id"])
-    return trace.assign(seed=0).reset_index(drop=True)
+    return greedy_trace_of(texts).assign(seed=0)
 
 
 def greedy(trace):
@@ -43,8 +43,8 @@ def greedy(trace):
 
 def point(table, value):
     """The one row's number, of equal prompts: its interval is a point."""
-    numbers = table[NUMBERS] if isinstance(table, pd.DataFrame) else [table[NUMBERS]]
-    assert np.array(numbers, float) == pytest.approx(np.full((1, 3), value))
+    numbers = np.reshape(table[NUMBERS], (1, 3)).astype(float)
+    assert numbers == pytest.approx(np.full((1, 3), value))
 
 
 def verdict(name, rows):
@@ -67,8 +67,7 @@ def test_a_gap_by_hand_and_a_missing_domain_is_named():
 
 def test_unsure_positions_are_the_top_of_each_domain_or_of_all():
     trace = trace_of(length=8, prompts=1, chat=0, math=0)
-    entropy = trace["position"] + 10.0 * (trace["domain"] == "math")
-    text = Text(0.0, trace.assign(target_entropy=entropy), None)
+    text = Text(0.0, trace.assign(target_entropy=range(16)), None)
     assert list(evidence.unsure_quarter(text)["position"]) == [6, 7, 6, 7]
     assert evidence.unsure_half(text)["domain"].unique() == ["math"]
 
@@ -107,9 +106,9 @@ def test_tested_tokens_by_hand():
 def test_shares_are_the_variance_of_group_means():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"y": rng.random(200), "f": rng.integers(0, 5, 200)})
-    slow = frame.groupby("f")["y"].transform("mean").var() / frame["y"].var()
+    means = frame.groupby("f")["y"].transform("mean")
     share = evidence.share_between(frame, "y", "f")
-    assert share(frame) == pytest.approx(slow)
+    assert share(frame) == pytest.approx(means.var() / frame["y"].var())
     one = frame[frame["f"] == 1]
     assert share(one) == pytest.approx(0.0), "levels that a resample lacks count nothing"
     with pytest.raises(ValueError, match="one domain only"):
@@ -137,47 +136,41 @@ def test_sampling_is_compared_in_accepted_tokens_of_the_tree():
     """All of 8 tokens in two passes of 4, 3 of them drafted; against none."""
     warm = Text(1.0, trace_of(length=5, code=7), None)
     cold = greedy(trace_of(length=8, code=0))
-    rows = evidence.warmer_less_greedy(evidence.PAPER_TREE, cold, warm)
-    point(rows, 0 - 3)
-    assert list(rows["estimator"]) == ["mean_accepted, T = 1 - T = 0"]
+    point(evidence.warmer_less_greedy(evidence.PAPER_TREE, cold, warm), 0 - 3)
 
 
 # ---- speed ---------------------------------------------------------------------------------------
 
 
-def speeds(trace, claim, grid):
-    """`trace`: of some domains; the others are never accepted."""
-    missing = dict.fromkeys({"math", "code", "chat"} - set(trace["domain"]), 1)
-    length = trace["position"].max() + 1
-    every = pd.concat([trace, trace_of(length, **missing)], ignore_index=True)
-    return speed.speed_claims(greedy(every), grid)[claim, AT_0].reset_index(drop=True)
+def speeds(claim, grid, length, **ranks):
+    """Of some domains' ranks; the others are never accepted."""
+    ranks = {domain: ranks.get(domain, 1) for domain in ("math", "code", "chat")}
+    text = greedy(trace_of(length, **ranks))
+    return speed.speed_claims(text, grid)[claim, AT_0].reset_index(drop=True)
 
 
 def test_speed_ups_and_the_rule_by_hand():
     """math: 10 tokens in 3 blocks (4, 4, 2), or in 2 of gamma 4; code: in 10."""
-    trace = trace_of(length=10, math=0, code=1)
-    rows = speeds(trace, "routing", [(0.29, 0.0), (0.29, 0.1)]).set_index(["row", "slope"])
+    rows = speeds("routing", [(0.29, 0.0), (0.29, 0.1)], 10, math=0).set_index(["row", "slope"])
     for slope, cost in ((0.0, 1.87), (0.1, 2.17)):
         point(rows.loc["math", slope], 10 / 3 / cost)
         point(rows.loc["code", slope], 1 / cost)
-    rows = speeds(trace, "rule", [(0.05, 0.0), (0.05, 0.1)]).set_index(["row", "slope"])
+    rows = speeds("rule", [(0.05, 0.0), (0.05, 0.1)], 10, math=0).set_index(["row", "slope"])
     point(rows.loc["math", 0.0], (4 / 1.2) / (5 / 1.2))
     point(rows.loc["math", 0.1], (4 / 1.2) / (5 / 1.6))
     point(rows.loc["code", 0.0], 0.0)  # no hit: no token that the rule counts
 
 
 def test_best_gammas_by_hand_and_their_verdicts():
-    trace = trace_of(length=16, math=0, chat=1)
-    rows = speeds(trace, "gamma-proofs", FREE)
+    rows = speeds("gamma-proofs", FREE, 16, math=0)
     point(rows[:1], 15)  # one block of 16 tokens at 1.75 target passes
     point(rows[1:], 0)  # a draft pass costs more than it could save
-    assert (speeds(trace, "gamma-open", FREE)[NUMBERS] == 0).all(axis=None)  # plain decoding
-    rows = speeds(trace, "gamma-contrast", FREE)
+    assert (speeds("gamma-open", FREE, 16)[NUMBERS] == 0).all(axis=None)  # plain decoding
+    rows = speeds("gamma-contrast", FREE, 16, math=0)
     point(rows[:1], 15)
-    assert verdict("gamma-contrast", rows) == TURNS
-    assert verdict("gamma-contrast", rows[:1]) == HOLDS
-    assert verdict("gamma-contrast", rows[1:]) == FAILS
-    free = speeds(trace_of(length=10, math=0), "gamma-proofs", [(0.0, 0.0)])
+    for part, expected in ((rows, TURNS), (rows[:1], HOLDS), (rows[1:], FAILS)):
+        assert verdict("gamma-contrast", part) == expected
+    free = speeds("gamma-proofs", [(0.0, 0.0)], 10, math=0)
     point(free, 9)  # one block from gamma 9 on: the first of equals
 
 
@@ -238,28 +231,23 @@ def test_no_answer_at_one_temperature_is_read_from_text_of_the_other(pair, found
     assert not numbers(again, swapped).equals(numbers(found, swapped)), "that text is another"
 
 
-def test_answers_are_the_named_estimators(pair, found):
+@pytest.mark.parametrize("way", [AT_0, AT_1])
+def test_answers_are_the_named_estimators(pair, found, way):
+    text = {AT_0: pair.greedy, AT_1: pair.sampled}[way][OWN]
+    trace, nodes = (rows.query("domain == 'code'") for rows in (text.trace, text.nodes))
+    level, length = trace[text.value].mean(), visited(trace)  # of all seeds
+    expected = {"level": level, "small-draft": level, "length": length}
+    expected["eq3"] = score.published_length(nodes) / length
+    asked = {(PUBLISHED, "entropy-sign"): nodes["ratio"].corr(nodes["target_entropy"])}
+    asked = (asked if way == AT_0 else {}) | {(way, name): x for name, x in expected.items()}
     own = found[(found["prompts"] == OWN) & (found["row"] == "code")]
-    at = own.set_index(["claim", "asked"])["estimate"]
-    for way, text in ((AT_0, pair.greedy[OWN]), (AT_1, pair.sampled[OWN])):
-        trace, nodes = (rows.query("domain == 'code'") for rows in (text.trace, text.nodes))
-        accepted = visited(trace)
-        expected = {
-            "level": trace[text.value].mean(),  # of all seeds
-            "small-draft": trace[text.value].mean(),
-            "length": accepted,
-            "eq3": score.published_length(nodes) / accepted,
-        }
-        for claim, number in expected.items():
-            assert at[claim, way] == pytest.approx(number)
-    of_code = pair.greedy[OWN].nodes.query("domain == 'code'")
-    pearson = of_code["ratio"].corr(of_code["target_entropy"])
-    assert at["entropy-sign", PUBLISHED] == pytest.approx(pearson)
+    at = own.set_index(["asked", "claim"])["estimate"]
+    assert at[list(asked)].to_dict() == pytest.approx(asked)
 
 
 def visited(trace):
     """Accepted tokens per block of the paper's tree, walked by hand over each text's ranks."""
-    accepted = blocks = 0
+    accepted = []
     for _, text in trace.groupby(["prompt_id", "seed"]):
         ranks, start = text.sort_values("position")["draft_rank"].to_list(), 0
         while start < len(ranks):
@@ -268,8 +256,9 @@ def visited(trace):
                 if rank > 1 or (level == 2 and path > 0):
                     break
                 kept, path = kept + 1, path + rank
-            accepted, blocks, start = accepted + kept, blocks + 1, start + kept + 1
-    return accepted / blocks
+            accepted.append(kept)
+            start += kept + 1
+    return np.mean(accepted)
 
 
 def test_other_prompts_are_measured_by_what_is_exact_there(pair, found):
@@ -342,9 +331,8 @@ def test_a_clock_on_which_a_longer_pass_is_cheaper_carries_no_verdict():
 
 
 def test_a_sessions_own_tables_stand_before_those_that_are_shipped(tmp_path):
-    for rows in other_notebooks.of_tables(
-        LISTED, other_notebooks.tables_of("tiny", tmp_path)
-    ).values():
+    shipped = other_notebooks.tables_of("tiny", tmp_path)
+    for rows in other_notebooks.of_tables(LISTED, shipped).values():
         assert np.isfinite(rows["estimate"]).all()
     path = tmp_path / "tiny" / "10" / "pass-times.csv"
     path.parent.mkdir(parents=True)

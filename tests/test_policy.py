@@ -10,7 +10,6 @@ from speclab.analysis import choose, policy
 from speclab.analysis import router as routers
 from speclab.analysis.policy import Policy
 from speclab.cost import Costs
-from speclab.estimates import Estimates
 from speclab.prompts import DOMAINS, Prompt
 from speclab.studies.budgets_and_routing import policies, recommendations
 from speclab.tree import PLAIN, chain, static_tree
@@ -65,57 +64,53 @@ def test_the_classifier_sees_the_text_only():
 
 def test_policies_by_hand():
     """Who knows the domain drafts for code alone, who asks the wrong router does the reverse."""
-    trace = trace_of(TEXTS)
-    known, costs = {"plain": PLAIN, "chain:3": chain(3)}, Costs.assumed(0.1)
+    known = {"plain": PLAIN, "chain:3": chain(3)}
+    other = {"code": "chat", "chat": "code"}
     routes = {
         "lost": dict.fromkeys(TEXTS, routers.UNKNOWN),
-        "wrong": {p: "chat" if d == "code" else "code" for p, (d, _) in TEXTS.items()},
+        "wrong": {prompt: other[domain] for prompt, (domain, _) in TEXTS.items()},
     }
-    by_prompt = priced(trace, known, costs)
+    by_prompt = priced(trace_of(TEXTS), known, Costs.assumed(0.1))
     found = policies.judged_policies(by_prompt, routes)
+    means = {name: one.judged.groupby("domain")["cost"].mean() for name, one in found.items()}
     # three blocks, or twelve cut at the end
     code, chat = 3 * 1.3, 9 * 1.3 + 1.3 + 1.2 + 1.1
     wanted = {
         "never": [12, 12],
-        "always": [code, chat],
-        "per-domain": [code, 12],
-        "lost": [code, chat],
-        "wrong": [12, chat],
-        "oracle": [code, 12],
+        "always": [chat, code],
+        "per-domain": [12, code],
+        "lost": [chat, code],
+        "wrong": [chat, 12],
+        "oracle": [12, code],
     }
-    assert found.keys() == wanted.keys()
-    for name, one in found.items():
-        means = one.judged.groupby("domain")["cost"].mean()[["code", "chat"]]
-        assert means.tolist() == pytest.approx(wanted[name]), name
+    assert {name: mean.tolist() for name, mean in means.items()} == {
+        name: pytest.approx(costs) for name, costs in wanted.items()
+    }
 
 
-def test_recommendations_by_hand():
+@pytest.mark.parametrize(
+    ("c", "v", "domain", "setting", "answer"),
+    [
+        (0.1, 1.0, "code", "chain:3", "yes"),
+        (0.1, 1.0, "chat", "plain", "no"),
+        (2.0, 1.0, "code", "plain", "no"),
+        (0.1, 0.9, "code", "chain:3", recommendations.REFUSED),
+    ],
+)
+def test_recommendations_by_hand(c, v, domain, setting, answer):
     """With a cheap draft the longest chain against none at all; nothing is told by a bad clock."""
-    trace = trace_of(TEXTS)
-    known = {
-        "plain": PLAIN,
-        "chain:1": chain(1),
-        "chain:3": chain(3),
-        "tree:2,2,4": static_tree(2, 2, 4),
-    }
-    cheap, dear = Costs.assumed(0.1), Costs.assumed(2.0)
-    disturbed = replace(cheap, verify=(1.0, 0.9))
-    places = {"cheap": cheap, "dear": dear, "disturbed": disturbed}
-    advice = {}
-    for name, costs in places.items():
-        by_prompt = priced(trace, known, costs)
-        speeds = choose.speeds({"own": choose.fit(by_prompt)})
-        advice[name] = recommendations.recommend(by_prompt, costs, speeds)
-    advice = Estimates.stacked(advice, "machine").frame
-    found = advice.set_index(["machine", "domain"])
-    said = found[["setting", "speculate"]]
-    assert said.loc["cheap", "code"].tolist() == ["chain:3", "yes"]
-    assert said.loc["cheap", "chat"].tolist() == ["plain", "no"]
-    assert said.loc["dear", "code"].tolist() == ["plain", "no"]
-    assert set(found.loc["disturbed", "speculate"]) == {recommendations.REFUSED}
-    code = found.loc["cheap", "code"]
-    assert code["estimate"] == pytest.approx(4 / 1.3) and code["share_best"] == 1
-    assert (found.loc["dear", ["estimate", "low", "high"]] == 1).all(axis=None)
+    known = {"plain": PLAIN, "chain:1": chain(1), "chain:3": chain(3)}
+    known["tree:2,2,4"] = static_tree(2, 2, 4)
+    costs = replace(Costs.assumed(c), verify=(1.0, v))
+    by_prompt = priced(trace_of(TEXTS), known, costs)
+    speeds = choose.speeds({"own": choose.fit(by_prompt)})
+    advice = recommendations.recommend(by_prompt, costs, speeds).at(domain=domain)
+    (row,) = advice.frame.to_dict("records")
+    assert (row["setting"], row["speculate"]) == (setting, answer)
+    speedup = 4 / (1 + 3 * c) if setting == "chain:3" else 1
+    if answer != recommendations.REFUSED:
+        numbers = [row[name] for name in ("estimate", "low", "high", "share_best")]
+        assert numbers == pytest.approx([speedup] * 3 + [1])
 
 
 def test_a_policy_for_another_pair_says_which_model(tmp_path):

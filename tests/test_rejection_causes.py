@@ -18,30 +18,19 @@ SAID = 100  # tokens that the draft can say
 WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
-def trace_of(texts, domains=("chat",), copies=5, **columns):
-    """A trace with `copies` prompts of each (domain, text), all alike; a text is a list of draft
+def trace_of(*texts, copies=5, **columns):
+    """A trace with `copies` prompts of each text of chat, all alike; a text is a list of draft
     ranks; other columns are lists too.
     """
-    rows = []
-    for domain in domains:
-        for number, ranks in enumerate(texts):
-            own = {"domain": domain, "position": range(len(ranks)), "draft_rank": ranks}
-            part = pd.DataFrame(own | columns)
-            names = [f"{domain}-{number}-{i}" for i in range(copies)]
-            rows += [part.assign(prompt_id=name) for name in names]
-    frame = pd.concat(rows, ignore_index=True)
-    free = {
-        "token": 0,
-        "draft_top": 1,
-        "p_token": 0.6,
-        "q_token": 0.2,
-        "target_entropy": 1.0,
-        "draft_entropy": 1.0,
-        "seed": 42,
-        "sure": 0.4,
-    }
-    for name, value in free.items():
-        frame[name] = frame.get(name, value)
+    free = {"token": 0, "draft_top": 1, "p_token": 0.6, "q_token": 0.2, "sure": 0.4}
+    free |= {"target_entropy": 1.0, "draft_entropy": 1.0, "seed": 42, "domain": "chat"}
+    names = {f"chat-{n}-{i}": ranks for n, ranks in enumerate(texts) for i in range(copies)}
+    parts = [
+        pd.DataFrame(free | columns | {"position": range(len(ranks)), "draft_rank": ranks})
+        for ranks in names.values()
+    ]
+    frame = pd.concat(parts, keys=names, names=["prompt_id", None])
+    frame = frame.reset_index("prompt_id").reset_index(drop=True)
     return frame.assign(
         top_draft_q=[np.array([q, 0.1]) for q in frame.pop("sure")],
         top_draft_p=[np.array([0.3, 0.1])] * len(frame),
@@ -65,14 +54,13 @@ def random_trace(seed=0, prompts=12, longest=40):
     for i in range(prompts):
         size = int(rng.integers(5, longest))
         part = trace_of(
-            [rng.choice([0, 1, 2, 5, SAID], size, p=[0.6, 0.2, 0.1, 0.05, 0.05])],
+            rng.choice([0, 1, 2, 5, SAID], size, p=[0.6, 0.2, 0.1, 0.05, 0.05]),
             copies=1,
             token=rng.integers(0, 6, size),
             p_token=rng.random(size),
             sure=rng.random(size),
         )
-        domain = "code" if i % 2 else "chat"
-        parts.append(part.assign(prompt_id=f"p{i:02d}", domain=domain))
+        parts.append(part.assign(prompt_id=f"p{i:02d}", domain=("chat", "code")[i % 2]))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -84,7 +72,8 @@ def texts_to_labels(text, domain="chat"):
     pieces = text.split("¦")
     strings = sorted(set(pieces))
     tokens = [strings.index(piece) for piece in pieces]
-    found = labelled(trace_of([[0] * len(pieces)], (domain,), 1, token=tokens), strings)
+    trace = trace_of([0] * len(pieces), copies=1, token=tokens, domain=domain)
+    found = labelled(trace, strings)
     begins = found.loc[found["begins"] != "nothing", "begins"]
     return "¦".join(found["kind"]), begins.to_dict()
 
@@ -109,18 +98,17 @@ def test_kinds_and_beginnings_of_code():
     assert begins == {0: "text", 2: "line", 7: "line"}
 
 
-def test_a_text_does_not_go_on_from_the_one_before():
-    strings = ["Yes", ".", " So", "\n"]
-    first, second = (trace_of([[0] * 2], copies=1, token=pair) for pair in ([0, 3], [2, 2]))
-    for apart in ({"prompt_id": "z"}, {"seed": 43}):
-        both = pd.concat([first, second.assign(**apart)], ignore_index=True)
-        found = labelled(both.sample(frac=1, random_state=0), strings)
-        assert list(found["begins"]) == ["text", "nothing", "text", "nothing"]
+@pytest.mark.parametrize("apart", [{"prompt_id": "z"}, {"seed": 43}])
+def test_a_text_does_not_go_on_from_the_one_before(apart):
+    first, second = (trace_of([0] * 2, copies=1, token=pair) for pair in ([0, 3], [2, 2]))
+    both = pd.concat([first, second.assign(**apart)], ignore_index=True)
+    found = labelled(both.sample(frac=1, random_state=0), ["Yes", ".", " So", "\n"])
+    assert list(found["begins"]) == ["text", "nothing", "text", "nothing"]
 
 
 def test_states_and_ranks_by_hand():
     trace = trace_of(
-        [[0, 1, 0, 2, 3, 4, 0, 8, 9, 64, 65, SAID]],
+        [0, 1, 0, 2, 3, 4, 0, 8, 9, 64, 65, SAID],
         copies=1,
         p_token=[0.5, 0.49, 0.9, 0.1] + [0.6] * 8,
         sure=[0.5, 0.9, 0.1, 0.49] + [0.4] * 8,
@@ -136,7 +124,7 @@ def test_states_and_ranks_by_hand():
 
 
 def test_lookup_reads_the_prompt_and_only_the_past():
-    trace = trace_of([[1, 1, 1, 1]], copies=2, token=[1, 0, 2, 3])
+    trace = trace_of([1, 1, 1, 1], copies=2, token=[1, 0, 2, 3])
     found = causes.lookup(trace, {"chat-0-0": [0, 1, 0], "chat-0-1": [9]}, 1)
     assert found.tolist() == ["right", "right", "wrong", "no match"] + ["no match"] * 4
 
@@ -154,21 +142,17 @@ def test_every_family_is_a_partition(seed):
 
 
 def test_shares_by_hand():
-    frame = labelled(trace_of([RANKS]))
+    frame = labelled(trace_of(RANKS))
     members = pd.DataFrame({"first five": frame["position"] < 5, "none": False})
     found = causes.frequencies(frame, members)
-    by_hand = {
-        "share": [2 / 3, 0],
-        "positions": [1 / 2, 0],
-        "rate": [2 / 5, np.nan],
-        "ratio": [4 / 3, np.nan],
-    }
+    by_hand = {"share": [2 / 3, 0], "positions": [1 / 2, 0]}
+    by_hand |= {"rate": [2 / 5, np.nan], "ratio": [4 / 3, np.nan]}
     for quantity, numbers in by_hand.items():
         np.testing.assert_allclose(pooled(found, quantity), numbers)
 
 
 def test_without_rejections_there_are_no_shares_and_no_gains():
-    frame = labelled(trace_of([[0] * 10]))
+    frame = labelled(trace_of([0] * 10))
     members = causes.flags(frame)
     found = causes.frequencies(frame, members)
     assert pooled(found, "share").isna().all()
@@ -184,7 +168,7 @@ def costs(frame, members, gamma=4):
 
 
 def test_gains_by_hand():
-    frame = labelled(trace_of([RANKS]))
+    frame = labelled(trace_of(RANKS))
     at = {f"at {t}": frame["position"] == t for t in (0, 1, 4, 9)}
     at["1 and 4"] = frame["position"].isin([1, 4])
     gain = pooled(costs(frame, pd.DataFrame(at)))
@@ -194,7 +178,7 @@ def test_gains_by_hand():
 
 
 def test_other_ranks_may_lose_what_they_do_not_gain():
-    frame = labelled(trace_of([RANKS]))
+    frame = labelled(trace_of(RANKS))
     ranks = {"worse": np.ones(len(frame), int), "as it is": frame["draft_rank"].to_numpy()}
     gain = causes.gains_of_ranks(frame, 4, ranks).table()
     gain = gain[gain["domain"] == "pooled"].set_index("name")["estimate"]
@@ -203,7 +187,7 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
 
 def test_random_mending_is_the_mean_over_every_way_to_mend():
     ranks = np.array([0, 1, 1, 0, 2, 0, 3, 0])
-    trace = trace_of([ranks], copies=1)
+    trace = trace_of(ranks, copies=1)
     share, expected = 0.3, 0.0
     for mended in itertools.product([False, True], repeat=len(ranks)):
         chance = np.prod(np.where(mended, share, 1 - share))

@@ -110,10 +110,8 @@ def test_training_learns_and_a_saved_router_is_the_same(tmp_path):
 
 def test_leaks_are_left_out_and_prose_is_never_trained_on(monkeypatch):
     leaked = "one two three four five six seven eight nine ten eleven twelve thirteen"
-    texts = made_up().groupby("domain")["text"].agg(list).to_dict()
-    texts["math"] = [*texts["math"], f"{leaked} apples"]
-    sources = [(domain, prepare.MOST, own) for domain, own in texts.items()]
-    sources.append((UNKNOWN, prepare.MOST, PROSE))
+    sources = [(domain, 40, own["text"].tolist()) for domain, own in made_up().groupby("domain")]
+    sources += [("math", 40, [f"{leaked} apples"]), (UNKNOWN, 40, PROSE)]
     monkeypatch.setattr(prepare, "_sources", lambda folder: iter(sources))
     benchmark = prepare.ngrams(leaked)
     monkeypatch.setattr(prepare.corpus, "benchmark_ngrams", lambda folder: benchmark)
@@ -121,11 +119,9 @@ def test_leaks_are_left_out_and_prose_is_never_trained_on(monkeypatch):
     assert not rows["text"].str.contains("thirteen").any()
     is_prose = rows["domain"] == UNKNOWN
     assert is_prose.sum() == len(PROSE)
-    weight, other = (
-        weights_of(prepare.train(part).model)["weight"]
-        for part in (rows, rows.assign(text=rows["text"].mask(is_prose, "x")))
-    )
-    assert (weight == other).all()
+    other = rows.assign(text=rows["text"].mask(is_prose, "x"))
+    weights = [weights_of(prepare.train(part).model)["weight"] for part in (rows, other)]
+    assert np.array_equal(*weights)
 
 
 # ---- bad input -----------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
-"""Measured costs on the toy and a random pair: shapes, medians, and the overhead's arithmetic; no
-time is asserted.
+"""Measured costs on a random pair: shapes, rounds, and the overhead's arithmetic; no time is
+asserted. (Medians and ratios of pass times: test_wall_clock.)
 """
+
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -9,16 +11,7 @@ from test_record import resampling_of
 
 from speclab.cost import disturbed
 from speclab.models import timing
-from speclab.models.timing import (
-    Measured,
-    costs_of,
-    decoded,
-    decoded_speed,
-    drawn_seconds,
-    measured,
-    pass_times,
-    quartiles,
-)
+from speclab.models.timing import Measured, decoded, decoded_speed, drawn_seconds, measured
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import NO_DRAFT, Shape
@@ -34,34 +27,15 @@ TIMES = pd.DataFrame(
 )
 
 
-def test_medians_become_ratios():
-    costs = costs_of(TIMES)
-    assert costs.target_ms == 11 and costs.sizes == (1, 4)
-    assert (costs.v(4), costs.c()) == pytest.approx((16 / 11, 2 / 11))
-    found = quartiles(TIMES).set_index(["model", "n"])
-    assert found.loc[("target", 1)].tolist() == [11.0, 10.5, 11.5]
-
-
 def rounds_of(first, second, block=3.0):
     """Two rounds of passes whose price of a chain of 1 is `first` and `second`, and three texts
     whose blocks took `block` plain tokens.
     """
-    rounds = [
-        pd.DataFrame(
-            [
-                (model, n, repeat, ms)
-                for repeat in range(3)
-                for model, n, ms in (
-                    ("target", 1, 10.0),
-                    ("target", 2, 10.0),
-                    ("draft", 1, 10.0 * (price - 1)),
-                    ("draft", 2, 10.0 * (price - 1)),
-                )
-            ],
-            columns=list(TIMES),
-        )
-        for price in (first, second)
-    ]
+    rounds = []
+    for price in (first, second):
+        ms = {"target": 10.0, "draft": 10.0 * (price - 1)}
+        rows = [(*case, ms[case[0]]) for case in product(ms, (1, 2), range(3))]
+        rounds.append(pd.DataFrame(rows, columns=list(TIMES)))
     blocks = pd.DataFrame({"method": "chain:1", "prompt_id": list("abc"), "block": block})
     return Measured(tuple(rounds), blocks, {"chain:1": Shape(chain(1))})
 
@@ -94,16 +68,14 @@ def test_resampled_prices_come_from_one_round_or_the_other():
 @pytest.mark.parametrize(("bad", "taken"), [(0, 2), (1, 3), (3, 4)])
 def test_rounds_are_timed_again_while_the_clock_is_disturbed(monkeypatch, bad, taken):
     """Each disturbed round differs from the one before; up to three more follow."""
-    prices = [1.5 * 1.3**k for k in range(bad)] + [9.0] * 9
-    left = iter([rounds_of(price, price).rounds[0] for price in prices])
-    counted = []
-    monkeypatch.setattr(timing, "pass_times", lambda *a: counted.append(0) or next(left))
+    prices = [1.5 * 1.3**k for k in range(bad)] + [9.0] * (taken - bad)
+    left = [rounds_of(price, price).rounds[0] for price in prices]
+    monkeypatch.setattr(timing, "pass_times", lambda *a: left.pop(0))
     monkeypatch.setattr(timing, "decoded_speed", lambda *a, **k: None)
-    blocks = rounds_of(1, 1, block=20.0).blocks
-    monkeypatch.setattr(timing, "in_plain_tokens", lambda speeds: blocks)
-    shapes = {"chain:1": Shape(chain(1))}
-    found = timing.measured(None, [], shapes, 8, tries=3)
-    assert len(counted) == taken
+    made = rounds_of(1, 1, block=20.0)
+    monkeypatch.setattr(timing, "in_plain_tokens", lambda speeds: made.blocks)
+    found = timing.measured(None, [], made.shapes, 8, tries=3)
+    assert not left, "all of them are taken, and no more"
     assert found.costs.drift == pytest.approx(0.0 if bad < 3 else 9 / 2.535 - 1)
 
 
@@ -149,18 +121,14 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
     prompts = resampling_of(range(2, 20), range(2, 21))
-    times = pass_times(random_pair, (1, 3, 8), 16, 2)
-    assert len(times) == 2 * 3 * 2 and (times.ms > 0).all()
     two = {"chain 2": Shape(chain(2))}
     found = measured(random_pair, prompts, two, 8, (1, 3, 8), 16, 2)
     costs = found.costs
     assert costs.v(1) == 1 and costs.overhead >= 0 and costs.c(3) > 0
-    assert len(found.times) == 2 * len(times) and len(found.resampled(3)) == 3
+    assert len(found.times) == 2 * (2 * 3 * 2) and (found.times["ms"] > 0).all()
+    assert len(found.resampled(3)) == 3
     speed = decoded_speed(random_pair, prompts, two, 10, 2)
-    assert len(speed) == 2 * 2 * 2 and (speed.blocks <= speed.tokens).all()
+    assert len(speed) == 2 * 2 * 2 and (speed["blocks"] <= speed["tokens"]).all()
     assert speed.groupby("prompt_id")["text"].nunique().eq(1).all(), "the same texts"
-    drafting = speed.query("method == 'chain 2'")
-    emitted = drafting["accepted"] + drafting["blocks"]
-    assert (drafting["tokens"] <= emitted).all() and (drafting["drafted"] > 0).all()
     order = speed.groupby(["repeat", "prompt_id"])["method"].first().unstack()
     assert order.to_numpy().tolist() == [["plain", "chain 2"], ["chain 2", "plain"]]
