@@ -22,74 +22,31 @@ from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
 FOLDER = ROOT / "notebooks"
-SOURCES = sorted(FOLDER.glob("[0-9]*.py"))
-TEMPLATE = FOLDER / "_template.py"
-BOOTSTRAP = [jupytext.read(TEMPLATE).cells[1].source]
+SOURCES = [twin.with_suffix(".py") for twin in sorted(FOLDER.glob("[0-9]*.ipynb"))]
+BOOTSTRAP = jupytext.read(FOLDER / "_template.py").cells[1].source
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
-
-
-def tagged(source, tag):
-    """Code of the cells that carry a tag."""
-    cells = jupytext.read(source).cells
-    return [cell.source for cell in cells if tag in cell.metadata.get("tags", [])]
-
-
-def rule_breaks(source):
-    """Departures of one notebook from the house format, as sentences."""
-    title, *cells = jupytext.read(source).cells
-    imports = next(cell for cell in cells if re.match("import|from", cell.source))
-    parameters = tagged(source, "parameters")
-    lines = ast.parse("\n".join(parameters)).body
-    holds = {
-        "the title asks no question mark": re.match(r"# .*\?", title.source),
-        "the imports are not folded": "jupyter" in imports.metadata,
-        "the bootstrap cell is not the template's": tagged(source, "bootstrap") == BOOTSTRAP,
-        "not one cell tagged parameters": len(parameters) == 1,
-        "not annotated": all(isinstance(line, ast.AnnAssign) for line in lines),
-    }
-    return [said for said, is_so in holds.items() if not is_so]
-
-
-def test_there_are_notebooks():
-    assert SOURCES, "no notebooks/[0-9]*.py: the rules below would hold for nothing"
-    assert {p.stem for p in SOURCES} == {p.stem for p in FOLDER.glob("[0-9]*.ipynb")}, (
-        "a twin without its .py file, or the reverse"
-    )
 
 
 @each_notebook
 def test_house_format(source):
     """That a twin has the cells of its source is what the runner demands."""
-    assert rule_breaks(source) == []
+    title, *cells = jupytext.read(source).cells
+    assert re.match(r"# .*\?", title.source), "the title asks no question"
+    imports = next(cell for cell in cells if re.match("import|from", cell.source))
+    assert "jupyter" in imports.metadata, "the imports are not folded"
+    tagged = {tag: cell.source for cell in cells for tag in cell.metadata.get("tags", [])}
+    assert tagged["bootstrap"] == BOOTSTRAP
+    lines = ast.parse(tagged["parameters"]).body
+    assert all(isinstance(line, ast.AnnAssign) for line in lines)
     code = source.read_text(encoding="utf-8")
+    assert code.count('tags=["parameters"]') == 1
     assert re.findall(r'start\(\s*"(\w+)"', code) == [source.stem], "figures' number"
-    book = nbformat.read(source.with_suffix(".ipynb"), as_version=4)
+    twin = source.with_suffix(".ipynb")
+    book = nbformat.read(twin, as_version=4)
     assert book.metadata["kernelspec"]["name"] == "python3", "Colab and papermill need it"
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in book.cells)
-    lines = ast.parse(*tagged(source, "parameters")).body
     names = {line.target.id for line in lines} | {"profile", "overrides"}
-    seen = papermill.inspect_notebook(source.with_suffix(".ipynb"))  # it reads no `int | None`
-    assert {*seen} == names
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "complaint"),
-    [
-        (
-            "# # NN. Which question does this notebook answer?",
-            "# # NN. A statement",
-            "question mark",
-        ),
-        ('profile: str = "smollm"', 'profile = "smollm"', "not annotated"),
-        ('# %% tags=["parameters"]', "# %%", "not one cell tagged"),
-        ("hosted.prepare()", "hosted.restore()", "bootstrap"),
-    ],
-)
-def test_each_rule_can_be_broken(tmp_path, old, new, complaint):
-    text = TEMPLATE.read_text(encoding="utf-8")
-    assert text.count(old) == 1
-    (tmp_path / "NN_name.py").write_text(text.replace(old, new), encoding="utf-8")
-    assert any(complaint in found for found in rule_breaks(tmp_path / "NN_name.py"))
+    assert {*papermill.inspect_notebook(twin)} == names, "it reads no `int | None`"
 
 
 def bootstrap(folder, **environment):
@@ -98,7 +55,7 @@ def bootstrap(folder, **environment):
     """
     not_ours = ("PYTHONPATH", "SPECLAB_REPO")
     clean = {name: value for name, value in os.environ.items() if name not in not_ours}
-    command = [sys.executable, "-c", f"{BOOTSTRAP[0]}\nprint(os.getcwd())"]
+    command = [sys.executable, "-c", f"{BOOTSTRAP}\nprint(os.getcwd())"]
     call = {"cwd": folder, "env": clean | environment, "capture_output": True, "text": True}
     return subprocess.run(command, timeout=120, **call)
 
@@ -107,14 +64,6 @@ def bootstrap(folder, **environment):
 def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
     done = bootstrap(folder)
     assert (done.returncode, done.stdout.strip()) == (0, str(ROOT)), done.stderr
-    lines = re.findall(r"^[^#\n].*", BOOTSTRAP[0], re.MULTILINE)
-    assert len(lines) <= 10, "a short first cell"
-
-
-def test_bootstrap_elsewhere_says_what_to_do(tmp_path):
-    done = bootstrap(tmp_path)
-    assert done.returncode == 1 and "SPECLAB_REPO" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import readme
 
 from speclab.ops.commands import cli
 from speclab.profiles import ROOT, load_profile
-from speclab.prompts import DOMAINS
 
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -74,23 +73,3 @@ def test_your_own_pair_is_a_profile(tmp_path):
     (tmp_path / "my.yaml").write_text(lines)
     tree = load_profile(str(tmp_path / "my.yaml")).tree
     assert [level.size for level in map(tree.level, (1, 2, 3))] == [2, 4, 2]
-
-
-def test_the_lines_of_python_are_a_chains_tokens_per_pass(values):
-    """Gamma 1 by hand: a pass at each position that does not follow a kept draft."""
-    trace = readme.load_run(readme.TRACES / "greedy").trace
-    passes = {domain: [0, 0] for domain in DOMAINS}
-    for (_, domain), text in trace.sort_values("position").groupby(["prompt_id", "domain"]):
-        ranks, at = text["draft_rank"].tolist(), 0
-        while at < len(ranks):
-            passes[domain][0] += 1
-            at += 2 if ranks[at] == 0 else 1
-        passes[domain][1] += len(ranks)
-    by_hand = {d: round(n / count, 2) for d, (count, n) in sorted(passes.items())}
-    first = values["printed"].splitlines()[0]
-    assert first == f"gamma 1: {by_hand} tokens a pass"
-
-
-def test_block_efficiency_is_of_visited_blocks(values):
-    row = values["estimates"]["`block_efficiency`, T = 0"]
-    assert [row.estimate, row.low, row.high] == pytest.approx([2.370, 2.325, 2.416], abs=6e-4)

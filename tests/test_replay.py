@@ -303,15 +303,11 @@ def check_counts(trace, blocks, depth):
     sums = prompt_sums(blocks)
     assert np.allclose(sums["emitted"], trace.groupby("prompt_id", sort=False).size())
     total = sums[COUNTS].sum()
-    assert 1 - 1e-12 <= total.emitted / total.blocks <= depth + 1 + 1e-12
     assert total.emitted == pytest.approx(total.blocks + total.accepted - total.truncated)
     survival = sums[[f"survival_{d}" for d in range(1, depth + 1)]].sum()
-    assert (survival.diff().dropna() <= 1e-12).all() and survival.sum() == pytest.approx(
-        sums["accepted"].sum()
-    )
+    assert (survival.diff().dropna() <= 1e-12).all()
+    assert survival.sum() == pytest.approx(total.accepted)
     assert (blocks["accepted"] <= np.minimum(depth, blocks["remaining"]) + 1e-12).all()
-    room = prompt_sums(blocks, "room")
-    assert room["emitted"].sum() == pytest.approx((room["blocks"] + room["accepted"]).sum())
 
 
 @settings(max_examples=40)
@@ -321,15 +317,9 @@ def test_walk_properties(lists, tree):
     blocks = replay(trace, tree)
     check_counts(trace, blocks, tree.max_depth)
     assert (blocks["emitted"] == blocks["accepted"] + 1 - blocks["truncated"]).all()
-    end = blocks["start"] + blocks["emitted"]
-    next_start = blocks.groupby("prompt_id")["start"].shift(-1)
-    assert (next_start.dropna() == end[next_start.notna()]).all()
-    longer = chain(tree.max_depth)
-    on_chain = replay(trace, longer, "every")["accepted"]
-    if tree.best_path.sum() == longer.size + 1:  # the tree contains the chain
-        assert (replay(trace, tree, "every")["accepted"] >= on_chain).all()
-    if tree.size == longer.size:
-        assert (replay(trace, tree, "every")["accepted"] == on_chain).all()
+    if tree.best_path.sum() == tree.max_depth + 1:  # the tree contains the chain
+        on_tree, on_chain = (replay(trace, shape, "every") for shape in (tree, tree.max_depth))
+        assert (on_tree["accepted"] >= on_chain["accepted"]).all()
 
 
 @settings(max_examples=40)

@@ -41,13 +41,12 @@ from speclab.verify import RULES, Verdict, draw_children, greedy_path, verify
 ALL = st.sampled_from(list(RULES))
 LOSSLESS = ("rejection", "point-mass", "without-replacement")
 KINDS = ("random", "p = q", "disjoint", "zeros", "p one-hot")
-# the paper's 2+4+2, a wide root, a budget that cuts a family, two levels, and siblings that both
-# have a family
-CASES = [("rejection", f"chain:{gamma}", 3) for gamma in (1, 2, 3, 4)] + [
-    ("rejection", "chain:2", 4)
-]
-SHAPES = [("chain:3", 3), ("tree:1,3", 3), ("tree:2,2", 4), ("tree:2,3,5", 4), ("tree:3,2,8", 4)]
-CASES += [(rule, shape, vocab) for rule in LOSSLESS[1:] for shape, vocab in SHAPES]
+CHAINS = [("chain:1", 3), ("chain:2", 3), ("chain:3", 3), ("chain:4", 3), ("chain:2", 4)]
+# wide roots, as wide as the vocabulary too, two levels, a budget that cuts a family, siblings that
+# both have a family, the paper's 2+4+2
+TREES = [("tree:1,3", 3), ("tree:1,4", 4), ("tree:2,2", 4), ("tree:2,3,5", 4), ("tree:3,2,8", 4)]
+CASES = [("rejection", *chain) for chain in CHAINS]
+CASES += [(rule, *shape) for rule in LOSSLESS[1:] for shape in [("chain:3", 3), *TREES]]
 
 
 def kit_step(rule):
@@ -60,11 +59,9 @@ def kit_step(rule):
     return step
 
 
-def decide(rule, tree, tokens, p, q, uniforms, dtype=torch.float64):
+def decide(rule, tree, tokens, p, q, uniforms):
     """`verify` on NumPy rows."""
-    return verify(
-        rule, tree, tokens, torch.tensor(p, dtype=dtype), torch.tensor(q, dtype=dtype), uniforms
-    )
+    return verify(rule, tree, tokens, torch.tensor(p), torch.tensor(q), uniforms)
 
 
 def drafted(rule, tree, world, rng):
@@ -91,39 +88,10 @@ weights = st.lists(
 distributions = weights.map(lambda w: np.array(w) / sum(w))
 
 
-def emitted_by(step, p, q, options):
-    """Distribution of the token a node emits: accepted children and residual, summed over
-    (children, probability).
-    """
-    out = np.zeros(len(p))
-    for tokens, weight in options:
-        chances, residual = step(p, q, tokens)
-        for token, chance in zip(tokens, chances, strict=True):
-            assert -1e-15 <= chance <= 1 + 1e-12
-            out[token] += weight * chance
-            weight *= 1 - chance
-        out += weight * residual
-    return out
-
-
-@given(distributions, distributions, st.integers(1, 4))
-def test_recursive_rejection_gives_back_p_for_any_number_of_children(p, q, count):
-    rule = "without-replacement"
-    assert_same(emitted_by(kit_step(rule), p, q, drafts(rule, q, count)), p)
-
-
-@given(distributions, st.permutations(range(4)), st.integers(0, 4))
-def test_point_mass_gives_back_p_for_any_children(p, order, count):
-    options = [(tuple(order[:count]), 1.0)]
-    assert_same(emitted_by(kit_step("point-mass"), p, p, options), p)
-
-
 @given(distributions, distributions, st.sampled_from(list(permutations(range(4), 3))))
 def test_every_step_equals_its_definition(p, q, tokens):
     for rule in ("without-replacement", "point-mass", "ratio", "typical"):
-        if rule != "typical" and not all(
-            without(q, tokens[:r])[x] > 0 and q[x] > 0 for r, x in enumerate(tokens)
-        ):
+        if rule != "typical" and not q[list(tokens)].all():
             continue
         chances, residual = kit_step(rule)(p, q, tokens)
         wanted, left = STEPS[rule](p, q, tokens)
@@ -142,12 +110,10 @@ def test_acceptance_is_the_ladders(p, q):
     assert accepted == pytest.approx(np.minimum(p, q).sum(), abs=1e-12), (
         "one sampled token: the overlap"
     )
-    best = drafts("point-mass", q, 2)
-    chances = kit_step("point-mass")(p, q, next(best)[0])[0]
-    top = np.argsort(-q, kind="stable")[:2]
-    assert 1 - np.prod(1 - np.array(chances)) == pytest.approx(p[top].sum(), abs=1e-12), (
-        "deterministic children: the top mass"
-    )
+    ((best, _),) = drafts("point-mass", q, 2)
+    chances, _ = kit_step("point-mass")(p, q, best)
+    missed = np.prod(1 - np.array(chances))
+    assert 1 - missed == pytest.approx(p[list(best)].sum(), abs=1e-12), "the top mass"
 
 
 def test_one_rejection_by_hand():
@@ -200,20 +166,6 @@ def test_the_tree_may_be_irregular():
     )
     for rule in LOSSLESS[1:]:
         assert_lossless(rule, kit_step(rule), tree, World(3, 4))
-
-
-@pytest.mark.parametrize("shape", ["chain:1", "chain:3", "tree:2,2"])
-@pytest.mark.parametrize("rule", ["ratio", "typical"])
-def test_the_lossy_rules_fail_the_identity(rule, shape):
-    misses = []
-    for seed in range(10):
-        world = World(seed, 4, 1.0)
-        emitted = block(rule, kit_step(rule), parse_shape(shape).tree, world)
-        assert sum(emitted.values()) == pytest.approx(1, abs=1e-12), (
-            "a distribution, but the wrong one"
-        )
-        misses.append(np.abs(first_tokens(emitted, world, 2) - target(world, 2)).sum() / 2)
-    assert min(misses) > 0.005 and np.median(misses) > 0.1, "total variation"
 
 
 @pytest.mark.parametrize(
@@ -279,30 +231,11 @@ def test_verify_walks_as_defined(seed, kind, shape, rule):
     tree, rng = parse_shape(shape).tree, np.random.default_rng(seed)
     if rule == "rejection" and not shape.startswith("chain"):
         rule = "without-replacement"
-    tokens, p, q = drafted(
-        rule, tree, World(seed, 4, kind=kind if rule != "ratio" else "random"), rng
-    )
+    world = World(seed, 4, kind="random" if rule == "ratio" else kind)
+    tokens, p, q = drafted(rule, tree, world, rng)
     uniforms = rng.random(tree.size + 1)
-    verdict = decide(rule, tree, tokens, p, q, uniforms)
-    assert (verdict.path, verdict.token, verdict.kind, verdict.tried) == walk(
-        rule, tree, tokens, p, q, uniforms
-    )
-    assert verdict == decide(rule, tree, tokens, p, q, uniforms), (
-        "the same uniforms, the same verdict"
-    )
-    uniforms[verdict.tried + 1 :] = 0
-    assert verdict == decide(rule, tree, tokens, p, q, uniforms), (
-        "uniforms behind the emitted token's are not read"
-    )
-    last = verdict.path[-1] if verdict.path else 0
-    assert tree.parent[list(verdict.path)].tolist() == [0, *verdict.path][: len(verdict.path)], (
-        "a path from the root"
-    )
-    assert (verdict.kind == "bonus") == (len(tree.children(last)) == 0)
-    if rule != "typical":
-        assert p[last][verdict.token] > 0 and all(
-            p[tree.parent[n]][tokens[n]] > 0 for n in verdict.path
-        )
+    wanted = walk(rule, tree, tokens, p, q, uniforms)
+    assert decide(rule, tree, tokens, p, q, uniforms) == Verdict(*wanted)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +248,7 @@ def test_verify_walks_as_defined(seed, kind, shape, rule):
         ("point-mass", "tree:2,2,3"),
         ("ratio", "chain:2"),
         ("typical", "chain:2"),
+        ("typical", "tree:1,2"),
     ],
 )
 def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
@@ -333,18 +267,6 @@ def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
     )
     assert sum(emitted.values()) == pytest.approx(1, abs=1e-12)
     assert miss < 1e-12 if RULES[rule].lossless else miss > 0.01
-
-
-def test_float32_is_computed_in_float64_and_agrees_away_from_ties():
-    rng, tree = np.random.default_rng(4), static_tree(3, 2, 8)
-    for seed in range(60):
-        rule = ["point-mass", "without-replacement", "typical"][seed % 3]
-        tokens, p, q = drafted(rule, tree, World(seed, 5), rng)
-        uniforms = rng.random(9)
-        single = decide(rule, tree, tokens, p, q, uniforms, torch.float32)
-        rounded = p.astype(np.float32), q.astype(np.float32)
-        assert single == decide(rule, tree, tokens, *rounded, uniforms)
-        assert single == decide(rule, tree, tokens, p, q, uniforms)
 
 
 def test_float32_rows_are_normalised_in_float64():
@@ -369,23 +291,11 @@ def test_children_are_drawn_with_exactly_their_probability(q, count):
     """
     q = np.array(q)
     for tokens, _ in drafts("without-replacement", q, count):
-        edges = [
-            (np.cumsum(without(q, tokens[:r]))[x], without(q, tokens[:r])[x])
-            for r, x in enumerate(tokens)
-        ]
+        left = [without(q, tokens[:rank]) for rank in range(count)]
+        both = list(zip(left, tokens, strict=True))
         for place in (0.5, 1e-9, 1 - 1e-9):
-            uniforms = [top - share * place for top, share in edges]
+            uniforms = [row.cumsum()[token] - place * row[token] for row, token in both]
             assert draw_children(torch.tensor(q), count, uniforms).tolist() == list(tokens)
-
-
-@given(distributions, st.integers(1, 4), st.integers(0, 10**6))
-def test_children_differ_and_keep_to_the_draft_while_it_lasts(q, count, seed):
-    tokens = draw_children(
-        torch.tensor(q), count, np.random.default_rng(seed).random(count)
-    ).tolist()
-    assert len(set(tokens)) == count
-    support = int((q > 0).sum())
-    assert (q[tokens[:support]] > 0).all() and (q[tokens[support:]] == 0).all()
 
 
 def test_a_level_is_drawn_at_once_as_row_by_row():
@@ -393,10 +303,10 @@ def test_a_level_is_drawn_at_once_as_row_by_row():
     q = torch.tensor(rng.dirichlet(np.ones(6), (2, 3)), dtype=torch.float32)
     uniforms = rng.random((2, 3, 4))
     together = draw_children(q, 4, uniforms)
-    assert together.shape == (2, 3, 4) and together.dtype == torch.int64
-    assert together.tolist() == [
-        [draw_children(q[i, j], 4, uniforms[i, j]).tolist() for j in range(3)] for i in range(2)
-    ]
+    assert together.shape == (2, 3, 4)
+    for place in np.ndindex(2, 3):
+        alone = draw_children(q[place], 4, uniforms[place])
+        assert together[place].tolist() == alone.tolist()
 
 
 # ---- greedy --------------------------------------------------------------------------------------
@@ -408,24 +318,17 @@ def test_a_level_is_drawn_at_once_as_row_by_row():
 )
 def test_greedy_takes_the_longest_path_of_argmaxes(seed, shape):
     tree, rng = parse_shape(shape).tree, np.random.default_rng(seed)
-    scores = torch.tensor(rng.normal(size=(tree.size + 1, 4)).round(1))  # rounded: ties
-    tokens = np.array([0, *(rng.permutation(4)[r] for r in tree.rank[1:])])
+    scores = rng.normal(size=(tree.size + 1, 4)).round(1)  # rounded: ties
+    tokens, coins = np.zeros(tree.size + 1, dtype=int), rng.random(tree.size + 1)
     for node in range(tree.size + 1):
-        tokens[tree.children(node)] = rng.permutation(4)[: len(tree.children(node))]
-    best = scores.numpy().argmax(1)  # of equal scores the lowest id
-    verdict = verify("greedy", tree, tokens, scores, None, None)
-    p, any_coins = scores.numpy(), np.full(tree.size + 1, 0.5)
-    path, token, *_ = walk("greedy", tree, tokens, p, p, any_coins)
-    assert (verdict.path, verdict.token) == (path, token)
-    assert (
-        verdict
-        == greedy_path(tree, tokens, best)
-        == verify("greedy", tree, tokens, torch.softmax(scores, -1), None, None)
-    )
-    hard = torch.nn.functional.one_hot(torch.tensor(best), 4).double()
-    assert verdict == verify("point-mass", tree, tokens, hard, None, rng.random(tree.size + 1)), (
-        "the limit of a cold target"
-    )
+        children = tree.children(node)
+        tokens[children] = rng.permutation(4)[: len(children)]
+    verdict = decide("greedy", tree, tokens, scores, scores, None)
+    assert verdict == Verdict(*walk("greedy", tree, tokens, scores, scores, coins))
+    best = scores.argmax(1)  # of equal scores the lowest id
+    assert verdict == greedy_path(tree, tokens, best)
+    cold = np.eye(4)[best]  # the limit of a cold target
+    assert verdict == decide("point-mass", tree, tokens, cold, cold, coins)
 
 
 # ---- bad input -----------------------------------------------------------------------------------
