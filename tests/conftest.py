@@ -47,36 +47,33 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def save_random_llama(folder, seed, vocab=40, layers=2, kv_heads=2, **changes):
-    """A Llama with wide random weights (default initialisation would make mask tests blind) and a
-    byte tokenizer of `vocab` ids.
+SMALL = {
+    **{"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2},
+    **{"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512},
+    **{"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": None, "tie_word_embeddings": False},
+}
+
+
+def random_network(kind="Llama", seed=0, **changes):
+    """A small network of an architecture with wide random weights (default initialisation would
+    make mask tests blind); changes: of its configuration.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+    import transformers
 
     torch.manual_seed(seed)
-    config = LlamaConfig(
-        **(
-            {
-                "vocab_size": vocab,
-                "hidden_size": 32,
-                "intermediate_size": 48,
-                "num_hidden_layers": layers,
-                "num_attention_heads": 4,
-                "num_key_value_heads": kv_heads,
-                "max_position_embeddings": 512,
-                "initializer_range": 0.2,
-                "bos_token_id": 0,
-                "eos_token_id": 1,
-                "tie_word_embeddings": False,
-            }
-            | changes
-        )
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    names = ["<s>", "</s>", "<unk>"] + [
-        chr(97 + i) if i < 26 else f"w{i}" for i in range(changes.get("words", 37))
-    ]
+    settings = SMALL | {"initializer_range": 0.2} | changes
+    config = getattr(transformers, f"{kind}Config")(**settings)
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+def save_random_llama(folder, seed, vocab=40, layers=2, kv_heads=2, words=37, **changes):
+    """A random Llama and a byte tokenizer of `vocab` ids."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    sizes = {"vocab_size": vocab, "num_hidden_layers": layers, "num_key_value_heads": kv_heads}
+    random_network("Llama", seed, **(sizes | changes)).save_pretrained(folder)
+    names = ["<s>", "</s>", "<unk>"] + [chr(97 + i) if i < 26 else f"w{i}" for i in range(words)]
     tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(names)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(
@@ -177,6 +174,12 @@ def edit_json(path, **changes):
     """Change entries of a JSON file, or make one."""
     facts = json.loads(path.read_text()) if path.is_file() else {}
     path.write_text(json.dumps(facts | changes))
+
+
+def cut_file(path):
+    """Leave the first half of a file."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
 
 
 def tables(folder):

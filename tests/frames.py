@@ -1,5 +1,6 @@
 """Hand-made frames that several test files share."""
 
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,14 @@ import pandas as pd
 
 from speclab import stats
 from speclab.analysis.texts import Text
+from speclab.profiles import ROOT
+from speclab.runs import load_run
+
+
+@cache
+def shipped(pair, kind):
+    """A shipped run of a pair, only to be read."""
+    return load_run(ROOT / "data" / "traces" / pair / kind)
 
 
 def frame_of(**domains):

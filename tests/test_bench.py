@@ -6,7 +6,7 @@ import bench
 import pandas as pd
 import pytest
 from bench import PLAIN, measure, summary
-from test_record import resampling_of
+from test_record import prompts_of
 from toy import toy_pair
 
 from speclab.cost import Costs
@@ -51,7 +51,7 @@ def test_the_table_of_a_hand_made_frame():
 
 
 def test_a_text_that_differs_is_counted():
-    pair, prompts = toy_pair(stop=-1), resampling_of([1, 2, 3], [5, 6])
+    pair, prompts = toy_pair(stop=-1), prompts_of([1, 2, 3], [5, 6])
 
     def wrong(pair, prompt, new):
         made = bench.own_plain(pair, prompt, new)

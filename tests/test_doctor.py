@@ -39,7 +39,7 @@ def todo(profile, free=TWO, hub=True):
     return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 
-@pytest.mark.parametrize("name", ["t4", "paper", "reasoning"])
+@pytest.mark.parametrize("name", ["t4", "paper", "qwen", "reasoning"])
 def test_all_is_well_on_two_t4s(name):
     lines = list(examine(load_profile(name), TWO, True))
     assert {line[:4] for line in lines} == {"ok  "}
@@ -77,12 +77,9 @@ def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
     assert answered(*asked).startswith("ok  model: is here")
-    weights = folder / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:999])
-    assert "damaged or cut" in answered(*asked)
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / SMOLLM.target.path / name, folder)
-    weights.unlink()
+    (folder / "model.safetensors").unlink()
     assert "-> `make pair PROFILE=" in answered(*asked)
 
 

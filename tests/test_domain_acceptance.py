@@ -93,24 +93,21 @@ YES, OPEN, NO = (0.2, 0.1, 0.3), (0.02, -0.1, 0.1), (-0.2, -0.3, -0.1)
 
 
 @pytest.mark.parametrize(
-    ("contrasts", "said"),
+    ("contrasts", "highest", "said"),
     [
-        ([(YES, YES)] * 3, "is the easiest in both .* moves, not .* hardest in both"),
-        ([(YES, OPEN)] * 3, "not significantly the easiest in the .* shrinks to 2 in"),
-        ([(OPEN, YES)] * 3, "not significantly the easiest on our own .* grows to 20"),
-        ([(OPEN, OPEN)] * 3, "not significantly the easiest in any"),
-        ([(YES, YES)] * 2 + [(YES, NO)], "not significantly the hardest in the second"),
+        ([(YES, YES)] * 3, "math", "is the easiest in both .* moves, not .* hardest in both"),
+        ([(YES, OPEN)] * 3, "math", "not significantly the easiest in the .* shrinks to 2 in"),
+        ([(OPEN, YES)] * 3, "math", "not significantly the easiest on our own .* grows to 20"),
+        ([(OPEN, OPEN)] * 3, "math", "not significantly the easiest in any"),
+        ([(YES, YES)] * 2 + [(YES, NO)], "math", "not significantly the hardest in the second"),
+        ([(YES, YES)] * 3, "code", "math is not significantly the easiest in the second set"),
     ],
 )
-def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, said):
-    found = study.on_other_prompts(asked_of_sets(*contrasts))
+def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, highest, said):
+    """The last row: another domain leads in the second set."""
+    found = study.on_other_prompts(asked_of_sets(*contrasts, highest=highest))
     assert re.search(said, found, re.IGNORECASE) and len(found.split()) <= 45
     assert not re.search(r"nan|\.\.|  |;", found)
-
-
-def test_a_domain_that_another_one_leads_is_not_the_easiest():
-    found = study.on_other_prompts(asked_of_sets(*[(YES, YES)] * 3, highest="code"))
-    assert found.startswith("Math is not significantly the easiest in the second set")
 
 
 def test_what_holds_at_one_temperature_is_said_of_it():

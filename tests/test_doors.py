@@ -168,7 +168,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
         (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
-        (f"{PACK} --kind greedy --out run", "run"),
+        (f"{PACK} --kind greedy --out run", "is not empty; choose a new folder"),
         ("explore run --set seed=3 --out new.html", "--set"),
         (f"{EXPORT} run/manifest.json", "manifest.json"),
         (f"{EXPORT} empty", "empty"),

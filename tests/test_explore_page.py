@@ -2,11 +2,11 @@
 
 import html
 import re
-from functools import cache
 from types import SimpleNamespace
 
 import pytest
 from browser import READY, chromium, opened
+from frames import shipped
 
 from speclab import runs
 from speclab.__main__ import main
@@ -14,7 +14,6 @@ from speclab.explore import page, trace_data
 from speclab.profiles import ROOT
 from speclab.runs import Run
 
-TRACES = ROOT / "data" / "traces"
 NASTY = [
     "</script><script>window.hacked = 1</script>",
     "<img src=x onerror='window.hacked = 1'>",
@@ -33,16 +32,11 @@ NASTY = [
 ]
 
 
-@cache
-def recorded(kind):
-    return runs.load_run(TRACES / "tiny" / kind)
-
-
 def made_run(temperature=0.0, prompts=2, name="made", prompt_set="", **columns):
     """The first prompts of each domain of a recorded run, twelve positions of each, of a pair that
     is not there.
     """
-    whole = recorded("sampled" if temperature else "greedy")
+    whole = shipped("tiny", "sampled" if temperature else "greedy")
     firsts = whole.trace.drop_duplicates("prompt_id")
     kept = firsts.groupby("domain").head(prompts)["prompt_id"]
     model = {"path": f"no/{name}"}
@@ -95,7 +89,7 @@ def test_the_most_prompts_that_fit_are_kept(monkeypatch):
 @pytest.fixture
 def spelt(monkeypatch):
     """The tokenizer of a pair that is not there, as if it were."""
-    tokenizer = runs.tokenizer_of(recorded("greedy"))
+    tokenizer = runs.tokenizer_of(shipped("tiny", "greedy"))
     monkeypatch.setattr(page, "tokenizer_of", lambda run: tokenizer)
 
 
@@ -149,7 +143,7 @@ def browser():
 def tiny_file(tmp_path_factory):
     """The page of the tiny pair, of some prompts."""
     file = tmp_path_factory.mktemp("explore") / "explore.html"
-    both = [recorded(kind) for kind in ("greedy", "sampled")]
+    both = [shipped("tiny", kind) for kind in ("greedy", "sampled")]
     file.write_text(page.page(both, per_domain=6), encoding="utf-8")
     return file
 

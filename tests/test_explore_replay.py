@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from browser import chromium, opened
+from frames import shipped
 from numpy.testing import assert_allclose
 
-from speclab import replay, runs
+from speclab import replay
 from speclab.analysis import choose, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.profiles import ROOT
 from speclab.studies import gamma_sweep
 from speclab.tree import chain, static_tree
 
@@ -38,10 +38,7 @@ def rule_of(kind, shape):
 
 @pytest.fixture(scope="module")
 def recorded():
-    return {
-        pair: [runs.load_run(ROOT / "data" / "traces" / pair / kind) for kind in KINDS]
-        for pair in PAIRS
-    }
+    return {pair: [shipped(pair, kind) for kind in KINDS] for pair in PAIRS}
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 from gpu_check import Compared, Difference, Settings
-from test_record import resampling_of
+from test_record import prompts_of
 from toy import let_nodes_see_their_cousins, toy_pair
 
 from speclab.profiles import ROOT
@@ -37,7 +37,7 @@ def here(name, settings):
 def on_the_toy(monkeypatch):
     """The checks load a ten-word pair in the place of the tiny one."""
     monkeypatch.setattr(gpu_check, "load_pair", lambda profile: toy_pair())
-    prompts = resampling_of([1, 2, 3, 4], [5])
+    prompts = prompts_of([1, 2, 3, 4], [5])
     monkeypatch.setattr(gpu_check, "some_prompts", lambda pair, count: prompts)
 
 
@@ -170,7 +170,7 @@ def test_status_by_margin_and_number_format(gap, margins, dtype, status):
 
 
 def test_records_that_differ_are_told_with_margins_and_what_hangs_below_is_not_read():
-    pair, (prompt,) = toy_pair(), resampling_of([1, 2, 3, 4])
+    pair, (prompt,) = toy_pair(), prompts_of([1, 2, 3, 4])
     text = gpu_check.greedy_text(pair, prompt, 3)
     rows = gpu_check.rows_of(gpu_check.recorded(pair, prompt, text))
     other = [dict(row) for row in rows]

@@ -9,8 +9,7 @@ from toy import plain, recorded_tables, toy_pair
 
 from data.pairs.smollm import prepare
 from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt, Prompt, training_prompts
-from speclab.runs import profile_prompts
+from speclab.prompts import EncodedPrompt, Prompt
 from speclab.studies import how_sure as study
 from speclab.tree import static_tree
 
@@ -47,12 +46,6 @@ def test_seen_by_hand(monkeypatch):
     found = study.seen(load_profile("smollm"), known)
     assert found["seen"].tolist() == pytest.approx([2 / 3, 0])
     assert found["nearest"].iloc[0] == "t2"
-
-
-def test_a_prompt_that_was_trained_on_is_seen_whole():
-    profile = load_profile("smollm", {"prompts_per_domain": 2})
-    found = study.seen(profile, [*training_prompts(5, 0), *profile_prompts(profile)])
-    assert (found["seen"] == 1).all()
 
 
 def test_the_composed_prompts_are_those_that_the_draft_was_trained_on():

@@ -4,21 +4,15 @@ and what it refuses.
 
 import pytest
 import torch
-import transformers
+from conftest import random_network
 
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import LanguageModel
 
 
 def network(kind="Llama", **changes):
-    torch.manual_seed(0)
-    small = {
-        **{"vocab_size": 50, "hidden_size": 48, "intermediate_size": 64, "head_dim": 12},
-        **{"num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2},
-        **{"initializer_range": 0.2, "max_position_embeddings": 256},
-    }
-    config = getattr(transformers, f"{kind}Config")(**(small | changes))
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    """Biases too are random."""
+    model = random_network(kind, **changes)
     for name, p in model.named_parameters():
         if name.endswith("bias"):
             torch.nn.init.normal_(p)
@@ -33,7 +27,7 @@ def both():
 
 def model_of(body, network):
     head = network.get_output_embeddings()
-    return LanguageModel(body, head, 50, torch.float32, "cpu")
+    return LanguageModel(body, head, 40, torch.float32, "cpu")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +41,7 @@ def model_of(body, network):
 def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
     plain, model = network(kind, **changes), network(kind, **changes)
     pair = model_of(LeanBody(model), model), model_of(plain.base_model, plain)
-    caches, tokens = [m.cache(4) for m in pair], torch.randint(0, 50, (2, 90))
+    caches, tokens = [m.cache(4) for m in pair], torch.randint(0, 40, (2, 90))
     visible = torch.ones(2, 3, 93, dtype=torch.bool)
     visible[:, :, 5:9], visible[0, 1, 91] = False, False
     for start, piece, positions, seen in (
@@ -66,7 +60,7 @@ def test_equals_the_network_with_batches_masks_and_a_cache(kind, changes):
 
 
 def test_the_network_keeps_working_and_shares_its_memory():
-    (plain, model, body), tokens = both(), torch.randint(0, 50, (1, 9))
+    (plain, model, body), tokens = both(), torch.randint(0, 40, (1, 9))
     torch.testing.assert_close(model(tokens).logits, plain(tokens).logits)
     weights = model.model.layers[0].self_attn.q_proj.weight, body.layers[0].qkv.weight
     assert len({weight.untyped_storage().data_ptr() for weight in weights}) == 1
@@ -74,7 +68,7 @@ def test_the_network_keeps_working_and_shares_its_memory():
 
 def test_a_body_without_its_rotation_is_seen():
     """Negative control."""
-    (plain, model, body), tokens = both(), torch.randint(0, 50, (1, 9))
+    (plain, model, body), tokens = both(), torch.randint(0, 40, (1, 9))
     body.sin = -body.sin
     lean = model_of(body, model)
     found = lean.logits(lean.forward(tokens, lean.cache()))

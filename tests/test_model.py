@@ -50,7 +50,7 @@ def trees(draw):
     parents = [-1]
     for node in range(1, draw(st.integers(1, 12)) + 1):
         parents.append(draw(st.integers(parents[-1] if node > 1 else 0, node - 1)))
-    rank = [0] + [parents[1 : n + 1].count(parents[n]) - 1 for n in range(1, len(parents))]
+    rank = [parents[:node].count(parent) for node, parent in enumerate(parents)]
     depth = [0]
     for parent in parents[1:]:
         depth.append(depth[parent] + 1)
@@ -74,26 +74,6 @@ def test_any_packed_tree_scores_as_its_paths_do(random_pair, tree, trunk, nodes)
         alone = model.forward(torch.tensor([[*trunk[:-1], *path]]), model.cache())
         wanted = model.logits(alone[0, -1])
         assert_close(packed[node], wanted, atol=1e-4, rtol=1e-4)
-
-
-@given(trees())
-def test_levels_tell_what_a_draft_runs(tree):
-    """Against the definition, node by node."""
-    run = [node for level in tree.levels for node in level.parents]
-    assert run == [node for node in range(tree.size + 1) if len(tree.children(node))]
-    before = []
-    for depth, level in enumerate(tree.levels):
-        before += [node for node in level.parents if node]
-        for place, parent in enumerate(level.parents):
-            assert tree.depth[parent] == depth
-            assert level.widths[place] == tree.rank[tree.children(parent)].max() + 1
-            for column, node in enumerate(before):
-                assert level.sees[place, column] == tree.ancestors[parent, node]
-        assert level.sees.shape == (len(level.parents), len(before))
-        for child, row, rank in zip(level.children, level.row, level.rank, strict=True):
-            assert level.parents[row] == tree.parent[child] and rank == tree.rank[child]
-    made = [child for level in tree.levels for child in level.children]
-    assert made == list(range(1, tree.size + 1))
 
 
 @pytest.mark.parametrize("out", [5, 40])

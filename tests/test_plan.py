@@ -1,7 +1,7 @@
 """The plan: weights as published, and an upper bound on what the recorder really holds."""
 
 import pytest
-from test_record import resampling_of
+from test_record import prompts_of
 
 from speclab import record
 from speclab.models.model import KVCache, Projection
@@ -26,8 +26,6 @@ def test_sizes_of_the_papers_pair():
     assert draft.loaded == 2_200_096_768  # the paper's log: 2.20 GB
     # size of its file on the hub; both in the log: 6.10 GB
     assert target.on_host == pytest.approx(3.90e9, rel=0.005)
-    whole = held(LLAMA | {"quantization_config": None}, "float16", "cuda:0")
-    assert whole.loaded == 2 * 6_738_415_616
     _, (reasoning, _) = on_t4s("reasoning")  # group size 32
     assert reasoning.on_host == pytest.approx(5.96e9, rel=0.005)
 
@@ -41,7 +39,6 @@ def test_devices_and_number_formats():
     for gpus, device, size in ((0, "cpu", 4), (1, "cuda:0", 2)):
         target, _ = planned_pair(load_profile("small"), gpus)
         assert target.device == device and target.on_host == size * 49_152 * 960
-    assert [model.device for model in on_t4s()[1]] == ["cuda:0", "cuda:1"]
 
 
 def test_weights_are_those_of_the_loaded_network(random_pair):
@@ -67,7 +64,7 @@ def test_the_recorders_caches_fit_into_the_plan(
         monkeypatch.setattr(
             model, "cache", lambda capacity: caches.append(KVCache(capacity)) or caches[-1]
         )
-    prompts = resampling_of(*[[3 + i % 30 for i in range(length)]] * 3)
+    prompts = prompts_of(*[[3 + i % 30 for i in range(length)]] * 3)
     limits = {"max_prompt_tokens": length, "max_new_tokens": new, "max_packed_tokens": packed}
     profile = random_profile.replace(prompts_per_domain=3, block_prompts=3, **limits)
     texts = record.generate(random_pair.target, prompts, new, frozenset(), Sampling(), 0)
@@ -85,9 +82,3 @@ def test_each_device_holds_its_own():
     assert set(two) == {"cuda:0", "cuda:1"} and set(one) == {"cuda:0"}
     assert two["cuda:1"] > draft.loaded + CONTEXT_BYTES
     assert two["cuda:0"] + draft.loaded <= one["cuda:0"] < sum(two.values())
-
-
-@pytest.mark.parametrize("name", ["t4", "paper", "qwen", "reasoning"])
-def test_profiles_for_t4s_fit_a_t4(name):
-    free = 15.0e9  # of 15.8 on a T4 whose context is there
-    assert all(need < free for need in planned_bytes(*on_t4s(name)).values())

@@ -167,21 +167,3 @@ def test_each_planted_bug_is_found_and_nothing_else(bug, monkeypatch, prompts):
             assert bug and ("same device" in str(error) or bug in str(error))
         else:
             assert not bug
-
-
-def test_all_is_as_before_when_the_device_is_left(prompts, tiny_pair):
-    def state():
-        flags = torch.__future__.get_overwrite_module_params_on_conversion()
-        return torch.tensor, torch.cuda.device_count, flags
-
-    before = state()
-    with pytest.raises(KeyError), pretended(3, (8, 0)):
-        left = torch.ones(2, device="cuda:2")
-        raise KeyError
-    assert state() == before
-    with torch.device("meta"):  # as transformers' loader relies on
-        assert torch.tensor([]).device.type == "meta"
-    with pytest.raises(RuntimeError, match="outside"):
-        left + 1
-    both = [decoded(pair, prompts[0], CASES[:1]) for pair in (pair_on("cpu", "cpu"), tiny_pair)]
-    assert both[0] == both[1]

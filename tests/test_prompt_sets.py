@@ -3,7 +3,6 @@ found.
 """
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -120,7 +119,7 @@ def test_at_t1_every_set_has_one_seed(monkeypatch):
     profile = load_profile("smollm")
     run = make_run(prompts=5)
     traces = [run.trace.assign(seed=seed) for seed in (42, 43, 44)]
-    text = text_of(SimpleNamespace(trace=run.trace, nodes=run.nodes), 1.0)
+    text = text_of(run, 1.0)
     own = replace(text, trace=pd.concat(traces, ignore_index=True))
     monkeypatch.setattr(Text, "recorded", lambda *_: text)
     sets = prompt_sets.texts(profile, own)

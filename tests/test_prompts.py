@@ -222,16 +222,16 @@ def make_mirror(root):
     """A small mirror with one row a set, and with three rows of chat of which the first is too
     short.
     """
-
-    def user(text):
-        turns = ("system", "be kind"), ("user", text)
-        return {"messages": [{"role": role, "content": said} for role, said in turns]}
-
+    system = {"role": "system", "content": "be kind"}
+    chats = [
+        {"messages": [system, {"role": "user", "content": text}]}
+        for text in ("   hi there  ", "  ten chars ", "0123456789")
+    ]
     rows = {
         "code": [{"task_id": "HumanEval/0", "prompt": "def f():\n"}],
         "math": [{"problem": r"Find $\frac{a}{2}$."}],
         "reasoning": [{"question": "How many?"}],
-        "chat": [user("   hi there  "), user("  ten chars "), user("0123456789")],
+        "chat": chats,
         "mt-bench": [
             {"prompt": ["Sing.", "Louder."], "category": "writing", "prompt_id": 7},
             {"prompt": ["Sort."], "category": "coding", "prompt_id": 8},
@@ -334,11 +334,6 @@ def test_a_template_that_writes_the_date_writes_the_same_every_day():
     assert tokenizer.decode(encoded.ids).split()[-1] == "one"
 
 
-def test_a_tokenizer_without_a_chat_template_is_refused():
-    with pytest.raises(ValueError, match="no chat_template"):
-        encode_prompts(make_tokenizer(), [Prompt("a", "code", "one")], 9, "chat")
-
-
 @pytest.mark.parametrize(
     "template",
     [
@@ -354,18 +349,26 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
     with pytest.raises(ValueError, match=r"(?s)the/model.*mend") as error:
         encode_prompts(make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat")
     assert "'the-prompt'" in str(error.value)
+    with pytest.raises(ValueError, match="no chat_template"):
+        encode_prompts(make_tokenizer(), asked, 9, "chat")
 
 
-def test_decoded_prompts_are_spread_evenly_behind_those_that_chose_the_draft():
-    both = [Prompt(f"{d}-{i}", d, "") for i in range(20) for d in ("code", "chat")]
-
-    def numbers(per_domain, prompts=both, first=8):
-        chosen = decoded_prompts(prompts, per_domain, first)
-        assert [p.domain for p in chosen] == sorted([p.domain for p in chosen])[::-1]
-        return [int(p.prompt_id[5:]) for p in chosen if p.domain == "code"]
-
-    assert numbers(3) == [10, 14, 18]  # the middles of 8-11, 12-15 and 16-19
-    assert numbers(12) == list(range(8, 20)) and numbers(99) == list(range(20))
-    assert numbers(15) == list(range(5, 20)), "too few are left: the last ones"
-    assert numbers(2, first=0) == [5, 15] and numbers(0) == []
-    assert numbers(2, prompts=both[:6]) == [1, 2]
+@pytest.mark.parametrize(
+    ("recorded", "per_domain", "first", "numbers"),
+    [
+        (20, 3, 8, [10, 14, 18]),  # the middles of 8-11, 12-15 and 16-19
+        (20, 12, 8, range(8, 20)),
+        (20, 15, 8, range(5, 20)),  # too few are left: the last ones
+        (20, 99, 8, range(20)),
+        (20, 2, 0, [5, 15]),
+        (20, 0, 8, []),
+        (3, 2, 8, [1, 2]),
+    ],
+)
+def test_decoded_prompts_are_spread_evenly_after_those_that_chose_the_draft(
+    recorded, per_domain, first, numbers
+):
+    domains = "code", "chat"
+    prompts = [Prompt(f"{d}-{i}", d, "") for i in range(recorded) for d in domains]
+    chosen = decoded_prompts(prompts, per_domain, first)
+    assert [p.prompt_id for p in chosen] == [f"{d}-{i}" for d in domains for i in numbers]

@@ -148,14 +148,6 @@ def test_trace_estimators_by_hand():
         score.member(score.hit, 4)(trace)
 
 
-def test_families_never_turn():
-    run, tree = make_run(), score.tree_estimators()
-    assert (np.diff(tree["survival_by_depth"](run.nodes)) <= 0).all()
-    assert (np.diff(score.hit(run.trace)) >= 0).all()
-    assert (np.diff(score.top_mass(run.trace)) >= 0).all()
-    assert 1 <= tree["block_efficiency"](run.nodes) <= 4
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

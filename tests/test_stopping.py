@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pandas as pd
 import pytest
-from test_record import resampling_of
+from test_record import prompts_of
 from toy import recorded_tables, toy_pair
 
 from speclab.analysis import stopping
@@ -97,7 +97,7 @@ def recorded(noise):
     """The toy pair, its prompts and greedy texts, and the recorded chains and trace."""
     pair = toy_pair(noise)
     starts = [(1, 2, 3), (5,), (3, 5), (8, 0), (6, 5), (0, 4), (3, 3, 7)]
-    prompts = resampling_of(*starts)
+    prompts = prompts_of(*starts)
     texts = generate(pair.target, prompts, NEW, pair.stop_ids, GREEDY, 0)
     both = [
         recorded_tables(pair, prompt, text, chain(8))

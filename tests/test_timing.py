@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from test_record import resampling_of
+from test_record import prompts_of
 from toy import plain
 
 from speclab.cost import disturbed
@@ -102,7 +102,7 @@ def test_seconds_are_drawn_over_prompts_and_repeats():
 
 def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
     """From the same prefill to the same last token: no token comes from the prompt's own pass."""
-    prompts = resampling_of(range(2, 20), range(2, 21))
+    prompts = prompts_of(range(2, 20), range(2, 21))
     passes = []
     forward = random_pair.target.forward
     monkeypatch.setattr(
@@ -118,7 +118,7 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):
-    prompts = resampling_of(range(2, 20), range(2, 21))
+    prompts = prompts_of(range(2, 20), range(2, 21))
     two = {"chain 2": Shape(chain(2))}
     found = measured(random_pair, prompts, two, 8, (1, 3, 8), 16, 2)
     costs = found.costs

@@ -12,9 +12,8 @@ from dataclasses import replace
 
 import mistune
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
-from conftest import contents, save_random_llama, write_prompts
+from conftest import contents, cut_file, edit_json, save_random_llama, write_prompts
 from test_faults import forked
 
 from speclab import prompts, runs
@@ -110,28 +109,18 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
     for name in runs.SCHEMAS:
         pd.testing.assert_frame_equal(getattr(packed, name), getattr(run, name))
         own, smaller = (one.folder / f"{name}.parquet" for one in (run, packed))
-        schemas = pq.read_schema(own), pq.read_schema(smaller)
-        assert schemas[0].equals(schemas[1], check_metadata=True)
         assert smaller.stat().st_size < own.stat().st_size
     kept = set(run.manifest) - {"profile", "files", "licence"}
     assert all(packed.manifest[name] == run.manifest[name] for name in kept)
-    card = (packed.folder / "README.md").read_text()
-    for told in (run.manifest["weights"]["draft"], run.manifest["key"], LICENCE):
-        assert told in card
-    assert str(kit) not in card + json.dumps(packed.manifest)
+    written = (packed.folder / "README.md").read_text() + json.dumps(packed.manifest)
+    assert LICENCE in written and str(kit) not in written
 
 
-def test_the_command_packs_into_a_new_folder_only(kit, capsys):
+def test_the_command_packs(kit, capsys):
     run, out = run_of(kit, "greedy"), kit / "given" / "greedy"
-    words = ["pack", str(run), "--out", str(out)]
-    assert main([*words, "--licence", "mine"]) == 0
+    assert main(["pack", str(run), "--out", str(out), "--licence", "mine"]) == 0
     assert f"MB in {out}" in capsys.readouterr().out
     assert "mine\n" in (out / "README.md").read_text() and load_run(out)
-    (out / "manifest.json").unlink()
-    others = contents(out)
-    assert main(words) == 2
-    assert "is not empty; choose a new folder" in capsys.readouterr().err
-    assert contents(out) == others
 
 
 @pytest.mark.parametrize("name", ["write_facts", "_pack_table"])
@@ -231,12 +220,6 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
     assert given["texts"] == texts and len(texts) == 4
 
 
-def test_a_pinned_commit_of_the_hub_is_named_without_fetching_it():
-    commit = "0123456789" * 4
-    spec = ModelSpec("owner/no-such-model", revision=commit)
-    assert folder.model_digest(spec) == commit
-
-
 def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):
     """Prompts then count by their texts: nobody can encode them."""
     root = tmp_path / "kit"
@@ -261,19 +244,15 @@ def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, t
     patch.undo()
 
 
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-100])
-
-
-def edit(path):
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": 9}))
+def forged(path):
+    edit_json(path, prompts=9)
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("trace.parquet", cut, "greedy/trace.parquet is damaged or missing"),
-        ("manifest.json", edit, "manifest.json is not as it was written"),
+        ("trace.parquet", cut_file, "greedy/trace.parquet is damaged or missing"),
+        ("manifest.json", forged, "manifest.json is not as it was written"),
     ],
 )
 def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):

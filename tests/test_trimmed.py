@@ -9,7 +9,7 @@ from conftest import profile_of, save_random_llama, save_trimmed_draft
 from enumerate_rules import World
 from safetensors.torch import load_file, save_file
 from test_decode import assert_equal_to_plain_and_replay, assert_plain
-from test_record import assert_columns, assert_equal_records, resampling_of
+from test_record import assert_columns, assert_equal_records, prompts_of
 from test_verify import assert_lossless, kit_step
 from toy import WORDS, record_block, toy_pair
 
@@ -91,25 +91,14 @@ def test_a_verifier_that_takes_p_among_the_kept_words_fails(rule, shape):
 # ---- recorded and replayed -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("tree", [(3, 2, 8), (2, 5, 30)])
-@pytest.mark.parametrize("packed", [3, 4096])
-def test_recorded_as_the_literal_procedure_does(tree, packed):
-    pair = toy_pair(kept=KEPT, stop=-1)
-    prompts = resampling_of([1, 2, 3, 4], [5], outside_best(pair, GREEDY))
-    found = record_block(pair, prompts, static_tree(*tree), GREEDY, 12, 0, packed)
-    for prompt, recorded in zip(prompts, found, strict=True):
-        assert_equal_records(pair, prompt, recorded, 12, tree)
-        assert_columns(pair, prompt, recorded, KEPT)
-
-
 def test_replayed_as_it_decodes():
     pair = toy_pair(kept=KEPT, stop=-1)
-    for prompt in resampling_of([1, 2, 3, 4], [5]):
+    for prompt in prompts_of([1, 2, 3, 4], [5]):
         assert_equal_to_plain_and_replay(pair, prompt, (1, 4), [(3, 2, 8), (2, 5)], 40)
 
 
 def test_more_branches_than_the_draft_has_words_are_refused():
-    pair, (prompt,) = toy_pair(kept=KEPT), resampling_of([1, 2])
+    pair, (prompt,) = toy_pair(kept=KEPT), prompts_of([1, 2])
     words = "branches=6: the draft can say 5 tokens; lower branches"
     with pytest.raises(ValueError, match=words):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 6), GREEDY)
@@ -143,7 +132,7 @@ def test_a_saved_one_is_loaded_as_a_draft_like_any(random_folders, tmp_path, own
     said = torch.isin(torch.arange(40), torch.tensor(SAID))
     assert torch.equal(logits.isfinite(), said.expand(1, 4, 40))
     if dtype == "float32":
-        (prompt,) = resampling_of(range(2, 20))
+        (prompt,) = prompts_of(range(2, 20))
         (found,) = record_block(pair, [prompt], static_tree(3, 2, 8), GREEDY, 10, 0, 64)
         assert_equal_records(pair, prompt, found, 10)
         assert_columns(pair, prompt, found, SAID)
