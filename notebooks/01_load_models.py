@@ -118,7 +118,7 @@ ctx.say(
 # given as it is. This is the shortest of the first ones, as the models get it:
 
 # %%
-known = runs.encoded_prompts(settings, tokenizer)
+known = runs.encoded_prompts(settings)
 encoded = {prompt.prompt_id: prompt for prompt in known}
 firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
 

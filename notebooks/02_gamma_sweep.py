@@ -216,16 +216,12 @@ ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
 of_second = of_sets["T = 0"][prompt_sets.SECOND]
 notebook.few_prompts(of_second.prompts.fewest, f", {prompt_sets.SECOND}")
 
-
-# %%
-def chains(text):
-    """What is compared, prompt by prompt: emitted / blocks at gamma."""
-    return study.chain_counts(text, [gamma]), study.TAU
-
-
 # %%
 if prompt_sets.UNWRAPPED in sets["T = 0"]:
-    words = prompt_sets.effect_of_words(sets["T = 0"], chains)
+    # compared, prompt by prompt: emitted / blocks at gamma
+    words = prompt_sets.effect_of_words(
+        sets["T = 0"], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
+    )
     ctx.export(words, "words-around")
     ctx.say(
         "The words around a problem change tokens per target pass, at "

@@ -371,7 +371,9 @@ ctx.plot(
 # as large as on our own prompts.
 
 # %%
-contrasts = {name: prompt_sets.contrasts(texts, Text.accepted) for name, texts in sets.items()}
+contrasts = {
+    name: prompt_sets.contrasts_by_set(texts, Text.accepted) for name, texts in sets.items()
+}
 contrasts = Estimates.stacked(contrasts, "name", digits=3)
 ctx.export(contrasts, "contrasts")
 

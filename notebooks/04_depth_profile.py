@@ -284,16 +284,10 @@ ctx.say(
 # What the choice of positions brings on other prompts: without the words around a problem
 # (**unwrapped**, which only math and reasoning have) and on a **second set** of prompts:
 
-
-# %%
-def change_with_depth(text):
-    """`accept_by_depth` of the best path at the deepest level minus at depth 1."""
-    return text.nodes, score.change(score.best_path_accept_by_depth(text.rule))
-
-
 # %%
 sets = prompt_sets.texts(ctx.profile, cut)
-by_set = prompt_sets.by_set(prompt_sets.asked(sets, change_with_depth))
+# the deepest level minus depth 1
+by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
 ctx.export(by_set, "other-prompts")
 notebook.show_table(by_set.wide("set", "domain").fillna(""))
 

@@ -105,7 +105,7 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
 # %%
 known = runs.profile_prompts(base)
-encoded = runs.encoded_prompts(base, pair.tokenizer)
+encoded = runs.encoded_prompts(base)
 probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
 
 # %%

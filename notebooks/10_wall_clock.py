@@ -93,7 +93,7 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 # of draft that are compared.
 
 # %%
-encoded = runs.encoded_prompts(settings, pair.tokenizer)
+encoded = runs.encoded_prompts(settings)
 decoded_from = settings.notes.decoded_from
 timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
 untimed = [prompt for prompt in encoded if prompt not in timed] or encoded
@@ -394,7 +394,7 @@ ctx.say(
 
 # %%
 second = runs.of_kind(settings, "second")
-second_encoded = runs.encoded_prompts(second, pair.tokenizer)
+second_encoded = runs.encoded_prompts(second)
 second_timed = prompts.decoded_prompts(second_encoded, prompts_per_domain_timed, first=0)
 on_second = {f"chain of {gamma}": shapes[f"chain of {gamma}"] for gamma in gammas}
 on_second[fastest] = shapes[fastest]

@@ -192,7 +192,7 @@ for number, domain in enumerate(["math", "chat"]):
 by_domain = trace.groupby("domain")["hit"].mean()
 estimate = by_domain["chat"] - by_domain["math"]
 low, high = np.quantile(redrawn["chat"] - redrawn["math"], stats.levels_of(n))
-verdict = claims.HOLDS if low > 0 else claims.UNKNOWN
+verdict = claims.HOLDS if low > 0 else claims.UNDECIDED
 if high <= 0:
     verdict = claims.FAILS
 

@@ -65,7 +65,9 @@ def block_efficiency_iid(alpha: Number, gamma: Number) -> Number:
     g = np.asarray(within("gamma", gamma, 1), np.float64)
     certain = a == 1
     rest = np.where(certain, 1.0, 1 - a)
-    return np.where(certain, g + 1, (1 - a ** (g + 1)) / rest)[()]
+    series = (1 - a ** (g + 1)) / rest
+    tokens = np.where(certain, g + 1, series)
+    return tokens[()]
 
 
 # ---- measured costs ------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ class Estimates:
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
         told apart by the new column `key`.
         """
-        curves = {name: without_interval(pd.DataFrame({x: at}), ys) for name, ys in lines.items()}
+        places = pd.DataFrame({x: at})
+        curves = {name: without_interval(places, ys) for name, ys in lines.items()}
         return cls(stack(curves, key))
 
     @classmethod
@@ -72,7 +73,8 @@ class Estimates:
 
         ValueError if there are none.
         """
-        kept = self.frame[self._has(keys).all(axis=1)]
+        is_kept = self._has(keys).all(axis=1)
+        kept = self.frame[is_kept]
         if kept.empty:
             there = {name: list(self.frame[name].unique()[:8]) for name in keys}
             raise ValueError(f"no estimate at {keys}; there are {there}")
@@ -80,14 +82,14 @@ class Estimates:
 
     def without(self, **keys: Any) -> "Estimates":
         """The rows where no named column has the given value, or one of a list of values."""
-        return self._of_rows(self.frame[~self._has(keys).any(axis=1)])
+        is_dropped = self._has(keys).any(axis=1)
+        return self._of_rows(self.frame[~is_dropped])
 
     def _has(self, keys: Mapping[str, Any]) -> pd.DataFrame:
         """Whether each named column has the given value, or one of a list of values."""
-        wanted = {
-            name: list(value) if pd.api.types.is_list_like(value) else [value]
-            for name, value in keys.items()
-        }
+        wanted = {}
+        for name, value in keys.items():
+            wanted[name] = list(value) if pd.api.types.is_list_like(value) else [value]
         return self.frame[[*keys]].isin(wanted)
 
     def _of_rows(self, rows: pd.DataFrame) -> "Estimates":
@@ -147,7 +149,8 @@ class Estimates:
         """A single number with its interval, several as a list by their first key that differs."""
         if len(self.frame) == 1:
             return self._cell(self.row)
-        names = next((key for key in self.keys if self.frame[key].nunique() > 1), self.keys[0])
+        differing = [key for key in self.keys if self.frame[key].nunique() > 1]
+        names, *_ = differing or self.keys
         return self.listed(names)
 
     def listed(self, names: str = "domain", within: str | None = None) -> str:
@@ -158,7 +161,8 @@ class Estimates:
         if within:
             parts = self.groups(within)
             return "; ".join(f"{value}: {part.listed(names)}" for value, part in parts)
-        return ", ".join(f"{getattr(row, names)} {self._cell(row)}" for row in self.rows())
+        members = [f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()]
+        return ", ".join(members)
 
     def span(self) -> str:
         """Least to greatest estimate: '0.43 to 0.62'; '0.43' where both are this, 'undefined' where
@@ -167,8 +171,9 @@ class Estimates:
         known = self.frame["estimate"].dropna()
         if known.empty:
             return "undefined"
-        ends = [cell(end, np.nan, np.nan, self.digits) for end in (known.min(), known.max())]
-        return " to ".join(dict.fromkeys(ends))
+        ends = (known.min(), known.max())
+        texts = [cell(end, np.nan, np.nan, self.digits) for end in ends]
+        return " to ".join(dict.fromkeys(texts))
 
     def sentence(
         self,
@@ -187,14 +192,16 @@ class Estimates:
         """
         if within:
             wording = (above, below, neither, names, than)
+            parts = self.groups(within)
             sentences = [
-                f"{starting(str(value))}: {part.sentence(*wording)}"
-                for value, part in self.groups(within)
+                f"{starting(str(value))}: {part.sentence(*wording)}" for value, part in parts
             ]
             return ". ".join(sentences)
         words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
-        sides = pd.Series(verdict(self.frame["low"], self.frame["high"], than)).map(words)
-        members = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False).agg(list)
+        verdicts = verdict(self.frame["low"], self.frame["high"], than)
+        sides = pd.Series(verdicts).map(words)
+        of_side = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False)
+        members = of_side.agg(list)
         if names == "domain" and len(members) == 1 < len(self.frame):
             return f"{sides[0]} {whole('domain', len(self.frame))}"
         return "; ".join(f"{side} {named(members[side])}" for side in members.index)
@@ -203,11 +210,14 @@ class Estimates:
 
     def lies_within(self, least: float, most: float) -> bool:
         """True where every defined estimate lies in this range (but for rounding)."""
-        return bool(self.frame["estimate"].dropna().between(least - 1e-9, most + 1e-9).all())
+        known = self.frame["estimate"].dropna()
+        is_inside = known.between(least - 1e-9, most + 1e-9)
+        return bool(is_inside.all())
 
     def highest(self, within: str = "domain") -> "Estimates":
         """The row of the largest estimate in each value of `within`."""
-        best = self.frame.groupby(within, sort=False, observed=True)["estimate"].idxmax()
+        groups = self.frame.groupby(within, sort=False, observed=True)
+        best = groups["estimate"].idxmax()
         return self._of_rows(self.frame.loc[best])
 
 
@@ -234,7 +244,8 @@ def whole(noun: str, count: int) -> str:
     """'the domain', 'both domains', 'all four domains'."""
     if count < 3:
         return f"both {noun}s" if count == 2 else f"the {noun}"
-    return f"all {WORDS[count] if count < len(WORDS) else count} {noun}s"
+    number = WORDS[count] if count < len(WORDS) else count
+    return f"all {number} {noun}s"
 
 
 def yes_or_no(verdict: str) -> str:
@@ -247,7 +258,8 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
     (several columns where the names are tuples).
     """
     names = [key] if isinstance(key, str) else key
-    return pd.concat(parts, names=names).reset_index(names).reset_index(drop=True)
+    rows = pd.concat(parts, names=names)
+    return rows.reset_index(names).reset_index(drop=True)
 
 
 def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:

@@ -5,7 +5,7 @@ checked on the way in.
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -13,6 +13,9 @@ from pydantic.dataclasses import dataclass
 from speclab.plain import STRICT, Facts, checked, near, parse_yaml, read_yaml
 from speclab.prompts import DOMAINS, Domain
 from speclab.tree import Tree, static_tree
+
+if TYPE_CHECKING:
+    from speclab.sampling import Sampling
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks" / "profiles"
@@ -122,6 +125,13 @@ class Profile:
     def tree(self) -> Tree:
         """The static draft tree of depth, branches and budget."""
         return static_tree(self.depth, self.branches, self.budget)
+
+    @property
+    def sampling(self) -> "Sampling":
+        """How tokens are drawn: temperature, top_k and top_p."""
+        from speclab.sampling import Sampling
+
+        return Sampling(self.temperature, self.top_k, self.top_p)
 
     def replace(self, **changes: Any) -> "Profile":
         """A copy with some parameters changed and checked again."""

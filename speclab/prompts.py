@@ -156,11 +156,12 @@ MT_BENCH = HubSet(
     "e3a795c5e9a82ee40611c416b8a7786c73198991",
     _first_turn("chat"),
 )
+GSM8K = replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
 # public sets by name: where each domain of them comes from; without the paper's words around them
 HUB_SETS: dict[str, dict[str, HubSet]] = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
-    "gsm8k": {"reasoning": replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])},
+    "gsm8k": {"reasoning": GSM8K},
     "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
 }
 SETS = (*OWN_SETS, *HUB_SETS)
@@ -168,14 +169,14 @@ SETS = (*OWN_SETS, *HUB_SETS)
 UNEQUAL = ("second", "mt-bench")
 
 
-def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]:
+def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
     A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`, or one of
     MT-Bench's or Spec-Bench's own file (`question_id`, `category`, `turns`, of which the first is
     taken; DOMAIN_OF); blank lines are skipped. Raises a ValueError that names file and line for
     broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
-    optional: ("domain",) where the domain may be missing (it is "" then).
+    needs_domain: False lets a line have no domain (it is "" then).
     """
     prompts: dict[str, Prompt] = {}
     for where, line in _lines(Path(path)):
@@ -189,7 +190,7 @@ def read_prompts(path: Path | str, optional: Sequence[str] = ()) -> list[Prompt]
             domain = DOMAIN_OF.get(question.category, "chat")
             values = {"prompt_id": name, "domain": domain, "prompt": question.turns[0]}
         row = checked(_Row, values, where)
-        if not row.domain and "domain" not in optional:
+        if needs_domain and not row.domain:
             raise ValueError(f"{where}: missing field domain")
         if row.prompt_id in prompts:
             raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")

@@ -132,18 +132,21 @@ def _distributions(
 def _trace_rows(
     key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, token: Tensor, top: int
 ) -> dict[str, Tensor]:
-    best_ids, top_ids = key_p.topk(2).indices, key_q.topk(top).indices
+    best_ids = key_p.topk(2).indices
+    top_ids = key_q.topk(top).indices
     best = p.gather(-1, best_ids)
     token_column = token[:, None]
     # KL(p||q) with logarithms from LEAST on: a token that q excludes costs 103 nats times its p
     log_p, log_q = (x.log().clamp(min=LEAST) for x in (p, q))
     kl = (p * (log_p - log_q)).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
-    return {
+    of_token = {
         "token": token,
         "draft_rank": rank_of(key_q, token),
         "p_token": p.gather(-1, token_column)[:, 0],
         "q_token": q.gather(-1, token_column)[:, 0],
+    }
+    of_position = {
         "overlap": overlap.clamp(max=1),
         "kl": kl.clamp(min=0),
         "target_entropy": entropy(p),
@@ -151,10 +154,13 @@ def _trace_rows(
         "target_top": best_ids[:, 0],
         "draft_top": top_ids[:, 0],
         "target_margin": best[:, 0] - best[:, 1],
+    }
+    of_top = {
         "top_draft_ids": top_ids,
         "top_draft_q": q.gather(-1, top_ids),
         "top_draft_p": p.gather(-1, top_ids),
     }
+    return of_token | of_position | of_top
 
 
 def _child_rows(
@@ -163,13 +169,14 @@ def _child_rows(
     """The draft's `width` best tokens of every row, and both models' numbers; [rows, width]."""
     token = key_q.topk(width).indices
     ranks = [rank_of(key_p, child) for child in token.unbind(1)]
+    target_entropy, draft_entropy = entropy(p), entropy(q)
     return {
         "token": token,
         "draft_prob": q.gather(-1, token),
         "target_prob": p.gather(-1, token),
         "target_rank": torch.stack(ranks, 1),
-        "target_entropy": entropy(p)[:, None].expand(token.shape),
-        "draft_entropy": entropy(q)[:, None].expand(token.shape),
+        "target_entropy": target_entropy[:, None].expand(token.shape),
+        "draft_entropy": draft_entropy[:, None].expand(token.shape),
     }
 
 
@@ -355,7 +362,7 @@ class Worker:
         # nodes and prompts at a time; an earlier block may have had to go lower
         self.packed = profile.max_packed_tokens
         self.together = max(map(len, job.blocks))
-        self.sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+        self.sampling = profile.sampling
 
     def _load(self) -> Pair:
         if self.job.threads:

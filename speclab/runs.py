@@ -31,7 +31,7 @@ from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manif
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, encode_prompts, load_prompts, prompts_digest
+from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -39,18 +39,24 @@ if TYPE_CHECKING:
 
 Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
 ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
-KINDS: dict[str, Facts] = {
+OWN_TEXTS: dict[str, Facts] = {
     "greedy": {},  # the profile as it stands
     "sampled": {"temperature": 1.0},
+}
+OTHER_TEXTS: dict[str, Facts] = {
     # text at other temperatures and of other seeds: one drafted token a position, which is all that
     # a replay of chains and trees needs beside the draft's ranks along the text
     "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
     "sampled-seed-1": {"temperature": 1.0} | ONE_NODE,
     "sampled-seed-2": {"temperature": 1.0} | ONE_NODE,
+}
+OTHER_TREES: dict[str, Facts] = {
     "balanced": {"budget": None},  # every level of the tree complete
     # what the draft would go on with, for stopping rules
     "chain": {"depth": 8, "branches": 1, "budget": 8},
+}
+OTHER_PROMPTS: dict[str, Facts] = {
     # the same prompts in the other format than the profile's
     "chat-template": {"template": "chat"},
     "plain-template": {"template": "none"},
@@ -63,6 +69,7 @@ KINDS: dict[str, Facts] = {
     "second-sampled": {"prompts": "second", "prompts_per_domain": 75, "temperature": 1.0}
     | ONE_NODE,
 }
+KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
@@ -290,10 +297,9 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
-def encoded_prompts(profile: Profile, tokenizer: Any) -> list[EncodedPrompt]:
-    """The same as token ids."""
-    texts, longest = profile_prompts(profile), profile.max_prompt_tokens
-    return encode_prompts(tokenizer, texts, longest, profile.template)
+def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
+    """The same as token ids of the profile's target."""
+    return read_by_target(profile, profile_prompts(profile)).prompts
 
 
 def decisive(settings: Facts) -> Facts:
@@ -561,7 +567,7 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
 
     from speclab.record import Job
 
-    encoded = read_by_target(profile, profile_prompts(profile)).prompts
+    encoded = encoded_prompts(profile)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts
@@ -604,6 +610,8 @@ def _facts(job: "Job", parts: list[Facts]) -> Facts:
     cuts = [prompt.cut for block in job.blocks for prompt in block]
     peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
     packed = [part["max_packed_tokens"] for part in parts]
+    # gptqmodel is an extra
+    libraries = {name: version(name) for name in LIBRARIES if find_spec(name)}
     now = datetime.datetime.now(datetime.UTC)
     return {
         "pair": parts[0]["pair"],
@@ -612,8 +620,7 @@ def _facts(job: "Job", parts: list[Facts]) -> Facts:
         "time_s": sum(part["time_s"] for part in parts),
         "peak_bytes": peaks.astype(int).to_dict(),
         "max_packed_tokens": min(packed),
-        # gptqmodel is an extra
-        "libraries": {name: version(name) for name in LIBRARIES if find_spec(name)},
+        "libraries": libraries,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "finished": now.isoformat(timespec="seconds"),

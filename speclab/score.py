@@ -173,7 +173,8 @@ def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
 def _at_depth(nodes: pd.DataFrame) -> Array:
     """Membership (rows, m): is the row at depth 1, 2, …?"""
     depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
-    members: Array = depth[:, None] == np.arange(1, depth.max() + 1)
+    depths = np.arange(1, depth.max() + 1)
+    members: Array = depth[:, None] == depths
     return members
 
 
@@ -190,8 +191,10 @@ def _top_mass(trace: pd.DataFrame) -> Array:
 
 def _hit(trace: pd.DataFrame) -> Array:
     require(trace, ["draft_rank", "top_draft_p"], "trace")
-    children = np.arange(1, len(trace["top_draft_p"].iloc[0]) + 1)
-    return column_of(trace, "draft_rank")[:, None] < children
+    width = len(trace["top_draft_p"].iloc[0])
+    children = np.arange(1, width + 1)
+    rank = column_of(trace, "draft_rank")
+    return rank[:, None] < children
 
 
 def _chain(totals: Array) -> Array:
@@ -226,8 +229,10 @@ def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     column = columns[rule]
     require(nodes, ["prompt_id", "position", "node", "parent", "depth", column], "nodes")
     values = column_of(nodes, column)
-    accepted = np.equal(values, 0).astype(float) if rule == "greedy" else values.copy()
-    depth, parents = nodes["depth"].to_numpy(), _parent_rows(nodes)
+    is_best = np.equal(values, 0)
+    accepted = is_best.astype(float) if rule == "greedy" else values.copy()
+    depth = nodes["depth"].to_numpy()
+    parents = _parent_rows(nodes)
     for level in range(2, depth.max() + 1):
         members = np.flatnonzero(depth == level)
         accepted[members] *= accepted[parents[members]]
@@ -251,13 +256,15 @@ def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Est
     """Five estimators from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
     drafted.
     """
-    depths, accepted, emitted, blocks, drafted = slice(0, -4), [-4], [-3], [-2], [-1]
+    depths = slice(0, -4)
+    accepted, emitted, blocks, drafted = [-4], [-3], [-2], [-1]
 
     def share(over: Any, under: Any) -> Callable[[Array], Array]:
         return lambda totals: divide(totals[..., over], totals[..., under])
 
     def given_the_one_before(totals: Array) -> Array:
-        before = np.concatenate([totals[..., blocks], totals[..., :-5]], axis=-1)
+        above = totals[..., :-5]
+        before = np.concatenate([totals[..., blocks], above], axis=-1)
         return divide(totals[..., depths], before)
 
     values = {
@@ -267,10 +274,11 @@ def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Est
         "block_efficiency": share(emitted, blocks),
         "draft_utilisation": share(accepted, drafted),
     }
-    return {
-        name: Estimator(name, columns, value, scalar=not name.endswith("by_depth"))
-        for name, value in values.items()
-    }
+    estimators = {}
+    for name, value in values.items():
+        is_scalar = not name.endswith("by_depth")
+        estimators[name] = Estimator(name, columns, value, is_scalar)
+    return estimators
 
 
 def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:

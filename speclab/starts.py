@@ -46,7 +46,8 @@ def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visite
     accepted = starts["accepted"].clip(upper=drafted)
     truncated = accepted == remaining
     known = starts.drop(columns=["proposer", "accepted", "remaining", "limit"])
-    blocks = known.rename(columns={"position": "start"}).assign(
+    blocks = known.rename(columns={"position": "start"})
+    blocks = blocks.assign(
         remaining=remaining,
         weight=1.0,
         drafted=drafted,
@@ -57,10 +58,10 @@ def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visite
     if which == "visited":
         begins = visited(blocks["emitted"].to_numpy(), remaining.to_numpy())
         blocks = blocks[begins]
-    survival = {
-        f"survival_{depth}": (blocks["accepted"] >= depth).astype(float)
-        for depth in range(1, longest + 1)
-    }
+    survival = {}
+    for depth in range(1, longest + 1):
+        reaches = blocks["accepted"] >= depth
+        survival[f"survival_{depth}"] = reaches.astype(float)
     return blocks.assign(**survival).reset_index(drop=True)
 
 

@@ -32,13 +32,15 @@ def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any
     INCONCLUSIVE; UNDEFINED where an end is missing. Of a null region (least, most) also WITHIN,
     where the interval lies inside. A word for numbers, an array of words for columns.
     """
-    low, high = np.asarray(low, float), np.asarray(high, float)
+    low = np.asarray(low, float)
+    high = np.asarray(high, float)
     least, most = np.broadcast_to(null, 2)
+    is_inside = (least <= low) & (high <= most)
     cases = {
         UNDEFINED: np.isnan(low + high),
         ABOVE: low > most,
         BELOW: high < least,
-        WITHIN: (least < most) & (least <= low) & (high <= most),
+        WITHIN: (least < most) & is_inside,
     }
     words = np.select(list(cases.values()), list(cases), INCONCLUSIVE)
     return words if words.ndim else str(words)
@@ -111,12 +113,14 @@ class Resampling:
         """Per-prompt sums (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
         columns = np.asarray(columns, np.float64)
-        return np.stack([np.bincount(self.rows, column, size) for column in columns.T], axis=1)
+        sums = [np.bincount(self.rows, column, size) for column in columns.T]
+        return np.stack(sums, axis=1)
 
     def resampled(self, totals: Array) -> Array:
         """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
         members = [self.domain == d for d in range(len(self.domains))]
-        return np.stack([self.weights[:, own] @ totals[own] for own in members], axis=1)
+        sums = [self.weights[:, rows] @ totals[rows] for rows in members]
+        return np.stack(sums, axis=1)
 
 
 def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
@@ -239,7 +243,8 @@ class Draws:
 
     def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
         """A row for each column: what it is named (domain), its numbers and its prompts."""
-        sizes, every = self.prompts.sizes, len(self.prompts.domain)
+        sizes = self.prompts.sizes
+        every = len(self.prompts.domain)
         draws = values.to_numpy(float, copy=True)
         draws[~np.isfinite(draws)] = np.nan
         fewest = [sizes.get(name, self.prompts.fewest) for name in values]
@@ -261,24 +266,28 @@ def jointly(
     """
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
     prompts = resampling_of(pd.concat(ids), n)
-    of_frame = np.split(prompts.rows, np.cumsum([len(frame) for frame in ids])[:-1])
+    ends = np.cumsum([len(frame) for frame in ids])
+    of_frame = np.split(prompts.rows, ends[:-1])
     columns = [*prompts.domains, ALL, POOLED]
     values, notes = {}, {}
     for rows, (name, (frame, estimator)) in zip(of_frame, questions.items(), strict=True):
-        missing = len(prompts.domain) - len(np.unique(rows))
+        present = np.unique(rows)
+        missing = len(prompts.domain) - len(present)
         if same and missing:
             raise ValueError(
                 f"{name}: {missing} prompts are missing that another frame has; give frames of the "
                 "same prompts, or same=False where they are different ones"
             )
         try:
-            totals = replace(prompts, rows=rows).totals(estimator.columns(frame))
+            of_rows = replace(prompts, rows=rows)
+            totals = of_rows.totals(estimator.columns(frame))
             numbers = across(estimator.value, prompts.resampled(totals))
         except ValueError as error:
             values[name] = pd.DataFrame(np.nan, range(1 + n), columns)
             notes[name] = str(error)
             continue
-        labels = replace(estimator, name=name).labels(numbers.shape[-1])
+        asked_as = replace(estimator, name=name)
+        labels = asked_as.labels(numbers.shape[-1])
         for label, draws in zip(labels, np.moveaxis(numbers, -1, 0), strict=True):
             values[label] = pd.DataFrame(draws, columns=columns)
     return Draws(values, prompts, notes)

@@ -15,24 +15,24 @@ from speclab.starts import replay_starts
 BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
 
 
-def blocks(*given):
-    """The visited blocks of what `planned` drafts."""
-    planned = combined.planned(*given)
-    return replay_starts(planned, planned["drafted"].to_numpy())
-
-
-def test_by_hand():
+@pytest.mark.parametrize(
+    ("least", "blocks"),
+    [
+        (combined.NEVER, [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, False, 2, 1, 2]]),
+        # 8 and 5 by the draft; behind 5 the copy is right thrice; the end leaves 6 - 2 tokens
+        (1, [[0, False, 2, 1, 2], [2, True, 4, 3, 4]]),
+        # two must match: position 2 is drafted, then 4 is copied
+        (2, [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, True, 2, 1, 2]]),
+    ],
+)
+def test_by_hand(least, blocks):
     both = combined.with_copies(starts_by_hand([1, 0, 1, 1, 1, 0]), BACK)
     assert both["matched"].tolist() == [0, 0, 1, 2, 3, 4]
     assert both["copied"].tolist() == [0, 0, 3, 2, 1, 0]
+    planned = combined.planned(both, 2, least)
+    found = replay_starts(planned, planned["drafted"].to_numpy())
     columns = ["start", "is_copied", "drafted", "accepted", "emitted"]
-    assert blocks(both, 2, combined.NEVER)["accepted"].tolist() == [1, 1, 1]
-    # 8 and 5 by the draft; behind 5 the copy is right thrice; the end leaves 6 - 2 tokens
-    found = blocks(both, 2, 1)[columns].to_numpy().tolist()
-    assert found == [[0, False, 2, 1, 2], [2, True, 4, 3, 4]]
-    # two must match: position 2 is drafted, then 4 is copied
-    found = blocks(both, 2, 2)[columns].to_numpy().tolist()
-    assert found == [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, True, 2, 1, 2]]
+    assert found[columns].to_numpy().tolist() == blocks
 
 
 def test_a_copy_is_priced_by_its_tokens_and_without_draft_passes():
@@ -48,15 +48,11 @@ def test_the_rule_is_fitted_on_other_prompts():
     """Copies help every prompt but one, whose own best rule is never to copy: it gets the others'
     rule, and they keep it.
     """
-    frames, tokens = [], {}
-    for place in range(10):
-        name, useless = f"p{place}", place == 0
-        text = [1, 2, 1, 3, 1, 4, 1, 5] if useless else [1, 2, 3, 4, 1, 2, 3, 4]
-        frames.append(
-            starts_by_hand([7, 6, 5, 4, 3, 2, 1, 0] if useless else [0] * 8, prompt_id=name)
-        )
-        tokens[name] = [9], text
-    both = combined.with_copies(pd.concat(frames), tokens)
+    useless = ([7, 6, 5, 4, 3, 2, 1, 0], [1, 2, 1, 3, 1, 4, 1, 5])
+    texts = [useless, *[([0] * 8, [1, 2, 3, 4, 1, 2, 3, 4])] * 9]
+    starts = [starts_by_hand(right, prompt_id=f"p{n}") for n, (right, _) in enumerate(texts)]
+    tokens = {f"p{n}": ([9], text) for n, (_, text) in enumerate(texts)}
+    both = combined.with_copies(pd.concat(starts), tokens)
     found = combined.ways(both, 4, n=20)
     rule, never = found[combined.BOTH].judged, found[combined.DRAFT].judged
     assert (rule["setting"] == "chain:4+lookup:1").all()
@@ -65,6 +61,5 @@ def test_the_rule_is_fitted_on_other_prompts():
     # of the blocks that begin at the first three positions only
     first = both.assign(counted=both["position"] < 3)
     first = combined.settings_held(found, first, 4)
-    blocks = {name: one.judged["target_passes"].tolist() for name, one in first.items()}
-    assert blocks[combined.DRAFT] == [1, *[3] * 9]
-    assert blocks[combined.COPIES] == [3] * 10
+    assert first[combined.DRAFT].judged["target_passes"].tolist() == [1, *[3] * 9]
+    assert first[combined.COPIES].judged["target_passes"].tolist() == [3] * 10

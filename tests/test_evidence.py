@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from made_pair import STRINGS, made_pair, made_text
-from test_choose import trace_of as greedy_trace_of
+from test_choose import trace_of as trace_of_texts
 
 from speclab import replay, score
 from speclab.analysis import claims, variance_components
@@ -34,7 +34,7 @@ def trace_of(length=12, prompts=5, **ranks):
         for domain, rank in ranks.items()
         for i in range(prompts)
     }
-    return greedy_trace_of(texts).assign(seed=0)
+    return trace_of_texts(texts).assign(seed=0)
 
 
 def greedy(trace):
@@ -50,7 +50,7 @@ def point(table, value):
 def verdict(name, rows):
     """The verdict on a listed claim of these rows."""
     frame = claims.in_frame(LISTED, "made", {(name, AT_0): rows})
-    return claims.verdict(LISTED[name], frame)
+    return claims.verdict_on(LISTED[name], frame)
 
 
 # ---- rows, contrasts -----------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_what_is_read_off_follows_from_tables_logs_and_the_example():
 )
 def test_verdicts_on_exact_numbers(name, changes, expected):
     listed = {name: replace(LISTED[name], **changes)}
-    assert claims.verdict(listed[name], evidence.of_sources(listed)) == expected
+    assert claims.verdict_on(listed[name], evidence.of_sources(listed)) == expected
 
 
 def test_every_claim_about_sources_has_its_number():

@@ -47,7 +47,7 @@ def test_the_first_sets_order_is_asked_of_every_set():
     where math and chat are turned, by the same names: 0.2 - 1.9 / 3, -0.6, -0.25.
     """
     sets = {OWN: rows_of(FOUR, spread=0), SECOND: rows_of(TURNED, 6, spread=0)}
-    found = prompt_sets.contrasts(sets, asked).frame
+    found = prompt_sets.contrasts_by_set(sets, asked).frame
     assert found["contrast"].tolist()[:3] == [
         "math − the others",
         "math − chat",
@@ -67,7 +67,7 @@ def test_a_change_is_paired_on_the_same_problems_only():
     own = rows_of(FOUR, spread=0.2)
     less = own.assign(x=own["x"] - 0.1 * (own["domain"] == "math"))
     sets = {OWN: own, UNWRAPPED: less, SECOND: less}
-    found = prompt_sets.contrasts(sets, asked).at(role="lead").frame
+    found = prompt_sets.contrasts_by_set(sets, asked).at(role="lead").frame
     width = (found["change_high"] - found["change_low"]).to_numpy()
     assert found["change"].tolist() == pytest.approx([0, -0.1, -0.1])
     assert (found["power"] > 0.99).all()

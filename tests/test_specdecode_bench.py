@@ -147,9 +147,10 @@ def test_other_prices_by_hand_and_a_block_s_own():
     block, token, lookup = (1000 * study.block_s(3, 10, 1, price) for price in study.DRAFT_COSTS)
     assert token - block == pytest.approx(2 * (2.13526175 + 2.37768493e-5) - 8.41e-4)
     assert lookup == pytest.approx(1.005875 * target_ms(4, 10) + 1.20683946)
-    own = study.times(BLOCKS.assign(is_copied=[False, True]))["speculative_s"][0]
-    alike = [study.times(BLOCKS, draft_cost=name)["speculative_s"][0] for name in study.DRAFT_COSTS]
-    assert alike[2] < own < alike[0] < alike[1]
+    made = [study.times(BLOCKS, draft_cost=name) for name in study.DRAFT_COSTS]
+    made.append(study.times(BLOCKS.assign(is_copied=[False, True])))
+    block, token, lookup, own = (table["speculative_s"][0] for table in made)
+    assert lookup < own < block < token
     with pytest.raises(ValueError, match="draft_cost = 'eagle' is unknown"):
         study.times(BLOCKS, draft_cost="eagle")
 
@@ -159,9 +160,10 @@ def test_other_prices_by_hand_and_a_block_s_own():
 
 @pytest.fixture(scope="module")
 def real():
-    places = [SHARED, os.environ.get("SPECLAB_TRACES")]
-    found = next(filter(None, (bench.read_traces(p) for p in places if p)), None)
-    return found or pytest.skip("needs SpecDecode-Bench's files: " + bench.ABSENT)
+    for place in (SHARED, os.environ.get("SPECLAB_TRACES")):
+        if place and (found := bench.read_traces(place)):
+            return found
+    pytest.skip("needs SpecDecode-Bench's files: " + bench.ABSENT)
 
 
 TOKENS_A_PASS = {  # with the prompt's pass counted as a block

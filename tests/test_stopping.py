@@ -79,14 +79,14 @@ def test_a_stopping_rule_by_hand_pays_the_pass_that_stopped_it():
     assert cost_of(rule, FLAT).tolist() == [10 * 0.25 + 3 * 1.5]
 
 
-def test_the_threshold_itself_does_not_stop():
+@pytest.mark.parametrize(
+    ("measure", "values"),
+    [("confidence", (0.25, 0.26, 0.5, 0.51)), ("entropy", (0.75, 0.74, 0.5, 0.49))],
+)
+def test_the_threshold_itself_does_not_stop(measure, values):
     starts = stopping.chains(nodes_of({"a": ("code", [(2, [0.5, 0.25])] * 3)}), 3)
-
-    def first(measure, value):
-        return stopping.stopped(starts, measure, value, 2)["drafted"].iloc[0]
-
-    assert [first("confidence", v) for v in (0.25, 0.26, 0.5, 0.51)] == [2, 1, 1, 0]
-    assert [first("entropy", v) for v in (0.75, 0.74, 0.5, 0.49)] == [2, 1, 1, 0]
+    planned = [stopping.stopped(starts, measure, value, 2) for value in values]
+    assert [rows["drafted"].iloc[0] for rows in planned] == [2, 1, 1, 0]
 
 
 # ---- the decoder and the replay as references ----------------------------------------------------
@@ -116,8 +116,7 @@ def recorded(noise):
 def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
     pair, prompts, texts, frames = recorded(noise)
     starts = stopping.chains(frames["nodes"], NEW)
-    rule = StopRule(measure, threshold)
-    shape = Shape(chain(limit), rule)
+    shape = Shape(chain(limit), StopRule(measure, threshold))
     for prompt, text in zip(prompts, texts, strict=True):
         decoded = decode_prompt(pair, prompt, "greedy", shape, GREEDY, NEW)
         assert decoded.token_ids == text
@@ -125,8 +124,7 @@ def test_stopping_rules_equal_the_decoder(noise, measure, threshold, limit):
         planned = stopping.stopped(own, measure, threshold, limit)
         steps = [[s.drafted, s.accepted, len(s.tokens)] for s in decoded.steps]
         assert steps == walked(planned, "drafted", "accepted", "emitted")
-        passes = walked(planned, "draft_passes")
-        assert decoded.draft_passes == np.sum(passes)
+        assert decoded.draft_passes == np.sum(walked(planned, "draft_passes"))
 
 
 @pytest.mark.parametrize("noise", [0.5, 1.5])
@@ -136,10 +134,8 @@ def test_fixed_gamma_equals_the_replay(noise, gamma):
     starts = stopping.chains(frames["nodes"], NEW)
     names = ["prompt_id", "start", "accepted", "emitted"]
     fixed = stopping.fixed(starts, gamma)
-    reference = replay(frames["trace"], gamma)
-    assert walked(fixed, *names) == reference[names].to_numpy().tolist()
-    never = stopping.stopped(starts, "confidence", 0.0, gamma)
-    pd.testing.assert_frame_equal(never, fixed)
+    assert walked(fixed, *names) == replay(frames["trace"], gamma)[names].to_numpy().tolist()
+    pd.testing.assert_frame_equal(stopping.stopped(starts, "confidence", 0.0, gamma), fixed)
 
 
 # ---- the oracle ----------------------------------------------------------------------------------
@@ -163,29 +159,27 @@ ODD = Costs(1.0, (1, 2, 3, 16), (0.1,) * 4, (1, 2, 1, 1))
 
 
 @pytest.mark.parametrize("costs", [COSTS, DEAR, ODD])
-def test_the_oracle_is_the_cheapest_of_all(costs):
-    rng = np.random.default_rng(0)
-    for _ in range(4):
-        hits = rng.random(6) < 0.6
-        runs = [int(np.cumprod([*hits[t:], True, True]).sum()) for t in range(6)]
-        at = stopping.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}), 6)
-        best = cost_of(stopping.oracle(at, costs), costs)[0]
-        every = cheapest([*at.itertuples()], costs)
-        assert best == pytest.approx(every, abs=1e-12)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_oracle_is_the_cheapest_of_all(costs, seed):
+    hits = [*(np.random.default_rng(seed).random(6) < 0.6), True, True, False]
+    runs = [hits[t:].index(False) for t in range(6)]
+    at = stopping.chains(nodes_of({"a": ("code", [sure(min(r, 3), 3) for r in runs])}), 6)
+    best = cost_of(stopping.oracle(at, costs), costs)[0]
+    assert best == pytest.approx(cheapest([*at.itertuples()], costs), abs=1e-12)
 
 
 # ---- fits ----------------------------------------------------------------------------------------
 
 
-def many(count=10, domains=("code", "chat")):
+def many():
     """Code drafts are right and sure; chat drafts wrong and unsure, but for every third token."""
     texts = {}
-    for d in domains:
-        for i in range(count):
-            hits = [d == "code" or t % 3 == 0 for t in range(12 + i)]
-            runs = [int(np.cumprod(hits[t : t + 4]).sum()) for t in range(len(hits))]
-            texts[f"{d}-{i}"] = (d, [*map(sure, runs)])
-    return stopping.chains(nodes_of(texts), 12 + count)
+    for i in range(10):
+        length = range(12 + i)
+        runs = [min(4, length[-1] + 1 - t) for t in length]
+        texts[f"code-{i}"] = ("code", [*map(sure, runs)])
+        texts[f"chat-{i}"] = ("chat", [sure(int(t % 3 == 0)) for t in length])
+    return stopping.chains(nodes_of(texts), 22)
 
 
 def test_rules_are_fitted_and_lie_between_a_fixed_gamma_and_the_oracle(monkeypatch):
@@ -193,10 +187,10 @@ def test_rules_are_fitted_and_lie_between_a_fixed_gamma_and_the_oracle(monkeypat
     monkeypatch.setitem(stopping.THRESHOLDS, "confidence", [0.0, 0.5, 0.95])
     starts = many()
     names = stopping.ORACLE, "confidence", stopping.FIXED
-    rules = {name: stopping.fit_rule(starts, COSTS, name, n=1).judged for name in names}
-    cost = [rule["cost"].sum() for rule in rules.values()]
+    rules = [stopping.fit_rule(starts, COSTS, name, n=1).judged for name in names]
+    cost = [rule["cost"].sum() for rule in rules]
     assert cost == sorted(cost) and len({*cost}) == 3
-    row = rules["confidence"].iloc[0]
+    row = rules[1].iloc[0]
     text = starts[starts["prompt_id"] == row["prompt_id"]]
     planned = stopping.stopped(text, "confidence", row["threshold"], row["limit"])
     assert cost_of(planned, COSTS).item() == row["cost"]

@@ -8,12 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from test_record import prompts_of
+from toy import plain
 
 from speclab.cost import disturbed
 from speclab.models import timing
 from speclab.models.timing import Measured, decoded, decoded_speed, drawn_seconds, measured
-from speclab.record import generate
-from speclab.sampling import Sampling
 from speclab.shapes import NO_DRAFT, Shape
 from speclab.tree import chain
 
@@ -115,8 +114,7 @@ def test_plain_decoding_makes_a_pass_for_each_token(random_pair, monkeypatch):
     prefill, *passes = passes
     assert prefill == len(prompts[0].ids) - 1 and passes == [1] * 10
     assert row.blocks == row.tokens == 10 and row.drafted == 0
-    asked = random_pair.target, prompts[:1], 10, random_pair.stop_ids, Sampling(), 0
-    assert [row.text] == generate(*asked)
+    assert row.text == plain(random_pair, prompts[0], 10)
 
 
 def test_everything_is_measured_on_a_real_pair(random_pair):

@@ -28,7 +28,6 @@ from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import prompts_digest
 from speclab.record import record_prompt
-from speclab.sampling import Sampling
 
 # what version 1 left out, of the profiles of its time
 LEFT_OUT = (
@@ -93,7 +92,7 @@ def check_first(run: runs.Run, profile: Profile) -> bool:
         return False
     (prompt, *_) = runs.read_by_target(profile, runs.profile_prompts(profile)).prompts
     text = runs.texts_of(run)[prompt.prompt_id]
-    sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
+    sampling = profile.sampling
     pair = pair_of(*specs, profile.max_new_tokens)
     found = record_prompt(pair, prompt, text, profile.tree, sampling).trace
     rows = run.trace[run.trace["prompt_id"] == prompt.prompt_id]

@@ -36,7 +36,8 @@ def correlations(frame: pd.DataFrame, x: str, y: str, method: str = "spearman") 
     for domain in domains_in(frame):
         part = frame[frame["domain"] == domain]
         try:
-            numbers = vars(correlation(part, x, y, method)) | {"note": ""}
+            interval = correlation(part, x, y, method)
+            numbers = vars(interval) | {"note": ""}
         except ValueError as error:
             numbers = dict.fromkeys(NUMBERS, np.nan) | {"note": str(error)}
         rows.append({"domain": domain} | numbers)
@@ -54,7 +55,8 @@ def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method:
         spread = np.sqrt(covariance[0, 0] * covariance[1, 1])
         return float(divide(covariance[0, 1], spread))
 
-    return np.array([once(drawn[prompts.rows]) for drawn in prompts.weights])
+    draws = [once(weights[prompts.rows]) for weights in prompts.weights]
+    return np.array(draws)
 
 
 def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -62,4 +64,5 @@ def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:
     below it, and half of its ties'. level: each row's place among the distinct values (rows,).
     """
     tied = np.bincount(level, weight)
-    return (tied.cumsum() - tied / 2)[level]
+    ranks = tied.cumsum() - tied / 2
+    return ranks[level]

@@ -32,7 +32,7 @@ from speclab.stats import (
 )
 from speclab.tree import PLAIN, Tree, chain
 
-NO_DRAFT = "plain"  # the name of the setting that drafts nothing; its tree is `speclab.tree.PLAIN`
+PLAIN_SETTING = "plain"  # drafts nothing; its tree is `speclab.tree.PLAIN`
 UNKNOWN = "unknown"  # the label of a prompt of no known domain
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
@@ -62,7 +62,8 @@ def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
     """
     best = draws.iloc[0].idxmax()
     behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    sides = verdict(*bounds_of(behind.to_numpy()[1:], n_prompts))
+    bounds = bounds_of(behind.to_numpy()[1:], n_prompts)
+    sides = verdict(*bounds)
     tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
@@ -137,11 +138,10 @@ def blocks_of(
     else:
         walked = replay.replay(trace, shape)
     room = walked["remaining"] if max_new_tokens is None else max_new_tokens - walked["start"]
-    return walked[PROMPT].assign(
-        levels=np.minimum(room, shape.max_depth).astype(int),
-        blocks=walked["weight"],
-        emitted=walked["weight"] * walked["emitted"],
-    )
+    levels = np.minimum(room, shape.max_depth).astype(int)
+    blocks = walked["weight"]
+    emitted = blocks * walked["emitted"]
+    return walked[PROMPT].assign(levels=levels, blocks=blocks, emitted=emitted)
 
 
 def costs_by_levels(shape: Tree, costs: Costs) -> np.ndarray:
@@ -184,7 +184,8 @@ class PromptCosts:
         ids = self.prompts["prompt_id"]
         chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
         by_name = self.table.reset_index("domain")
-        return by_name.loc[[(name, prompt) for prompt, name in chosen.items()]].reset_index()
+        rows = [(name, prompt) for prompt, name in chosen.items()]
+        return by_name.loc[rows].reset_index()
 
 
 def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> PromptCosts:
@@ -236,7 +237,7 @@ def best_gamma(
 
     Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
     """
-    settings = {NO_DRAFT: PLAIN}
+    settings = {PLAIN_SETTING: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
@@ -254,8 +255,9 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
     """The fastest setting of each domain, and of all prompts together under UNKNOWN (for a prompt
     whose domain is not known).
     """
-    cost = pd.DataFrame(by_prompt.cost).groupby(by_prompt.prompts["domain"]).sum()
-    cost = cost.loc[list(domains_in(by_prompt.prompts))]
+    prompts = by_prompt.prompts
+    cost = pd.DataFrame(by_prompt.cost).groupby(prompts["domain"]).sum()
+    cost = cost.loc[list(domains_in(prompts))]
     cost.loc[UNKNOWN] = cost.sum()
     number = fastest(1 / cost.to_numpy())
     best = by_prompt.settings[number]
@@ -338,8 +340,10 @@ def gain(by_prompt: PromptCosts, n: int = RESAMPLES) -> Interval:
     where they are nearly tied.)
     """
     for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
-    one, each = (fit(by_prompt, routes, n=n).cost.sum(axis=1) for routes in (for_all, None))
-    return Interval.of(one / each - 1, resampling_of(by_prompt.prompts, 1), "the gain")
+    one = fit(by_prompt, for_all, n=n).cost.sum(axis=1)
+    each = fit(by_prompt, n=n).cost.sum(axis=1)
+    prompts = resampling_of(by_prompt.prompts, 1)
+    return Interval.of(one / each - 1, prompts, "the gain")
 
 
 def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
@@ -351,13 +355,14 @@ def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
     prompts = resampling_of(ids, n)
     values = {}
     for name, choice in policies.items():
-        rows = choice.judged.set_index("prompt_id").loc[ids["prompt_id"]]
-        totals = prompts.totals(rows[["emitted", "cost"]].to_numpy())
+        by_id = choice.judged.set_index("prompt_id")
+        columns = by_id.loc[ids["prompt_id"], ["emitted", "cost"]]
+        totals = prompts.totals(columns.to_numpy())
         sums = prompts.resampled(totals)
         if choice.cost is not None:
             sums[..., 1] = choice.cost
-        found = across(quotient, sums)[..., 0].round(9)
-        values[name] = pd.DataFrame(found, columns=[*prompts.domains, ALL, POOLED])
+        speedups = across(quotient, sums)[..., 0].round(9)
+        values[name] = pd.DataFrame(speedups, columns=[*prompts.domains, ALL, POOLED])
     return Draws(values, prompts, {})
 
 
@@ -372,5 +377,7 @@ def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
             f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
             "record more prompts, or take fewer folds"
         )
-    drawn = pd.Series(np.random.default_rng(0).random(len(domain)))
-    return drawn.groupby(domain).rank().to_numpy().astype(int) % folds
+    rng = np.random.default_rng(0)
+    drawn = pd.Series(rng.random(len(domain)))
+    ranks = drawn.groupby(domain).rank().to_numpy()
+    return ranks.astype(int) % folds

@@ -31,7 +31,7 @@ CLAIMS = ROOT / READS[0]
 HOLDS = "holds here"
 FAILS = "does not hold here"
 FORM = f"holds on {prompt_sets.OWN} only"
-UNKNOWN = "inconclusive here"
+UNDECIDED = "inconclusive here"
 TURNS = "depends on c"
 TOO_FEW = "too few prompts here"
 NOT_TESTED = "not tested here"
@@ -42,7 +42,7 @@ SIGNS = {  # of a table of many verdicts
     FORM: "(✓)",
     FAILS: "✗",
     NO_CONDITION: "✗",
-    UNKNOWN: "?",
+    UNDECIDED: "?",
     TURNS: "c",
     TOO_FEW: "few",
     NOT_TESTED: "–",
@@ -179,7 +179,7 @@ def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 
 def judge(rows: pd.DataFrame) -> str:
-    """HOLDS, FAILS or UNKNOWN from rows with estimate, low, high and their region least, most; an
+    """HOLDS, FAILS or UNDECIDED from rows with estimate, low, high and their region least, most; an
     edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
     """
     if rows.empty:
@@ -190,7 +190,7 @@ def judge(rows: pd.DataFrame) -> str:
         return HOLDS
     low, high = widened(rows)
     outside = (high <= least) | (low >= most)
-    return FAILS if outside.any() else UNKNOWN
+    return FAILS if outside.any() else UNDECIDED
 
 
 def by_cost(rows: pd.DataFrame) -> pd.Series:
@@ -210,7 +210,7 @@ def at_every_slope(verdicts: pd.Series, verdict: str) -> str:
     return ", ".join(f"{c:g}" for c in everywhere.index[everywhere])
 
 
-def verdict(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
+def verdict_on(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
     """The verdict on a claim from the rows (COLUMNS) of one pair, measured in one way.
 
     prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
@@ -235,7 +235,7 @@ def verdict(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def cell(rows: pd.DataFrame) -> str:
+def summary(rows: pd.DataFrame) -> str:
     """Rows as one text: least and greatest estimate, and the hull of the intervals: '0.21 to 0.35
     [0.19, 0.37]'. Several estimators: one part each, named; where nothing was measured, the reason;
     '' for no rows.
@@ -249,7 +249,8 @@ def cell(rows: pd.DataFrame) -> str:
         ends = [f"{estimates.min():.3g}", f"{estimates.max():.3g}"]
         parts[name] = " to ".join(dict.fromkeys(ends))
         if (rows["low"] < rows["high"]).any():
-            parts[name] += f" [{rows['low'].min():.3g}, {rows['high'].max():.3g}]"
+            low, high = rows["low"].min(), rows["high"].max()
+            parts[name] += f" [{low:.3g}, {high:.3g}]"
     if len(parts) == 1:
         return parts[name]
     return "; ".join(f"{name} {text}" for name, text in parts.items())
@@ -288,9 +289,9 @@ def verdict_table(
         new = of_other_texts(rows)
         if new.empty:
             continue
-        found = verdict(claim, new, count)
-        if found == HOLDS != verdict(claim, rows, count):
-            found = UNKNOWN
+        found = verdict_on(claim, new, count)
+        if found == HOLDS != verdict_on(claim, rows, count):
+            found = UNDECIDED
         costs = by_cost(new)
         line = {
             "fact": claim.fact or name,
@@ -299,7 +300,7 @@ def verdict_table(
             "said": claim.claim,
             "estimator": ", ".join(new["estimator"].unique()),
             "region": claim.region_said(),
-            "measured": cell(new),
+            "measured": summary(new),
             "verdict": found,
             "note": claim.note,
             "holds_at": at_every_slope(costs, HOLDS),

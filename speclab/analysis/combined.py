@@ -53,10 +53,11 @@ def planned(both: pd.DataFrame, gamma: int, least: int, most: int = copying.MOST
     is_copied = both["matched"] >= least
     wanted = np.where(is_copied, most, gamma)
     drafted = both["remaining"].clip(upper=wanted)
+    accepted = both["accepted"].mask(is_copied, both["copied"])
     return both.assign(
         is_copied=is_copied,
         limit=both["limit"].mask(is_copied, copying.MOST),
-        accepted=both["accepted"].mask(is_copied, both["copied"]),
+        accepted=accepted,
         drafted=drafted,
         draft_passes=drafted.mask(is_copied, 0),
     )
@@ -90,8 +91,9 @@ def ways(
     """
     copies = settings_cost(both, 0, costs)
     mixed = settings_cost(both, gamma, costs)
+    of_draft = mixed.judged(setting(gamma, NEVER))
     return {
-        DRAFT: Choice(mixed.judged(setting(gamma, NEVER))),
+        DRAFT: Choice(of_draft),
         COPIES: fit(copies, folds=folds, n=n),
         BOTH: fit(mixed, folds=folds, n=n),
     }

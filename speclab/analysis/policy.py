@@ -72,13 +72,16 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
     found = None if c is not None else measured_for(run, figures)
     if found:
         costs = found.costs
-        return costs, (
+        source = (
             f"measured by notebook 09 {found.made}, in {found.device} (figures/{figures.name}/"
-            f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there): "
-            f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
-            f"v(4) = {costs.v(4):.2f}, o = {costs.loop(True):.2f} for a chain, "
-            f"{costs.loop(False):.2f} for a tree. {disturbed(costs)}"
+            f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there)"
         )
+        passes = (
+            f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
+            f"v(4) = {costs.v(4):.2f}"
+        )
+        loop = f"o = {costs.loop(True):.2f} for a chain, {costs.loop(False):.2f} for a tree"
+        return costs, f"{source}: {passes}, {loop}. {disturbed(costs)}"
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
     return Costs.assumed(c), (

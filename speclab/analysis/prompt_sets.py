@@ -27,7 +27,7 @@ WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around th
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 IT = "it"  # the one number that is asked
-LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts`
+LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
 
 # rows, and what is asked of them
@@ -40,8 +40,9 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     words that can be left out. Every set has one text a prompt, of the profile's seed, so that like
     is compared with like: of several seeds `own` gives its first.
     """
-    of_seed = own.trace["seed"] == own.trace["seed"].iloc[0]
-    sets = {OWN: replace(own, trace=own.trace[of_seed].reset_index(drop=True))}
+    seed = own.trace["seed"]
+    of_first = own.trace[seed == seed.iloc[0]]
+    sets = {OWN: replace(own, trace=of_first.reset_index(drop=True))}
     kind = "-sampled" if own.temperature else ""
     if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
         sets[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
@@ -77,11 +78,13 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
     tables = {}
     for name, each in draws.items():
         table = each.table({what: each[what]}).drop(columns="name")
-        tables[name] = table[[is_new(name, domain) for domain in table["domain"]]]
-    return Estimates.stacked(tables, "set", digits).without(domain=[ALL, POOLED])
+        shown = [is_new(name, domain) for domain in table["domain"]]
+        tables[name] = table[shown]
+    numbers = Estimates.stacked(tables, "set", digits)
+    return numbers.without(domain=[ALL, POOLED])
 
 
-def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
+def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     """The first set's order of the domains asked of every set, as three differences. LEAD: its
     highest domain minus the mean of the others; SPREAD: its highest minus its lowest; LAST: the
     mean of those between minus its lowest.
@@ -92,7 +95,8 @@ def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
     """
     draws = asked(sets, question)
     means = {name: own[IT].drop(columns=[ALL, POOLED]) for name, own in draws.items()}
-    order = list(means[OWN].iloc[0].sort_values(ascending=False, kind="stable").index)
+    levels = means[OWN].iloc[0].sort_values(ascending=False, kind="stable")
+    order = list(levels.index)
     first, *middle, last = order
     names = [f"{first} − the others", f"{first} − {last}", f"{named(middle)} − {last}"]
     weights = pd.DataFrame(0.0, order, names)
@@ -107,7 +111,8 @@ def contrasts(sets: Mapping[str, Text], question: Question) -> Estimates:
         table = each.table(dict(values), "contrast")
         # the same problems, or other prompts with resamples of their own
         shift = 0 if name in (OWN, UNWRAPPED) else 1
-        change = values - np.r_[before[:1], np.roll(before[1:], shift, axis=0)]
+        shifted = np.roll(before[1:], shift, axis=0)
+        change = values - np.r_[before[:1], shifted]
         table[CHANGE] = each.table(dict(change))[NUMBERS]
         table["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
         table["highest"] = means[name].iloc[0].idxmax()
@@ -128,9 +133,11 @@ def power_of(
     """
     influence = power.influence(rows, estimator)
     fewest = min(map(len, influence.values()))
-    of_means = [influence[name].var(ddof=1) / len(influence[name]) for name in weights.index]
+    of_domains = [influence[name] for name in weights.index]
+    of_means = [values.var(ddof=1) / len(values) for values in of_domains]
     variances = (weights**2).T @ of_means
-    design = power.Design(np.sqrt(variances * fewest).to_numpy())
+    deviations = np.sqrt(variances * fewest)
+    design = power.Design(deviations.to_numpy())
     return design.power(np.asarray(differences), fewest, level)
 
 
@@ -139,10 +146,10 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
     `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
     (`power_of` the first set's difference).
     """
-    tables = {
-        name: significance.with_signs(significance.differences(*question(text)), level)
-        for name, text in sets.items()
-    }
+    tables = {}
+    for name, text in sets.items():
+        tests = significance.differences(*question(text))
+        tables[name] = significance.with_signs(tests, level)
     own = tables[OWN].copy()
     first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
     weights = first.sub(second, fill_value=0).T
@@ -181,4 +188,5 @@ def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
     (own, estimator), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
     own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))
     effects = significance.paired_by_domain(own, alone, estimator)
-    return Estimates(effects, digits=3).without(domain=POOLED)
+    numbers = Estimates(effects, digits=3)
+    return numbers.without(domain=POOLED)

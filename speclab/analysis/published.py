@@ -100,8 +100,9 @@ def _estimates(
     score.require(rows, [], f"position bin {position_bin} of this run")
     values = stats.by_domain(rows, estimator)
     unused = {ALL, POOLED} - {whole}
-    values = values[~values["domain"].isin(unused)].replace({"domain": {whole: ALL}})
-    depth = values["estimator"].str.extract(r"\[(\d+)\]")[0].astype("Int64")
+    is_unused = values["domain"].isin(unused)
+    values = values[~is_unused].replace({"domain": {whole: ALL}})
+    depth = values["estimator"].str.extract(r"\[(\d+)\]", expand=False).astype("Int64")
     values["depth"] = pd.NA if estimator.scalar else depth
     values = values.assign(bin=position_bin, quantity=quantity, estimator=estimator.name)
     values = values.astype({"depth": "Int64", "bin": "Int64"})

@@ -37,14 +37,16 @@ def differences(
         difference = resampled[:, a] - resampled[:, b]
         both = totals[np.isin(prompts.domain, [a, b])]
         size, other_size = prompts.sizes[first], prompts.sizes[second]
-        order = rng.random((n, len(both))).argsort(axis=1)
+        drawn = rng.random((n, len(both)))
+        order = drawn.argsort(axis=1)
         picked = (order < size) @ both
         others = both.sum(axis=0) - picked
         permuted = estimator.number(picked) - estimator.number(others)
         bounds = bounds_of(difference[1:], min(size, other_size))
         p_value = _p_value(difference[0], permuted)
         rows.append((first, second, difference[0], *bounds, p_value))
-    result = pd.DataFrame(rows, columns=["first", "second", "difference", "low", "high", "p_value"])
+    columns = ["first", "second", "difference", "low", "high", "p_value"]
+    result = pd.DataFrame(rows, columns=columns)
     return result.assign(p_holm=holm(result["p_value"]))
 
 
@@ -52,8 +54,10 @@ def with_signs(tests: pd.DataFrame, level: float) -> pd.DataFrame:
     """`differences` with pair ('code − math') and sign: 1 or -1 where Holm's p is below `level`,
     else 0.
     """
-    sign = np.sign(tests["difference"]) * (tests["p_holm"] < level)
-    return tests.assign(pair=tests["first"] + " − " + tests["second"], sign=sign)
+    is_significant = tests["p_holm"] < level
+    sign = np.sign(tests["difference"]) * is_significant
+    pair = tests["first"] + " − " + tests["second"]
+    return tests.assign(pair=pair, sign=sign)
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
@@ -87,7 +91,8 @@ def _paired(both: Sequence[pd.DataFrame], estimator: Estimator, n: int) -> dict[
     p_value.
     """
     draws = stats.jointly({name: (frame, estimator) for name, frame in enumerate(both)})
-    difference = (draws[0] - draws[1])[POOLED].to_numpy()
+    change = draws[0] - draws[1]
+    difference = change[POOLED].to_numpy()
     interval = Interval.of(difference, draws.prompts, "the difference")
     # both in the order of the prompts' ids
     before, after = (resampling_of(frame, 1).totals(estimator.columns(frame)) for frame in both)

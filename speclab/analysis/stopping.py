@@ -78,17 +78,17 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
             "the nodes do not hang on the target's greedy text: chains need a run at temperature 0"
         )
     sureness = [("confidence", "draft_prob"), ("entropy", "draft_entropy")]
-    measured = {
-        f"{measure}_{level}": values
-        for measure, name in sureness
-        for level, values in enumerate(by_depth[name].T, 1)
-    }
+    measured = {}
+    for measure, name in sureness:
+        for level, values in enumerate(by_depth[name].T, 1):
+            measured[f"{measure}_{level}"] = values
+    room = max_new_tokens - starts["position"]
     return starts.assign(
         proposer="draft",
         accepted=np.minimum(accepted, remaining),
         remaining=remaining,
         limit=depth,
-        room=np.minimum(max_new_tokens - starts["position"], depth),
+        room=np.minimum(room, depth),
         **measured,
     )
 
@@ -193,8 +193,9 @@ def fit_rule(
 
     Its `judged` frame has the threshold and the limit, too.
     """
-    tables = {
-        number: totals(planned, costs).assign(threshold=threshold, limit=limit)
-        for number, (threshold, limit, planned) in enumerate(candidates(starts, costs, method))
-    }
+    tables = {}
+    plans = candidates(starts, costs, method)
+    for number, (threshold, limit, planned) in enumerate(plans):
+        sums = totals(planned, costs)
+        tables[number] = sums.assign(threshold=threshold, limit=limit)
     return fit(PromptCosts(pd.concat(tables, names=["setting"])), folds=folds, n=n)

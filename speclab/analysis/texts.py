@@ -134,8 +134,6 @@ class Text:
         return self._blocks(replay.replay, tree, starts)
 
     def _blocks(self, walk: Callable, shape: int | Tree, starts: str) -> pd.DataFrame:
-        of_seed = [
-            walk(text, shape, starts).assign(seed=seed)
-            for seed, text in self.trace.groupby("seed", sort=False)
-        ]
+        seeds = self.trace.groupby("seed", sort=False)
+        of_seed = [walk(text, shape, starts).assign(seed=seed) for seed, text in seeds]
         return pd.concat(of_seed, ignore_index=True)

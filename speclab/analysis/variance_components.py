@@ -40,7 +40,8 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     """
     keys = [name for name in ("prompt_id", "domain", "seed") if name in positions]
     known = positions.assign(**{value: column_of(positions, value)})
-    texts = known.groupby(keys, observed=True, sort=False)[value].mean().reset_index()
+    of_text = known.groupby(keys, observed=True, sort=False)[value]
+    texts = of_text.mean().reset_index()
     prompts = resampling_of(texts, n)
     if len(prompts.domains) < 2:
         raise ValueError(
@@ -65,8 +66,8 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
         draws = np.clip(draws, -1, 2)  # far outside 0 to 1 one would move all of them
         excess = draws[1:].mean() - draws[0]
         bounds = stats.bounds_of(draws[1:] - excess, prompts.fewest)
-        estimate, low, high = np.clip([draws[0], *bounds], 0, 1).tolist()
-        intervals[name] = Interval(estimate, low, high, len(prompts.domain))
+        numbers = np.clip([draws[0], *bounds], 0, 1).tolist()
+        intervals[name] = Interval(*numbers, len(prompts.domain))
     return intervals
 
 

@@ -356,13 +356,15 @@ def parameter_count(network: Any) -> int:
 
 def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
     """What a manifest says of a model."""
-    config, on_gpu = model.network.config, model.device.type == "cuda"
+    config = model.network.config
+    on_gpu = model.device.type == "cuda"
+    gpu = torch.cuda.get_device_name(model.device) if on_gpu else None
     return {
         "path": spec.path,
         "revision": spec.revision,
         "dtype": str(model.dtype).removeprefix("torch."),
         "device": str(model.device),
-        "gpu": torch.cuda.get_device_name(model.device) if on_gpu else None,
+        "gpu": gpu,
         "kernel": model.kernel,
         "few_rows": model.few_rows,
         "quantised": model.quantised,

@@ -53,11 +53,10 @@ def pass_times(
     cold or warm cache.
     """
     models = {"target": pair.target, "draft": pair.draft}
-    cases = [
-        (name, n, model.device, work)
-        for name, model in models.items()
-        for n, work in zip(sizes, _passes(model, sizes, context), strict=True)
-    ]
+    cases = []
+    for name, model in models.items():
+        works = _passes(model, sizes, context)
+        cases += [(name, n, model.device, work) for n, work in zip(sizes, works, strict=True)]
     for *_, work in cases:
         work(), work()
     rows, rng = [], np.random.default_rng(0)
@@ -114,12 +113,14 @@ def decoded(
 
 def _counts(text: Decoded) -> dict[str, Any]:
     """The counted columns of `decoded` from a decoded text."""
+    drafted = sum(step.drafted for step in text.steps)
+    accepted = sum(step.accepted for step in text.steps)
     return {
         "text": text.token_ids,
         "tokens": len(text.token_ids),
         "blocks": text.target_passes,
-        "drafted": sum(step.drafted for step in text.steps),
-        "accepted": sum(step.accepted for step in text.steps),
+        "drafted": drafted,
+        "accepted": accepted,
         "time_s": text.time_s - text.prefill_time_s,
     }
 

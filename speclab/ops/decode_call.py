@@ -61,7 +61,7 @@ class DecodeCall:
     @cached_property
     def prompt_list(self) -> list[Prompt]:
         """The prompts of the file."""
-        prompts = read_prompts(self.prompts, optional=("domain",))
+        prompts = read_prompts(self.prompts, needs_domain=False)
         if not prompts:
             raise ValueError(f"{self.prompts}: no prompt in it")
         return prompts
@@ -77,9 +77,7 @@ class DecodeCall:
     @cached_property
     def sampling(self) -> "Sampling":
         """How the target's words are drawn."""
-        from speclab.sampling import Sampling
-
-        return Sampling(self.profile.temperature, self.profile.top_k, self.profile.top_p)
+        return self.profile.sampling
 
     @cached_property
     def shapes(self) -> "list[Shape]":

@@ -80,9 +80,10 @@ def decoded_row(
     """Decode a prompt; what the file says of it."""
     new, seed = call.profile.max_new_tokens, call.profile.seed
     decoded = decode_prompt(pair, prompt, call.rule, shape, call.sampling, new, seed)
+    text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
     row = {
         "prompt_id": decoded.prompt_id,
-        "text": pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True),
+        "text": text,
         "token_ids": list(decoded.token_ids),
         "drafted": shape.size,
         "accepted_per_step": [step.accepted for step in decoded.steps],

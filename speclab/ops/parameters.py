@@ -28,10 +28,12 @@ class Parameter:
 
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
     """The parameters of a notebook, as its cell sets them, by name."""
-    return {
-        name: Parameter(ast.literal_eval(row["default"]), row["help"].partition(";")[0])
-        for name, row in papermill.inspect_notebook(notebook).items()
-    }
+    parameters = {}
+    for name, row in papermill.inspect_notebook(notebook).items():
+        default = ast.literal_eval(row["default"])
+        allowed = row["help"].partition(";")[0]
+        parameters[name] = Parameter(default, allowed)
+    return parameters
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:

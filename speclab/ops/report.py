@@ -119,12 +119,14 @@ def facts_of(name: str, figures: Path) -> dict[str, Any]:
     text = nbformat.read(source, as_version=4).cells[0].source if source.is_file() else ""
     title = re.search(r"^# (.+)$", text, re.MULTILINE)
     leading = [Path(path).stem for _, path in PICTURE.findall(text)]
+    pictures = sorted(folder.glob("*.png"), key=lambda path: path.stem not in leading)
+    numbers = _read(folder / "numbers.json")
     return {
         "name": name,
         "title": title[1] if title else name,
-        "answer": _read(folder / "numbers.json").get("answer", ""),
+        "answer": numbers.get("answer", ""),
         "tables": sorted(folder.glob("*.csv")),
-        "pictures": sorted(folder.glob("*.png"), key=lambda path: path.stem not in leading),
+        "pictures": pictures,
         "captions": _read(folder / "captions.json"),
     }
 

@@ -310,16 +310,11 @@ def digest(call: Call, notebook: Notebook) -> str:
         roots += [figures / profile.name for profile in profiles]
     places = [root / name for root in roots for name in names]
     values = {name: value for name, value in notebook.values.items() if name not in OF_PAIR}
-    return digest_of(
-        [
-            notebook.cells,
-            {path: code.tree for path, code in notebook.code.items()},
-            [inputs(profile) for profile in profiles],
-            values,
-            content([ROOT / "requirements.lock", *places]),
-            sys.version_info[:2],
-        ]
-    )
+    code = {path: module.tree for path, module in notebook.code.items()}
+    files = content([ROOT / "requirements.lock", *places])
+    studied = [inputs(profile) for profile in profiles]
+    python = sys.version_info[:2]
+    return digest_of([notebook.cells, code, studied, values, files, python])
 
 
 def names_read(call: Call, notebook: Notebook) -> list[str]:
@@ -542,14 +537,16 @@ def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
     name, known = notebook.name, notebook.known
     page, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
     changed = {n: value for n, value in notebook.values.items() if value != known[n].default}
+    kernel = "speclab-timed" if notebook.is_timed else "speclab"
+    bar = {"desc": name, "leave": False, "disable": not sys.stderr.isatty()}
     status, said = DONE, ""
     try:
         papermill.execute_notebook(
             notebook.path,
             failed,
             changed,
-            kernel_name="speclab-timed" if notebook.is_timed else "speclab",
-            progress_bar={"desc": name, "leave": False, "disable": not sys.stderr.isatty()},
+            kernel_name=kernel,
+            progress_bar=bar,
             start_timeout=300,
             on_cell_execute=turn.before,
         )

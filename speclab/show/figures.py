@@ -216,8 +216,8 @@ def facets(
         len(across),
         height=height * len(down) + 0.3,
         squeeze=False,
-        sharex=not lying or share_y,
-        sharey=lying or share_y,
+        sharex=share_y or not lying,
+        sharey=share_y or lying,
     )
     styles = styles_of(frame, hue)
     styles = {name: style | looks.get(name, {}) for name, style in styles.items()}

@@ -159,7 +159,9 @@ def block_s(
 def plain_s(prompt_tokens: np.ndarray, tokens: np.ndarray, batch: int = 1) -> np.ndarray:
     """Seconds of plain decoding of texts: the prompt's pass, then one for each further token."""
     passes = tokens - 1
-    cached = passes * (prompt_tokens + 1) + passes * (passes - 1) / 2
+    of_prompt = passes * (prompt_tokens + 1)
+    of_text = passes * (passes - 1) / 2
+    cached = of_prompt + of_text
     step_s = TARGET(batch, 0) + LOOP_S
     reading = TARGET.cached_s * batch * cached
     decoding = passes * step_s + reading

@@ -44,16 +44,12 @@ def draw_rule(table: pd.DataFrame) -> figures.Figure:
     kept = table["accepted"]
     recovered = table["recovered"]
     kept_bars = ("kept: min(p, q)", kept, green)
+    rejected_bars = ("rejected: the rest of q", table["q"] - kept, white)
+    recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, orange)
     panels = {
-        "1  Draw from q, keep with min(1, p/q)": [
-            kept_bars,
-            ("rejected: the rest of q", table["q"] - kept, white),
-        ],
+        "1  Draw from q, keep with min(1, p/q)": [kept_bars, rejected_bars],
         "2  If rejected: residual": [("_", table["residual"], orange)],
-        "3  What comes out: p": [
-            kept_bars,
-            (f"recovered: {recovered.sum():.2f} × residual", recovered, orange),
-        ],
+        "3  What comes out: p": [kept_bars, recovered_bars],
     }
     figure, grid = figures.subplots(1, 3, height=2.7, sharey=True)
     for axes, (title, bars) in zip(grid, panels.items(), strict=True):
@@ -137,7 +133,8 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
         shares = counts / n[:, None]
         lines[rule] = rejection_rule.total_variation(shares, p)
     # the mean of |share - p| for many words
-    apart = np.sqrt(2 * p * (1 - p) / np.pi).sum() / 2
+    variance = p * (1 - p)
+    apart = np.sqrt(2 * variance / np.pi).sum() / 2
     lines["expected of words from p"] = apart / np.sqrt(n)
     return Estimates.exact("rule", lines, "words drawn", n)
 
@@ -190,9 +187,11 @@ def records(
     nodes = stack(hung, "position")
     order = np.argsort(-q_table, axis=1, kind="stable")
     targets_best = p_table.argmax(1)[:, None]
+    shared = np.minimum(p_table, q_table)
+    p_of_best = np.take_along_axis(p_table, order, 1)
     trace = {
-        "overlap": np.minimum(p_table, q_table).sum(1),
-        "top_draft_p": list(np.take_along_axis(p_table, order, 1)),
+        "overlap": shared.sum(1),
+        "top_draft_p": list(p_of_best),
         "draft_rank": np.argmax(order == targets_best, axis=1),
     }
     return nodes.assign(prompt_id="five words"), pd.DataFrame(trace)

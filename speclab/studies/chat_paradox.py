@@ -109,7 +109,8 @@ def entropy_and_acceptance(
             x = numbers.loc["target_entropy_mean", name].to_numpy()
             y = numbers.loc["alpha_mean", name].to_numpy()
             style = figures.style_of(name)
-            axes.plot(x[1:], y[[0, 0]], x[[0, 0]], y[1:], color=style["color"])
+            axes.plot(x[1:], y[[0, 0]], color=style["color"])
+            axes.plot(x[[0, 0]], y[1:], color=style["color"])
             axes.plot(x[0], y[0], label=name, **style | {"linestyle": "none"})
             if name == domain:
                 place = {"textcoords": "offset points", "weight": "bold"}
@@ -134,11 +135,14 @@ def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
     begins_a_word = {"keyword": "word start", "identifier": "word start"}
     kinds = token_kinds(rows, strings).astype(str)
     rows = rows.assign(frequency=frequency_elsewhere(rows))
+    is_said = rows["draft_rank"] < said
+    entropy_bin = bins.quantile_bins(rows, "target_entropy", count)
+    frequency_bin = bins.quantile_bins(rows, "frequency", count)
     return replace(text, trace=rows).with_columns(
         kind=kinds.replace(begins_a_word),
-        said=(rows["draft_rank"] < said).astype(float),
-        entropy_bin=bins.quantile_bins(rows, "target_entropy", count),
-        frequency_bin=bins.quantile_bins(rows, "frequency", count),
+        said=is_said.astype(float),
+        entropy_bin=entropy_bin,
+        frequency_bin=frequency_bin,
     )
 
 
@@ -195,10 +199,9 @@ def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
     kept = shared(frame, group)
     shares = kept[group].value_counts(normalize=True)
     weights = shares.to_numpy()[:, None]
+    columns = bins.in_levels(value, group, shares.index.tolist())
     fixed = Estimator(
-        f"{value} at equal {group}",
-        bins.in_levels(value, group, shares.index.tolist()),
-        lambda totals: score.quotient(totals) @ weights,
+        f"{value} at equal {group}", columns, lambda totals: score.quotient(totals) @ weights
     )
     return (kept, score.mean_of(value)), (kept, fixed)
 
@@ -210,14 +213,15 @@ def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[
     Tokens that the draft can never say are taken out of the count of tokens; at T = 1 too, since
     alpha is the mean of min(1, q/p) over the tokens of sampled text, and 0 of those.
     """
-    nodes = greedy.nodes.assign(
-        entropy_bin=bins.quantile_bins(greedy.nodes, "target_entropy", count)
-    )
-    name, published = score.published_alpha.name, (nodes, score.published_alpha)
-    exact, best = greedy.accepted(), nodes[nodes["rank"] == 0]
+    entropy_bin = bins.quantile_bins(greedy.nodes, "target_entropy", count)
+    nodes = greedy.nodes.assign(entropy_bin=entropy_bin)
+    name = score.published_alpha.name
+    published = (nodes, score.published_alpha)
+    exact = greedy.accepted()
+    best = (nodes[nodes["rank"] == 0], score.published_alpha)
     tests: dict[tuple, Any] = {
         (name, "estimator"): lambda: (published, exact),
-        (name, "rank 0 only"): lambda: (published, (best, score.published_alpha)),
+        (name, "rank 0 only"): lambda: (published, best),
         (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):

@@ -70,11 +70,16 @@ def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
     """The deepest level less depth 1 by name and domain: every resample of prompts draws both, so
     the difference is paired.
     """
-    parts = {
-        name: stats.by_domain(rows, score.change(family))
-        for name, (rows, family) in questions.items()
-    }
+    parts = {}
+    for name, (rows, family) in questions.items():
+        change = score.change(family)
+        parts[name] = stats.by_domain(rows, change)
     return Estimates.stacked(parts, "name", digits=3)
+
+
+def change_along_best_path(text: Text) -> Question:
+    """accept_by_depth of the best path at the deepest level less at depth 1: rows, estimator."""
+    return text.nodes, score.change(score.best_path_accept_by_depth(text.rule))
 
 
 def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
@@ -135,9 +140,11 @@ def best_path(text: Text) -> pd.DataFrame:
     chain["own"] = own.astype(float)
     in_text = chain.assign(position=chain["position"] + chain["depth"] - 1)
     place = pd.MultiIndex.from_frame(in_text[PLACE])
-    hit = text.trace.set_index(PLACE)["hit"].reindex(place, fill_value=False)
+    hits = text.trace.set_index(PLACE)["hit"]
+    hit = hits.reindex(place, fill_value=False)
     chain["hit"] = hit.to_numpy(float)
-    first = chain[chain["depth"] == 1].set_index(PLACE)["own"].reindex(place)
+    starts = chain[chain["depth"] == 1].set_index(PLACE)
+    first = starts["own"].reindex(place)
 
     blocks = chain.groupby(PLACE, sort=False)
     chain["accepted"] = blocks["own"].cumprod()

@@ -38,20 +38,22 @@ def questions(at_0: Text, at_1: Text, tree: Tree) -> Questions:
     hits = [score.member(score.hit, k) for k in (1, 2)]
     masses = [score.member(score.top_mass, k) for k in (1, 2)]
     block_efficiency = score.block_estimators()["block_efficiency"]
+    blocks_at_0 = replay.prompt_sums(at_0.tree(tree))
+    blocks_at_1 = replay.prompt_sums(at_1.tree(tree))
     rows = [
         (at_0, at_0.nodes, [score.published_alpha, score.best_path_ratio]),
         (at_0, at_0.trace, hits),
         (at_1, at_1.nodes, [score.published_alpha]),
         (at_1, at_1.trace, [score.alpha, *masses]),
         (at_0, at_0.nodes, [score.published_length]),
-        (at_0, replay.prompt_sums(at_0.tree(tree)), [block_efficiency]),
-        (at_1, replay.prompt_sums(at_1.tree(tree)), [block_efficiency]),
+        (at_0, blocks_at_0, [block_efficiency]),
+        (at_1, blocks_at_1, [block_efficiency]),
     ]
-    return {
-        f"{estimator.name}, {text.name}": (frame, estimator)
-        for text, frame, estimators in rows
-        for estimator in estimators
-    }
+    rungs = {}
+    for text, frame, estimators in rows:
+        for estimator in estimators:
+            rungs[f"{estimator.name}, {text.name}"] = (frame, estimator)
+    return rungs
 
 
 def ladder(rungs: Questions) -> Estimates:
@@ -146,8 +148,8 @@ IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in
 def on_other_prompts(contrasts: pd.DataFrame) -> str:
     """What of the first set's order holds on the others and how its spread changes, as sentences.
 
-    contrasts: of shares (`prompt_sets.contrasts`), by name (temperature). What holds is significant
-    under each name; numbers, in points, are those of the first.
+    contrasts: of shares (`prompt_sets.contrasts_by_set`), by name (temperature). What holds is
+    significant under each name; numbers, in points, are those of the first.
     """
     rows = contrasts.assign(where=contrasts["set"].map(IN_WORDS)).dropna(subset="where")
     rows[[*NUMBERS, *CHANGE]] *= 100
@@ -164,9 +166,10 @@ def on_other_prompts(contrasts: pd.DataFrame) -> str:
     own, *others = spreads.query("temperature == @temperature").to_dict("records")
     changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
     verbs = "grows to", "shrinks to", "moves, not significantly, to"
+    change = changes.sentence(*verbs, "to")
     sentences = (
         f"{first} {easiest} ({lead} points above the others' mean at {temperature})",
-        f"its lead over {last}, {own['estimate']:.0f} points, {changes.sentence(*verbs, 'to')}",
+        f"its lead over {last}, {own['estimate']:.0f} points, {change}",
         f"{last} {hardest}",
     )
     return " ".join(f"{starting(sentence)}." for sentence in sentences)

@@ -75,10 +75,8 @@ def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
 def chain_counts(text: Text, gammas: Iterable[int], starts: str = "visited") -> pd.DataFrame:
     """`replay.chain_sums` of a text's seeds: a row for each gamma, prompt and seed."""
     gammas = list(gammas)
-    parts = [
-        replay.chain_sums(own, gammas, text.chain_rule, starts)
-        for _, own in text.trace.groupby("seed", sort=False)
-    ]
+    seeds = text.trace.groupby("seed", sort=False)
+    parts = [replay.chain_sums(trace, gammas, text.chain_rule, starts) for _, trace in seeds]
     return pd.concat(parts, ignore_index=True)
 
 

@@ -80,7 +80,8 @@ def label(
     run of tokens that prompt lookup looks for. At T = 1 rejected means by the point-mass rule, and
     `state` has no meaning: p_token is no longer p of the target's best token.
     """
-    frame = bins.signals(text.trace).sort_values(PLACE, ignore_index=True)
+    signals = bins.signals(text.trace)
+    frame = signals.sort_values(PLACE, ignore_index=True)
     rank = frame["draft_rank"]
     target_sure = frame["p_token"] >= sure
     draft_sure = frame["confidence"] >= sure
@@ -182,7 +183,8 @@ def frequencies(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
     parts = {}
     for quantity in ("share", "positions", "rate", "ratio"):
         family = Estimator(quantity, lambda _: table, partial(value, quantity), scalar=False)
-        rows = stats.by_domain(frame, family)[["domain", *NUMBERS, "n_prompts"]]
+        numbers = stats.by_domain(frame, family)
+        rows = numbers[["domain", *NUMBERS, "n_prompts"]]
         rows.insert(0, "cause", causes * (len(rows) // len(causes)))
         parts[quantity] = rows
     return Estimates.stacked(parts, "quantity")
@@ -275,8 +277,10 @@ def in_one_table(draws: Mapping[str, stats.Draws]) -> Estimates:
 def of_family(estimates: Estimates, family: str) -> Estimates:
     """The classes of one family, with the class alone as `name`."""
     frame = estimates.frame.rename(columns={"cause": "name"})
-    rows = frame[frame["name"].str.startswith(f"{family}: ")]
-    return Estimates(rows.assign(name=rows["name"].map(alone)))
+    is_member = frame["name"].str.startswith(f"{family}: ")
+    rows = frame[is_member]
+    names = rows["name"].map(alone)
+    return Estimates(rows.assign(name=names))
 
 
 def alone(cause: str) -> str:

@@ -180,10 +180,9 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
     taus: tokens per target pass with low and high, index gamma.
     """
-    block = {
-        name: [used.of_block(chain(gamma)) for gamma in taus.index]
-        for name, used in counterfactuals(costs).items()
-    }
+    block = {}
+    for name, used in counterfactuals(costs).items():
+        block[name] = [used.of_block(chain(gamma)) for gamma in taus.index]
     grid = pd.DataFrame(block, taus.index).rdiv(taus["estimate"], axis=0)
     grid[RIGHT] = (taus.index + 1) / block[NOW]
     best = taus.index[fastest(grid.T)]

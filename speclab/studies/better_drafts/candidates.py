@@ -168,12 +168,11 @@ def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.Data
 
 def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
     """The trace of `judged` along the texts of a profile's run, recorded again."""
-    sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
     parts = []
-    for prompt in runs.encoded_prompts(profile, pair.tokenizer):
+    for prompt in runs.encoded_prompts(profile):
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
-            recorded = record_prompt(pair, prompt, text, PLAIN, sampling).trace
+            recorded = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
             names = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
             columns = {name: recorded[name] for name in COLUMNS}
             parts.append(pd.DataFrame(names | columns))
@@ -191,7 +190,7 @@ class Tried:
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
         # recorded whole, the part is taken: no run is made for fewer prompts
         own = {kind: runs.load_or_record(profile, kind) for kind in ESTIMATORS}
-        every = runs.encoded_prompts(profile, pair.tokenizer)
+        every = runs.encoded_prompts(profile)
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         first = profile.notes.decoded_from
         self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
@@ -226,7 +225,6 @@ class Tried:
         matches.
         """
         profile, target = runs.of_kind(self.profile, kind), self.pair.target
-        sampling = Sampling(profile.temperature, profile.top_k, profile.top_p)
         parts = []
         for prompt in self.prompts:
             text = np.array(self.texts[kind][prompt.prompt_id])
@@ -237,14 +235,15 @@ class Tried:
             is_match = matched > 0
             trunk = torch.from_numpy(ids[None, :-1])
             hidden = target.forward(trunk, target.cache())[0, start - 1]
-            p = probabilities(target.logits(hidden), sampling).cpu()
+            p = probabilities(target.logits(hidden), profile.sampling).cpu()
             overlap = p.numpy()[np.arange(len(text)), copied]
+            is_right = is_match & (copied == text)
             columns = {
                 "prompt_id": prompt.prompt_id,
                 "domain": prompt.domain,
                 "position": np.arange(len(text)),
                 "token": text,
-                "draft_rank": np.where(is_match & (copied == text), 0, 1),
+                "draft_rank": np.where(is_right, 0, 1),
                 "overlap": np.where(is_match, overlap, 0.0),
             }
             parts.append(pd.DataFrame(columns))

@@ -74,13 +74,15 @@ def trained_change(
     changes = np.stack([other - first for other in others])
     sample, resamples = changes[:, 0], changes[:, 1:]
     rng = np.random.default_rng([0, 3])
-    times = rng.multinomial(seeds, np.full(seeds, 1 / seeds), size=len(first) - 1)
+    equally = np.full(seeds, 1 / seeds)
+    times = rng.multinomial(seeds, equally, size=len(first) - 1)
     drawn = np.einsum("ns,snd->nd", times / seeds, resamples)
     mean = np.vstack([sample.mean(axis=0), drawn])
     table = draws.table({"change": pd.DataFrame(mean, columns=first.columns)})
+    sample_after = np.mean([other.iloc[0] for other in others], axis=0)
     table = table.assign(
         before=first.iloc[0].to_numpy(),
-        after=np.mean([other.iloc[0] for other in others], axis=0),
+        after=sample_after,
         seed_low=sample.min(axis=0),
         seed_high=sample.max(axis=0),
         n_seeds=seeds,
@@ -109,10 +111,8 @@ def specialist_against(tried: Tried, trained: Families) -> Estimates:
     on_all = trained[objective_of(specialists)]
     parts = {}
     for kind, estimator in ESTIMATORS.items():
-        special, general = (
-            pd.concat([tried.trace(name, kind) for name in drafts])
-            for drafts in (specialists, on_all)
-        )
+        special = pd.concat([tried.trace(name, kind) for name in specialists])
+        general = pd.concat([tried.trace(name, kind) for name in on_all])
         gap = significance.paired_by_domain(special, general, estimator)
         parts[estimator.name] = gap.drop(columns="n_prompts")
     return Estimates.stacked(parts, "estimator", digits=3)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import NO_DRAFT, UNKNOWN, Choice, PromptCosts, Settings
+from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 
@@ -28,7 +28,7 @@ def judged_policies(
     prompt's own best). by_prompt: of settings with plain.
     """
     for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
-    choices = {NEVER: Choice(by_prompt.judged(NO_DRAFT))}
+    choices = {NEVER: Choice(by_prompt.judged(PLAIN_SETTING))}
     for name, taken_for in {ALWAYS: for_all, PER_DOMAIN: None, **routes}.items():
         choices[name] = choose.fit(by_prompt, taken_for)
     choices[ORACLE] = Choice(choose.with_hindsight(by_prompt))
@@ -44,7 +44,7 @@ def elsewhere(by_domain: Mapping[str, str], by_prompt: PromptCosts) -> dict[str,
     """
     domain = by_prompt.prompts.set_index("prompt_id")["domain"]
     own = domain.map(by_domain).to_dict()
-    settings = {NEVER: NO_DRAFT, ALWAYS: by_domain[UNKNOWN], PER_DOMAIN: own}
+    settings = {NEVER: PLAIN_SETTING, ALWAYS: by_domain[UNKNOWN], PER_DOMAIN: own}
     return {name: Choice(by_prompt.judged(fixed)) for name, fixed in settings.items()}
 
 

@@ -31,9 +31,10 @@ def in_words(clock: timing.Measured) -> str:
     rounds = [timing.costs_of(times) for times in clock.rounds]
     c = " and ".join(f"{one.c():.3f}" for one in rounds)
     v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
+    loop = f"o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
     return (
         f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
-        f"({v}), o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree. "
+        f"({v}), {loop}. "
         f"The price of a block is uncertain by {costs.drift:.0%}. {disturbed(costs)}"
     )
 
@@ -73,9 +74,10 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
     replayed = by_prompt.judged(chosen.loc[each["prompt_id"]].to_dict())
     counts = replayed[["emitted", "target_passes"]].to_numpy()
     decoder = each[["tokens", "blocks"]].to_numpy()
+    promised = replayed["cost"] / replayed["emitted"]
     return each.assign(
         setting=replayed["setting"].to_numpy(),
-        promised=(replayed["cost"] / replayed["emitted"]).to_numpy(),
+        promised=promised.to_numpy(),
         differs=(decoder != counts).any(axis=1),
     )
 

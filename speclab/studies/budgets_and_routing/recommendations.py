@@ -6,13 +6,14 @@ Speeds are predicted: replayed tokens over the cost of their blocks.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from speclab.analysis import choose
-from speclab.analysis.choose import NO_DRAFT, Choice, PromptCosts
+from speclab.analysis.choose import PLAIN_SETTING, Choice, PromptCosts
 from speclab.cost import Costs, disturbed
 from speclab.estimates import Estimates, yes_or_no
 from speclab.score import POOLED
@@ -27,13 +28,10 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
     """The settings to choose from: plain, chains of up to `max_gamma` tokens, and static trees of 2
     to 4 levels, 2 or 3 children a node and up to `budget` nodes; of equal trees the first.
     """
-    names = [NO_DRAFT, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
-    names += [
-        f"tree:{depth},{branches},{nodes}"
-        for depth in (2, 3, 4)
-        for branches in (2, 3)
-        for nodes in range(branches, budget + 1)
-    ]
+    names = [PLAIN_SETTING, *(f"chain:{gamma}" for gamma in range(1, max_gamma + 1))]
+    for depth, branches in product((2, 3, 4), (2, 3)):
+        sizes = range(branches, budget + 1)
+        names += [f"tree:{depth},{branches},{nodes}" for nodes in sizes]
     different: dict[tuple, tuple[str, Tree]] = {}
     for name in names:
         tree = parse_shape(name).tree
@@ -66,7 +64,8 @@ def with_clock(
     values = {}
     for name, draws in speeds.values.items():
         sample, resamples = draws[:1], draws[1:]
-        factors = np.stack([drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock])
+        ratios = [drawn[name].iloc[0] / draws.iloc[0] for drawn in by_clock]
+        factors = np.stack(ratios)
         clock = drawn_clocks(len(resamples), len(clocks))
         values[name] = pd.concat([sample, resamples * factors[clock]])
     return replace(speeds, values=values)
@@ -100,5 +99,5 @@ def _speculate(row: Any, costs: Costs) -> str:
     """
     if not is_trusted(costs):
         return REFUSED
-    surely_plain = row.setting == NO_DRAFT and row.share_best >= 0.95
+    surely_plain = row.setting == PLAIN_SETTING and row.share_best >= 0.95
     return yes_or_no(BELOW if surely_plain else verdict(row.low, row.high, 1))

@@ -73,7 +73,8 @@ def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
     Lindley's recursion, finish = max(arrival, finish before) + service, as a running maximum.
     """
     done = service.cumsum(axis=-1)
-    idle = np.maximum.accumulate(arrival - (done - service), axis=-1)
+    begun = done - service
+    idle = np.maximum.accumulate(arrival - begun, axis=-1)
     return done + idle
 
 
@@ -158,9 +159,10 @@ def flat_until(knee: int, c: float) -> Costs:
     """An assumed accelerator: a pass takes no longer until it holds `knee` tokens, and then grows
     in proportion; a draft pass costs c of it.
     """
-    return Costs(
-        target_ms=1.0, sizes=(1, knee, 16 * knee), draft=(c, c, 16 * c), verify=(1.0, 1.0, 16.0)
-    )
+    sizes = (1, knee, 16 * knee)
+    draft = (c, c, 16 * c)
+    verify = (1.0, 1.0, 16.0)
+    return Costs(target_ms=1.0, sizes=sizes, draft=draft, verify=verify)
 
 
 def extended(costs: Costs, largest: int) -> Costs:

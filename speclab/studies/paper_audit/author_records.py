@@ -124,12 +124,13 @@ def facts(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     for run, nodes in records.items():
         every = nodes.fillna({"target_prob": nodes["draft_prob"]})
         known = usable(nodes)
+        missing = len(nodes) - len(known)
         row = {
             "run": run,
             "domains": nodes["domain"].nunique(),
             "prompts": nodes["prompt_id"].nunique(),
             "rows": len(nodes),
-            "nan_share": (len(nodes) - len(known)) / len(nodes),
+            "nan_share": missing / len(nodes),
             "nan_as_accepted": score.published_alpha(every),
             "without_nan": score.published_alpha(known),
             "published_length": score.published_length(every),

@@ -43,7 +43,8 @@ def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
     """By claim at one cost: what its number is, and the number's draws. draws: each gamma's tokens
     per target pass, and `acceptance`.
     """
-    speed = {gamma: draws[gamma] / block_cost(gamma, c, 1 + slope * gamma) for gamma in GAMMAS}
+    cost = {gamma: block_cost(gamma, c, 1 + slope * gamma) for gamma in GAMMAS}
+    speed = {gamma: draws[gamma] / cost[gamma] for gamma in GAMMAS}
 
     def best_gamma(domain: str) -> pd.Series:
         speedups = pd.DataFrame({gamma: own[domain] for gamma, own in speed.items()})
