@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from speclab.draft import Proposal, propose
-from speclab.models.model import KVCache, LanguageModel, over_trunk, wait_for
-from speclab.models.pairs import Pair
+from speclab.models.model import KVCache, over_trunk, wait_for
+from speclab.models.model import LanguageModel as LanguageModel
+from speclab.models.pairs import Pair as Pair
 from speclab.plain import Array
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, probabilities, rank_key

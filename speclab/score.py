@@ -18,7 +18,6 @@ from speclab.plain import Array
 from speclab.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
-Array = Array
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:

@@ -22,7 +22,7 @@ from ipywidgets import (
     interactive,
 )
 
-from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree  # type: ignore[attr-defined]
+from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
