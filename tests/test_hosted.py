@@ -126,8 +126,11 @@ def test_on_a_host_the_first_cell_installs_and_its_refusal_is_one_line(kit):
 
 
 def called(*command, **variables):
-    """A process at the root of the kit, with variables of its environment."""
-    where = {"cwd": ROOT, "env": os.environ | variables}
+    """A process at the root of the kit, with variables of its environment; what a `make` that runs
+    these tests was given (VENV=…) is not handed on.
+    """
+    known = {name: value for name, value in os.environ.items() if name[:4] not in ("MAKE", "MFLA")}
+    where = {"cwd": ROOT, "env": known | variables}
     return subprocess.run(command, capture_output=True, text=True, **where)
 
 
