@@ -339,7 +339,7 @@ def test_what_is_not_declared_is_found(text, names):
 
 
 MEASURES = re.compile(
-    r"(timing\.(measured|decoded_speed)|policies\.decoded_by|comparison\.pass_costs)\("
+    r"(timing\.(measured|decoded_speed)|promise\.decoded_by|comparison\.pass_costs)\("
 )
 
 
