@@ -138,7 +138,7 @@ def test_a_draft_that_never_reads_copies_is_noticed(monkeypatch):
 
     monkeypatch.setattr("speclab.decode.propose", forgetful)
     with pytest.raises(AssertionError):
-        assert_equal_to_plain_and_replay(toy_pair(), *REPEATING)
+        assert_equal_to_plain_and_replay(toy_pair(stop=-1), *REPEATING)
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):
