@@ -13,12 +13,12 @@ from speclab.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 82.0,
-    "speclab/*.py": 21.5,
-    "tests/*.py": 99.5,
+    "speclab/**/*.py": 83.4,
+    "speclab/*.py": 21.8,
+    "tests/*.py": 94.4,
     "tests/tools/*.py": 8.8,
 }
-MEAN_STATEMENT = 8.9  # nodes of a simple statement, 3 % above what was reached
+MEAN_STATEMENT = 8.85  # nodes of a simple statement, 3 % above what was reached
 
 
 def size(tree):
