@@ -202,5 +202,6 @@ def _check_positions(positions: pd.DataFrame, manifest: Facts) -> None:
         raise ValueError("a text is longer than the manifest's max_new_tokens")
     if len(texts) != manifest["prompts"]:
         raise ValueError(f"{len(texts)} prompts came, the manifest has {manifest['prompts']}")
-    if unknown := set(positions["domain"]) - set(profile["domains"]):
+    domains = set(positions["domain"])
+    if unknown := domains - set(profile["domains"] or domains):
         raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")

@@ -3,6 +3,7 @@ checked on the way in.
 """
 
 import dataclasses
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -11,7 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from speclab.plain import STRICT, Facts, checked, near, parse_yaml, read_yaml
-from speclab.prompts import DOMAINS, Domain
+from speclab.prompts import SETS
 from speclab.tree import Tree, static_tree
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class TrainedOn:
     """
 
     seed: int
-    composed: dict[Domain, int]
+    composed: dict[str, int]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -74,9 +75,9 @@ class Notes:
 
 @dataclass(frozen=True, config=STRICT)
 class Profile:
-    """All parameters of a run.
+    """All parameters of a study; notebooks/profiles/reference.yaml explains each.
 
-    Lengths in tokens; `budget` null means no cut; see notebooks/profiles/tiny.yaml for each.
+    Lengths in tokens; `budget` null means no cut.
     """
 
     # it names folders below build/, figures/ and data/runs/
@@ -87,13 +88,21 @@ class Profile:
     template: Literal["none", "chat"] = "none"
     # a name of speclab/prompts.py (SETS), or a .jsonl file or folder of such files
     prompts: str = Field(default="project", min_length=1)
-    prompts_per_domain: int = Field(default=50, ge=1, le=100_000)
-    domains: tuple[Domain, ...] = Field(default=DOMAINS, min_length=1, strict=False)
+    # at most so many; None: all
+    prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    # which, and in which order; None: all, in order of appearance
+    domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
+    # sets on which findings are asked again, named as `prompts`; None: those of the kit where
+    # `prompts` is the kit's own set, else none
+    other_prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     max_prompt_tokens: int = Field(default=512, ge=1, le=131_072)
+    # a prompt that is too long for its chat template: cut its message, or refuse it
+    truncate: bool = False
     max_new_tokens: int = Field(default=64, ge=1, le=65_536)
     depth: int = 3
     branches: int = 2
     budget: int | None = 8
+    # of sampled text; studies show T = 0 beside it
     temperature: float = Field(default=0.0, ge=0, le=10)
     top_k: int = Field(default=0, ge=0, le=1_000_000)
     top_p: float = Field(default=1.0, ge=1e-6, le=1)
@@ -110,10 +119,10 @@ class Profile:
 
     def __post_init__(self) -> None:
         static_tree(self.depth, self.branches, self.budget)  # says what is too much
-        if len(set(self.domains)) < len(self.domains):
-            raise ValueError(
-                f"domains={list(self.domains)}: a domain stands there twice; name each once"
-            )
+        for name in ("domains", "other_prompts"):
+            named = getattr(self, name) or ()
+            if len(set(named)) < len(named):
+                raise ValueError(f"{name}={list(named)}: a name stands there twice; write it once")
         if self.prompts in self.notes.saw.get(self.draft.path, []):
             raise ValueError(
                 f"prompts={self.prompts!r}: prompts of this set were among its training prompts, "
@@ -125,6 +134,17 @@ class Profile:
     def tree(self) -> Tree:
         """The static draft tree of depth, branches and budget."""
         return static_tree(self.depth, self.branches, self.budget)
+
+    @property
+    def sampled_temperature(self) -> float:
+        """The temperature above 0 that studies show beside T = 0: the profile's, or 1."""
+        return self.temperature or 1.0
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The sets of prompts on which findings are asked again."""
+        of_kit = ("unwrapped", "second") if self.prompts == "project" else ()
+        return of_kit if self.other_prompts is None else self.other_prompts
 
     @property
     def sampling(self) -> "Sampling":
@@ -145,21 +165,51 @@ def profile_names() -> list[str]:
 
 def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
     """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides
-    applied and every value checked.
+    applied and every value checked. Files and folders that it names are looked for beside the YAML
+    file, then in the working folder and in the repository.
     """
     is_file = str(name).endswith((".yaml", ".yml"))
     path = Path(name) if is_file else FOLDER / f"{name}.yaml"
     if not path.exists():
         allowed = near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
-    written = read_yaml(path, f"write it as {FOLDER.name}/tiny.yaml is written", dict)
+    written = read_yaml(path, f"write it as {FOLDER.name}/reference.yaml is written", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
     _change(values, overrides or {})
+    _find(values, path.parent)
     for model in MODELS:
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
     values["notes"] = checked(Notes, values["notes"], f"{path.name}: notes", of_json=True)
     return checked(Profile, values, path.name)
+
+
+def _find(values: Facts, folder: Path) -> None:
+    """Replace each name of a file or folder by where it is found (`_place`)."""
+    for key in ("prompts", "traces"):
+        if isinstance(values.get(key), str) and values[key] not in SETS:
+            values[key] = _place(values[key], folder)
+    if isinstance(values.get("other_prompts"), list):
+        values["other_prompts"] = [
+            name if name in SETS or not isinstance(name, str) else _place(name, folder)
+            for name in values["other_prompts"]
+        ]
+    for model in MODELS:
+        if isinstance(values[model].get("path"), str):
+            values[model] = values[model] | {"path": _place(values[model]["path"], folder)}
+
+
+def _place(name: str, folder: Path) -> str:
+    """The file or folder of this name, as it is named from the repository where it lies in it, else
+    absolute: in `folder`, else in the working folder, else in the repository. Where it is in none
+    the name stays: it may be the hub's.
+    """
+    for root in (folder, Path(), ROOT):
+        place = Path(os.path.abspath(root / name))
+        if name and place.exists():
+            is_inside = place.is_relative_to(ROOT) and place != ROOT
+            return place.relative_to(ROOT).as_posix() if is_inside else str(place)
+    return name
 
 
 def _settings(model: Any) -> Facts:

@@ -1,5 +1,5 @@
-"""Prompts of the four domains: the project's own, public sets of the hub, or a user's file; and
-their token ids.
+"""Prompts by domain: the project's own four, public sets of the hub, or a reader's file with
+categories of any names; and their token ids.
 
 Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no model. `datasets` is
 imported when a public set is asked for, not before.
@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab.plain import STRICT, Facts, checked, parse_json
+from speclab.plain import STRICT, Facts, brief, checked, near, parse_json
 
-Domain = Literal["code", "math", "reasoning", "chat"]
-DOMAINS: tuple[Domain, ...] = get_args(Domain)
+# of the kit's own prompts and of the paper's; a file of prompts names its own
+DOMAINS = ("code", "math", "reasoning", "chat")
+RESERVED = ("all", "pooled")  # what tables call the mean of all domains, and all rows together
+LONGEST_NAME = 60  # characters of a domain's name
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of math and reasoning; code and chat have nothing around them
@@ -38,12 +40,12 @@ OWN_FILES = {
         *("maths", "reasoning", "roleplay", "writing"),
     ),
 }
-# domains of MT-Bench's and Spec-Bench's categories; those of all others are chat
+# the domain of each category of MT-Bench, as the set of this name is studied
 DOMAIN_OF = {
     "coding": "code",
     "math": "math",
-    "math_reasoning": "reasoning",
     "reasoning": "reasoning",
+    **dict.fromkeys(("writing", "roleplay", "extraction", "humanities", "stem"), "chat"),
 }
 TODAY = "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
@@ -52,22 +54,47 @@ MIRROR = "SPECLAB_DATASETS"
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: an id that is unique in its set, one of DOMAINS, and the exact text given to the
-    tokenizer.
+    """One prompt: an id that is unique in its set, the name of its domain, and the exact text given
+    to the tokenizer.
+
+    messages: (role, content) of each turn where the prompt is a conversation; `text` is then that
+    of the last one, which is the user's.
     """
 
     prompt_id: str
     domain: str
     text: str
+    messages: tuple[tuple[str, str], ...] = ()
+
+
+_Words = Annotated[str, Field(pattern=r"\S")]
+
+
+@checked_dataclass(config=STRICT)
+class _Message:
+    """A turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: _Words
 
 
 @checked_dataclass(config=STRICT)
 class _Row:
-    """A line of a file of prompts."""
+    """A line of a file of prompts: a `prompt`, or `messages` of which the last is the user's."""
 
     prompt_id: Annotated[str, Field(min_length=1)]
-    prompt: Annotated[str, Field(pattern=r"\S")]
-    domain: Literal["", Domain] = ""
+    prompt: _Words | None = None
+    messages: Annotated[list[_Message], Field(min_length=1)] | None = None
+    domain: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.prompt is None) == (self.messages is None):
+            raise ValueError("either prompt or messages is needed")
+        if self.messages and self.messages[-1].role != "user":
+            raise ValueError(
+                f"messages end with role {self.messages[-1].role!r}: the last one must be the "
+                "user's, which the target answers"
+            )
 
 
 @checked_dataclass(config=STRICT)
@@ -82,9 +109,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Token ids of one prompt, and how many tokens were `cut` from its end to respect the limit (0
-    = none).
-    """
+    """Token ids of one prompt, and how many tokens were `cut` to respect the limit (0 = none)."""
 
     prompt_id: str
     domain: str
@@ -112,7 +137,7 @@ def _first_user_message(row: Facts) -> str:
 
 def _first_turn(domain: str) -> Callable[[Facts], str]:
     """How a row of MT-Bench becomes a prompt of this domain."""
-    return lambda row: row["prompt"][0] if DOMAIN_OF.get(row["category"], "chat") == domain else ""
+    return lambda row: row["prompt"][0] if DOMAIN_OF[row["category"]] == domain else ""
 
 
 # Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
@@ -165,20 +190,21 @@ HUB_SETS: dict[str, dict[str, HubSet]] = {
     "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
 }
 SETS = (*OWN_SETS, *HUB_SETS)
-# their domains are of different sizes: one may have fewer prompts than asked for, but not none
-UNEQUAL = ("second", "mt-bench")
+PER_DOMAIN = 50  # prompts of each domain of a public set, as in the paper, where none are asked for
 
 
 def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
-    A line is an object with exactly `prompt_id`, `domain` (one of DOMAINS) and `prompt`, or one of
-    MT-Bench's or Spec-Bench's own file (`question_id`, `category`, `turns`, of which the first is
-    taken; DOMAIN_OF); blank lines are skipped. Raises a ValueError that names file and line for
-    broken JSON, a missing, unknown or empty field, an unknown domain, or an id used twice.
+    A line is an object with exactly `prompt_id`, `domain` (any name, see `_check_domain`) and
+    either `prompt` or `messages` (`role`, `content`), or one of MT-Bench's or Spec-Bench's own file
+    (`question_id`, `category`, `turns`, of which the first is taken); blank lines are skipped.
+    Raises a ValueError that names file and line for broken JSON, a missing, unknown or empty field,
+    a domain that cannot be one, or an id used twice.
     needs_domain: False lets a line have no domain (it is "" then).
     """
     prompts: dict[str, Prompt] = {}
+    spelled: dict[str, str] = {}  # each domain as it was written first
     for where, line in _lines(Path(path)):
         try:
             values = parse_json(line)
@@ -187,15 +213,33 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
         if isinstance(values, dict) and "turns" in values:
             question = checked(_Question, values, where)
             name = f"{question.category}-{question.question_id}"
-            domain = DOMAIN_OF.get(question.category, "chat")
-            values = {"prompt_id": name, "domain": domain, "prompt": question.turns[0]}
-        row = checked(_Row, values, where)
-        if needs_domain and not row.domain:
-            raise ValueError(f"{where}: missing field domain")
+            values = {"prompt_id": name, "domain": question.category, "prompt": question.turns[0]}
+        row = checked(_Row, values, where, of_json=True)
+        if row.domain or needs_domain:
+            _check_domain(row.domain, spelled, where)
         if row.prompt_id in prompts:
             raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")
-        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, row.prompt)
+        turns = tuple((turn.role, turn.content) for turn in row.messages or ())
+        text = row.prompt or turns[-1][1]
+        prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
     return list(prompts.values())
+
+
+def _check_domain(name: str, spelled: dict[str, str], where: str) -> None:
+    """ValueError for a name that no table can show: none at all, too long, not printable, of
+    RESERVED, or one that differs from an earlier one in case or spaces only.
+    """
+    if not name.strip():
+        raise ValueError(f"{where}: missing field domain")
+    said = f"{where}: domain={brief(name)}: "
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise ValueError(f"{said}at most {LONGEST_NAME} printable characters are allowed")
+    folded = " ".join(name.casefold().split())
+    if folded in RESERVED:
+        raise ValueError(f"{said}tables use this name themselves; choose another")
+    first = spelled.setdefault(folded, name)
+    if first != name:
+        raise ValueError(f"{said}it differs from {first!r} in case or spaces only; write one")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -250,32 +294,41 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
 
 
 def load_prompts(
-    source: str | Path, per_domain: int, domains: Sequence[str] = DOMAINS
+    source: str | Path, per_domain: int | None = None, domains: Sequence[str] | None = None
 ) -> list[Prompt]:
-    """The first `per_domain` prompts of each of `domains`, domain by domain.
+    """At most `per_domain` prompts of each of `domains`, the first ones, domain by domain.
 
     source: one of SETS: "project" (data/prompts), "unwrapped" (the same `without_wrapper`),
     "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
     order) and the other HUB_SETS, read from the hub, or from the folder that SPECLAB_DATASETS
-    names; or a .jsonl file or folder for `read_prompts`, relative to the repository. Raises
-    ValueError if a set cannot be read or holds fewer prompts than asked (UNEQUAL ones: none).
+    names; or a .jsonl file or folder for `read_prompts`, relative to the repository. per_domain:
+    None takes all (of HUB_SETS PER_DOMAIN). domains: None takes all, in order of appearance (those
+    of SETS in the order of DOMAINS). Raises ValueError if a set cannot be read, holds no prompt, or
+    lacks one of `domains`.
     """
+    hub_sets = HUB_SETS.get(str(source), {})
     known: list[Prompt] = []
     if source in OWN_SETS:
         known = _own_prompts(str(source))
-    elif source not in HUB_SETS:
+    elif not hub_sets:
         known = read_prompts(REPOSITORY / source)
+    here = list(hub_sets or dict.fromkeys(prompt.domain for prompt in known))
+    if source in SETS:
+        here.sort(key=DOMAINS.index)
+    if not here:
+        raise ValueError(f"prompts {str(source)!r}: no prompt in it")
+    if hub_sets and per_domain is None:
+        per_domain = PER_DOMAIN
     chosen = []
-    for domain in domains:
+    for domain in here if domains is None else domains:
+        if domain not in here:
+            raise ValueError(f"prompts {str(source)!r}: no domain {domain!r}: {near(domain, here)}")
         offered = iter([prompt for prompt in known if prompt.domain == domain])
-        if hub_set := HUB_SETS.get(str(source), {}).get(domain):
+        if hub_set := hub_sets.get(domain):
             offered = _hub_prompts(hub_set, domain)
         first = list(islice(offered, per_domain))
-        if len(first) < (1 if source in UNEQUAL else per_domain):
-            raise ValueError(
-                f"prompts {str(source)!r}: domain {domain} has {len(first)}, "
-                f"asked for {per_domain}: ask for fewer, leave it out of `domains`, or add"
-            )
+        if not first:
+            raise ValueError(f"prompts {str(source)!r}: domain {domain} has no prompt")
         chosen += first
     return chosen
 
@@ -325,23 +378,30 @@ def decoded_prompts(prompts: Sequence[Any], per_domain: int, first: int = 0) -> 
 
 
 def prompts_digest(prompts: Iterable[Prompt]) -> str:
-    """SHA-256 (hex) of ids, domains and texts in order: equal exactly when the prompt sets are, for
-    manifests and run keys.
+    """SHA-256 (hex) of ids, domains, texts and messages in order: equal exactly when the prompt
+    sets are, for manifests and run keys.
     """
-    content = json.dumps([[p.prompt_id, p.domain, p.text] for p in prompts])
+    rows = [[p.prompt_id, p.domain, p.text, *filter(None, [p.messages])] for p in prompts]
+    content = json.dumps(rows)
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def encode_prompts(
-    tokenizer: Any, prompts: Iterable[Prompt], max_tokens: int, template: str = "none"
+    tokenizer: Any,
+    prompts: Iterable[Prompt],
+    max_tokens: int,
+    template: str = "none",
+    truncate: bool = False,
 ) -> list[EncodedPrompt]:
     """Token ids of each prompt, at most `max_tokens` of them.
 
     template: "none" = the text as it is, with the special tokens the tokenizer adds (the paper);
-    "chat" = the tokenizer's chat template around the text as one user message, open for the answer.
-    A longer prompt keeps its first `max_tokens` tokens, as the authors' right truncation does
-    (under "chat" this cuts the template's end too), and `cut` counts what was removed. ValueError
-    for a tokenizer without a chat template, a template that fails, or a prompt that has no tokens.
+    "chat" = the tokenizer's chat template around the text as one user message, or around the
+    prompt's messages, open for the answer. A longer prompt without a template keeps its first
+    `max_tokens` tokens, as the authors' right truncation does. With a template it is refused, or,
+    with `truncate`, its last message is cut at the end. `cut` counts the tokens removed. ValueError
+    for a tokenizer without a chat template, a template that fails, messages without a template, or
+    a prompt that has no tokens.
     """
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
@@ -350,8 +410,13 @@ def encode_prompts(
         )
     encoded = []
     for prompt in prompts:
+        if prompt.messages and template == "none":
+            raise ValueError(
+                f"prompt {prompt.prompt_id!r} has messages, and only a chat template joins them: "
+                "set template: chat"
+            )
         try:
-            ids = _ids(tokenizer, prompt.text, template)
+            ids = _ids(tokenizer, prompt, template)
         # a template is a program, which can raise any error
         except Exception as error:
             raise ValueError(
@@ -359,21 +424,54 @@ def encode_prompts(
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "
                 "or the prompt, or set template: none"
             ) from error
-        kept = tuple(ids[:max_tokens])
+        kept = ids[:max_tokens]
+        if template == "chat" and len(ids) > max_tokens:
+            if not truncate:
+                raise ValueError(
+                    f"prompt {prompt.prompt_id!r} has {len(ids)} tokens with the chat template, "
+                    f"max_prompt_tokens is {max_tokens}: raise it, shorten the prompt, or set "
+                    "truncate: true, which cuts the end of the message"
+                )
+            kept = _shortened(tokenizer, prompt, max_tokens)
         cut = len(ids) - len(kept)
-        encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, kept, cut))
+        encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
     return encoded
 
 
-def _ids(tokenizer: Any, text: str, template: str) -> list[int]:
-    """Token ids of a text; ValueError where there are none."""
+def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
+    """Token ids of a prompt; ValueError where there are none."""
     ids: list[int]
     if template == "none":
-        ids = tokenizer(text)["input_ids"]
+        ids = tokenizer(prompt.text)["input_ids"]
     else:
-        message = {"role": "user", "content": text}
+        turns = prompt.messages or (("user", prompt.text),)
+        messages = [{"role": role, "content": content} for role, content in turns]
         given = {"add_generation_prompt": True, "date_string": TODAY}
-        ids = tokenizer.apply_chat_template([message], return_dict=False, **given)
+        ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
     if not ids:
         raise ValueError("it gives no tokens")
+    return ids
+
+
+def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
+    """Token ids of a prompt in its chat template whose last message is cut at the end, so that they
+    are as many as are allowed or a few less. ValueError where the rest alone is longer.
+    """
+    *before, (role, _) = prompt.messages or (("user", prompt.text),)
+    words = prompt.text
+    least, most = 0, len(words)  # characters that are known to fit, and not to
+    ids: list[int] = []
+    while most - least > 1:
+        middle = (least + most) // 2
+        turns = (*before, (role, words[:middle]))
+        tried = _ids(tokenizer, replace(prompt, messages=turns), "chat")
+        if len(tried) > max_tokens:
+            most = middle
+        else:
+            least, ids = middle, tried
+    if not ids:
+        raise ValueError(
+            f"prompt {prompt.prompt_id!r} does not fit into max_prompt_tokens={max_tokens} even "
+            "without its last message: raise it"
+        )
     return ids

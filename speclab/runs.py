@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -29,9 +30,27 @@ from tqdm import tqdm
 
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
-from speclab.plain import Facts, checked, digest_of, notice, one_line, read_json, sha256_of, shown
+from speclab.plain import (
+    Facts,
+    checked,
+    digest_of,
+    near,
+    notice,
+    one_line,
+    read_json,
+    sha256_of,
+    shown,
+)
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
-from speclab.prompts import EncodedPrompt, Prompt, load_prompts, prompts_digest
+from speclab.prompts import (
+    HUB_SETS,
+    PER_DOMAIN,
+    SETS,
+    EncodedPrompt,
+    Prompt,
+    load_prompts,
+    prompts_digest,
+)
 
 if TYPE_CHECKING:
     from speclab.models.pairs import Pair
@@ -39,41 +58,36 @@ if TYPE_CHECKING:
 
 Texts = dict[str, tuple[int, ...]]  # token ids by prompt_id
 ONE_NODE: Facts = {"depth": 1, "branches": 1, "budget": 1}
-OWN_TEXTS: dict[str, Facts] = {
-    "greedy": {},  # the profile as it stands
-    "sampled": {"temperature": 1.0},
-}
+GREEDY: Facts = {"temperature": 0.0}
+SAMPLED: Facts = {"temperature": None}  # None: the profile's own (`Profile.sampled_temperature`)
+OWN_TEXTS: dict[str, Facts] = {"greedy": GREEDY, "sampled": SAMPLED}
 OTHER_TEXTS: dict[str, Facts] = {
     # text at other temperatures and of other seeds: one drafted token a position, which is all that
     # a replay of chains and trees needs beside the draft's ranks along the text
     "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
-    "sampled-seed-1": {"temperature": 1.0} | ONE_NODE,
-    "sampled-seed-2": {"temperature": 1.0} | ONE_NODE,
+    "sampled-seed-1": SAMPLED | ONE_NODE,
+    "sampled-seed-2": SAMPLED | ONE_NODE,
 }
 OTHER_TREES: dict[str, Facts] = {
-    "balanced": {"budget": None},  # every level of the tree complete
+    # every level of the tree complete
+    "balanced": GREEDY | {"budget": None},
     # what the draft would go on with, for stopping rules
-    "chain": {"depth": 8, "branches": 1, "budget": 8},
+    "chain": GREEDY | {"depth": 8, "branches": 1, "budget": 8},
 }
 OTHER_PROMPTS: dict[str, Facts] = {
     # the same prompts in the other format than the profile's
-    "chat-template": {"template": "chat"},
-    "plain-template": {"template": "none"},
-    # three times as long, of fewer prompts: what a study learns from the length of its texts
-    "long": {"max_new_tokens": 192, "prompts_per_domain": 20} | ONE_NODE,
-    # the project's prompts without the words around their problems; the second set, all of it
-    "unwrapped": {"prompts": "unwrapped"},
-    "second": {"prompts": "second", "prompts_per_domain": 75},
-    "unwrapped-sampled": {"prompts": "unwrapped", "temperature": 1.0} | ONE_NODE,
-    "second-sampled": {"prompts": "second", "prompts_per_domain": 75, "temperature": 1.0}
-    | ONE_NODE,
+    "chat-template": GREEDY | {"template": "chat"},
+    "plain-template": GREEDY | {"template": "none"},
+    # texts LONGER times as long, of fewer prompts: what a study learns from the length of its texts
+    "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 20} | ONE_NODE,
 }
-KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS
+KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS  # of every profile: `kinds_of`
+LONGER = 3
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
-RUNS = ROOT / "data" / "runs"
+RUNS = Path(os.environ.get("SPECLAB_RUNS") or ROOT / "data" / "runs").absolute()
 # environment variable: a folder with a shipped run for each kind, or one such run
 PLACE = "SPECLAB_TRACES"
 BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead
@@ -297,6 +311,15 @@ def profile_prompts(profile: Profile) -> list[Prompt]:
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
+def sizes_of(profile: Profile) -> dict[str, int]:
+    """How many prompts each domain of a profile has, in order; of a public set as many as are asked
+    for, since to count them would fetch it.
+    """
+    if hub_set := HUB_SETS.get(profile.prompts):
+        return dict.fromkeys(profile.domains or hub_set, profile.prompts_per_domain or PER_DOMAIN)
+    return dict(Counter(prompt.domain for prompt in profile_prompts(profile)))
+
+
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
     """The same as token ids of the profile's target."""
     return read_by_target(profile, profile_prompts(profile)).prompts
@@ -370,23 +393,56 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
         return [*differ, "prompts"]
     names, sides = ("encoded", "stop_ids"), (run, wanted)
     if "encoded" not in wanted:
-        names, sides = ("template", "max_prompt_tokens"), profiles
+        names, sides = ("template", "max_prompt_tokens", "truncate"), profiles
     its, ours = sides
     differ += [name for name in names if its[name] != ours[name]]
     return differ
 
 
+def kind_of_set(source: str) -> str:
+    """The kind of the runs over another set of prompts at T = 0: the name of the set; for a file or
+    folder `other-` and its name.
+    """
+    return source if source in SETS else f"other-{Path(source).stem}"
+
+
+def kinds_of(profile: Profile) -> dict[str, Facts]:
+    """What each kind of run changes in the profile: KINDS, and for each other set of prompts the
+    texts at T = 0 and the sampled ones. The unwrapped set has as many prompts as the profile's
+    own, every other one all of its own. ValueError for two files of one name.
+    """
+    kinds = dict(KINDS)
+    for source in profile.others:
+        kind = kind_of_set(source)
+        if kind in kinds:
+            raise ValueError(
+                f"other_prompts: two sets are called {kind!r}: rename one of the files"
+            )
+        prompts: Facts = {"prompts": source}
+        if source != "unwrapped":
+            prompts["prompts_per_domain"] = None
+        kinds[kind] = GREEDY | prompts
+        kinds[f"{kind}-sampled"] = SAMPLED | prompts | ONE_NODE
+    return kinds
+
+
 def of_kind(profile: Profile, kind: str) -> Profile:
-    """The profile as a run of this kind is recorded; ValueError for a kind that is not in KINDS.
+    """The profile as a run of this kind is recorded; ValueError for a kind that is not one of
+    `kinds_of`.
 
     Those of other seeds have the first and the second seed from 1 on that is not the profile's.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind={kind!r}: allowed are {', '.join(KINDS)}")
-    changes = KINDS[kind]
+    kinds = kinds_of(profile)
+    if kind not in kinds:
+        raise ValueError(f"kind={kind!r}: {near(kind, kinds)}")
+    changes = dict(kinds[kind])
+    if changes["temperature"] is None:
+        changes["temperature"] = profile.sampled_temperature
     if kind in OTHER_SEEDS:
         others = [seed for seed in (1, 2, 3) if seed != profile.seed]
-        changes = changes | {"seed": others[OTHER_SEEDS.index(kind)]}
+        changes["seed"] = others[OTHER_SEEDS.index(kind)]
+    if kind == "long":
+        changes["max_new_tokens"] = min(LONGER * profile.max_new_tokens, 65_536)
     return profile.replace(**changes)
 
 

@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from speclab.plain import Array
-from speclab.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
 
@@ -39,16 +38,13 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
 
 
 def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Domains of `frame` in the project's order (others after); ValueError if one of `wanted` is
-    absent.
-    """
+    """Domains of `frame` in order of appearance; ValueError if one of `wanted` is absent."""
     rows = require(frame, ["domain"], "frame")
-    present = sorted(rows["domain"].unique())
+    present = tuple(rows["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(f"domain {absent} has no rows: record the missing prompts")
-    known = [domain for domain in DOMAINS if domain in present]
-    return tuple(dict.fromkeys([*known, *present]))
+    return present
 
 
 def ratio(nodes: pd.DataFrame) -> Array:

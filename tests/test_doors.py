@@ -108,11 +108,12 @@ COMMANDS = {
     },
     "record --profile profile.yaml --out new": {
         "--kind greddy": "greddy",
-        "--kind sampled --set temperature=0.5": "temperature",
+        "--set temperature=0.5": "--kind greedy decides it",
+        "--kind sampled-0.3 --set temperature=0.5": "temperature",
         "--engine spark": "spark",
         "--workers 2": "--workers",
         "--set name=../../x": "name='../../x'",
-        "--set prompts_per_domain=51": "51",
+        "--set domains=[maths]": "'math'",
         "--profile twice.yaml": "'seed' comes twice",
     },
     "reproduce --out new": {

@@ -56,6 +56,31 @@ def test_overrides_reach_one_model_or_both():
     assert domains == ("math",)
 
 
+def test_files_are_looked_for_beside_the_profile_then_here_then_in_the_kit(tmp_path, monkeypatch):
+    beside, here = tmp_path / "beside", tmp_path / "here"
+    for folder in (beside, here):
+        (folder / "models").mkdir(parents=True)
+        (folder / "both.jsonl").touch()
+    (here / "here.jsonl").touch()
+    monkeypatch.chdir(here)
+    text = "target: models\ndraft: {path: data/pairs/tiny/draft}\nprompts: both.jsonl\n"
+    (beside / "my.yaml").write_text(text + "other_prompts: [here.jsonl, second, who/knows]\n")
+    profile = load_profile(beside / "my.yaml")
+    assert profile.target.path == str(beside / "models")
+    assert profile.draft.path == "data/pairs/tiny/draft", "as the kit's manifests name it"
+    assert profile.prompts == str(beside / "both.jsonl")
+    assert profile.others == (str(here / "here.jsonl"), "second", "who/knows")
+    assert load_profile(beside / "my.yaml", {"prompts": "here.jsonl"}).prompts.startswith(str(here))
+
+
+@pytest.mark.parametrize(
+    ("changes", "others"),
+    [({}, ("unwrapped", "second")), ({"prompts": "paper"}, ()), ({"other_prompts": []}, ())],
+)
+def test_other_prompts_are_those_that_the_profile_names(changes, others):
+    assert load_profile("tiny", changes).others == others
+
+
 def test_overrides_are_read_from_the_command_line():
     found = parse_overrides(["gamma=4", "dtype=float32", "budget=null"])
     assert found == {"gamma": 4, "dtype": "float32", "budget": None}
@@ -69,7 +94,7 @@ def test_overrides_are_read_from_the_command_line():
         ({"max_new_tokens": 0}, ["max_new_tokens=0", "1"]),
         ({"top_p": float("nan")}, ["top_p=nan", "finite"]),
         ({"budget": 0}, ["budget=0"]),
-        ({"domains": ["maths"]}, ["domains.0='maths'", "'math'"]),
+        ({"domains": [7]}, ["domains.0=7"]),
         ({"domains": []}, ["domains=[]"]),
         ({"domains": ["code", "math", "code"]}, ["code", "twice"]),
         ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said

@@ -110,6 +110,25 @@ def test_a_run_of_two_domains_is_beside_these_two_alone():
     assert set(table["domain"]) == set(two) and table["ours_as_published"].notna().all()
 
 
+def test_a_study_of_other_domains_has_the_tables_without_the_papers_numbers():
+    run = make_run()
+    for name in ("nodes", "trace"):
+        rows = getattr(run, name)
+        setattr(run, name, rows.replace({"domain": {"math": "billing"}}))
+    of_paper, own = published.comparison("I", make_run()), published.comparison("I", run)
+    assert own["published"].isna().all() and of_paper["published"].notna().all()
+    keys, ours = ["domain", "quantity"], "ours_as_published"
+    renamed = of_paper.replace({"domain": {"math": "billing"}}).set_index(keys)[ours]
+    assert own.set_index(keys)[ours].to_dict() == pytest.approx(renamed.to_dict())
+
+
+def test_position_bins_follow_the_length_that_is_asked_for():
+    run = make_run(prompts=6, positions=40)
+    row = compared("V", run, half=20).loc[(3, 1)]
+    late = run.nodes[run.nodes["position"] >= 20]
+    assert row["ours_as_published"] == pytest.approx(score.ratio_by_depth(late)[3])
+
+
 def test_tables_ii_and_iii_are_of_the_blocks_that_a_decoder_visits():
     """The survival of the paper's tree adds up to its accepted tokens, walked by hand."""
     text = made_text(prompts=5, length=40)

@@ -578,7 +578,7 @@ def test_a_stamp_that_was_edited_counts_for_nothing(repository, capsys, facts):
     ("changes", "said"),
     [
         ({"prompts": "second", "prompts_per_domain": 75}, "120 prompts (15 code, "),
-        ({"prompts": "mt-bench", "prompts_per_domain": 20}, "cannot be read"),
+        ({"prompts": "nowhere.jsonl"}, "cannot be read"),
     ],
 )
 def test_prompts_are_counted_and_not_multiplied(changes, said, monkeypatch, tmp_path):
@@ -649,11 +649,11 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--parameter costs=[0.1,-1]", "costs=[0.1, -1]: allowed is 0 to 10"),
         ("--parameter profile=paper", "'profile' says which pair is studied"),
         ("--set prompts=nowhere.jsonl", "no prompts at"),
-        ("--set prompts_per_domain=51", "domain code has 50, asked for 51"),
+        ("--set domains=[maths]", "no domain 'maths': did you mean 'math'?"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
         ("--notebook 03", "03_damaged.ipynb is no notebook ("),
-        ("--set prompts_per_domain=3", "02_also_good needs at least 5 prompts_per_domain"),
+        ("--notebook 02 --set prompts_per_domain=3", "02_also_good needs at least 5 prompts"),
     ],
 )
 def test_bad_input_is_an_error_before_anything_runs(repository, capsys, arguments, message):

@@ -143,6 +143,35 @@ def test_the_seeds_of_a_study_are_three(short_profile):
         assert len({one.seed for one in kinds}) == 3 and kinds[0].seed == seed
 
 
+@pytest.mark.parametrize(("asked", "sampled"), [(0.0, 1.0), (0.7, 0.7), (1.0, 1.0)])
+def test_a_profile_has_two_temperatures(short_profile, asked, sampled):
+    profile = short_profile.replace(temperature=asked)
+    temperatures = {kind: runs.of_kind(profile, kind).temperature for kind in runs.KINDS}
+    assert {temperatures[kind] for kind in ("greedy", "balanced", "chain", "long")} == {0.0}
+    assert {temperatures[kind] for kind in ("sampled", *runs.OTHER_SEEDS)} == {sampled}
+
+
+def test_other_prompts_have_runs_of_their_own(short_profile, tmp_path):
+    mine = tmp_path / "mine.jsonl"
+    profile = short_profile.replace(other_prompts=(str(mine), "second"), prompts_per_domain=3)
+    greedy, sampled = (runs.of_kind(profile, f"other-mine{end}") for end in ("", "-sampled"))
+    assert (greedy.prompts, greedy.prompts_per_domain, greedy.temperature) == (str(mine), None, 0)
+    assert sampled.temperature == 1.0 and runs.of_kind(profile, "second").prompts == "second"
+    with pytest.raises(ValueError, match="kind='unwrapped': .*other-mine"):
+        runs.of_kind(profile, "unwrapped")
+    twice = profile.replace(other_prompts=(str(mine), "elsewhere/mine.jsonl"))
+    with pytest.raises(ValueError, match="two sets are called 'other-mine'"):
+        runs.kinds_of(twice)
+
+
+def test_longer_texts_follow_the_length_of_the_profiles(short_profile):
+    lengths = [
+        runs.of_kind(short_profile.replace(max_new_tokens=n), "long").max_new_tokens
+        for n in (64, 96)
+    ]
+    assert lengths == [192, 288]
+
+
 @pytest.mark.parametrize("pair", ["tiny", "smollm"])
 def test_the_keys_are_those_of_the_shipped_traces(pair):
     profile = load_profile(pair)

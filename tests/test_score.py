@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from speclab import score
+from speclab.prompts import DOMAINS
 
 PARENT, RANK, DEPTH = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 1, 0, 1, 0, 1, 0, 1], [1, 1, 2, 2, 2, 2, 3, 3])
 BEST = [True, False, True, False, False, False, True, False]
@@ -43,11 +44,11 @@ def hand_nodes():
 def make_run(prompts=6, positions=5, seed=0, shift=0.0):
     """A random run of all four domains; `shift` raises the first domain's target probabilities."""
     rng = np.random.default_rng(seed)
-    places = product(score.DOMAINS, range(prompts), range(positions))
+    places = product(DOMAINS, range(prompts), range(positions))
     at = pd.DataFrame(places, columns=["domain", "prompt_id", "position"])
     at["prompt_id"] = at["domain"] + "-" + at["prompt_id"].astype(str)
     ease = np.repeat(rng.uniform(0.2, 0.8, 4 * prompts), positions)
-    ease += shift * (at["domain"] == score.DOMAINS[0]).to_numpy()
+    ease += shift * (at["domain"] == DOMAINS[0]).to_numpy()
     size = len(at)
     trace = at.assign(
         overlap=rng.random(size) * ease,

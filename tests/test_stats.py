@@ -12,6 +12,7 @@ from test_score import make_run
 
 from speclab import score, stats
 from speclab.analysis import association, significance
+from speclab.prompts import DOMAINS
 
 
 def clustered(prompts=20, rows=10, effect=1.0, seed=0, domain="code", mean=0.0):
@@ -53,7 +54,7 @@ def test_intervals_are_those_of_the_redrawn_rows():
     literal = np.array(literal)
     table = stats.by_domain(nodes, estimator, n=60)
     found = table[table["estimator"] == "published_chain[2]"].set_index("domain")
-    assert list(found.index) == [*score.DOMAINS, "all", "pooled"]
+    assert list(found.index) == [*DOMAINS, "all", "pooled"]
     assert found["n_prompts"].tolist() == [6] * 4 + [24] * 2
     wanted = [literal[0], *stats.bounds_of(literal[1:], prompts.by_row)]
     assert_allclose(found[stats.NUMBERS].T, wanted)

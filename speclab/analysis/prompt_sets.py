@@ -1,10 +1,12 @@
 """Does what one set of prompts says of domains hold on others? The same question asked of the
-profile's own prompts, of the same without the words that stand around each problem, and of a second
-set, written in no form that a draft was trained on (data/second_prompts).
+profile's own prompts and of each set that its `other_prompts` name. The kit's own prompts are asked
+again without the words that stand around each problem, and on a second set, written in no form that
+a draft was trained on (data/second_prompts).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,8 @@ from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
 from speclab.estimates import Estimates, named, stack
 from speclab.profiles import Profile
-from speclab.score import ALL, POOLED, Estimator
+from speclab.runs import kind_of_set
+from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.stats import NUMBERS
 
 OWN = "own prompts"
@@ -26,6 +29,18 @@ ENGLISH = "second set in English"
 WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
+ABOUT = {
+    "unwrapped": f"**{UNWRAPPED}**: our own problems of math and reasoning without the words that "
+    "stand around each of them (`Solve as a math problem …`). The prompts of code and chat have no "
+    "such words, so their texts are the same and are not shown again.",
+    "second": f"**{SECOND}**: 120 prompts in eight categories, written as people write "
+    "(`data/second_prompts`), none in the format of a draft's training. Five of the categories are "
+    "chat. One of these is in other languages, so the set is shown once more without it.",
+}
+NO_OTHERS = (
+    "This profile names no other prompts (`other_prompts`), so nothing here says whether the "
+    "findings hold on other prompts."
+)
 IT = "it"  # the one number that is asked
 LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
@@ -35,22 +50,57 @@ Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
 
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
-    """Texts of each set at the temperature of `own`, which are the profile's own, T = 0 or 1: then
-    the others, recorded if they are not there; `unwrapped` only where the profile's prompts have
-    words that can be left out. Every set has one text a prompt, of the profile's seed, so that like
-    is compared with like: of several seeds `own` gives its first.
+    """Texts of each set at the temperature of `own`, which are the profile's own: then the other
+    sets that it names (`Profile.others`), recorded if they are not there; `unwrapped` only where
+    its prompts have words that can be left out. Every set has one text a prompt, of the profile's
+    seed, so that like is compared with like: of several seeds `own` gives its first. Of another set
+    the domains of the profile's own prompts count. ValueError where it has none of them.
     """
     seed = own.trace["seed"]
     of_first = own.trace[seed == seed.iloc[0]]
     sets = {OWN: replace(own, trace=of_first.reset_index(drop=True))}
-    kind = "-sampled" if own.temperature else ""
-    if profile.prompts == "project" and set(WITH_WORDS) & set(profile.domains):
-        sets[UNWRAPPED] = Text.recorded(profile, f"unwrapped{kind}")
-    second = sets[SECOND] = Text.recorded(profile, f"second{kind}")
-    frames = (second.trace, second.nodes)
-    trace, nodes = (rows[category_of(rows) != "language"] for rows in frames)
-    sets[ENGLISH] = replace(second, trace=trace, nodes=nodes)
+    domains = domains_in(own.trace)
+    ending = "-sampled" if own.temperature else ""
+    for source in profile.others:
+        if source == "unwrapped" and not set(WITH_WORDS) & set(domains):
+            continue
+        other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
+        if not set(domains) & set(other.trace["domain"]):
+            theirs = domains_in(other.trace)
+            raise ValueError(
+                f"other_prompts: {source} has the domains {named(theirs)} and none of "
+                f"{named(domains)}: name the domains alike, or leave the set out"
+            )
+        sets[name_of(source)] = _where(other, other.trace["domain"].isin(domains))
+    if second := sets.get(SECOND):
+        sets[ENGLISH] = _where(second, category_of(second.trace) != "language")
     return sets
+
+
+def _where(text: Text, is_kept: pd.Series) -> Text:
+    """The texts of some of the prompts."""
+    kept = text.trace["prompt_id"][is_kept].unique()
+    frames = (text.trace, text.nodes)
+    trace, nodes = (rows[rows["prompt_id"].isin(kept)] for rows in frames)
+    return replace(text, trace=trace, nodes=nodes)
+
+
+def name_of(source: str) -> str:
+    """What a set is called in tables."""
+    return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
+
+
+def described(profile: Profile) -> str:
+    """What the other sets are, in sentences (Markdown); where there is none, that too."""
+    lines = [ABOUT.get(source, f"**{name_of(source)}**: {source}.") for source in profile.others]
+    if not lines:
+        return NO_OTHERS
+    heated = f"T = {profile.sampled_temperature:g}"
+    lines.append(
+        f"At {heated} every set, our own too, has one text per prompt, of one seed, so that like "
+        "is compared with like."
+    )
+    return "\n\n".join(lines)
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:
@@ -85,9 +135,9 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
 
 
 def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """The first set's order of the domains asked of every set, as three differences. LEAD: its
-    highest domain minus the mean of the others; SPREAD: its highest minus its lowest; LAST: the
-    mean of those between minus its lowest.
+    """The first set's order of the domains asked of every set that has all of them, as three
+    differences. LEAD: its highest domain minus the mean of the others; SPREAD: its highest minus
+    its lowest; LAST: the mean of those between minus its lowest. Of two domains SPREAD alone.
 
     role, contrast, set, estimate, low, high, n_prompts, note; power: `power_of` the first set's
     difference; change, change_low, change_high: less the first set's, prompts paired where they are
@@ -97,16 +147,19 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     means = {name: own[IT].drop(columns=[ALL, POOLED]) for name, own in draws.items()}
     levels = means[OWN].iloc[0].sort_values(ascending=False, kind="stable")
     order = list(levels.index)
+    if len(order) < 2:
+        raise ValueError(f"one domain ({named(order)}): there is nothing to compare")
+    weights = _weights(order)
+    roles = list(weights)
     first, *middle, last = order
-    names = [f"{first} − the others", f"{first} − {last}", f"{named(middle)} − {last}"]
-    weights = pd.DataFrame(0.0, order, names)
-    weights.iloc[0, :2] = 1
-    weights.iloc[1:, 0] = -1 / (len(order) - 1)
-    weights.iloc[1:-1, 2] = 1 / len(middle)
-    weights.iloc[-1, 1:] = -1
+    called = {LEAD: f"{first} − the others", SPREAD: f"{first} − {last}"}
+    called[LAST] = f"{named(middle)} − {last}"
+    weights = weights.rename(columns=called)
     before = means[OWN][order] @ weights
     tables = {}
     for name, each in draws.items():
+        if not set(order) <= set(means[name]):
+            continue
         values = means[name][order] @ weights
         table = each.table(dict(values), "contrast")
         # the same problems, or other prompts with resamples of their own
@@ -116,9 +169,19 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
         table[CHANGE] = each.table(dict(change))[NUMBERS]
         table["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
         table["highest"] = means[name].iloc[0].idxmax()
-        table.insert(0, "role", [LEAD, SPREAD, LAST])
+        table.insert(0, "role", roles)
         tables[name] = table
     return Estimates(stack(tables, "set"), digits=3)
+
+
+def _weights(order: list[str]) -> pd.DataFrame:
+    """The weights of the domains (rows, from highest to lowest) in each difference (columns)."""
+    weights = pd.DataFrame(0.0, order, [SPREAD])
+    weights.iloc[0, 0], weights.iloc[-1, 0] = 1, -1
+    if len(order) > 2:
+        weights.insert(0, LEAD, [1.0, *[-1 / (len(order) - 1)] * (len(order) - 1)])
+        weights[LAST] = [0.0, *[1 / (len(order) - 2)] * (len(order) - 2), -1.0]
+    return weights
 
 
 def power_of(
@@ -142,14 +205,17 @@ def power_of(
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
-    """Every pair of domains on each set where one of the two has new texts: set, the columns of
+    """Every pair of domains on each set that has all domains, where one of the two has new texts:
+    set, the columns of
     `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
     (`power_of` the first set's difference).
     """
     tables = {}
+    domains = set(sets[OWN].trace["domain"])
     for name, text in sets.items():
-        tests = significance.differences(*question(text))
-        tables[name] = significance.with_signs(tests, level)
+        if domains <= set(text.trace["domain"]):
+            tests = significance.differences(*question(text))
+            tables[name] = significance.with_signs(tests, level)
     own = tables[OWN].copy()
     first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
     weights = first.sub(second, fill_value=0).T

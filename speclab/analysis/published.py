@@ -4,6 +4,7 @@ Source: arXiv:2604.14682v1, Tables I-VI (facts, in data/paper). Published proced
 estimator stand side by side.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from speclab.tree import Tree
 
 READS = ["data/paper"]
 DATA = ROOT / READS[0]
-POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31
+POSITION_BIN = 32  # tokens; the paper's bin 0 is positions 0-31, half of its texts
 KEYS = ["domain", "depth", "bin", "quantity"]
 OURS = ["ours_as_published", "ours_low", "ours_high"]
 CORRECTED = ["corrected", "low", "high"]
@@ -34,9 +35,14 @@ def published(table: str) -> pd.DataFrame:
 
 
 def comparison(
-    table: str, run: Any, rule: str = "greedy", tree: Tree | None = None
+    table: str,
+    run: Any,
+    rule: str = "greedy",
+    tree: Tree | None = None,
+    half: int = POSITION_BIN,
 ) -> pd.DataFrame:
-    """One row for each published number of Tables I (its means) to V: COLUMNS.
+    """One row for each published number of Tables I (its means) to V, and the same of domains that
+    the paper does not have: COLUMNS.
 
     `run` has .nodes and .trace; for II and III it is a Text, on which `tree` is replayed. `rule` is
     that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
@@ -48,17 +54,21 @@ def comparison(
     II, III what the same tree gets accepted in the blocks that a decoder visits; IV, V
     accept_by_depth along the best path (VI: notebook 05). What the run cannot answer is missing.
     `all` is the mean of domains, in Table V pooled over rows, as in the paper. Of a run without
-    some domains of the paper only the others have rows, and `all` has none. ValueError: no nodes,
-    fewer than 5 prompts in a domain, no position in a bin.
+    some domains of the paper only the others have rows, and `all` has none. A run with a domain
+    that the paper does not have is another study: `published` is missing in all its rows. half:
+    tokens of a position bin of Table V. ValueError: no nodes, no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
-    if not {ALL, *run.nodes["domain"]} >= set(frame["domain"]):
+    domains = score.domains_in(run.nodes)
+    if not set(domains) <= set(frame["domain"]):
+        frame = _unpublished(frame, domains)
+    elif not {ALL, *domains} >= set(frame["domain"]):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
     rows = run.nodes if table in ("IV", "V") else run.trace
     if table in ("II", "III"):
         rows = replay.prompt_sums(run.tree(tree))
-    in_table = partial(_estimates, whole=POOLED if table == "V" else ALL)
+    in_table = partial(_estimates, half=half, whole=POOLED if table == "V" else ALL)
     ours, right = [], []
     for position_bin in frame["bin"].unique():
         for quantity, as_published, exact in _estimators(table, rule):
@@ -67,6 +77,14 @@ def comparison(
     ours = pd.concat(ours).drop(columns="estimator").set_axis([*KEYS, *OURS], axis=1)
     right = pd.concat(right).set_axis([*KEYS, "estimator", *CORRECTED], axis=1)
     return frame.merge(ours, on=KEYS).merge(right, on=KEYS, how="left")[COLUMNS]
+
+
+def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
+    """The rows of a published table for these domains and ALL, without its numbers."""
+    names = pd.DataFrame({"domain": [*domains, ALL]})
+    rows = frame.drop(columns=["domain", "published"]).drop_duplicates()
+    order = list(frame.columns)
+    return names.merge(rows, how="cross").assign(published=np.nan)[order]
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:
@@ -90,13 +108,18 @@ def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]
 
 
 def _estimates(
-    rows: pd.DataFrame, estimator: Estimator, quantity: str, position_bin: int, whole: str
+    rows: pd.DataFrame,
+    estimator: Estimator,
+    quantity: str,
+    position_bin: int,
+    half: int,
+    whole: str,
 ) -> pd.DataFrame:
-    """KEYS, estimator, estimate, low, high in one position bin (NA: all positions); `whole`: which
-    row of `stats.by_domain` is the paper's `all`.
+    """KEYS, estimator, estimate, low, high in one position bin of `half` tokens (NA: all
+    positions); `whole`: which row of `stats.by_domain` is the paper's `all`.
     """
     if pd.notna(position_bin):
-        rows = rows[rows["position"] // POSITION_BIN == position_bin]
+        rows = rows[rows["position"] // half == position_bin]
     score.require(rows, [], f"position bin {position_bin} of this run")
     values = stats.by_domain(rows, estimator)
     unused = {ALL, POOLED} - {whole}

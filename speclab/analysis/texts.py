@@ -16,7 +16,7 @@ from speclab.score import Estimator
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
-SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run at T = 1
+SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run of sampled text
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,8 @@ class Text:
 
     @classmethod
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":
-        """Of a profile's runs of these kinds (`runs.KINDS`), which are recorded if not there."""
-        greedy = profile.replace(temperature=0.0)
-        return cls.of(*(load_or_record(greedy, kind) for kind in kinds))
+        """Of a profile's runs of these kinds (`runs.kinds_of`), which are recorded if not there."""
+        return cls.of(*(load_or_record(profile, kind) for kind in kinds))
 
     @property
     def name(self) -> str:

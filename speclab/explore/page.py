@@ -50,6 +50,7 @@ LEAD = (
     "rejected, and what drafting saves on your machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
+CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
 FLAT = 1.05  # a pass of at most this many times one token's time is as cheap
 Machine = dict[str, float] | None
 # parts of the page, and how high each is in a notebook
@@ -181,9 +182,8 @@ def _prompts(run: Run) -> Sequence[Prompt]:
     profile = run.manifest["profile"]
     if profile["prompts"] in HUB_SETS:  # would be fetched
         return ()
-    count, domains = profile["prompts_per_domain"], tuple(profile["domains"])
     try:
-        found = load_prompts(profile["prompts"], count, domains)
+        found = load_prompts(*(profile[name] for name in ("prompts", *CHOICE)))
     except ValueError:
         return ()
     return found if prompts_digest(found) == run.manifest["prompt_set"] else ()

@@ -314,15 +314,15 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     folder = ModelFolder.fetched(profile.target)
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
-    longest, template = profile.max_prompt_tokens, profile.template
-    return _read(folder, stamps, tuple(prompts), longest, template)
+    limits = profile.max_prompt_tokens, profile.template, profile.truncate
+    return _read(folder, stamps, tuple(prompts), limits)
 
 
 @cache
-def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, longest: int, template: str) -> Read:
+def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, limits: tuple) -> Read:
     """Once per process, as long as no file of the model's folder changes."""
     tokenizer = folder.tokenizer
     stops = sorted(folder.stop_ids(tokenizer), key=str)
-    encoded = encode_prompts(tokenizer, prompts, longest, template)
+    encoded = encode_prompts(tokenizer, prompts, *limits)
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
     return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})

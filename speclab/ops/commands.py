@@ -62,9 +62,10 @@ CHANGES = option(
 @option(
     "--kind",
     default="greedy",
-    help="greedy, sampled, sampled-0.3, sampled-0.7 (text at these temperatures), sampled-seed-1, "
-    "sampled-seed-2, balanced, chain, chat-template, plain-template, long, unwrapped, second "
-    "(other prompts), unwrapped-sampled or second-sampled (these at T = 1).",
+    help="greedy, sampled (at the profile's temperature above 0, else at 1), sampled-seed-1, "
+    "sampled-seed-2, sampled-0.3, sampled-0.7 (at these temperatures), balanced, chain, "
+    "chat-template, plain-template, long, or one of the profile's other prompts (unwrapped, "
+    "second, other-FILE; with -sampled at its temperature). `plan` lists them.",
 )
 @CHANGES
 @option("--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY).")
@@ -90,7 +91,8 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 
     settings = load_profile(profile, changes)
     of_kind = runs.of_kind(settings, kind)
-    if decided := sorted(runs.KINDS[kind].keys() & changes):
+    decides = {name for name, value in runs.kinds_of(settings)[kind].items() if value is not None}
+    if decided := sorted(decides & changes.keys()):
         raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
     workers = engine_of(engine, devices, workers)
     if out:

@@ -15,12 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from speclab import runs
-from speclab.models.folder import COMMIT, MEND, ModelFolder, cached, check_torchvision
+from speclab.models.folder import (
+    COMMIT,
+    MEND,
+    ModelFolder,
+    cached,
+    check_torchvision,
+    read_by_target,
+)
 from speclab.ops import plan
 from speclab.ops.hosted import lacking, platform
 from speclab.plain import one_line, shown
 from speclab.profiles import MODELS, ModelSpec, Profile
-from speclab.prompts import HUB_SETS, MIRROR, encode_prompts
+from speclab.prompts import HUB_SETS, MIRROR
 from speclab.show.notebook import limit_threads, quiet
 
 ASK_S = 3  # seconds that the hub has to answer
@@ -94,8 +101,8 @@ def tokenizers(profile: Profile) -> str:
 def prompts(profile: Profile) -> str:
     """Can the prompts of files be read, and the target's tokenizer and template take them?"""
     known = runs.profile_prompts(profile)
-    if folder := ModelFolder.here(profile.target):
-        encode_prompts(folder.tokenizer, known, profile.max_prompt_tokens, profile.template)
+    if ModelFolder.here(profile.target):
+        read_by_target(profile, known)
     return f"{len(known)} of {profile.prompts}"
 
 
@@ -108,7 +115,7 @@ def recorded(profile: Profile) -> str:
     if profile.prompts in HUB_SETS or not known:  # to ask would download something
         return UNKNOWN
     kinds = []
-    for kind in runs.KINDS:
+    for kind in runs.kinds_of(profile):
         with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
             if runs.recorded_run(profile, kind):
                 kinds.append(kind)

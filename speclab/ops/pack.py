@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 from jinja2 import Environment
 
 from speclab.manifest import TABLES
-from speclab.plain import shown
-from speclab.runs import KINDS, Run, RunError, write_facts
+from speclab.plain import Facts, checked, shown
+from speclab.profiles import Profile
+from speclab.runs import KINDS, Run, RunError, of_kind, write_facts
 
 PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
@@ -32,7 +33,7 @@ This card is written from `manifest.json`, which has every setting, by `python -
 
 | setting | |
 | --- | --- |
-| domains | {{ profile.domains | join(", ") }} |
+| domains | {{ profile.domains | join(", ") if profile.domains else "all of the prompts" }} |
 {% for name in ("template", "prompts", "prompts_per_domain", "max_prompt_tokens", "max_new_tokens",
                 "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
 | {{ name }} | {{ profile[name] }} |
@@ -64,13 +65,14 @@ profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
 def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = None) -> Path:
     """Write a finished run as a trace into the new folder `out`, which appears whole or not at all.
 
-    kind: one of KINDS; None takes the one that it was recorded as. licence: of the text, in a line;
-    None takes `licence` of the profile's notes. RunError: `out` holds anything. ValueError: no
-    licence, or no run of this kind.
+    kind: one of `runs.kinds_of`; None takes the one that it was recorded as. licence: of the text,
+    in a line; None takes `licence` of the profile's notes. RunError: `out` holds anything.
+    ValueError: no licence, or no run of this kind.
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": []}
-    kind = kind or run.manifest.get("kind")
-    if kind not in KINDS or profile | KINDS[kind] != profile:
+    recorded_as = run.manifest["kind"]
+    kind = kind or recorded_as
+    if kind is None or (kind != recorded_as and not _is_of(profile, kind)):
         raise ValueError(
             f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
         )
@@ -96,6 +98,15 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
             out.rmdir()
         folder.rename(out)
     return out
+
+
+def _is_of(profile: Facts, kind: str) -> bool:
+    """Whether a run with these settings is one of this kind."""
+    settings = checked(Profile, profile, "its profile", of_json=True)
+    try:
+        return of_kind(settings, kind) == settings
+    except ValueError:
+        return False
 
 
 def card(manifest: dict[str, Any]) -> str:

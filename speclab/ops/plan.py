@@ -13,6 +13,7 @@ from typing import Any
 
 from speclab.models.folder import ModelFolder
 from speclab.profiles import MODELS, ModelSpec, Profile
+from speclab.runs import sizes_of
 
 KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMSNorm
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
@@ -135,8 +136,7 @@ def planned_bytes(profile: Profile, pair: list[Held]) -> dict[str, int]:
         needed[model.device] += logits + places * model.cached
         needed[model.device] += model.running(widest, seen)
     target = pair[0]
-    prompts = profile.prompts_per_domain * len(profile.domains)
-    block = min(profile.block_prompts, prompts)
+    block = min(profile.block_prompts, sum(sizes_of(profile).values()))
     places = max(trunk, _next_power(length))
     writing = block * (places * target.cached + target.running(length, length))
     needed[target.device] = max(needed[target.device], writing)

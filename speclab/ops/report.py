@@ -7,7 +7,6 @@ A light copy of that page, its pictures by link, lies beside the figures.
 import base64
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
 from speclab.plain import brief, read_json
 from speclab.profiles import ROOT, Profile
-from speclab.prompts import UNEQUAL
-from speclab.runs import profile_prompts, written
+from speclab.runs import sizes_of, written
 from speclab.show.notebook import drawn_in
 
 # how a notebook may end
@@ -153,10 +151,8 @@ def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:
 
 def prompts_of(profile: Profile) -> str:
     """How many prompts of each domain a profile has, in words."""
-    counts = dict.fromkeys(profile.domains, profile.prompts_per_domain)
     try:
-        if profile.prompts in UNEQUAL:
-            counts = Counter(prompt.domain for prompt in profile_prompts(profile))
+        counts = sizes_of(profile)
     except ValueError:
         return "Prompts that cannot be read here"
     each = ", ".join(f"{count} {domain}" for domain, count in counts.items())

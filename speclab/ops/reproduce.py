@@ -48,7 +48,7 @@ from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.plain import digest_of, near, sha256_of
-from speclab.profiles import ROOT, Profile, load_profile, profile_names
+from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.runs import (
     BENCH,
@@ -127,13 +127,14 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the checked profile, what is asked for, the folders of its pages and of its
-    figures, what was `given` (as in a `Stamp`); stamps by name of what was up to date and of what
-    ran; and whether it was stopped.
+    """One call: the checked profile, what is asked for, why others that were asked for are left
+    out, the folders of its pages and of its figures, what was `given` (as in a `Stamp`); stamps by
+    name of what was up to date and of what ran; and whether it was stopped.
     """
 
     profile: Profile
     notebooks: list[Notebook]
+    left_out: dict[str, str]
     build: Path
     figures: Path
     given: dict[str, Any]
@@ -194,6 +195,7 @@ def open_call(
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
     settings = load_profile(profile, overrides)
+    overrides = found(overrides, settings)
     for variable in FOLDERS:
         named_folder(variable)
     if settings.prompts not in HUB_SETS:  # those would be fetched
@@ -203,19 +205,37 @@ def open_call(
         check_names(values, notebook_of(path, values).known)
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
+    left_out: dict[str, str] = {}
     known: dict[str, Parameter] = {}
     for path in chosen(wanted):
         of_profile = settings.notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
         check_twin(notebook)
         judged = notebook.values.get("judged_prompts_per_domain", 0)
-        kit.check_enough(notebook.name, settings, judged)
-        notebooks.append(notebook)
         known |= notebook.known
+        if reason := kit.lacks(notebook.name, settings, judged):
+            left_out[notebook.name] = reason
+        else:
+            notebooks.append(notebook)
     check_names(changes, known)
+    if not notebooks:
+        reasons = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
+        raise ValueError(f"no notebook is left to run: {reasons}")
     place = (out or ROOT).resolve()
     build, figures = place / "build" / settings.name, place / "figures" / settings.name
-    return Call(settings, notebooks, build, figures, of_pair | {"changes": changes})
+    given = of_pair | {"changes": changes}
+    return Call(settings, notebooks, left_out, build, figures, given)
+
+
+def found(overrides: dict, profile: Profile) -> dict:
+    """The overrides with files and folders as the profile has them: kernels run elsewhere."""
+    named = {"prompts": profile.prompts, "traces": profile.traces}
+    named["other_prompts"] = list(profile.others)
+    for model in MODELS:
+        named[f"{model}.path"] = getattr(profile, model).path
+        if isinstance(overrides.get(model), str):
+            named[model] = getattr(profile, model).path
+    return overrides | {name: named[name] for name in overrides if name in named}
 
 
 def named_folder(variable: str) -> list[Path]:
@@ -377,7 +397,7 @@ def inputs(profile: Profile) -> list[Any]:
     """The profile, and what it points at: weights (those that are to be made count as made), the
     models' settings, prompts, manifests of shipped traces. Nothing is fetched.
     """
-    places = [ROOT / profile.prompts]
+    places = [ROOT / name for name in (profile.prompts, *profile.others)]
     fetched = HUB_SETS.get(profile.prompts, {})  # revisions are pinned; copies are files
     for mirror in named_folder(MIRROR):
         places += [mirror / dataset.name for dataset in fetched.values()]
@@ -683,6 +703,8 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         with locked(call.build), kernels(call, room.seats):
             call.figures.mkdir(parents=True, exist_ok=True)
             put_all_back(call)
+            for name, reason in call.left_out.items():
+                tqdm.write(f"{name:<26} {'':>9}  left out: {reason}")
             for wave in turns_of(call):
                 run_wave(call, wave, room)
             page = write_report(call)

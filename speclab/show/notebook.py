@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,23 +22,10 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
 
 
-# notebooks that compare prompts, and how many domains each needs at least; the others work with any
-# (all domains: the paper's tables name them; three: it decodes two prompts of each for an interval)
-LEAST_DOMAINS = {
-    "02": 3,
-    "03": 4,
-    "04": 4,
-    "05": 4,
-    "06": 2,
-    "07": 1,
-    "08": 3,
-    "09": 3,
-    "10": 2,
-    "11": 4,
-    "13": 4,
-    "14": 3,
-}
-LEAST_PROMPTS = 5  # per domain, for each of them
+LEAST_DOMAINS = {"08": 3, "09": 3, "13": 2, "14": 3}  # of notebooks that need more than one
+OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
+LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
+WITHOUT_INTERVALS = ("00", "01", "12", "15")
 LEAST_TOKENS = {"07": 16}  # new tokens; the others of them need 2
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
 SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
@@ -123,6 +110,12 @@ class Context:
 
         display(Markdown(text))
 
+    def compares(self, domains: Sequence[str]) -> bool:
+        """Whether there are two domains or more to compare; says so where there is one."""
+        if len(domains) < 2:
+            self.say(f"There is one domain, {domains[0]}: nothing to compare.")
+        return len(domains) > 1
+
     def record(self, **numbers: float | int | str) -> None:
         """Write the notebook's main numbers to numbers.json in the figures folder, floats to 4
         significant digits.
@@ -149,7 +142,7 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
     the libraries' notices, limits threads and sets the style of figures. Figures go to
     `figures/<profile>/NN` (`drawn_in`) under SPECLAB_OUT (default: the repository). Raises
-    ValueError for an unknown profile or parameter, or where `check_enough` says so.
+    ValueError for an unknown profile or parameter, or for what the notebook `lacks`.
     """
     from IPython.display import Markdown, display
 
@@ -160,10 +153,11 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
     quiet()
     limit_threads()
-    count = check_enough(notebook, settings, judged)
+    if reason := lacks(notebook, settings, judged):
+        raise ValueError(f"{notebook} {reason}")
     display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
-    if notebook[:2] not in OWN_PAIR:
-        few_prompts(count)
+    if notebook[:2] not in WITHOUT_INTERVALS:
+        few_prompts(judged_sizes(settings, judged))
     _hosted(settings)
     figures.use_style()
     return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
@@ -192,50 +186,58 @@ def _hosted(profile: "Profile") -> None:
         )
 
 
-def check_enough(notebook: str, profile: "Profile", judged: int = 0) -> int:
-    """The prompts per domain that a notebook's intervals are made of (judged, or all of the
-    profile's). ValueError, before anything is recorded, where domains, prompts or tokens are too
-    few for it, or where it does not study text with the profile's temperature, top_k or top_p.
+def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
+    """The prompts of each domain that a notebook's intervals are made of: `judged`, or all of the
+    profile's.
     """
-    number, prompts = notebook[:2], profile.prompts_per_domain
-    prompts = min(judged or prompts, prompts)
-    if number in LEAST_DOMAINS:
-        for name, least, count in (
-            ("domains", LEAST_DOMAINS[number], len(profile.domains)),
-            ("prompts_per_domain (or judged_prompts_per_domain)", LEAST_PROMPTS, prompts),
-            ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
-        ):
-            if count < least:
-                raise ValueError(
-                    f"{notebook} needs at least {least} {name} and has {count}: raise it, or leave "
-                    "this notebook out"
-                )
-    if profile.temperature not in (0, 1):
-        raise ValueError(
-            f"temperature={profile.temperature:g}: notebooks study the temperatures 0 and 1; set "
-            "one of these (`python -m speclab record` records any)"
-        )
+    from speclab.runs import sizes_of
+
+    sizes = sizes_of(profile)
+    return {domain: min(judged or size, size) for domain, size in sizes.items()}
+
+
+def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
+    """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing. Known
+    before anything is recorded: too few domains, prompts or tokens, or texts whose trees cannot be
+    scored.
+    """
+    from speclab.prompts import DOMAINS
+
+    number, sizes = notebook[:2], judged_sizes(profile, judged)
+    if number in WITHOUT_INTERVALS:
+        return ""
+    if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
+        return "needs the domains of the paper's claims, which these prompts do not have"
+    for name, least, count in (
+        ("domains", LEAST_DOMAINS.get(number, 1), len(sizes)),
+        ("prompts in a domain", LEAST_PROMPTS, max(sizes.values())),
+        ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
+    ):
+        if count < least:
+            return f"needs at least {least} {name} and has {count}"
     is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
     if is_cut and number in SAMPLED_TREES:
-        raise ValueError(
-            f"{notebook} needs a probability of each of the {profile.branches} drafted branches: "
-            f"set top_k=0 (or {profile.branches} or more) and top_p=1, where the profile has "
+        return (
+            f"needs a probability of each of the {profile.branches} drafted branches: set top_k=0 "
+            f"(or {profile.branches} or more) and top_p=1, where the profile has "
             f"top_k={profile.top_k} and top_p={profile.top_p:g}"
         )
-    return prompts
+    return ""
 
 
-def few_prompts(count: int, where: str = "") -> None:
-    """Says what intervals are worth where there are few prompts per domain; where: of which set, as
-    ', second set'.
+def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
+    """Says what intervals are worth of domains with few prompts; sizes: prompts by domain; where:
+    of which set, as ', second set'.
     """
     from speclab import stats
+    from speclab.estimates import named
 
-    if count < stats.FEW_PROMPTS:
+    few = [f"{domain} {size}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
+    if few:
         Context.say(
-            f"**Prompts per domain{where}: only {count}.** Intervals of 95 % then "
-            f"cover the true value less often than that (notebook 13). {stats.FEW_PROMPTS} are "
-            f"enough; below {stats.MIN_PROMPTS} there is no interval."
+            f"**Few prompts{where}**: {named(few)}. Intervals of 95 % then cover the true value "
+            f"less often than that (notebook 13). {stats.FEW_PROMPTS} are enough; below "
+            f"{stats.MIN_PROMPTS} there is no interval."
         )
 
 

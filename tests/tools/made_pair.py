@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from test_score import BEST, DEPTH, PARENT, RANK
 
-from speclab import score
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.profiles import load_profile
+from speclab.prompts import DOMAINS
 from speclab.studies.paper_audit.evidence import PairTexts, with_numbers
 
 VOCAB = 10
@@ -41,7 +41,7 @@ def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0):
         if sampled:
             before = np.array([draw.choice(VOCAB, p=row) for row in p_t])
         text[:, t] = before
-    domain = np.repeat(score.DOMAINS, prompts * length)
+    domain = np.repeat(DOMAINS, prompts * length)
     names = np.repeat([f"p{i:03d}" for i in who], length)
     place = np.tile(np.arange(length), 4 * prompts)
     at = pd.DataFrame({"prompt_id": names, "domain": domain, "position": place})
