@@ -93,7 +93,7 @@ class Profile:
     # which, and in which order; None: all, in order of appearance
     domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
     # sets on which findings are asked again, named as `prompts`; None: those of the kit where
-    # `prompts` is the kit's own set, else none
+    # `prompts` is a set that it knows by name, else none
     other_prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     max_prompt_tokens: int = Field(default=512, ge=1, le=131_072)
     # a prompt that is too long for its chat template: cut its message, or refuse it
@@ -143,8 +143,10 @@ class Profile:
     @property
     def others(self) -> tuple[str, ...]:
         """The sets of prompts on which findings are asked again."""
-        of_kit = ("unwrapped", "second") if self.prompts == "project" else ()
-        return of_kit if self.other_prompts is None else self.other_prompts
+        if self.other_prompts is not None:
+            return self.other_prompts
+        of_kit = ("unwrapped", "second") if self.prompts == "project" else ("second",)
+        return of_kit if self.prompts in {*SETS} - {*of_kit} else ()
 
     @property
     def sampling(self) -> "Sampling":

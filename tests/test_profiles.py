@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from speclab import runs
 from speclab.ops.plan import planned_pair
-from speclab.profiles import load_profile, parse_overrides, profile_names
+from speclab.profiles import ROOT, load_profile, parse_overrides, profile_names
 
 OWN = ("tiny", "smollm")  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
@@ -75,10 +76,29 @@ def test_files_are_looked_for_beside_the_profile_then_here_then_in_the_kit(tmp_p
 
 @pytest.mark.parametrize(
     ("changes", "others"),
-    [({}, ("unwrapped", "second")), ({"prompts": "paper"}, ()), ({"other_prompts": []}, ())],
+    [
+        ({}, ("unwrapped", "second")),
+        ({"prompts": "paper"}, ("second",)),
+        ({"prompts": "second"}, ()),
+        ({"prompts": "mine.jsonl"}, ()),
+        ({"other_prompts": []}, ()),
+    ],
 )
 def test_other_prompts_are_those_that_the_profile_names(changes, others):
     assert load_profile("tiny", changes).others == others
+
+
+OLD = sorted((ROOT / "tests" / "old_profiles").glob("*.yaml"))
+# what a profile says of its notebooks, and what is known of a pair, may be more today
+MAY_DIFFER = ("notebooks", "notes", "description")
+
+
+@pytest.mark.parametrize("path", OLD, ids=lambda path: path.stem)
+def test_a_profile_of_an_earlier_kit_means_the_same(path):
+    then, now = load_profile(path), load_profile(path.stem)
+    same = {name: getattr(now, name) for name in MAY_DIFFER}
+    assert then.replace(**same) == now
+    assert runs.kinds_of(then) == runs.kinds_of(now)
 
 
 def test_overrides_are_read_from_the_command_line():
