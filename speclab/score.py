@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.plain import Array
+from speclab.prompts import DOMAINS
 
 ALL, POOLED = "all", "pooled"
 
@@ -38,12 +39,16 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
 
 
 def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Domains of `frame` in order of appearance; ValueError if one of `wanted` is absent."""
+    """Domains of `frame` in order of appearance, those of the kit's own prompts alone in the order of
+    DOMAINS; ValueError if one of `wanted` is absent.
+    """
     rows = require(frame, ["domain"], "frame")
     present = tuple(rows["domain"].unique())
     absent = [domain for domain in wanted or () if domain not in present]
     if absent:
         raise ValueError(f"domain {absent} has no rows: record the missing prompts")
+    if set(present) <= set(DOMAINS):
+        return tuple(domain for domain in DOMAINS if domain in present)
     return present
 
 

@@ -32,6 +32,18 @@ def tree_nodes(target_prob, target_rank, prompt_id="p", position=0, domain="code
     return frame.assign(prompt_id=prompt_id, position=position, domain=domain)
 
 
+@pytest.mark.parametrize(
+    ("there", "order"),
+    [
+        (["returns", "chat", "app"], ["returns", "chat", "app"]),
+        (["chat", "math"], ["math", "chat"]),  # the kit's own four
+    ],
+)
+def test_domains_keep_the_order_of_the_prompts(there, order):
+    frame = pd.concat([tree_nodes(ALPHA / 2, 0, domain=domain) for domain in [*there, *there]])
+    assert score.domains_in(frame) == tuple(order)
+
+
 def hand_nodes():
     """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node
     7 hangs off a rejected node).

@@ -175,7 +175,7 @@ def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
     if files is None:
         return None
     starts, texts = [], []
-    for name, path in files.items():
+    for name, path in sorted(files.items()):
         content = content_of(path)
         lines = _lines(path, content)
         SOURCE.check(path, content, name)
