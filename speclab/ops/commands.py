@@ -333,8 +333,9 @@ def _fetch(what, out, base) -> None:
 def _hosted() -> None:
     """Kaggle and Colab: install what is missing, keep recordings longer than a session.
 
-    A notebook's first cell finds the kit in the working folder or above it, in ./speclab-kit, or
-    clones it from SPECLAB_REPO. On Kaggle and Colab it then runs `hosted install`.
+    The cell below a notebook's parameters finds the kit in the working folder or above it, in
+    ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
+    `hosted install`.
 
     Kaggle: import a notebook and choose GPU T4 x2. Without internet attach the kit, models and data
     sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; the rest is found by name. To

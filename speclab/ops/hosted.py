@@ -1,9 +1,9 @@
 """Kaggle and Colab: missing packages are installed and the host's own stay, attached models and
 data sets are used instead of fetched ones, and runs outlive a session.
 
-`notebook.start` calls `attach` and `restore`, a notebook's first cell calls `prepare`; `install`,
-`restore` and `keep` are verbs of the command line. The top of this module imports the standard
-library alone, because the first cell imports it before anything is installed.
+`notebook.start` calls `attach` and `restore`, a notebook's bootstrap cell calls `prepare`;
+`install`, `restore` and `keep` are verbs of the command line. The top of this module imports the
+standard library alone, because that cell imports it before anything is installed.
 """
 
 import os
