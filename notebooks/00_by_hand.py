@@ -69,6 +69,8 @@ from speclab.studies import by_hand as study
 from speclab.tree import static_tree
 from speclab.verify import RULES, verify
 
+RUNS = []
+
 # %% [markdown]
 # ## 1. Two models of five words
 # A language model is, for our purpose, a table: given the text so far, the probability of each

@@ -60,6 +60,8 @@ from speclab.analysis import try_it
 from speclab.explore import page
 from speclab.studies import load_models as study
 
+RUNS = ["greedy"]
+
 # %%
 ctx = notebook.start("01_load_models", profile, overrides)
 pair = pairs.load_pair(ctx.profile)

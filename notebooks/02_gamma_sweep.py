@@ -63,6 +63,8 @@ from speclab.models import pairs
 from speclab.show import figures, notebook
 from speclab.studies import gamma_sweep as study
 
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
+
 # %% [markdown]
 # Texts of the target are studied for every prompt. At temperature **T = 0** the target writes its
 # most probable token each time (greedy text); at **T = 1** it draws each token from its own

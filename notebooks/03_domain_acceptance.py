@@ -59,6 +59,8 @@ from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
 from speclab.studies import domain_acceptance as study
 
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
+
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")

@@ -55,6 +55,8 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import depth_profile as study
 
+RUNS = ["greedy", "balanced", "seeds", "others"]
+
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)
 cut = Text.recorded(ctx.profile, "greedy")

@@ -59,6 +59,8 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
+
 # %%
 ctx = notebook.start("05_entropy_correlation", profile, overrides)
 greedy = Text.recorded(ctx.profile, "greedy")

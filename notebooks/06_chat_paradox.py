@@ -59,6 +59,8 @@ from speclab.models.folder import ModelFolder
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
 
+RUNS = ["greedy", "seeds", "other-format", "others", "others-sampled"]
+
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)
 own_format = ctx.profile.template

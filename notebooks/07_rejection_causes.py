@@ -62,6 +62,8 @@ from speclab.score import ALL, POOLED
 from speclab.show import notebook, pictures
 from speclab.studies import rejection_causes as study
 
+RUNS = ["greedy", "seeds", "others"]
+
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)
 p = ctx.profile

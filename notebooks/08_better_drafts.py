@@ -71,6 +71,8 @@ from speclab.prompts import decoded_prompts
 from speclab.show import notebook
 from speclab.studies.better_drafts import candidates, comparison
 
+RUNS = ["greedy", "sampled"]
+
 # %% tags=["timed"]
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
 settings = ctx.profile.replace(temperature=0.0)

@@ -74,6 +74,8 @@ from speclab.explore import page
 from speclab.ops import export
 from speclab.studies.budgets_and_routing import policies, promise, recommendations
 
+RUNS = ["greedy", "others"]
+
 # %% [markdown]
 # ## What is replayed, and what a block costs
 # A *setting* is what may be drafted in a block: nothing (`plain`), a chain (`chain:3`: three tokens

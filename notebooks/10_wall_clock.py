@@ -74,6 +74,8 @@ from speclab.models import pairs, timing
 from speclab.show import notebook
 from speclab.studies import wall_clock as study
 
+RUNS = ["greedy", "chain", "sampled", "others"]
+
 # %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)
 settings = ctx.profile.replace(temperature=0.0)

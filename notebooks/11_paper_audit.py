@@ -69,6 +69,7 @@ from speclab.studies.paper_audit import author_records as authors, evidence, pic
 from speclab.studies.paper_audit.other_notebooks import tables_of
 
 READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
+RUNS = ["greedy", "sampled", "others", "others-sampled"]
 
 # %%
 ctx = notebook.start("11_paper_audit", profile, overrides)

@@ -53,6 +53,8 @@ from speclab.models import pairs
 from speclab.show import notebook, pictures
 from speclab.analysis import try_it
 
+RUNS = []
+
 # %%
 ctx = notebook.start("12_try_it", profile, overrides)
 pair = pairs.load_pair(ctx.profile)

@@ -63,6 +63,8 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import how_sure as study
 
+RUNS = ["greedy", "seeds", "sampled-0.3", "sampled-0.7"]
+
 # %%
 ctx = notebook.start("13_how_sure", profile, overrides)
 at_0 = Text.recorded(ctx.profile, "greedy")

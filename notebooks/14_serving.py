@@ -65,6 +65,8 @@ from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import policies, recommendations, serving
 
+RUNS = ["greedy", "seeds", "others"]
+
 # %% [markdown]
 # ## What is served
 # The recorded greedy texts, each under every *setting* (nothing, a chain, a static tree), at the

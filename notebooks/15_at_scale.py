@@ -66,6 +66,8 @@ from speclab.show import figures, notebook
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
 
+RUNS = []
+
 # %%
 ctx = notebook.start("15_at_scale", profile, overrides)
 bench = study.traces_here()

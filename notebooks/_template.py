@@ -47,7 +47,10 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.show import notebook
 
-# Declare here which files the cells read, of data/ and of other notebooks' tables:
+# Declare here which kinds of run the cells ask for (speclab/runs.py, and ops/plan.py
+# for `seeds`, `others` and the like), so that `python -m speclab plan` knows them:
+RUNS = ["greedy"]
+# And which files the cells read, of data/ and of other notebooks' tables:
 # READS = ["data/paper", "08/self-drafts.csv"]
 
 # %%
