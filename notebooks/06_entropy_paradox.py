@@ -160,8 +160,8 @@ ctx.save(
 # ## 2. What kinds of token is each domain made of?
 # A domain may be easy because of what it is made of: the second half of a word may be easier to
 # guess than the first. Each token of the target's text gets a kind (`speclab.analysis.token_kinds`;
-# what begins a word, a name or a keyword is one kind, so that programs and prose can be compared), and
-# a frequency: its share among the tokens of all *other* prompts. A draft whose output layer is
+# what begins a word, a name or a keyword is one kind, so that programs and prose can be compared),
+# and a frequency: its share among the tokens of all *other* prompts. A draft whose output layer is
 # trimmed **can never say** the tokens that it lacks (`draft_rank` is then the number of those that
 # it has): there q = 0, and every such token is rejected. Kinds with rows of fewer than five prompts
 # in a domain have no point.

@@ -62,6 +62,7 @@ from speclab.runs import (
 )
 from speclab.show import notebook as kit
 
+FORMER = {"06_chat_paradox": "06_entropy_paradox"}  # notebooks by the names that they had
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
 # modules that change no outcome: where a notebook runs, what only an open notebook shows
 NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
@@ -200,15 +201,17 @@ def open_call(
         named_folder(variable)
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
+    of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name])
         check_names(values, notebook_of(path, values).known)
+        of_notebooks[path.stem] = values
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
     known: dict[str, Parameter] = {}
     for path in chosen(wanted):
-        of_profile = settings.notebooks.get(path.stem, {})
+        of_profile = of_notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
         check_twin(notebook)
         judged = notebook.values.get("judged_prompts_per_domain", 0)
@@ -256,7 +259,7 @@ def chosen(wanted: Sequence[str]) -> list[Path]:
     """The notebooks of these numbers or names, all without any. ValueError for one not there."""
     paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
-    names = [Path(text).stem.zfill(2) for text in wanted]
+    names = [FORMER.get(name, name) for name in (Path(text).stem.zfill(2) for text in wanted)]
     for name in names:
         if name not in known:
             raise ValueError(f"no notebook {name!r}: {near(name, known)}")

@@ -54,7 +54,7 @@ def asked_domain(wanted: str, text: Text) -> str:
     domains = domains_in(text.trace)
     if wanted and wanted not in domains:
         raise ValueError(
-            f"domain={wanted!r}: {near(wanted, domains)}; \"\" takes the one of highest entropy"
+            f'domain={wanted!r}: {near(wanted, domains)}; "" takes the one of highest entropy'
         )
     return wanted or str(means[[*domains]].idxmax())
 
