@@ -95,6 +95,7 @@ assert cut.trace["token"].equals(full.trace["token"])
 
 # %%
 table_4 = published.comparison("IV", cut)
+in_paper = table_4["published"].notna().any()
 ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
 notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 
@@ -166,7 +167,7 @@ ctx.plot(
     height=3.6,
     reference=0,
     x_label="",
-    y=f"change from depth 1 to depth {deepest} (the paper: 3)",
+    y=f"change from depth 1 to depth {deepest}{' (the paper: 3)' if in_paper else ''}",
     slug="change",
     caption="Change of acceptance from depth 1 to the deepest level, by definition, with 95 % "
     f"intervals: {as_published} as published, {path_0} at {cut.name} and {path_1} at {warm.name} "

@@ -134,26 +134,26 @@ in_paper = tables[0]["published"].notna().any()
 ctx.export(tables[0].dropna(axis=1, how="all"), "table-1")
 
 # %%
-points_drawn = "Entropy and acceptance of each domain, all on one scale"
+drawn = "Entropy and acceptance of each domain, all on one scale"
 if others:
-    points_drawn += (
-        f". {domain} minus the mean of the others: {at_0} by {greedy.acceptance.name} at "
+    drawn += (
+        f". The contrast of {domain} in acceptance: {at_0} by {greedy.acceptance.name} at "
         f"{greedy.name} and {at_1} by {sampled.acceptance.name} at {sampled.name}"
     )
 if others and in_paper:
     printed = tables[0].pivot(index="domain", columns="quantity", values="published")
     printed = printed.loc[compared]
     printed = printed.loc[domain] - printed.drop(index=domain).mean()
-    points_drawn += (
-        f". In the paper: {printed['target_entropy_mean']:+.2f} nats and "
-        f"{printed['alpha_mean']:+.3f} in acceptance"
+    drawn += (
+        f". In the paper it is {printed['alpha_mean']:+.3f}, and in entropy "
+        f"{printed['target_entropy_mean']:+.2f} nats"
     )
 
 # %%
 ctx.save(
     study.entropy_and_acceptance(*tables, [greedy, sampled], domain),
     "entropy-and-acceptance",
-    caption=f"{points_drawn}.",
+    caption=f"{drawn}.",
 )
 
 # %% [markdown]

@@ -331,6 +331,8 @@ def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
         return "Nothing could be held fixed: the domains share too few kinds of position."
     sizes = changes * np.sign(changes.iloc[0])
     most, lead = choose.leader(sizes, n_prompts)
-    points = 100 * changes[most].iloc[0]
+    points = 100 * changes[most].to_numpy()
+    bounds = stats.bounds_of(points[1:], n_prompts)
     lead = f"; {lead}" if len(sizes.columns) > 1 else ""
-    return f"Holding {most} fixed changes it by {points:+z.0f} points{lead}."
+    changed = stats.cell(points[0], *bounds, digits=0)
+    return f"Holding {most} fixed changes it by {changed} points{lead}."
