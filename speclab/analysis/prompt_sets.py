@@ -211,12 +211,12 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
     (`power_of` the first set's difference).
     """
     tables = {}
-    domains = set(sets[OWN].trace["domain"])
     for name, text in sets.items():
-        if domains <= set(text.trace["domain"]):
-            tests = significance.differences(*question(text))
-            tables[name] = significance.with_signs(tests, level)
+        tests = significance.differences(*question(text))
+        tables[name] = significance.with_signs(tests, level)
     own = tables[OWN].copy()
+    pairs = set(own["pair"])
+    tables = {name: table for name, table in tables.items() if set(table["pair"]) == pairs}
     first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
     weights = first.sub(second, fill_value=0).T
     first_step = level / len(own)  # of Holm's
