@@ -216,7 +216,7 @@ for name, own in sets.items():
 by_set = Estimates.stacked(by_set, "temperature")
 ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
 of_second = of_sets["T = 0"][prompt_sets.SECOND]
-notebook.few_prompts(of_second.prompts.fewest, f", {prompt_sets.SECOND}")
+notebook.few_prompts(of_second.prompts.sizes, f", {prompt_sets.SECOND}")
 
 # %%
 if prompt_sets.UNWRAPPED in sets["T = 0"]:

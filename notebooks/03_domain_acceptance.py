@@ -348,7 +348,8 @@ by_set = Estimates.stacked(by_set, "name")
 
 # %%
 of_second = by_set.at(set=prompt_sets.SECOND).frame
-notebook.few_prompts(of_second["n_prompts"].min(), f", {prompt_sets.SECOND}")
+sizes = of_second.groupby("domain", sort=False)["n_prompts"].first()
+notebook.few_prompts(dict(sizes), f", {prompt_sets.SECOND}")
 ctx.plot(
     by_set,
     x="set",

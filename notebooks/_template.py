@@ -47,8 +47,8 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.show import notebook
 
-# Declare here which kinds of run the cells ask for (speclab/runs.py, and ops/plan.py
-# for `seeds`, `others` and the like), so that `python -m speclab plan` knows them:
+# Declare here which kinds of run the cells ask for (speclab/runs.py, and run_plan.py in
+# speclab/ops for `seeds`, `others` and the like), so that `python -m speclab plan` knows them:
 RUNS = ["greedy"]
 # And which files the cells read, of data/ and of other notebooks' tables:
 # READS = ["data/paper", "08/self-drafts.csv"]

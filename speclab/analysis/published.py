@@ -82,14 +82,17 @@ def comparison(
 
 
 def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
-    """The rows of a published table for these domains and ALL (for ALL alone where the table has
-    nothing else), without its numbers.
+    """The rows of a published table for these domains, and for ALL where it has a row for it,
+    without its numbers.
     """
-    whole = frame["domain"].eq(ALL).all()
-    names = pd.DataFrame({"domain": [ALL] if whole else [*domains, ALL]})
+    printed = set(frame["domain"])
+    names = [*domains, ALL] if printed != {ALL} else [ALL]
+    if ALL not in printed:
+        names.remove(ALL)
     rows = frame.drop(columns=["domain", "published"]).drop_duplicates()
     order = list(frame.columns)
-    return names.merge(rows, how="cross").assign(published=np.nan)[order]
+    whole = pd.DataFrame({"domain": names}).merge(rows, how="cross")
+    return whole.assign(published=np.nan)[order]
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:

@@ -293,6 +293,28 @@ def _pair(profile, changes) -> None:
         echo(f"{profile}: nothing to fetch or convert")
 
 
+@verb("plan")
+@PROFILE
+@option(
+    "--notebook",
+    "notebooks",
+    multiple=True,
+    metavar="NN",
+    help="Number or name; again for more (default: all).",
+)
+@CHANGES
+def _plan(profile, notebooks, changes) -> None:
+    """Say which runs the notebooks ask for and what it takes to record those that are not here;
+    downloads nothing.
+    """
+    import torch
+
+    from speclab.ops.run_plan import report
+
+    for line in report(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
+        echo(line)
+
+
 @verb("doctor")
 @PROFILE
 @CHANGES
