@@ -2,8 +2,8 @@
 in a third of the calls.
 
 On small models and few tokens a pass of the network is mostly Python. The decoder's speed comes
-from here. Weights are shared with the network it was made from (whose projections become views of the
-fused ones). Whatever it does not know is left to the network's own body; the loader's probe
+from here. Weights are shared with the network it was made from (whose projections become views of
+the fused ones). Whatever it does not know is left to the network's own body; the loader's probe
 compares both on a tree.
 """
 
