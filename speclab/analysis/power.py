@@ -10,6 +10,7 @@ that very test on redrawn prompts). Knows no model and no figure.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -21,13 +22,14 @@ from statsmodels.stats.power import FTestAnovaPower
 
 from speclab.estimates import named
 from speclab.score import Estimator, domains_in
-from speclab.stats import MIN_PROMPTS, resampling_of
+from speclab.stats import MIN_PROMPTS, judged_domains, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
 LEAST_SPREAD = 1e-200  # of prompts that are all alike: any difference is then found
 MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
 F_TEST = FTestAnovaPower()
 PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
+LEAST = ["estimator", "first", "second", "prompts", "least"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,14 @@ class Design:
         effect = self._effect(difference, MIN_PROMPTS)
         both_sides = F_TEST.solve_power(effect, alpha=level, power=power, k_groups=2)
         return int(np.ceil(np.squeeze(both_sides) / 2))
+
+    def least_difference(self, prompts: int, power: float = 0.8, level: float = 0.05) -> float:
+        """The smallest true difference that `prompts` prompts a side find with probability
+        `power`.
+        """
+        options = {"nobs": 2 * prompts, "alpha": level, "power": power, "k_groups": 2}
+        effect = F_TEST.solve_power(effect_size=None, **options)
+        return float(np.squeeze(effect) * np.sqrt(2) * self.sd)
 
 
 # ---- the spread between prompts ------------------------------------------------------------------
@@ -145,3 +155,30 @@ def every_pair(
         if difference:
             plan["needed"] = design.prompts_needed(difference, wanted, first_step)
     return pd.DataFrame(plans, columns=PLAN).astype({"needed": "Int64"})
+
+
+def detectable(
+    frame: pd.DataFrame, estimator: Estimator, wanted: float = 0.8, level: float = 0.05
+) -> pd.DataFrame:
+    """Every pair of the domains with 5 prompts or more: the columns LEAST.
+
+    `least`: the smallest true difference that the prompts of the frame find with probability
+    `wanted`, in the family of all pairs. The standard error is that of both sides; the test counts
+    as one of `prompts` prompts a side, as many as the smaller side has, and so promises slightly
+    less. It is missing where the prompts do not differ, or where the number is undefined.
+    """
+    domains = judged_domains(frame)
+    pairs = list(combinations(domains, 2))
+    rows = []
+    for first, second in pairs:
+        both = frame[frame["domain"].isin([first, second])]
+        fewest = int(both.groupby("domain")["prompt_id"].nunique().min())
+        least = np.nan
+        with suppress(ValueError):  # undefined there
+            sides = influence(both, estimator).values()
+            of_means = sum(values.var(ddof=1) / len(values) for values in sides)
+            if of_means > 1e-18:
+                design = Design(float(np.sqrt(of_means * fewest)))
+                least = design.least_difference(fewest, wanted, level / len(pairs))
+        rows.append((estimator.name, first, second, fewest, least))
+    return pd.DataFrame(rows, columns=LEAST)
