@@ -15,7 +15,7 @@ from pathlib import Path
 
 from speclab import runs
 from speclab.models.folder import COMMIT, ModelFolder
-from speclab.ops import plan
+from speclab.ops import pair, plan
 from speclab.plain import Facts, near, read_json
 from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
@@ -131,6 +131,15 @@ def can_be_told(profile: Profile) -> bool:
     pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in specs]
     known = [commit or ModelFolder.whole(spec) for commit, spec in zip(pinned, specs, strict=True)]
     return all(known) and not {profile.prompts, *profile.others} & {*HUB_SETS}
+
+
+def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
+    """Fetch the models of the hub that recording runs of these kinds needs, with a bar; nothing
+    where all of the runs are here.
+    """
+    if can_be_told(profile) and all(runs.recorded_run(profile, kind) for kind in kinds):
+        return
+    pair.fetch(profile)
 
 
 # ---- what it takes -------------------------------------------------------------------------------
