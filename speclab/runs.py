@@ -1,4 +1,4 @@
-"""A run folder: what one pair did over one set of prompts, recorded once, to be read for ever.
+"""A run folder: what one pair did over one set of prompts, recorded once, read at any time.
 
 It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), `manifest.json`, written last, with all
 settings and the tables' SHA-256, and, of a recording, `settings.json` and `parts/`: two tables and
