@@ -752,16 +752,21 @@ def write_explorer(profile: Profile, figures: Path) -> None:
         print(f"explore.html is not written: {error}")
 
 
+def loads_the_pair(notebook: Notebook) -> bool:
+    """Whether a cell of its own imports what loads the pair."""
+    return LOADING in notebook.code[notebook.path.name].imports
+
+
 def fetch_weights(call: Call) -> None:
     """Fetch the weights that the profile's models lack, where they can be had. Models of the hub
     are fetched here where a notebook of the call needs them, so that the download is seen.
     """
     try:
         pair.make(call.profile)
-        if any(LOADING in notebook.code[notebook.path.name].imports for notebook in call.notebooks):
+        asked = [declared(notebook.path) for notebook in call.notebooks]
+        if None in asked or any(loads_the_pair(notebook) for notebook in call.notebooks):
             pair.fetch(call.profile)
         else:
-            asked = [declared(notebook.path) for notebook in call.notebooks]
-            fetch_models(call.profile, kinds_of(call.profile, chain.from_iterable(asked)))
+            fetch_models(call.profile, kinds_of(call.profile, chain(*asked)))
     except (RunError, ModelsMissing, OSError) as error:
         print(f"{error}. Notebooks that read recordings run all the same.")

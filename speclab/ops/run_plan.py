@@ -90,13 +90,14 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
     return sorted({known[name] for name in names}) or paths
 
 
-def declared(notebook: Path) -> list[str]:
-    """What a notebook's RUNS declares."""
-    source = notebook.with_suffix(".py").read_text(encoding="utf-8")
-    for node in ast.parse(source, notebook.name).body:
+def declared(notebook: Path) -> list[str] | None:
+    """What a notebook's RUNS declares; None for one that has no such list, or no .py."""
+    source = notebook.with_suffix(".py")
+    text = source.read_text(encoding="utf-8") if source.is_file() else ""
+    for node in ast.parse(text, source.name).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RUNS":
             return [str(name) for name in ast.literal_eval(node.value)]
-    raise ValueError(f"{notebook.stem} declares no RUNS in its cell of imports; add the list there")
+    return None
 
 
 def kinds_of(profile: Profile, names: Iterable[str]) -> list[str]:
@@ -111,7 +112,7 @@ def planned(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
     """The runs that these notebooks ask for, in the order in which they do."""
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
-        for kind in kinds_of(profile, declared(notebook)):
+        for kind in kinds_of(profile, declared(notebook) or []):
             readers.setdefault(kind, []).append(notebook.stem[:2])
     is_told = can_be_told(profile)
     found = []
@@ -187,6 +188,8 @@ def report(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
             left_out.append(f"left out: {notebook.stem} {reason}")
         else:
             asked.append(notebook)
+            if declared(notebook) is None:
+                left_out.append(f"not known: {notebook.stem} declares no RUNS among its imports")
     yield about(profile)
     known = measured(profile)
     planned_runs = planned(profile, asked)
