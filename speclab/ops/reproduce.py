@@ -203,15 +203,17 @@ def open_call(
         named_folder(variable)
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
+    of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)
         check_names(values, notebook_of(path, values).known)
+        of_notebooks[path.stem] = values
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
     known: dict[str, Parameter] = {}
     for path in chosen(wanted, ROOT):
-        of_profile = settings.notebooks.get(path.stem, {})
+        of_profile = of_notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
         check_twin(notebook)
         judged = notebook.values.get("judged_prompts_per_domain", 0)

@@ -21,6 +21,7 @@ from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
 from speclab.show import notebook as kit
 
+FORMER = {"06_chat_paradox": "06_entropy_paradox"}  # notebooks by the names that they had
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
 # bytes of a row of a recorded table, and what the folder of a run takes in all: its tables and,
 # as long as it is there, the parts that they are made of. Measured on the tiny pair
@@ -83,7 +84,8 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
             f"no notebooks in {root}: an installed package has none; run this in a clone of the kit"
         )
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
-    names = [Path(text).stem.zfill(2) for text in wanted]
+    stems = [Path(text).stem.zfill(2) for text in wanted]
+    names = [FORMER.get(stem, stem) for stem in stems]
     for name in names:
         if name not in known:
             raise ValueError(f"no notebook {name!r}: {near(name, known)}")
