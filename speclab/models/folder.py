@@ -65,13 +65,13 @@ class ModelFolder:
         return folder if folder and folder.has_weights else None
 
     @classmethod
-    def fetched(cls, spec: ModelSpec) -> "ModelFolder":
+    def fetched(cls, spec: ModelSpec, weights: bool = True) -> "ModelFolder":
         """The folder of a model, fetched from the hub where it is not here (ModelsMissing where
-        that fails).
+        that fails); without `weights` settings and tokenizer alone.
         """
         if folder := cls.local(spec):
             return folder
-        return cls(hub.fetch(spec))
+        return cls(hub.fetch(spec, weights))
 
     # ---- what it holds
 
@@ -228,14 +228,15 @@ class ModelFolder:
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
-    """Where a model or data set lies in the hub's cache; None for nowhere."""
+    """Where a model or data set lies in the hub's cache, whole or in part; None for nowhere."""
     from huggingface_hub import errors, snapshot_download
 
     wanted = {"revision": revision, "repo_type": kind, "local_files_only": True}
     try:
         return Path(snapshot_download(name, **wanted))
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
-        return None
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        part = getattr(error, "snapshot_path", None)  # not every file is there, as README.md
+        return Path(part) if part else None
 
 
 def check_tensors(file: Path, do: str = MEND) -> None:
@@ -278,19 +279,23 @@ def _file_digest(file: Path, mtime_ns: int) -> str:
     return sha256_of(file)
 
 
-def model_digest(spec: ModelSpec) -> str:
+def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
     """What names a model's weights: the digest of its folder; for a commit of the hub that is not
     on this machine the commit (nothing is fetched for that).
+
+    fetch: False names a model "" that is not here and has no commit.
     """
     folder, revision = ModelFolder.whole(spec), spec.revision or ""
     if folder is None and re.fullmatch(COMMIT, revision):
         return revision
+    if folder is None and not fetch:
+        return ""
     return (folder or ModelFolder.fetched(spec)).digest
 
 
-def pair_digests(profile: Profile) -> dict[str, str]:
+def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
     """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name)) for name in MODELS}
+    return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
 
 
 @dataclass(frozen=True)
@@ -305,7 +310,7 @@ class Read:
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """Prompts as the profile's target reads them; its tokenizer is fetched if it is not here."""
-    folder = ModelFolder.fetched(profile.target)
+    folder = ModelFolder.fetched(profile.target, weights=False)
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate

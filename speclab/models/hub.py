@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 from speclab.plain import Facts, notice, read_json
 from speclab.profiles import ModelSpec
 
-WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
+READING = ["*.json", "*.model", "*.jinja", "*.txt"]  # settings and tokenizer
+WEIGHTS = [*READING, "*.safetensors"]
 MEND = "fetch the model again, whole"
 
 
@@ -83,10 +84,11 @@ def size(spec: ModelSpec) -> int:
     return sum(file.size or 0 for file in wanted)
 
 
-def fetch(spec: ModelSpec, shows: bool = False) -> Path:
+def fetch(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
     """The folder of a model in the hub's cache, fetched where it is not there.
 
-    shows: first say how much it is, hold it against the room on the disk, and show a bar.
+    weights: False fetches settings and tokenizer alone. shows: first say how much it is, hold it
+    against the room on the disk, and show a bar.
     """
     from huggingface_hub import constants, snapshot_download
     from tqdm import tqdm
@@ -98,7 +100,8 @@ def fetch(spec: ModelSpec, shows: bool = False) -> Path:
         notice(f"fetching {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
         _check_room(needed, Path(constants.HF_HUB_CACHE))
     with asked(spec):
-        wanted = {"revision": spec.revision, "allow_patterns": WEIGHTS}
+        patterns = WEIGHTS if weights else READING
+        wanted = {"revision": spec.revision, "allow_patterns": patterns}
         return Path(snapshot_download(spec.path, **wanted, **bar))
 
 

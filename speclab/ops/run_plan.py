@@ -7,14 +7,12 @@ kinds that depend on the profile.
 """
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from speclab import runs
-from speclab.models.folder import COMMIT, ModelFolder
 from speclab.ops import pair, plan
 from speclab.plain import Facts, near, read_json
 from speclab.profiles import MODELS, ROOT, Profile
@@ -127,13 +125,10 @@ def planned(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
 
 
 def can_be_told(profile: Profile) -> bool:
-    """Whether the runs of a profile can be looked for without a download: its models are here or
-    pinned to a commit, and its prompts are no public set.
+    """Whether the runs of a profile can be looked for without a download: none of its prompts is a
+    public set.
     """
-    specs = [getattr(profile, name) for name in MODELS]
-    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in specs]
-    known = [commit or ModelFolder.whole(spec) for commit, spec in zip(pinned, specs, strict=True)]
-    return all(known) and not {profile.prompts, *profile.others} & {*HUB_SETS}
+    return not {profile.prompts, *profile.others} & {*HUB_SETS}
 
 
 def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
@@ -252,7 +247,7 @@ def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Fa
     tokens = sum(run.tokens for run in unrecorded)
     said = f"In all {len(unrecorded)} to record: {tokens:,} tokens, {takes(unrecorded, known)}."
     if not can_be_told(profile):
-        said += " Some may be here: that is known once models and prompts are."
+        said += " Some may be here: that is known once the prompts are."
     if not known:
         said += " No run of this pair was recorded here so far, so minutes are not known."
     return said
