@@ -439,10 +439,11 @@ if compared:
     ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
 
 # %% [markdown]
-# Where there are other prompts, a table tests each pair of domains, by the permutation test of
-# section 3 on each set. Of the pairs that differ significantly on our own prompts, `compared` have new texts in the set, `same` are significant
-# there in the same direction and `reversed` in the opposite one. `expected` is how many the set's
-# tests find on average if its differences are as large as on our own prompts.
+# Where there are other prompts, a table has each pair of domains by the permutation test of section
+# 3 on each set. Of the pairs that differ significantly on our own prompts, `compared` have new
+# texts in the set, `same` are significant there in the same direction and `reversed` in the
+# opposite one. `expected` is how many the set's tests find on average if its differences are as
+# large as on our own prompts.
 
 # %%
 if others and compared:

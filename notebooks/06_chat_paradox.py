@@ -324,7 +324,7 @@ elsewhere = pd.concat(parts).rename(columns={"share_highest": "highest"}).assign
 elsewhere = Estimates(elsewhere.reset_index(drop=True), digits=3)
 ctx.export(elsewhere, "other-prompts")
 second = cold[prompt_sets.SECOND].trace.groupby("domain")["prompt_id"].nunique()
-notebook.few_prompts(second.min(), f", {prompt_sets.SECOND}")
+notebook.few_prompts(dict(second), f", {prompt_sets.SECOND}")
 
 # %%
 ctx.plot(

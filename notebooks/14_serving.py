@@ -73,7 +73,7 @@ from speclab.studies.budgets_and_routing import policies, recommendations, servi
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
-serving.check_mix(mix, ctx.profile.domains)
+serving.check_mix(mix, tuple(runs.sizes_of(ctx.profile)))
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 

@@ -175,10 +175,11 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     yield answered("runs", recorded, profile)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
+        needed = plan.planned_bytes(profile, pair)
     except Exception as error:
         yield f"ok  memory: not known: {shown(error)}"
         return
-    for device, need in plan.planned_bytes(profile, pair).items():
+    for device, need in needed.items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
     if on_host := [held.on_host for held in pair if held.device != "cpu"]:
         yield answered("memory to load the models", memory, max(on_host), free["cpu"])
