@@ -164,7 +164,9 @@ def neighbours(text: Text) -> pd.DataFrame:
     after = texts.shift(-1)
     pairs = rows[["prompt_id", "domain"]]
     pairs = pairs.assign(before=own, after=after, both=own * after)
-    return pairs.dropna(subset="after").sort_index()  # domains in the order of the texts
+    order = pd.Index(score.domains_in(text.trace))
+    pairs = pairs.dropna(subset="after")
+    return pairs.sort_values("domain", key=order.get_indexer, kind="stable")
 
 
 def one_token(text: Text) -> stats.Draws:
