@@ -15,23 +15,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from speclab.models import hub
+from speclab.models.hub import MEND, ModelsMissing
 from speclab.plain import brief, digest_of, one_line, read_json, sha256_of
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
-WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
-MEND = "fetch the model again, whole"
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 # read by the libraries, which pass over broken ones in silence
 SILENT = ("generation_config.json", "quantize_config.json")
 COMMIT = r"[0-9a-f]{40}"
-
-
-class ModelsMissing(ValueError):
-    """A model's weights are asked for and are not on this machine; the message says how to get
-    them. `make reproduce` knows it by its name.
-    """
 
 
 @dataclass(frozen=True)
@@ -66,9 +60,9 @@ class ModelFolder:
 
     @classmethod
     def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
-        """Where a model is on this machine with its weights, or with what promises them."""
+        """Where a model is on this machine with all its weights, or with what promises them."""
         folder = cls.here(spec)
-        return folder if folder and (folder.tensors or folder.source.is_file()) else None
+        return folder if folder and folder.has_weights else None
 
     @classmethod
     def fetched(cls, spec: ModelSpec) -> "ModelFolder":
@@ -77,17 +71,7 @@ class ModelFolder:
         """
         if folder := cls.local(spec):
             return folder
-        from huggingface_hub import snapshot_download
-
-        wanted = {"revision": spec.revision, "allow_patterns": WEIGHTS}
-        try:
-            return cls(Path(snapshot_download(spec.path, **wanted)))
-        except Exception as error:
-            raise ModelsMissing(
-                f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
-                f"({type(error).__name__}). Without a network put it under a folder and set "
-                "SPECLAB_MODELS to that folder"
-            ) from error
+        return cls(hub.fetch(spec))
 
     # ---- what it holds
 
@@ -100,6 +84,16 @@ class ModelFolder:
     def tensors(self) -> list[Path]:
         """The files of its weights."""
         return sorted(self.path.glob("*.safetensors"))
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether all files of its weights are here (a download may have been stopped), or the file
+        that says how they are made.
+        """
+        index = self.path / "model.safetensors.index.json"
+        named = read_json(index, MEND).get("weight_map", {}) if index.is_file() else {}
+        there = {file.name for file in self.tensors}
+        return self.source.is_file() or (bool(there) and {*named.values()} <= there)
 
     @property
     def source(self) -> Path:
