@@ -167,7 +167,7 @@ ctx.save(
 # in a domain have no point.
 
 # %%
-tokenizer = ModelFolder.fetched(ctx.profile.target).tokenizer
+tokenizer = ModelFolder.fetched(ctx.profile.target, weights=False).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %%

@@ -75,7 +75,7 @@ can_say = greedy.pair["draft"]["tokens_said"]
 ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-tokenizer = ModelFolder.fetched(p.target).tokenizer
+tokenizer = ModelFolder.fetched(p.target, weights=False).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %% [markdown]

@@ -80,7 +80,7 @@ records = authors.read(author_records)
 # %%
 pairs = {}
 for name, of_pair in evidence.profiles_beside(ctx.profile, beside).items():
-    strings = strings_of(ModelFolder.fetched(of_pair.target).tokenizer)
+    strings = strings_of(ModelFolder.fetched(of_pair.target, weights=False).tokenizer)
     pairs[name] = evidence.recorded_texts(of_pair, strings)
     ctx.say(f"`{name}`: {notebook.made_with(pairs[name].greedy[OWN].pair)}")
 
