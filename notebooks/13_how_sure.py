@@ -77,6 +77,7 @@ ctx.say(notebook.made_with(greedy.pair))
 # %%
 domains = list(score.domains_in(greedy.trace))
 mean = "mean of the domains" if len(domains) > 1 else domains[0]
+unshown = [score.POOLED] if len(domains) > 1 else [score.POOLED, score.ALL]
 judged = stats.judged_domains(greedy.trace)  # of which an interval or a test says something
 prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()
 sizes = prompts[judged].tolist()
@@ -138,9 +139,11 @@ ctx.say(
 
 # %%
 own_coverage = study.coverage_at(used, sizes)
+fewer = [name for name in domains if name not in judged]
 ctx.say(
     f"This study has {study.sizes_in_words(sizes)}. At such sizes the intervals cover the true "
     f"value in {own_coverage} % of simulated studies."
+    + (f" There is no interval for {named(fewer)}." if fewer else "")
 )
 
 # %%
@@ -351,7 +354,7 @@ asked = {
 # %%
 draws = {quantity: stats.jointly(each) for quantity, each in asked.items()}
 by_length = {quantity: each.table(key="length") for quantity, each in draws.items()}
-by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
+by_length = Estimates.stacked(by_length, "quantity").without(domain=unshown)
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
@@ -389,7 +392,7 @@ changes = {
     quantity: each.table({"change": each[whole_text] - each[short]})
     for quantity, each in draws.items()
 }
-changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=score.POOLED)
+changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=unshown)
 
 # %%
 ctx.say(
@@ -437,10 +440,10 @@ if trained_on:
     )
 
 # %%
-planned = ""
+planned = "One domain alone has nothing to compare."
 if parts:
     planned = study.power_in_words(parts["published_alpha"], count)
-elif found_by_us:
+elif compares:
     planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
 looped = in_loops.at(temperature=greedy.name).value
 ctx.answer(

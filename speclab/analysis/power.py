@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 from statsmodels.stats.power import FTestAnovaPower
 
 from speclab.estimates import named
@@ -25,6 +26,7 @@ from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, judged_domains, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
+NO_SPREAD = 1e-18  # variance of prompts that are all alike, but for rounding
 LEAST_SPREAD = 1e-200  # of prompts that are all alike: any difference is then found
 MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
 F_TEST = FTestAnovaPower()
@@ -71,9 +73,12 @@ class Design:
         """The smallest true difference that `prompts` prompts a side find with probability
         `power`.
         """
-        options = {"nobs": 2 * prompts, "alpha": level, "power": power, "k_groups": 2}
-        effect = F_TEST.solve_power(effect_size=None, **options)
-        return float(np.squeeze(effect) * np.sqrt(2) * self.sd)
+        error = self.sd / np.sqrt(prompts)
+
+        def missing(errors: float) -> float:
+            return power - float(self.power(errors * error, prompts, level))
+
+        return float(error * brentq(missing, 0, MOST_ERRORS))
 
 
 # ---- the spread between prompts ------------------------------------------------------------------
@@ -111,7 +116,7 @@ def between(frame: pd.DataFrame, estimator: Estimator, first: str, second: str) 
     if few := [name for name, values in sides.items() if len(values) < MIN_PROMPTS]:
         raise ValueError(f"fewer than {MIN_PROMPTS} prompts in {named(few)}: record more")
     variance = sum(values.var(ddof=1) for values in sides.values())
-    if variance <= 1e-18:
+    if variance <= NO_SPREAD:
         raise ValueError(
             "the estimate is the same in every prompt: there is no spread to plan with; "
             "record prompts that differ"
@@ -173,12 +178,12 @@ def detectable(
     for first, second in pairs:
         both = frame[frame["domain"].isin([first, second])]
         fewest = int(both.groupby("domain")["prompt_id"].nunique().min())
-        least = np.nan
+        of_means = 0.0
         with suppress(ValueError):  # undefined there
             sides = influence(both, estimator).values()
             of_means = sum(values.var(ddof=1) / len(values) for values in sides)
-            if of_means > 1e-18:
-                design = Design(float(np.sqrt(of_means * fewest)))
-                least = design.least_difference(fewest, wanted, level / len(pairs))
+        design = Design(float(np.sqrt(of_means * fewest)))
+        is_spread = of_means > NO_SPREAD
+        least = design.least_difference(fewest, wanted, level / len(pairs)) if is_spread else np.nan
         rows.append((estimator.name, first, second, fewest, least))
     return pd.DataFrame(rows, columns=LEAST)

@@ -138,6 +138,6 @@ def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
         return "The prompts do not differ here, so nothing can be planned."
     (name,) = least["estimator"].unique()
     return (
-        f"Between any two domains these prompts find a true difference of {known.max():.2f} in "
-        f"`{name}` with a probability of {likely:.0%}, and a smaller one less often."
+        f"These prompts find a difference of {known.max():.2f} in `{name}` between any two domains "
+        f"with a probability of at least {100 * likely:.0f} %."
     )
