@@ -5,7 +5,7 @@ installed package, the part of it that setup.py copies there.
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
-IS_CLONE = (PACKAGE.parent / "notebooks" / "profiles").is_dir()
-ROOT = PACKAGE.parent if IS_CLONE else PACKAGE / "kit"
+IS_INSTALLED = (PACKAGE / "kit").is_dir()
+ROOT = PACKAGE / "kit" if IS_INSTALLED else PACKAGE.parent
 # where runs are recorded unless SPECLAB_RUNS names a folder; a package's own may not be writable
-RUNS = ROOT / "data" / "runs" if IS_CLONE else Path("speclab-runs")
+RUNS = Path("speclab-runs") if IS_INSTALLED else ROOT / "data" / "runs"
