@@ -19,7 +19,6 @@ from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import Estimates, stack, yes_or_no
 from speclab.score import ALL, POOLED, Estimator, domains_in
-from speclab.show import figures
 from speclab.stats import NUMBERS
 
 Question = tuple[pd.DataFrame, Estimator]
@@ -88,12 +87,11 @@ def is_highest(share: float) -> str:
     return yes_or_no(stats.verdict(share, share, (0.025, 0.975)))
 
 
-def entropy_and_acceptance(
-    table: pd.DataFrame, sampled: pd.DataFrame, domains: list[str], domain: str
-) -> figures.Figure:
-    """Each domain's mean entropy and acceptance, all panels on one scale: in the paper, on this
-    pair as published, and by the exact acceptance at either temperature. `table` and `sampled` are
-    the comparisons of Table I with the greedy text and, under 'point-mass', with the sampled one.
+def entropy_and_acceptance(table: pd.DataFrame, sampled: pd.DataFrame) -> pd.DataFrame:
+    """Each domain's mean entropy and acceptance: panel, domain, quantity, estimate, low, high. The
+    panels are the paper, this pair as published, and the exact acceptance at either temperature.
+    `table` and `sampled` are the comparisons of Table I with the greedy text and, under
+    'point-mass', with the sampled one.
     """
     exact = ["corrected", "low", "high"]
     panels = {
@@ -102,24 +100,15 @@ def entropy_and_acceptance(
         "greedy text (T = 0),\nhit[1]": (table, exact),
         "sampled text (T = 1),\nalpha": (sampled, exact),
     }
-    figure, grid = figures.subplots(1, len(panels), height=2.7, sharex=True, sharey=True)
-    for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
-        numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
-        for name in domains:
-            x = numbers.loc["target_entropy_mean", name].to_numpy()
-            y = numbers.loc["alpha_mean", name].to_numpy()
-            style = figures.style_of(name)
-            axes.plot(x[1:], y[[0, 0]], color=style["color"])
-            axes.plot(x[[0, 0]], y[1:], color=style["color"])
-            axes.plot(x[0], y[0], label=name, **style | {"linestyle": "none"})
-            if name == domain:
-                place = {"textcoords": "offset points", "weight": "bold"}
-                axes.annotate(name, (x[0], y[0]), (5, 5), **place)
-        axes.set(title=title, xlabel="target entropy (nats)")
-    grid[0].margins(0.2, 0.1)
-    grid[0].set_ylabel("acceptance")
-    figures.legend_above(figure, grid[1])
-    return figure
+    names = {"target_entropy_mean": "entropy", "alpha_mean": "acceptance"}
+    parts = {}
+    for panel, (source, columns) in panels.items():
+        rows = source[source["quantity"].isin(names)].replace({"quantity": names})
+        numbers = rows[columns].astype(float).to_numpy()
+        parts[panel] = rows[["domain", "quantity"]].join(
+            pd.DataFrame(numbers, rows.index, stats.NUMBERS)
+        )
+    return stack(parts, "panel")
 
 
 # ---- what each domain is made of -----------------------------------------------------------------
