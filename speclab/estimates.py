@@ -184,7 +184,7 @@ class Estimates:
         than: float = 0.0,
         within: str | None = None,
     ) -> str:
-        """What the intervals say, as 'falls in code and math; no estimate for chat': each wording
+        """What the intervals say, as 'falls in code and math; no interval for chat': each wording
         is followed by the names it holds for, or by 'all four domains'.
 
         `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within:
@@ -197,9 +197,10 @@ class Estimates:
                 f"{starting(str(value))}: {part.sentence(*wording)}" for value, part in parts
             ]
             return ". ".join(sentences)
-        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no estimate for"}
+        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no interval for"}
         verdicts = verdict(self.frame["low"], self.frame["high"], than)
         sides = pd.Series(verdicts).map(words)
+        sides[self.frame["estimate"].isna().to_numpy()] = "no estimate for"
         of_side = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False)
         members = of_side.agg(list)
         if names == "domain" and len(members) == 1 < len(self.frame):

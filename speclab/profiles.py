@@ -70,7 +70,7 @@ class Notes:
     # sets of prompts that were among the training prompts of a draft, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
     # where not all prompts are decoded for real, those from this number of each domain on are
-    decoded_from: int = Field(default=0, ge=0)
+    decoded_from: int = Field(default=0, ge=0, le=100_000)
 
 
 @dataclass(frozen=True, config=STRICT)

@@ -39,8 +39,8 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
 
 
 def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Domains of `frame` in order of appearance, those of the kit's own prompts alone in the order of
-    DOMAINS; ValueError if one of `wanted` is absent.
+    """Domains of `frame` in order of appearance; where all are of the kit's own prompts, in the
+    order of DOMAINS. ValueError if one of `wanted` is absent.
     """
     rows = require(frame, ["domain"], "frame")
     present = tuple(rows["domain"].unique())

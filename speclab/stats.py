@@ -22,6 +22,7 @@ FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (noteb
 NUMBERS = ["estimate", "low", "high"]
 UNNAMED = "one domain"  # of a frame without `domain`
 NO_INTERVAL = "undefined here, or in over 5 % of the resamples: too few such rows"
+TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 # of `verdict`
 ABOVE, BELOW, WITHIN = "above", "below", "within"
 INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
@@ -123,12 +124,19 @@ class Resampling:
         return np.stack(sums, axis=1)
 
 
+def judged_domains(frame: pd.DataFrame) -> list[str]:
+    """Domains of `frame` with 5 prompts or more, in order: those of which an interval or a test
+    says something.
+    """
+    prompts = frame.groupby("domain")["prompt_id"].nunique()
+    return [domain for domain in domains_in(frame) if prompts[domain] >= MIN_PROMPTS]
+
+
 def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
     same weights, whatever the rows.
 
-    A frame without `domain` is one domain, UNNAMED. ValueError if a domain has fewer than 5
-    prompts: an interval of fewer means nothing.
+    A frame without `domain` is one domain, UNNAMED.
     """
     require(frame, ["prompt_id"], "frame")
     if "domain" not in frame:
@@ -142,13 +150,8 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     if (domain[rows] != of_row).any():
         raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
     weights = np.ones((1 + n, len(domain)))
-    for number, name in enumerate(domains):
+    for number in range(len(domains)):
         size = np.count_nonzero(domain == number)
-        if size < MIN_PROMPTS:
-            raise ValueError(
-                f"{name!r} has {size} prompts; an interval needs at least {MIN_PROMPTS}: "
-                f"record {MIN_PROMPTS - size} more"
-            )
         weights[1:, domain == number] = _times_drawn(size, n, seed, number)
     return Resampling(rows, domain, domains, weights)
 
@@ -180,10 +183,12 @@ def levels_of(n_prompts: int) -> Array:
 
 def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
     """Expanded percentile bounds (2, ...) over axis 0 of resampled values (n, ...); undefined (NaN)
-    if more than 5 % of the resamples are. `n_prompts`: of the smallest domain, or one number for
-    each entry of axis 1.
+    if more than 5 % of the resamples are, or of fewer than 5 prompts, whose interval would mean
+    nothing. `n_prompts`: of the smallest domain, or one number for each entry of axis 1.
     """
     sizes = np.asarray(n_prompts)
+    if sizes.ndim == 0 and sizes < MIN_PROMPTS:
+        return np.full((2, *draws.shape[1:]), np.nan)
     if sizes.ndim == 0:
         return quantiles(draws, levels_of(int(sizes)))
     bounds = np.empty((2, *draws.shape[1:]))
@@ -228,21 +233,24 @@ class Draws:
         """A row for each of `draws` (default: of the values themselves), or for each of its
         columns: key, [domain], estimate, low, high, n_prompts, note.
 
-        An interval that is undefined here, or in over 5 % of the resamples, is missing, and the
-        note says why.
+        An interval that is undefined here, or in over 5 % of the resamples, or of fewer than 5
+        prompts in a domain, is missing, and the note says why.
         """
         tables = []
         for name, values in (self.values if draws is None else draws).items():
             is_series = isinstance(values, pd.Series)
             table = self._rows(values.to_frame("") if is_series else values)
             is_missing = table[NUMBERS].isna().any(axis=1)
-            table["note"] = np.where(is_missing, self.notes.get(name, NO_INTERVAL), "")
+            reasons = self.notes.get(name, table["note"])
+            table["note"] = np.where(is_missing, reasons, "")
             table.insert(0, key, name)
             tables.append(table.drop(columns="domain") if is_series else table)
         return pd.concat(tables, ignore_index=True)
 
     def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
-        """A row for each column: what it is named (domain), its numbers and its prompts."""
+        """A row for each column: what it is named (domain), its numbers, its prompts, and why an
+        interval would be missing.
+        """
         sizes = self.prompts.sizes
         every = len(self.prompts.domain)
         draws = values.to_numpy(float, copy=True)
@@ -251,7 +259,9 @@ class Draws:
         numbers = [draws[0], *bounds_of(draws[1:], fewest)]
         table = pd.DataFrame(dict(zip(NUMBERS, numbers, strict=True)))
         table.insert(0, "domain", list(values))
-        return table.assign(n_prompts=[sizes.get(name, every) for name in values])
+        n_prompts = [sizes.get(name, every) for name in values]
+        is_few = np.array(fewest) < MIN_PROMPTS
+        return table.assign(n_prompts=n_prompts, note=np.where(is_few, TOO_FEW, NO_INTERVAL))
 
 
 def jointly(

@@ -156,6 +156,6 @@ def test_the_real_look_at_this_machine(capsys, monkeypatch):
     assert said.endswith("tiny: all is well\n")
     for subject in ("packages", "tokenizers", "prompts", "runs", "memory"):
         assert f"\nok  {subject}" in f"\n{said}"
-    asked = ["--set", "prompts_per_domain=99999"]
+    asked = ["--set", "domains=[maths]"]
     assert main(["doctor", "--profile", "tiny", *asked]) == 1
     assert "do  prompts: " in capsys.readouterr().out

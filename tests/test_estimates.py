@@ -30,18 +30,20 @@ def test_lists_and_sentences_within_a_key():
         ("T = 0", "chat", -1.0, -2.0, -0.5),
         ("T = 1", "code", 0.0, -1.0, 1.0),
         ("T = 1", "math", np.nan, np.nan, np.nan),
+        ("T = 1", "reasoning", 1.0, np.nan, np.nan),
     ]
     columns = ["temperature", "domain", *estimates.NUMBERS]
     table = estimates.Estimates(pd.DataFrame(rows, columns=columns), 1)
     assert [(text, len(part.frame)) for text, part in table.groups("temperature")] == [
         ("T = 0", 2),
-        ("T = 1", 2),
+        ("T = 1", 3),
     ]
     assert table.listed(within="temperature") == (
         "T = 0: code 1.0 [0.5, 1.5], chat -1.0 [-2.0, -0.5]; T = 1: code 0.0 [-1.0, 1.0], "
-        "math undefined"
+        "math undefined, reasoning 1.0"
     )
     said = table.sentence("rises in", "falls in", "is open in", within="temperature")
     assert said == (
-        "T = 0: rises in code; falls in chat. T = 1: is open in code; no estimate for math"
+        "T = 0: rises in code; falls in chat. T = 1: is open in code; no estimate for math; "
+        "no interval for reasoning"
     )

@@ -84,7 +84,7 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, envi
         assert Path(os.environ["SPECLAB_DATASETS"], name, "main/test.parquet").is_file()
 
 
-# ---- the first cell ------------------------------------------------------------------------------
+# ---- the bootstrap cell --------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -129,7 +129,8 @@ def called(*command, **variables):
     """A process at the root of the kit, with variables of its environment; what a `make` that runs
     these tests was given (VENV=…) is not handed on.
     """
-    known = {name: value for name, value in os.environ.items() if name[:4] not in ("MAKE", "MFLA")}
+    ours = ("MAKE", "MFLA", "VENV")
+    known = {name: value for name, value in os.environ.items() if name[:4] not in ours}
     where = {"cwd": ROOT, "env": known | variables}
     return subprocess.run(command, capture_output=True, text=True, **where)
 

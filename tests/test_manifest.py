@@ -42,7 +42,7 @@ def forge(folder, **changes):
         ("profile__name", "a/../b", "profile.name"),
         ("profile__depth", 10**9, "profile"),
         ("profile__temperature", "0", "profile.temperature"),
-        ("profile__domains", ["code", "code2"], "profile.domains"),
+        ("profile__domains", ["code", "code"], "twice"),
         ("profile__extra", 1, "extra"),
         ("profile__max_new_tokens", 7, "key"),
         ("pair__draft__tokens_said", -1, "tokens_said"),

@@ -87,6 +87,16 @@ def test_prompts_without_a_spread_plan_nothing():
     flat = [texts(name, [1, 1, 1, 1, 1]) for name in ("code", "chat")]
     with pytest.raises(ValueError, match="same in every prompt"):
         power.between(pd.concat(flat), MEAN, "code", "chat")
+    found = Design(np.zeros(2)).power(np.array([0.1, 0]), 5)
+    assert found == pytest.approx([1, 0.05]), "any difference is found, and none is a false alarm"
+
+
+def test_a_domain_of_few_prompts_plans_nothing():
+    few = pd.concat([TWO, texts("math", [1, 2, 3, 4])])
+    with pytest.raises(ValueError, match="fewer than 5 prompts in math"):
+        power.between(few, MEAN, "code", "math")
+    plans = power.every_pair(few, MEAN, {"code": 2.0, "chat": 1.0, "math": 3.0})
+    assert plans["power"].notna().tolist() == [False, True, False]
 
 
 def test_an_estimator_that_is_undefined_in_a_domain_is_named():

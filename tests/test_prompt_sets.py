@@ -2,7 +2,9 @@
 found.
 """
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from scipy.stats import nct
 from scipy.stats import t as student
 from test_score import make_run
 
-from speclab import score
+from speclab import runs, score
 from speclab.analysis import prompt_sets
 from speclab.analysis.prompt_sets import ENGLISH, OWN, SECOND, UNWRAPPED
 from speclab.analysis.texts import Text
@@ -125,6 +127,103 @@ def test_at_t1_every_set_has_one_seed(monkeypatch):
     sets = prompt_sets.texts(profile, own)
     assert sets[OWN].trace["seed"].unique().tolist() == [42]
     assert len(sets[OWN].trace) == len(run.trace)
+
+
+def written(folder, name, **sizes):
+    """A file of prompts: domain = how many."""
+    rows = [
+        {"prompt_id": f"{domain}-{i}", "domain": domain, "prompt": f"{domain} {i}"}
+        for domain, size in sizes.items()
+        for i in range(size)
+    ]
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("others", "words"),
+    [
+        ({}, "names no other prompts"),
+        (
+            {"again.jsonl": {"app": 7, "web": 5}},
+            "**again**: prompts of `again.jsonl` (web 5 and app 7).",
+        ),
+        ({"part.jsonl": {"app": 7, "more": 1}}, "(app 7). It has no web, so"),
+    ],
+)
+def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
+    changes = {"prompts": written(tmp_path, "own.jsonl", web=2, app=1)}
+    changes["other_prompts"] = [written(tmp_path, name, **sizes) for name, sizes in others.items()]
+    said = prompt_sets.described(load_profile("tiny", changes))
+    assert words in said and str(tmp_path) not in said
+    assert "math" not in said, "nothing of the kit's own sets"
+
+
+def test_the_kits_own_sets_are_described():
+    said = prompt_sets.described(load_profile("tiny"))
+    assert f"**{UNWRAPPED}**" in said and f"**{SECOND}**" in said
+
+
+@pytest.mark.parametrize(
+    ("theirs", "error"),
+    [
+        ({"set/again.jsonl": ["chat", "code"], "set/part.jsonl": ["math", "new"]}, ""),
+        ({"set/again.jsonl": ["old", "new"]}, "has the domains old and new and none of code"),
+        ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets are called"),
+    ],
+)
+def test_texts_are_those_of_the_sets_that_a_profile_names(tmp_path, monkeypatch, theirs, error):
+    """In the domains that the profile's own prompts have; sets that lack one are not compared."""
+    sources = {written(tmp_path, name, code=1): domains for name, domains in theirs.items()}
+    run = make_run(prompts=5)
+    made = {}
+    for source, domains in sources.items():
+        other = make_run(prompts=5)
+        for name in ("trace", "nodes"):
+            rows = getattr(other, name)
+            names = dict(zip(["code", "math"], domains, strict=False))
+            setattr(other, name, rows[rows["domain"].isin([*names])].replace({"domain": names}))
+        made[f"other-{Path(source).stem}"] = text_of(other)
+
+    def recorded(profile, kind):
+        assert kind in runs.kinds_of(profile)
+        return made[kind]
+
+    monkeypatch.setattr(Text, "recorded", recorded)
+    profile = load_profile("tiny", {"other_prompts": list(sources)})
+    if error:
+        with pytest.raises(ValueError, match=error):
+            prompt_sets.texts(profile, text_of(run))
+        return
+    sets = prompt_sets.texts(profile, text_of(run))
+    assert list(sets) == [OWN, "again", "part"]
+    assert set(sets["again"].trace["domain"]) == {"chat", "code"}
+    assert set(sets["part"].trace["domain"]) == set(sets["part"].nodes["domain"]) == {"math"}
+    assert list(prompt_sets.comparable(sets, Text.accepted)) == [OWN]
+
+
+def test_sets_are_compared_in_the_order_of_ones_own_domains_where_prompts_are_enough():
+    """The other file names its domains in another order; in `tiny` one has few prompts, and of our
+    own one that no set is asked of.
+    """
+    own = {"web": 0.5, "app": 0.9, "repairs": 0.1}
+    turned = rows_of(dict(reversed(own.items())), 6, seed=1)
+    few = pd.concat([rows_of({"web": 0.5}, 6), rows_of({"app": 0.9}, 2)])
+    ours = pd.concat([rows_of({"web": 0.5, "app": 0.9}, 6), rows_of({"repairs": 0.1}, 3)])
+    sets = {OWN: ours, "turned": turned, "tiny": few}
+    found = prompt_sets.contrasts_by_set(sets, asked).frame
+    assert (
+        found["contrast"].tolist() == ["app − web"] * 2 and found["role"].tolist() == ["spread"] * 2
+    )
+    assert (found["low"] > 0.3).all()
+    pairs = prompt_sets.pairs_of_domains(sets, asked, 0.05)
+    assert pairs[["set", "pair"]].to_numpy().tolist() == [
+        [OWN, "web − app"],
+        ["turned", "web − app"],
+    ]
+    assert prompt_sets.carried(pairs)["same"].tolist() == [1, 1]
 
 
 def test_the_words_effect_is_paired_by_prompt():

@@ -37,7 +37,7 @@ from speclab.runs import of_kind
 from speclab.studies import how_sure
 
 CHAT_TEMPLATE = (
-    "{% for m in messages %}[U] {{ m['content'] }} [/U]{% endfor %}"
+    "{% for m in messages %}[U] {{ m['content'] }} [/U] {% endfor %}"
     "{% if add_generation_prompt %} [A]{% endif %}"
 )
 

@@ -291,7 +291,7 @@ def test_a_damaged_run_is_said_and_mended_from_its_parts(
 
 def test_an_unknown_kind_is_named(short_profile):
     profile = short_profile.replace(recorded=("gredy",))
-    with pytest.raises(ValueError, match="kind='gredy': allowed are greedy"):
+    with pytest.raises(ValueError, match="kind='gredy': did you mean 'greedy'"):
         load_or_record(profile, "greedy")
 
 

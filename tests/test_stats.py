@@ -156,6 +156,27 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
     assert (wrong["p_value"] < 0.05).mean() > 0.3
 
 
+def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
+    """Nor has what is made of it; other domains have the intervals that they had without it."""
+    many = pd.concat([clustered(), clustered(domain="math", seed=1)])
+    few = clustered(prompts=4, domain="chat", seed=2)
+    mean, both = score.mean_of("x"), pd.concat([many, few])
+    assert stats.judged_domains(both) == ["code", "math"]
+    table = stats.by_domain(both, mean).set_index("domain")
+    assert table.loc["chat", "estimate"] == pytest.approx(few["x"].mean())
+    assert table.loc[["chat", "all", "pooled"], ["low", "high"]].isna().all(axis=None)
+    alone = stats.by_domain(many, mean).set_index("domain")
+    assert_allclose(
+        table.loc[["code", "math"], stats.NUMBERS], alone.loc[["code", "math"], stats.NUMBERS]
+    )
+    tests = significance.differences(both, mean, n=200)
+    assert tests.equals(significance.differences(many, mean, n=200)), "one test, and Holm's of one"
+    note = stats.jointly({"x": (both, mean)}).table().set_index("domain")["note"]
+    assert "needs at least 5" in note["chat"] and note["code"] == ""
+    trend = association.correlations(both, "x", "y").set_index("domain").loc["chat"]
+    assert np.isfinite(trend["estimate"]) and np.isnan(trend["low"])
+
+
 def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
     first, mean = clustered(prompts=30, effect=5.0), score.mean_of("x")
     second = first.assign(x=first["x"] - 0.1 - 0.02 * (np.arange(len(first)) % 3))
@@ -172,10 +193,6 @@ def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (
-            lambda: pooled(clustered(prompts=3), score.mean_of("x")),
-            "'code' has 3 prompts.*at least 5.*record 2 more",
-        ),
         (
             lambda: stats.resampling_of(
                 pd.concat([clustered(), clustered().assign(domain="chat")])

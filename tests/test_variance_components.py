@@ -99,10 +99,16 @@ def test_the_three_components_of_texts_and_their_intervals(domain, prompt, sizes
     assert (np.mean((low <= truth) & (truth <= high), axis=0) >= 0.85).all()
 
 
+def test_a_domain_of_few_prompts_changes_no_share():
+    frame = texts(0.5, 0.4, 0.6, prompts=(6, 9, 20, 1), rows=2)
+    known = frame[frame["domain"] != "chat"]
+    assert frame["domain"].nunique() == 4 and estimates(frame) == estimates(known)
+
+
 def test_what_cannot_be_parted_is_refused():
     frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
-    with pytest.raises(ValueError, match="a share between domains needs two"):
+    with pytest.raises(ValueError, match="prompts enough: code; a share between domains needs two"):
         variance_components.shares(one, "y")
     flat = variance_components.shares(frame.assign(y=0.1), "y", n=20)["domain"]
     assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

@@ -19,10 +19,12 @@ import numpy as np
 import pandas as pd
 from statsmodels.stats.power import FTestAnovaPower
 
+from speclab.estimates import named
 from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
+LEAST_SPREAD = 1e-200  # of prompts that are all alike: any difference is then found
 MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
 F_TEST = FTestAnovaPower()
 PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
@@ -41,7 +43,7 @@ class Design:
 
     def _effect(self, difference: Any, prompts: Any) -> Any:
         """Cohen's f of two groups."""
-        errors = np.abs(difference) * np.sqrt(prompts) / self.sd
+        errors = np.abs(difference) * np.sqrt(prompts) / np.maximum(self.sd, LEAST_SPREAD)
         return np.minimum(errors, MOST_ERRORS) / np.sqrt(2 * prompts)
 
     def power(self, difference: Any, prompts: Any, level: float = 0.05) -> Any:
@@ -72,7 +74,7 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
     one number, of mean 0. Its standard error is their standard deviation over the square root of
     the prompts.
 
-    ValueError: fewer than 5 prompts in a domain, or an estimator that is undefined there.
+    ValueError: an estimator that is undefined in a domain.
     """
     prompts = resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
@@ -90,10 +92,14 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
 
 
 def between(frame: pd.DataFrame, estimator: Estimator, first: str, second: str) -> Design:
-    """The design of two domains. ValueError: a domain missing, as `influence`, no spread at all."""
+    """The design of two domains. ValueError: a domain missing or with fewer than 5 prompts, as
+    `influence`, no spread at all.
+    """
     names = [first, second]
     domains_in(frame, names)
     sides = influence(frame[frame["domain"].isin(names)], estimator)
+    if few := [name for name, values in sides.items() if len(values) < MIN_PROMPTS]:
+        raise ValueError(f"fewer than {MIN_PROMPTS} prompts in {named(few)}: record more")
     variance = sum(values.var(ddof=1) for values in sides.values())
     if variance <= 1e-18:
         raise ValueError(
@@ -119,10 +125,9 @@ def every_pair(
     `difference`: of `values`. `power`: the probability that `prompts` prompts per domain find a
     true difference of that size, in the family of all pairs; `needed`: the prompts per domain that
     find it with probability `wanted`, missing where it is 0. Both are missing for a pair whose
-    prompts do not differ, or where the number is undefined. ValueError: a domain missing, fewer
-    than 5 prompts in one.
+    prompts do not differ or are fewer than 5 in a domain, or where the number is undefined.
+    ValueError: a domain missing.
     """
-    resampling_of(frame, 1)  # refuses what no pair can answer
     domains = [name for name in domains_in(frame, list(values.keys())) if name in values]
     first_step = level / comb(len(domains), 2)
     plans = []

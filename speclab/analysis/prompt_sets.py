@@ -17,7 +17,8 @@ from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
 from speclab.estimates import Estimates, named, stack
 from speclab.profiles import Profile
-from speclab.runs import kind_of_set
+from speclab.prompts import HUB_SETS, WITH_WORDS
+from speclab.runs import kind_of_set, sets_asked, sizes_of
 from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.stats import NUMBERS
 
@@ -26,7 +27,6 @@ UNWRAPPED = "without wrapper"
 SECOND = "second prompt set"
 # without its prompts in other languages, which are chat
 ENGLISH = "second set in English"
-WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 ABOUT = {
@@ -42,17 +42,17 @@ NO_OTHERS = (
     "findings hold on other prompts."
 )
 IT = "it"  # the one number that is asked
+MOST_NAMED = 3  # domains in the name of a difference
 LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
 
-# rows, and what is asked of them
-Question = Callable[[Text], tuple[pd.DataFrame, Estimator]]
+Asked = tuple[pd.DataFrame, Estimator]  # rows, and what is asked of them
+Question = Callable[[Text], Asked]
 
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
     """Texts of each set at the temperature of `own`, which are the profile's own: then the other
-    sets that it names (`Profile.others`), recorded if they are not there; `unwrapped` only where
-    its prompts have words that can be left out. Every set has one text a prompt, of the profile's
+    `sets_asked`, recorded if they are not there. Every set has one text a prompt, of the profile's
     seed, so that like is compared with like: of several seeds `own` gives its first. Of another set
     the domains of the profile's own prompts count. ValueError where it has none of them.
     """
@@ -61,12 +61,10 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     sets = {OWN: replace(own, trace=of_first.reset_index(drop=True))}
     domains = domains_in(own.trace)
     ending = "-sampled" if own.temperature else ""
-    for source in profile.others:
-        if source == "unwrapped" and not set(WITH_WORDS) & set(domains):
-            continue
+    for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
-        if not set(domains) & set(other.trace["domain"]):
-            theirs = domains_in(other.trace)
+        theirs = domains_in(other.trace)
+        if not set(domains) & set(theirs):
             raise ValueError(
                 f"other_prompts: {source} has the domains {named(theirs)} and none of "
                 f"{named(domains)}: name the domains alike, or leave the set out"
@@ -92,7 +90,7 @@ def name_of(source: str) -> str:
 
 def described(profile: Profile) -> str:
     """What the other sets are, in sentences (Markdown); where there is none, that too."""
-    lines = [ABOUT.get(source, f"**{name_of(source)}**: {source}.") for source in profile.others]
+    lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
     if not lines:
         return NO_OTHERS
     heated = f"T = {profile.sampled_temperature:g}"
@@ -101,6 +99,22 @@ def described(profile: Profile) -> str:
         "is compared with like."
     )
     return "\n\n".join(lines)
+
+
+def _about(profile: Profile, source: str) -> str:
+    """A public set, or a file or folder: how many prompts it has in each of the profile's domains,
+    and which of these it lacks.
+    """
+    if source in HUB_SETS:
+        return f"**{name_of(source)}**: the public set of this name."
+    sizes = sizes_of(profile.replace(prompts=source, prompts_per_domain=None, domains=None))
+    domains = list(sizes_of(profile))
+    there = [f"{domain} {sizes[domain]}" for domain in domains if domain in sizes]
+    missing = [domain for domain in domains if domain not in sizes]
+    has = f"**{name_of(source)}**: prompts of `{Path(source).name}` ({named(there)})."
+    if not missing:
+        return has
+    return f"{has} It has no {named(missing)}, so comparisons of all domains leave it out."
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:
@@ -134,16 +148,33 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
     return numbers.without(domain=[ALL, POOLED])
 
 
+def comparable(sets: Mapping[str, Text], question: Question) -> dict[str, Asked]:
+    """The question on every set that has 5 prompts or more in all domains where the first set has
+    so many; of these domains, in the first set's order.
+    """
+    questions = {name: question(text) for name, text in sets.items()}
+    judged = {name: stats.judged_domains(rows) for name, (rows, _) in questions.items()}
+    domains = judged[OWN]
+    compared = {}
+    for name, (rows, estimator) in questions.items():
+        if set(domains) <= set(judged[name]):
+            number = pd.Index(domains).get_indexer(rows["domain"])
+            order = np.argsort(number, kind="stable")
+            compared[name] = rows.iloc[order[number[order] >= 0]], estimator
+    return compared
+
+
 def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """The first set's order of the domains asked of every set that has all of them, as three
-    differences. LEAD: its highest domain minus the mean of the others; SPREAD: its highest minus
-    its lowest; LAST: the mean of those between minus its lowest. Of two domains SPREAD alone.
+    """The first set's order of the domains asked of every `comparable` set, as three differences.
+    LEAD: its highest domain minus the mean of the others; SPREAD: its highest minus its lowest;
+    LAST: the mean of those between minus its lowest. Of two domains SPREAD alone.
 
     role, contrast, set, estimate, low, high, n_prompts, note; power: `power_of` the first set's
     difference; change, change_low, change_high: less the first set's, prompts paired where they are
-    the same problems; highest: the highest domain of that set. It takes three domains or more.
+    the same problems; highest: the highest domain of that set. ValueError: one domain.
     """
-    draws = asked(sets, question)
+    questions = comparable(sets, question)
+    draws = {name: stats.jointly({IT: each}) for name, each in questions.items()}
     means = {name: own[IT].drop(columns=[ALL, POOLED]) for name, own in draws.items()}
     levels = means[OWN].iloc[0].sort_values(ascending=False, kind="stable")
     order = list(levels.index)
@@ -153,13 +184,12 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     roles = list(weights)
     first, *middle, last = order
     called = {LEAD: f"{first} − the others", SPREAD: f"{first} − {last}"}
-    called[LAST] = f"{named(middle)} − {last}"
+    between = "those between" if len(middle) > MOST_NAMED else named(middle)
+    called[LAST] = f"{between} − {last}"
     weights = weights.rename(columns=called)
     before = means[OWN][order] @ weights
     tables = {}
     for name, each in draws.items():
-        if not set(order) <= set(means[name]):
-            continue
         values = means[name][order] @ weights
         table = each.table(dict(values), "contrast")
         # the same problems, or other prompts with resamples of their own
@@ -167,7 +197,7 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
         shifted = np.roll(before[1:], shift, axis=0)
         change = values - np.r_[before[:1], shifted]
         table[CHANGE] = each.table(dict(change))[NUMBERS]
-        table["power"] = power_of(before.iloc[0], weights, *question(sets[name]))
+        table["power"] = power_of(before.iloc[0], weights, *questions[name])
         table["highest"] = means[name].iloc[0].idxmax()
         table.insert(0, "role", roles)
         tables[name] = table
@@ -205,25 +235,22 @@ def power_of(
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
-    """Every pair of domains on each set that has all domains, where one of the two has new texts:
-    set, the columns of
-    `significance.with_signs` (Holm's family is the set's), sign_own (of the first set) and power
-    (`power_of` the first set's difference).
+    """Every pair of domains on each `comparable` set, where one of the two has new texts: set, the
+    columns of `significance.with_signs` (Holm's family is the set's), sign_own (of the first set)
+    and power (`power_of` the first set's difference).
     """
     tables = {}
-    domains = set(sets[OWN].trace["domain"])
-    for name, text in sets.items():
-        if domains <= set(text.trace["domain"]):
-            tests = significance.differences(*question(text))
-            tables[name] = significance.with_signs(tests, level)
+    questions = comparable(sets, question)
+    for name, (rows, estimator) in questions.items():
+        tests = significance.differences(rows, estimator)
+        tables[name] = significance.with_signs(tests, level)
     own = tables[OWN].copy()
     first, second = (pd.get_dummies(own[side], dtype=float) for side in ("first", "second"))
     weights = first.sub(second, fill_value=0).T
     first_step = level / len(own)  # of Holm's
     for name, table in tables.items():
-        rows, estimator = question(sets[name])
         table["sign_own"] = own["sign"]
-        table["power"] = power_of(own["difference"], weights, rows, estimator, first_step)
+        table["power"] = power_of(own["difference"], weights, *questions[name], first_step)
     pairs = stack(tables, "set")
     new = [is_new(pair.set, pair.first, pair.second) for pair in pairs.itertuples()]
     return pairs[new].reset_index(drop=True)

@@ -13,6 +13,7 @@ import pandas as pd
 
 from speclab import replay, score, stats
 from speclab.profiles import ROOT
+from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, Estimator
 from speclab.tree import Tree
 
@@ -61,7 +62,7 @@ def comparison(
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     domains = score.domains_in(run.nodes)
-    if not set(domains) <= set(frame["domain"]):
+    if not set(domains) <= set(DOMAINS):
         frame = _unpublished(frame, domains)
     elif not {ALL, *domains} >= set(frame["domain"]):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
@@ -80,11 +81,15 @@ def comparison(
 
 
 def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
-    """The rows of a published table for these domains and ALL, without its numbers."""
-    names = pd.DataFrame({"domain": [*domains, ALL]})
+    """The rows of a published table for these domains, and for ALL, without its numbers."""
+    printed = set(frame["domain"])
+    names = [*domains, ALL] if printed != {ALL} else [ALL]
+    if ALL not in printed:
+        names.remove(ALL)
     rows = frame.drop(columns=["domain", "published"]).drop_duplicates()
     order = list(frame.columns)
-    return names.merge(rows, how="cross").assign(published=np.nan)[order]
+    whole = pd.DataFrame({"domain": names}).merge(rows, how="cross")
+    return whole.assign(published=np.nan)[order]
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:

@@ -23,11 +23,12 @@ def differences(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
-    """Every pair of domains: first, second, difference, low, high (of `resamples`), p_value
-    (prompts permuted between the two, n times), p_holm.
+    """Every pair of domains with 5 prompts or more: first, second, difference, low, high (of
+    `resamples`), p_value (prompts permuted between the two, n times), p_holm.
 
-    Holm's correction is over the pairs.
+    Holm's correction is over these pairs.
     """
+    frame = frame[frame["domain"].isin(stats.judged_domains(frame))]
     prompts = resampling_of(frame, resamples, seed)
     totals = prompts.totals(estimator.columns(frame))
     resampled = estimator.number(prompts.resampled(totals))

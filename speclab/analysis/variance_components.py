@@ -23,6 +23,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import stats
+from speclab.estimates import named
 from speclab.score import column_of
 from speclab.stats import RESAMPLES, Interval, resampling_of
 
@@ -33,11 +34,14 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
     texts "draw" is absent. The shares add up to 1 unless one of them is cut at 0.
 
+    Domains with fewer than 5 prompts are left out: their spread is not known.
+
     Resampled prompts double the chance part of a share (that of the sample, and that of the
     resample): the draws are moved back by their mean excess over the estimate.
 
-    ValueError: one domain only, or fewer than 5 prompts in one.
+    ValueError: only one domain with 5 prompts or more.
     """
+    positions = positions[positions["domain"].isin(stats.judged_domains(positions))]
     keys = [name for name in ("prompt_id", "domain", "seed") if name in positions]
     known = positions.assign(**{value: column_of(positions, value)})
     of_text = known.groupby(keys, observed=True, sort=False)[value]
@@ -45,7 +49,8 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     prompts = resampling_of(texts, n)
     if len(prompts.domains) < 2:
         raise ValueError(
-            f"the frame has the domain {prompts.domains} only: a share between domains needs two"
+            f"domains with prompts enough: {named(prompts.domains)}; a share between domains needs "
+            "two"
         )
     y = texts[value].to_numpy()
     y = y - y.mean()

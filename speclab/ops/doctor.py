@@ -8,7 +8,6 @@ do'. Bytes are `plan`'s.
 import contextlib
 import io
 import os
-import re
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from speclab import runs
 from speclab.models.folder import (
-    COMMIT,
     MEND,
     ModelFolder,
     cached,
@@ -25,6 +23,7 @@ from speclab.models.folder import (
 )
 from speclab.ops import plan
 from speclab.ops.hosted import lacking, platform
+from speclab.ops.run_plan import can_be_told
 from speclab.plain import one_line, shown
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
@@ -108,11 +107,7 @@ def prompts(profile: Profile) -> str:
 
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
-    pair = profile.target, profile.draft
-    whole = [ModelFolder.whole(spec) for spec in pair]
-    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
-    known = all(map(any, zip(whole, pinned, strict=True)))
-    if profile.prompts in HUB_SETS or not known:  # to ask would download something
+    if not can_be_told(profile):
         return UNKNOWN
     kinds = []
     for kind in runs.kinds_of(profile):
@@ -175,10 +170,11 @@ def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[st
     yield answered("runs", recorded, profile)
     try:
         pair = plan.planned_pair(profile, len(free) - 1)
+        needed = plan.planned_bytes(profile, pair)
     except Exception as error:
         yield f"ok  memory: not known: {shown(error)}"
         return
-    for device, need in plan.planned_bytes(profile, pair).items():
+    for device, need in needed.items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
     if on_host := [held.on_host for held in pair if held.device != "cpu"]:
         yield answered("memory to load the models", memory, max(on_host), free["cpu"])

@@ -169,9 +169,11 @@ class Context:
         display(Markdown(text))
 
     def compares(self, domains: Sequence[str]) -> bool:
-        """Whether there are two domains or more to compare; says so where there is one."""
+        """Whether there are two domains or more to compare; says so where there is one. domains:
+        those with prompts enough (`stats.judged_domains`).
+        """
         if len(domains) < 2:
-            self.say(f"There is one domain, {domains[0]}: nothing to compare.")
+            self.say(f"Only one domain has 5 prompts or more, {domains[0]}: nothing to compare.")
         return len(domains) > 1
 
     def record(self, **numbers: float | int | str) -> None:
