@@ -56,7 +56,7 @@ from speclab.analysis import prompt_sets, published, significance, variance_comp
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, counted, named, stack, without_interval
 from speclab.score import ALL, POOLED
-from speclab.show import figures, notebook
+from speclab.show import drawings, notebook
 from speclab.studies import domain_acceptance as study
 
 RUNS = ["greedy", "seeds", "others", "others-sampled"]
@@ -160,7 +160,7 @@ assert (hit_1 <= hit_2).all()  # two children never catch less than one
 
 # %%
 ctx.export(rungs.frame.drop(columns="name"), "ladder-values")
-ctx.table(by_domain.wide("name", "domain"), "ladder")
+ctx.table(by_domain, "ladder-levels", rows=60, cells=by_domain.wide("name", "domain"))
 
 # %% [markdown]
 # ## 3. Which domains differ?
@@ -175,7 +175,7 @@ ctx.table(by_domain.wide("name", "domain"), "ladder")
 # %%
 tested = {name: significance.differences(*question) for name, question in questions.items()}
 tested = significance.with_signs(stack(tested, "name"), level)
-ctx.export(tested, "differences")
+ctx.export(tested, "differences-tested")
 
 # %%
 signs = study.wide_signs(tested)
@@ -183,9 +183,12 @@ orders, conflict = study.orders(by_domain, signs), study.conflict(signs)
 
 # %%
 shares = replace(rungs.without(name=study.LENGTHS), digits=2)
-ctx.save(
-    study.ladder_picture(by_domain, study.shared_ranks(tested)),
+ctx.draw(
+    drawings.draw_ladder,
+    study.with_ranks(by_domain, study.shared_ranks(tested)),
     "ladder",
+    last=study.LENGTHS,
+    grey=study.OF_NO_LOSSLESS,
     caption=f"Acceptance of {counted(len(domains), 'domain')} under each estimator, with 95 % "
     f"intervals (left), and their ranks (right). Domains that do not differ significantly share a "
     f"rank. The level runs from {shares.span()}. {conflict}",
@@ -251,8 +254,10 @@ for name, text in zip(names, (at_0, at_1), strict=True):
     panels[text.label] = dots, by_domain.at(name=name).frame
 
 # %%
-ctx.save(
-    figures.strips(panels, "value", "acceptance of one drafted token"),
+ctx.strips(
+    panels,
+    "value",
+    "acceptance of one drafted token",
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
     "right). Dark: the domain's own number with its 95 % interval.",
@@ -312,8 +317,7 @@ parts["T = 1", f"{prompt_sets.OWN}, three texts"] = of_texts
 rows = {key: pd.DataFrame(map(vars, part.values()), [*part]) for key, part in parts.items()}
 rows = stack(rows, ["temperature", "set", "part"])
 reasons = Estimates(rows.drop(columns="n_prompts"))
-ctx.export(reasons, "why-texts-differ")
-notebook.show_table(reasons.wide(["temperature", "set"], "part"))
+ctx.table(reasons, "why-texts-differ", rows=60, cells=reasons.wide(["temperature", "set"], "part"))
 
 # %%
 three_texts = f"{prompt_sets.OWN}, three texts"
@@ -392,8 +396,9 @@ keys = ["name", "contrast"]
 change = Estimates.of(contrasts.frame, "change", [*keys, "set"], digits=3)
 power = without_interval(contrasts.frame, contrasts.frame["power"])
 numbers = {"difference": contrasts, "change": change, "power": Estimates(power)}
-numbers = {name: table.wide(keys, "set") for name, table in numbers.items()}
-ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
+numbers = Estimates.stacked(numbers, "number", digits=3)
+wide = numbers.wide(["number", *keys], "set")
+ctx.table(numbers, "other-contrasts", rows=18, cells=wide)
 
 # %% [markdown]
 # Each pair of domains, by the permutation test of section 3 on each set. Of the pairs that differ

@@ -272,7 +272,9 @@ ctx.plot(
 # read from the gap.
 
 # %%
-ctx.table(calibration.wide(["view", "domain"], "estimator"), "calibration")
+ctx.table(
+    calibration, "calibration", rows=60, cells=calibration.wide(["view", "domain"], "estimator")
+)
 
 # %%
 too_sure = gaps.at(domain=domains).sentence(*study.TOO_SURE, within="view")
@@ -299,8 +301,7 @@ for name, texts in sets.items():
 trends = Estimates.stacked(trends, "text")
 
 # %%
-ctx.export(trends, "other-correlations")
-notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
+ctx.table(trends, "other-correlations", rows=60, cells=trends.wide(["text", "set"], "domain"))
 
 # %% [markdown]
 # Spearman's correlation of acceptance with the target's entropy. The AUC of the draft's confidence
@@ -317,8 +318,7 @@ def predicts(text):
 # %%
 greedy_sets, sampled_sets = sets.values()
 auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
-ctx.export(auc_of_sets, "other-auc")
-notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
+ctx.table(auc_of_sets, "other-auc", rows=60, cells=auc_of_sets.wide("set", "domain"))
 
 # %% [markdown]
 # And the calibration gap, outcome minus confidence. A stop rule that was tuned on one set of
@@ -334,8 +334,7 @@ for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
 gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
 
 # %%
-ctx.export(gap_of_sets, "other-gaps")
-notebook.show_table(gap_of_sets.wide(["text", "set"], "domain").fillna(""))
+ctx.table(gap_of_sets, "other-gaps", rows=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
 
 # %%
 at_both = gap_of_sets.at(text=greedy.name)

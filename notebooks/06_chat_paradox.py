@@ -56,7 +56,7 @@ from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, without_interval
 from speclab.models.folder import ModelFolder
-from speclab.show import notebook, pictures
+from speclab.show import drawings, notebook, pictures
 from speclab.studies import chat_paradox as study
 
 RUNS = ["greedy", "seeds", "other-format", "others", "others-sampled"]
@@ -110,7 +110,7 @@ cells = leads.wide("view", "quantity")
 shares = leads.frame["share_highest"].to_numpy().reshape(-1, 2)
 cells[["highest in entropy", "in acceptance"]] = shares
 cells["paradox"] = [study.is_highest(share) for share in shares.min(axis=1)]
-ctx.table(cells, "paradox", 2)
+ctx.table(leads, "paradox", 2, cells=cells)
 
 # %%
 table, table_sampled = (published.comparison("I", text, text.rule) for text in (greedy, sampled))
@@ -121,9 +121,11 @@ printed = table.pivot(index="domain", columns="quantity", values="published").lo
 printed = printed.loc[domain] - printed.drop(index=domain).mean()
 
 # %%
-ctx.save(
-    study.entropy_and_acceptance(table, table_sampled, domains, domain),
+ctx.draw(
+    drawings.draw_entropy_and_acceptance,
+    study.entropy_and_acceptance(table, table_sampled),
     "entropy-and-acceptance",
+    domain=domain,
     caption="Entropy and acceptance of each domain, all on one scale, in the paper and on this "
     f"pair. In the paper {domain} has {printed['target_entropy_mean']:+.2f} nats and "
     f"{printed['alpha_mean']:+.3f} against the mean of the others; here {at_0} by hit[1] at T = 0 "
@@ -190,7 +192,7 @@ if positions["never"].any():
 # %%
 draws = stats.jointly({name: (positions, of) for name, of in asked.items()})
 tokens = Estimates(draws.table(), digits=3).at(domain=domains)
-ctx.table(tokens.wide("domain", "name"), "tokens")
+ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 
 # %% [markdown]
 # ## 3. What explains the contrast? One thing at a time held fixed
@@ -219,7 +221,6 @@ by_hand = fixed[domain] - fixed.drop(domain).mean()
 # %%
 tests = study.held_fixed(greedy, sampled, bins)
 found = study.explanations(tests, domain)
-ctx.export(found, "explanations-values")
 
 # %%
 at_equal = found.at(estimator="hit[1]", held_fixed="entropy")
@@ -232,17 +233,19 @@ if np.isclose(before, at_0.value):  # every domain has all bins
 # explains the contrast in part if holding it fixed moves it towards 0.
 
 # %%
-ctx.table(found.wide(["estimator", "held_fixed"], "stage"), "explanations", rows=20)
+ctx.table(found, "explanations", rows=60, cells=found.wide(["estimator", "held_fixed"], "stage"))
 change = found.at(stage="change")
 for row in change.rows():
     if row.note:
         ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
 
 # %%
-if change.frame["estimate"].notna().any():
+held_fixed = [*change.defined().frame["held_fixed"].unique()]
+if held_fixed:
     ctx.plot(
-        change.defined(),
+        found,
         x="held_fixed",
+        only={"stage": ["change"], "held_fixed": held_fixed},
         hue="estimator",
         kind="bars",
         y=f"change of the contrast of {domain} (acceptance)",

@@ -91,7 +91,7 @@ def _draw_node(axes: Any, row: Any, at: Mapping[int, tuple], split: bool) -> Non
 
 
 def _leaves(frame: pd.DataFrame) -> list[int]:
-    """The ends of a tree's branches: first of the accepted path, then as the draft thinks likely."""
+    """The ends of a tree's branches: that of the accepted path, then the likeliest."""
     q = frame.set_index("node")["q"]
     parent = frame.set_index("node")["parent"]
     accepted = frame.set_index("node")["accepted"]
@@ -341,8 +341,7 @@ def _draw_region(axes: Any, is_one: bool, edges: Sequence[float | None]) -> None
     for edge in {*edges} - {None}:
         axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
     if is_one:
-        least, most = (
-            np.inf * sign if edge is None else edge for sign, edge in zip((-1, 1), edges)
-        )
-        axes.axvspan(*np.clip([least, most], *limits), color=GREEN, zorder=0, label="it holds")
+        ends = zip(edges, limits, strict=True)
+        inside = [limit if edge is None else edge for edge, limit in ends]
+        axes.axvspan(*np.clip(inside, *limits), color=GREEN, zorder=0, label="it holds")
     axes.set_xlim(limits)

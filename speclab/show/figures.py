@@ -276,8 +276,8 @@ def facets(
     logarithmic. only: the values of a column that are drawn, of those in the frame. Values of every
     key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
-    is_drawn = frame[[*only]].isin({name: list(values) for name, values in only.items()})
-    frame = frame[is_drawn.all(axis=1)]
+    for name, values in only.items():
+        frame = frame[frame[name].isin(list(values))]
     lying = kind == "bars"
     down = pd.unique(frame[rows]) if rows else [""]
     across = pd.unique(frame[columns]) if columns else [""]

@@ -114,14 +114,14 @@ class Context:
         slug: str,
         digits: int = 3,
         rows: int = 12,
-        wide: tuple[str | list[str], str] | None = None,
+        cells: "pd.DataFrame | None" = None,
         caption: str = "",
     ) -> None:
         """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
-        decimals. wide: estimates are shown as cells '0.56 [0.55, 0.58]', by these rows and columns
-        (`Estimates.wide`).
+        decimals. cells: what the page and the .tex show in its place, as `Estimates.wide`.
         """
-        shown = self.export(table, slug, wide, caption)
+        self.export(table, slug, cells, caption)
+        shown = getattr(table, "frame", table) if cells is None else cells
         show_table(shown.head(rows), digits)
         if len(shown) > rows:
             whole = f"`{self.figures.name}/{slug}.csv`"
@@ -131,20 +131,18 @@ class Context:
         self,
         table: "pd.DataFrame | Estimates",
         slug: str,
-        wide: tuple[str | list[str], str] | None = None,
+        cells: "pd.DataFrame | None" = None,
         caption: str = "",
-    ) -> "pd.DataFrame":
+    ) -> None:
         """Write slug.csv (numbers) and .tex (a table with caption and label) into the figures
-        folder without showing anything; returns what the page shows. wide as of `table`.
+        folder without showing anything; cells as of `table`.
         """
         from speclab.show import tables
 
         frame = getattr(table, "frame", table)
-        shown = table.wide(*wide) if wide else frame
         self._claim(slug, frame)
         label = f"{self.figures.name}-{slug}"
-        tables.export(frame, self.figures, slug, cells=shown, caption=caption, label=label)
-        return shown
+        tables.export(frame, self.figures, slug, cells=cells, caption=caption, label=label)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
         """slug.csv holds one table: a figure and a table of one name have the same rows. ValueError
