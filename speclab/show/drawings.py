@@ -261,7 +261,7 @@ def draw_ladder(frame: pd.DataFrame, last: Sequence[str], grey: Sequence[str]) -
         title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
     )
     grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
-    grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
+    grid[1, 0].set(xlabel="tokens per target pass\n(published_length: E[L])")
     grid[1, 1].set(xlabel="1 = highest")
     figures.legend_above(figure, grid[0, 0])
     return figure

@@ -283,11 +283,12 @@ def facets(
     across = pd.unique(frame[columns]) if columns else [""]
     panels = list(product(down, across))
     series = looks_of(pd.unique(frame[hue]), hue)
-    marks = len(series) * frame[x].nunique()
+    groups = frame[x].nunique()
+    marks = len(series) * groups
     beside = _panels_beside(kind, marks)
     wide = len(across) if beside >= len(across) else min(beside, len(panels))
     lines = -(-len(panels) // wide)
-    tall = _panel_height(kind, height, marks) * lines + 0.3
+    tall = _panel_height(kind, height, groups, marks) * lines + 0.3
     figure, grid = subplots(
         lines,
         wide,
@@ -339,10 +340,11 @@ def _panels_beside(kind: str, marks: int) -> int:
     return max(int((width() - 0.3) / least), 1)
 
 
-def _panel_height(kind: str, height: float, marks: int) -> float:
+def _panel_height(kind: str, height: float, groups: int, marks: int) -> float:
     """Of the height that is asked for, what a panel of this width needs."""
     if kind == "bars":
-        return max(height, 0.1 * marks)
+        needed = max(0.1 * marks, 0.22 * groups, 0.5) + 0.4
+        return needed if is_narrow() else max(height, needed)
     return min(height, 1.7) if is_narrow() else height
 
 
@@ -360,23 +362,22 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
     """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
     value of `panel`; rows with a `prompt_id` are dots (`dots_of`).
     """
-    import seaborn.objects as so  # takes two seconds, and few notebooks draw dots
-
     titles = pd.unique(frame["panel"])
     domains = list(pd.unique(frame["domain"]))
-    colours = {domain: look["color"] for domain, look in looks_of(domains).items()}
+    looks = looks_of(domains)
     figure, grid = row_of_panels(len(titles), max(2.6, 0.3 * len(domains)), sharex=True)
-    dot, apart = so.Dot(pointsize=3, alpha=0.6, edgewidth=0), so.Jitter(0.5, seed=0)
+    dots = {"linestyle": "none", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
     is_dot = frame["prompt_id"] != ""
     for axes, title in zip(grid, titles, strict=True):
         is_here = frame["panel"] == title
         prompts, numbers = frame[is_here & is_dot], frame[is_here & ~is_dot]
-        here = list(numbers["domain"])
-        dots = so.Plot(prompts, x="estimate", y="domain", color="domain")
-        dots = dots.add(dot, apart, legend=False)
-        dots.scale(y=so.Nominal(order=here), color=colours).on(axes).plot()
+        apart = np.random.default_rng(0)
+        for place, domain in enumerate(numbers["domain"]):
+            values = prompts.loc[prompts["domain"] == domain, "estimate"]
+            heights = place + apart.uniform(-0.25, 0.25, len(values))
+            axes.plot(values, heights, **dots, color=looks[domain]["color"])
         interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
-        axes.set(title=title, xlabel=label, ylabel="")
+        axes.set(title=title, xlabel=label)
     return figure
 
 
