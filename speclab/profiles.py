@@ -88,7 +88,7 @@ class Profile:
     template: Literal["none", "chat"] = "none"
     # a name of speclab/prompts.py (SETS), or a .jsonl file or folder of such files
     prompts: str = Field(default="project", min_length=1)
-    # at most so many; None: all
+    # at most this many; None: all
     prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
     # which, and in which order; None: all, in order of appearance
     domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None

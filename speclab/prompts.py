@@ -120,7 +120,7 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of a set comes from and how a row becomes a prompt ("": it is none)."""
+    """Where one domain of a set comes from and how a row becomes a prompt ("": it is no prompt)."""
 
     name: str
     config: str | None

@@ -24,7 +24,7 @@ from speclab.__main__ import main
 from speclab.analysis import specdecode_bench, texts
 from speclab.ops.run_plan import declared, kinds_of
 from speclab.profiles import ROOT, load_profile, parse_overrides
-from speclab.runs import kinds_of, load_or_record
+from speclab.runs import load_or_record
 from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
@@ -78,7 +78,7 @@ def recorded(tmp_path_factory):
     """
     profile = load_profile("tiny", parse_overrides(SMALL))
     with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
-        for kind in kinds_of(profile):
+        for kind in runs.kinds_of(profile):
             if kind not in ("plain-template", "long"):
                 load_or_record(profile, kind)
 

@@ -64,10 +64,10 @@ ABSENT = (
 
 @dataclass(frozen=True)
 class SpecDecodeBench:
-    """`starts` of both proposers (proposer "eagle" and "n-gram"; `speclab.starts`), and `texts`, a
-    row a prompt: prompt_id, domain (the prompt set), prompt_token_ids and generated_token_ids (int
-    arrays), same_length (EAGLE's list is as long as the text), and ran_away (the text or EAGLE's
-    list was stopped at TEXT_LIMIT).
+    """`starts` of both proposers (proposer "eagle" and "n-gram"; `speclab.starts`), and `texts`,
+    one row per prompt: prompt_id, domain (the prompt set), prompt_token_ids and
+    generated_token_ids (int arrays), same_length (EAGLE's list is as long as the text), and
+    ran_away (the text or EAGLE's list was stopped at TEXT_LIMIT).
     """
 
     starts: pd.DataFrame

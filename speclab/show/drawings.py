@@ -237,17 +237,20 @@ def draw_ladder(frame: pd.DataFrame, last: Sequence[str], grey: Sequence[str]) -
     """Levels with their intervals (left) and ranks of the domains (right), shares above tokens per
     pass.
 
-    `frame`: name, domain, estimate, low, high, rank. last: names of the lower panels; grey: how
-    names begin that are not the acceptance of any lossless algorithm.
+    `frame`: name, estimator, domain, estimate, low, high, rank (missing: not tested). last:
+    estimators of the lower panels; grey: how names begin that are not the acceptance of any
+    lossless algorithm.
     """
-    is_last = frame["name"].isin(last)
+    is_last = frame["estimator"].isin(last)
     parts = frame[~is_last], frame[is_last]
     heights = [max(part["name"].nunique(), 1) for part in parts]
     ratios = [1.4, 1] if figures.is_narrow() else [2.2, 1]
-    figure, grid = figures.subplots(
-        2, 2, height=5.4, sharey="row", width_ratios=ratios, height_ratios=heights
-    )
     most = frame["domain"].nunique()
+    tall = max(5.4, 0.05 * most * sum(heights) + 2)
+    figure, grid = figures.subplots(
+        2, 2, height=tall, sharey="row", width_ratios=ratios, height_ratios=heights
+    )
+    last_rank = frame.loc[frame["rank"].notna(), "domain"].nunique()
     for (left, right), levels in zip(grid, parts, strict=True):
         ranks = levels.assign(estimate=levels["rank"], low=np.nan, high=np.nan)
         for axes, rows in ((left, levels), (right, ranks)):
@@ -255,7 +258,7 @@ def draw_ladder(frame: pd.DataFrame, last: Sequence[str], grey: Sequence[str]) -
             for row, name in enumerate(pd.unique(rows["name"])):
                 if name.startswith(tuple(grey)):
                     axes.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
-        right.set(xlim=(0.5, most + 0.5), xticks=range(1, most + 1))
+        right.set(xlim=(0.5, last_rank + 0.5), xticks=range(1, last_rank + 1))
         right.tick_params(left=False)
     grid[0, 0].set(
         title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
