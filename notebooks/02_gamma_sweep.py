@@ -29,7 +29,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
 gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
 decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
-decoded_prompts: int = 2  # 2 to 1000; with so many prompts per domain (5 in all at least)
+decoded_prompts: int = 2  # 2 to 1000; this many prompts per domain (5 in all at least)
 # c, time of a draft pass over time of a target pass: an assumption, not a measurement
 cost_ratio: float = 0.05  # 0 to 10
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
@@ -54,7 +54,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import pandas as pd
 
-from speclab import replay, runs
+from speclab import replay, runs, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, stack
@@ -352,7 +352,7 @@ ctx.say(f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. fo
 # differ (an easy one has few blocks, so that hard ones weigh more).
 #
 # ## 5. How many drafts are thrown away
-# `draft_utilisation` = accepted draft tokens / drafted ones. All tokens behind a rejection are
+# `draft_utilisation` = accepted draft tokens / drafted ones. All tokens after a rejection are
 # lost, so a longer draft wastes more. vLLM calls it the draft acceptance rate; it depends on gamma
 # and is not alpha.
 
@@ -439,7 +439,8 @@ else:
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}
 ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
-fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name)
+judged = stats.judged_domains(trace)
+fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 by_domain = ", depending on the domain" if fastest.frame["estimate"].nunique() > 1 else ""
 elsewhere = "No other prompts were tested."
 if others:

@@ -397,7 +397,7 @@ if others:
         x="set",
         columns="name",
         kind="bars",
-        height=2.4,
+        height=min(max(2.4, 0.12 * len(domains) * len(by_set.frame["set"].unique())), 7),
         x_label="",
         y="accepted (share of tokens)",
         slug="other-prompts",

@@ -347,10 +347,11 @@ on_others, of_others = "No other prompts were tested.", ""
 if elsewhere:
     falls = []
     for name, rows in trends.at(set=elsewhere).groups("text"):
-        verdicts = list(stats.verdict(rows.frame["low"], rows.frame["high"]))
+        known = rows.frame.dropna(subset=["low", "high"])  # a row for each domain of each set
+        verdicts = list(stats.verdict(known["low"], known["high"]))
         rising = f" and rises in {verdicts.count('above')}" if "above" in verdicts else ""
-        of_sets = f"in {verdicts.count('below')} of {len(verdicts)} prompt sets{rising}"
-        falls.append(f"{of_sets} at {name}")
+        counts = f"in {verdicts.count('below')} of {len(verdicts)} groups of prompts{rising}"
+        falls.append(f"{counts} at {name}")
     on_others = f"On other prompts it falls significantly {' and '.join(falls)}."
     of_others = f", on other prompts {auc_of_sets.at(set=elsewhere).span()}"
 

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from speclab import place
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import (
@@ -88,7 +89,7 @@ LONGER = 3
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
-RUNS = Path(os.environ.get("SPECLAB_RUNS") or ROOT / "data" / "runs").absolute()
+RUNS = Path(os.environ.get("SPECLAB_RUNS") or place.RUNS).absolute()
 # environment variable: a folder with a shipped run for each kind, or one such run
 PLACE = "SPECLAB_TRACES"
 BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead

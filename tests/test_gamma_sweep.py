@@ -1,5 +1,7 @@
 """Notebook 02's study: hand-made texts, and the decoder compared with the replay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -101,6 +103,12 @@ def test_neighbours_by_hand():
     assert set(found["prompt_id"]) == {"code-0"}, "a text of one token has none"
     of_a_text = [[1, 1, 1], [1, 0, 0], [0, 1, 0]]
     assert found[COLUMNS].to_numpy().tolist() == of_a_text * 2
+    two = text_of([0, 0, 1, 0], [0, 1])
+    names = {"code-0": "web", "code-1": "app"}
+    of = two.trace["prompt_id"]
+    trace = two.trace.assign(domain=of.map(names), prompt_id=of.map({"code-0": "2", "code-1": "1"}))
+    two = replace(two, trace=trace)
+    assert study.neighbours(two)["domain"].tolist() == ["web"] * 3 + ["app"]
     # accepted with 1/2, 1, 1/4
     sampled = text_of([9] * 3, p_token=[0.5, 0.4, 0.8], q_token=[0.25, 0.8, 0.2])
     found = study.neighbours(sampled)[COLUMNS].to_numpy()
