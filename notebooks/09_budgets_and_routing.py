@@ -67,7 +67,7 @@ from speclab import prompts, runs
 from speclab.shapes import parse_shape
 from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
-from speclab.show import notebook
+from speclab.show import drawings, notebook
 from speclab.analysis import choose, policy, prompt_sets, router as routers
 from speclab.analysis.texts import Text
 from speclab.explore import page
@@ -262,8 +262,9 @@ ctx.say(
 )
 
 # %%
-ctx.save(
-    promise.draw_check(each),
+ctx.draw(
+    drawings.draw_check,
+    each,
     "check",
     caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
     f"are equal. All together: measured {measured}, predicted {promised:.3f} ({machine}).",
@@ -294,8 +295,7 @@ speedups = Estimates(ours.table(key="policy"), digits=3)
 speedups = speedups.without(policy="never", domain="all")
 
 # %%
-ctx.export(speedups, "policies")
-notebook.show_table(speedups.wide("policy", "domain"))
+ctx.table(speedups, "policies", rows=60, cells=speedups.wide("policy", "domain"))
 ctx.plot(
     speedups,
     x="domain",
@@ -379,8 +379,9 @@ notebook.show_table(gains.wide("set", "of"))
 
 # %%
 ctx.plot(
-    carried.without(set=prompt_sets.ENGLISH),
+    carried,
     x="domain",
+    only={"set": [*carried.without(set=prompt_sets.ENGLISH).frame["set"].unique()]},
     hue="set",
     columns="policy",
     kind="points",

@@ -161,7 +161,7 @@ assert costs.v(1) == 1
 ctx.plot(
     study.pass_curves(times, costs),
     "n",
-    "pass-times",
+    "passes",
     f"Time of a pass over n tokens, medians and quartiles of both rounds. Over 64 "
     f"tokens the target takes {costs.v(64):.1f} times what it takes over one.",
     hue="pass",
@@ -322,7 +322,7 @@ table["predicted"] = table["block_efficiency"] / block
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
 
 # %%
-ctx.export(table.reset_index(), "speed")
+ctx.export(table.reset_index(), "measured")
 assert np.isclose(predicted_by_hand, table["predicted"][first])
 assert np.isclose(measured_by_hand, table["speedup"][first])
 
@@ -425,8 +425,7 @@ both_sets = {
     for key, (drawn, texts) in draws.items()
 }
 both_sets = Estimates(stack(both_sets, ["set", "of"]))
-ctx.export(both_sets, "other-prompts")
-notebook.show_table(both_sets.wide(["of", "method"], "set"))
+ctx.table(both_sets, "other-prompts", rows=60, cells=both_sets.wide(["of", "method"], "set"))
 
 # %%
 there = both_sets.at(set=prompt_sets.SECOND, of="speed-up", method=fastest)
