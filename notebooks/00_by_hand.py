@@ -27,6 +27,15 @@
 # tables in this notebook, the parameter `profile` only names the folder · *writes*
 # `figures/<profile>/00/`.
 
+# %% tags=["parameters"]
+# not used here but for the name of the folder: no model is loaded
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change; none changes anything here
+seed: int = 0  # 0 to 4294967295; of every random number that is not written out below
+draws: int = 4000  # 100 to 1000000; first words drawn under each rule in section 4
+# blocks decoded for each gamma in section 8, about
+blocks_each: int = 500  # 10 to 100000
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -60,14 +69,7 @@ from speclab.studies import by_hand as study
 from speclab.tree import static_tree
 from speclab.verify import RULES, verify
 
-# %% tags=["parameters"]
-# not used here but for the name of the folder: no model is loaded
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change; none changes anything here
-seed: int = 0  # 0 to 4294967295; of every random number that is not written out below
-draws: int = 4000  # 100 to 1000000; first words drawn under each rule in section 4
-# blocks decoded for each gamma in section 8, about
-blocks_each: int = 500  # 10 to 100000
+RUNS = []
 
 # %% [markdown]
 # ## 1. Two models of five words

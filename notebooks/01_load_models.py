@@ -20,6 +20,17 @@
 # pair of the profile and its run `greedy` (recorded if it is not there) · *writes*
 # `figures/<profile>/01/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# shown in tokens
+sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
+# draw the first tree of which the greedy target accepts so many tokens, and rejects the next
+wanted: int = 2  # 0 to 16
+# draw p and q at a position with about this overlap
+wanted_overlap: float = 0.6  # 0 to 1
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -49,16 +60,7 @@ from speclab.analysis import try_it
 from speclab.explore import page
 from speclab.studies import load_models as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# shown in tokens
-sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
-# draw the first tree of which the greedy target accepts so many tokens, and rejects the next
-wanted: int = 2  # 0 to 16
-# draw p and q at a position with about this overlap
-wanted_overlap: float = 0.6  # 0 to 1
+RUNS = ["greedy"]
 
 # %%
 ctx = notebook.start("01_load_models", profile, overrides)

@@ -22,6 +22,19 @@
 # those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they are not there
 # · *writes* `figures/<profile>/02/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
+gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
+decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
+decoded_prompts: int = 2  # 2 to 1000; with so many prompts a domain (in all: 5 or more)
+# c, time of a draft pass over time of a target pass: an assumption, not a measurement
+cost_ratio: float = 0.05  # 0 to 10
+# 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
+other_cost_ratios: list = [0.02, 0.1, 0.2, 0.29]  # 0 to 10
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,18 +63,7 @@ from speclab.models import pairs
 from speclab.show import figures, notebook
 from speclab.studies import gamma_sweep as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
-gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
-decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
-decoded_prompts: int = 2  # 2 to 1000; with so many prompts a domain (in all: 5 or more)
-# c, time of a draft pass over time of a target pass: an assumption, not a measurement
-cost_ratio: float = 0.05  # 0 to 10
-# 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
-other_cost_ratios: list = [0.02, 0.1, 0.2, 0.29]  # 0 to 10
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
 
 # %% [markdown]
 # Texts of the target are studied for every prompt. At temperature **T = 0** the target writes its

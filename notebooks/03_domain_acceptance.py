@@ -22,6 +22,13 @@
 # profile, and those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they
 # are not there · *writes* `figures/<profile>/03/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# two domains differ significantly when Holm's p-value is below this
+level: float = 0.05  # 0.0001 to 0.5
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -52,12 +59,7 @@ from speclab.score import ALL, POOLED
 from speclab.show import figures, notebook
 from speclab.studies import domain_acceptance as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# two domains differ significantly when Holm's p-value is below this
-level: float = 0.05  # 0.0001 to 0.5
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
 
 # %%
 ctx = notebook.start("03_domain_acceptance", profile, overrides)

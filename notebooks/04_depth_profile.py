@@ -23,6 +23,11 @@
 # cut), `sampled` (T = 1, three seeds), `unwrapped` and `second` (other prompts, T = 0), recorded if
 # they are not there · *writes* `figures/<profile>/04/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,10 +55,7 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import depth_profile as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+RUNS = ["greedy", "balanced", "seeds", "others"]
 
 # %%
 ctx = notebook.start("04_depth_profile", profile, overrides)

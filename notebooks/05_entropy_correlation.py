@@ -23,6 +23,15 @@
 # and `second` (other prompts, one seed), recorded if they are not there · *writes*
 # `figures/<profile>/05/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# quantile bins of target entropy in the curves of section 2
+entropy_bins: int = 8  # 2 to 100
+# equal bins of the draft's confidence in the reliability diagrams of section 4
+confidence_bins: int = 10  # 2 to 100
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,14 +59,7 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# quantile bins of target entropy in the curves of section 2
-entropy_bins: int = 8  # 2 to 100
-# equal bins of the draft's confidence in the reliability diagrams of section 4
-confidence_bins: int = 10  # 2 to 100
+RUNS = ["greedy", "seeds", "others", "others-sampled"]
 
 # %%
 ctx = notebook.start("05_entropy_correlation", profile, overrides)

@@ -22,6 +22,15 @@
 # chat template, `plain-template`), and those of other prompts, recorded if they are not there ·
 # *writes* `figures/<profile>/06/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# the domain that is set against the mean of the others
+domain: str = "chat"  # one of code, math, reasoning, chat
+# quantile bins of target entropy and of token frequency when domains are matched
+bins: int = 8  # 2 to 100
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,14 +59,7 @@ from speclab.models.folder import ModelFolder
 from speclab.show import notebook, pictures
 from speclab.studies import chat_paradox as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# the domain that is set against the mean of the others
-domain: str = "chat"  # one of code, math, reasoning, chat
-# quantile bins of target entropy and of token frequency when domains are matched
-bins: int = 8  # 2 to 100
+RUNS = ["greedy", "seeds", "other-format", "others", "others-sampled"]
 
 # %%
 ctx = notebook.start("06_chat_paradox", profile, overrides)

@@ -21,6 +21,17 @@
 # `unwrapped` and `second` (T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the
 # profile, recorded if they are not there, and their prompts · *writes* `figures/<profile>/07/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+gamma: int = 4  # 1 to 64; draft tokens in a row
+# a model is sure if its best token has this probability: above 0.5 no other token can have as much
+sure: float = 0.5  # 0.5 to 1
+ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
+# a class is compared in a prompt set if it is this share of the set's positions
+smallest: float = 0.005  # 0 to 1
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -51,16 +62,7 @@ from speclab.score import ALL, POOLED
 from speclab.show import notebook, pictures
 from speclab.studies import rejection_causes as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-gamma: int = 4  # 1 to 64; draft tokens in a row
-# a model is sure if its best token has this probability: above 0.5 no other token can have as much
-sure: float = 0.5  # 0.5 to 1
-ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
-# a class is compared in a prompt set if it is this share of the set's positions
-smallest: float = 0.005  # 0 to 1
+RUNS = ["greedy", "seeds", "others"]
 
 # %%
 ctx = notebook.start("07_rejection_causes", profile, overrides)

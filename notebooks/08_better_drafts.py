@@ -22,6 +22,26 @@
 # the pair; loads the pair, records the other drafts in `data/runs/drafts` · *writes*
 # `figures/<profile>/08/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# of the target quantised as its own draft
+bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8
+calibration_rows: int = 32  # 1 to 10000; texts of the target, for GPTQ
+# composed prompts from which the calibration rows are taken
+calibration_prompts_per_domain: int = 100  # 1 to 10000
+calibration_seed: int = 0  # 0 to 4294967295; of these prompts
+# of the recorded ones, evenly spread after the first eight; 0: all. Each further draft must run
+# their texts
+judged_prompts_per_domain: int = 0  # 0 to 100000
+exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
+max_gamma: int = 16  # 1 to 64; chains of 1 to this many tokens are compared
+pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
+decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every draft,
+decoded_tokens: int = 32  # 2 to 65536; at most this many tokens each
+article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -51,25 +71,7 @@ from speclab.prompts import decoded_prompts
 from speclab.show import notebook
 from speclab.studies.better_drafts import candidates, comparison
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# of the target quantised as its own draft
-bit_widths: list = [8, 4, 3]  # one of 2, 3, 4, 8
-calibration_rows: int = 32  # 1 to 10000; texts of the target, for GPTQ
-# composed prompts from which the calibration rows are taken
-calibration_prompts_per_domain: int = 100  # 1 to 10000
-calibration_seed: int = 0  # 0 to 4294967295; of these prompts
-# of the recorded ones, evenly spread after the first eight; 0: all. Each further draft must run
-# their texts
-judged_prompts_per_domain: int = 0  # 0 to 100000
-exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
-max_gamma: int = 16  # 1 to 64; chains of 1 to this many tokens are compared
-pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
-decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every draft,
-decoded_tokens: int = 32  # 2 to 65536; at most this many tokens each
-article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
+RUNS = ["greedy", "sampled"]
 
 # %% tags=["timed"]
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)

@@ -22,22 +22,6 @@
 # there, `data/routing`, and loads the pair · *writes* `figures/<profile>/09/`, among them
 # `policy.json` for `python -m speclab decode --policy FILE`.
 
-# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import os, pathlib, subprocess, sys
-
-places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-sys.path.insert(0, str(kit))
-from speclab.ops import hosted
-
-hosted.prepare()
-
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
@@ -59,6 +43,22 @@ check_repeats: int = 2  # 1 to 100; this many times
 # whose flags end the notebook
 engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import os, pathlib, subprocess, sys
+
+places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
 # %% jupyter={"source_hidden": true}
 import numpy as np
 import pandas as pd
@@ -73,6 +73,8 @@ from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.ops import export
 from speclab.studies.budgets_and_routing import policies, promise, recommendations
+
+RUNS = ["greedy", "others"]
 
 # %% [markdown]
 # ## What is replayed, and what a block costs

@@ -21,6 +21,30 @@
 # `sampled` of the profile, recorded if they are not there, and loads the pair · *writes*
 # `figures/<profile>/10/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# decoded for real; the other prompts choose the best tree and the stopping rule
+prompts_per_domain_timed: int = 4  # 1 to 1000
+# of these others, decoded once to learn what the loop takes, and with which shapes
+probe_prompts: int = 1  # 1 to 1000; per domain
+probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
+new_tokens: int = 32  # 2 to 65536; at most, of each timed text
+# of each text by each method, in orders swapped from text to text; the median counts
+repeats: int = 2  # 1 to 100
+pass_repeats: int = 9  # 3 to 1000; of each single pass, in each of two rounds
+pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
+gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
+# nodes of the trees that are compared with the paper's 2 + 4 + 2
+budget: int = 8  # 1 to 64
+# depth and branches of the dynamic tree of `budget` nodes
+dynamic: list = [4, 4]  # 1 to 64
+# of the chain that is drafted where nothing can be copied
+copying_gamma: int = 4  # 1 to 64
+# a stopping rule is judged on one part of the prompts and fitted on the others
+folds: int = 5  # 2 to 100
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,29 +74,7 @@ from speclab.models import pairs, timing
 from speclab.show import notebook
 from speclab.studies import wall_clock as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# decoded for real; the other prompts choose the best tree and the stopping rule
-prompts_per_domain_timed: int = 4  # 1 to 1000
-# of these others, decoded once to learn what the loop takes, and with which shapes
-probe_prompts: int = 1  # 1 to 1000; per domain
-probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
-new_tokens: int = 32  # 2 to 65536; at most, of each timed text
-# of each text by each method, in orders swapped from text to text; the median counts
-repeats: int = 2  # 1 to 100
-pass_repeats: int = 9  # 3 to 1000; of each single pass, in each of two rounds
-pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
-gammas: list = [1, 4, 8]  # 1 to 64; the chains that are timed
-# nodes of the trees that are compared with the paper's 2 + 4 + 2
-budget: int = 8  # 1 to 64
-# depth and branches of the dynamic tree of `budget` nodes
-dynamic: list = [4, 4]  # 1 to 64
-# of the chain that is drafted where nothing can be copied
-copying_gamma: int = 4  # 1 to 64
-# a stopping rule is judged on one part of the prompts and fitted on the others
-folds: int = 5  # 2 to 100
+RUNS = ["greedy", "chain", "sampled", "others"]
 
 # %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)

@@ -22,6 +22,19 @@
 # of notebooks 08 and 10 where they have run, and the authors' public records if they are there
 # (`make author-records`) · *writes* `figures/<profile>/11/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# pairs that stand beside it, as they are recorded or shipped; [] for none
+beside: list = ["tiny", "smollm"]  # any
+# c, a draft pass in target passes, at which speed is asked, and slopes of v(n) = 1 + slope (n - 1)
+cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
+slopes: list = [0.0, 0.1]  # 0 to 10
+article_cost: float = 0.05  # 0.0001 to 10; c of the article's example: 5 ms / 100 ms
+# folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
+author_records: str = ""  # any
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -56,19 +69,7 @@ from speclab.studies.paper_audit import author_records as authors, evidence, pic
 from speclab.studies.paper_audit.other_notebooks import tables_of
 
 READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
-
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# pairs that stand beside it, as they are recorded or shipped; [] for none
-beside: list = ["tiny", "smollm"]  # any
-# c, a draft pass in target passes, at which speed is asked, and slopes of v(n) = 1 + slope (n - 1)
-cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
-slopes: list = [0.0, 0.1]  # 0 to 10
-article_cost: float = 0.05  # 0.0001 to 10; c of the article's example: 5 ms / 100 ms
-# folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
-author_records: str = ""  # any
+RUNS = ["greedy", "sampled", "others", "others-sampled"]
 
 # %%
 ctx = notebook.start("11_paper_audit", profile, overrides)

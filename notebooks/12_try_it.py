@@ -18,6 +18,18 @@
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
 # *writes* `figures/<profile>/12/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
+prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
+# above temperature 0: rejection, point-mass or without-replacement
+rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
+shape: str = "chain:4"  # any; as tree:3,2,8, dynamic:4,4,8, plain
+temperature: float = 0.0  # 0 to 10
+new_tokens: int = 64  # 1 to 65536; at most
+seed: int = 0  # 0 to 4294967295; of a sampled text
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -41,17 +53,7 @@ from speclab.models import pairs
 from speclab.show import notebook, pictures
 from speclab.analysis import try_it
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
-prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
-# above temperature 0: rejection, point-mass or without-replacement
-rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
-shape: str = "chain:4"  # any; as tree:3,2,8, dynamic:4,4,8, plain
-temperature: float = 0.0  # 0 to 10
-new_tokens: int = 64  # 1 to 65536; at most
-seed: int = 0  # 0 to 4294967295; of a sampled text
+RUNS = []
 
 # %%
 ctx = notebook.start("12_try_it", profile, overrides)

@@ -21,6 +21,19 @@
 # recorded if they are not there, and the simulated studies of `data/coverage` ·
 # *writes* `figures/<profile>/13/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# two domains differ significantly when Holm's p-value is below this
+level: float = 0.05  # 0.0001 to 0.5
+# power: the probability with which a study should find a difference that is there
+likely: float = 0.8  # 0.5 to 0.999
+# shorter texts, to see what the numbers owe to the length
+new_tokens: list = [16, 32, 64]  # 1 to 65536
+# length of the drafted chain
+gamma: int = 4  # 1 to 64
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -50,18 +63,7 @@ from speclab.estimates import Estimates
 from speclab.show import notebook
 from speclab.studies import how_sure as study
 
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# two domains differ significantly when Holm's p-value is below this
-level: float = 0.05  # 0.0001 to 0.5
-# power: the probability with which a study should find a difference that is there
-likely: float = 0.8  # 0.5 to 0.999
-# shorter texts, to see what the numbers owe to the length
-new_tokens: list = [16, 32, 64]  # 1 to 65536
-# length of the drafted chain
-gamma: int = 4  # 1 to 64
+RUNS = ["greedy", "seeds", "sampled-0.3", "sampled-0.7"]
 
 # %%
 ctx = notebook.start("13_how_sure", profile, overrides)

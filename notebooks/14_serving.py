@@ -21,22 +21,6 @@
 # `sampled` and two more seeds, `unwrapped` and `second` of the profile, recorded if they are not
 # there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
 
-# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
-# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import os, pathlib, subprocess, sys
-
-places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
-kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
-if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
-    subprocess.run(["git", "clone", "--depth=1", address, kit])
-if not (kit / "speclab/ops").is_dir():
-    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-sys.path.insert(0, str(kit))
-from speclab.ops import hosted
-
-hosted.prepare()
-
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
@@ -55,6 +39,22 @@ batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024
 knee: int = 64  # 1 to 100000
 assumed_c: float = 0.1  # 0.0001 to 10
 
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import os, pathlib, subprocess, sys
+
+places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
@@ -64,6 +64,8 @@ from speclab.show import notebook
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import policies, recommendations, serving
+
+RUNS = ["greedy", "seeds", "others"]
 
 # %% [markdown]
 # ## What is served

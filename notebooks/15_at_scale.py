@@ -23,6 +23,21 @@
 # speclab fetch specdecode-bench`, 9 MB; or a folder that has them, in SPECLAB_TRACES), whatever the
 # profile · *writes* `figures/llama-3.1-8b/15/`.
 
+# %% tags=["parameters"]
+# a name from notebooks/profiles, or a YAML file; the pair is the traces' own, whatever it says
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+# drafted tokens of the chains that are compared; 3 among them
+gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20]  # 1 to 20
+# of the chain that is drafted where nothing is copied, by tokens per target pass
+gamma: int = 5  # 1 to 20
+# of those from which the fastest is chosen, by time
+tried: list = [1, 2, 3, 5, 8, 10]  # 1 to 20
+# requests at once
+batches: list = [1, 8, 64]  # 1 to 1024
+# depths that are looked at
+deepest: int = 6  # 3 to 20
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -51,20 +66,7 @@ from speclab.show import figures, notebook
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
 
-# %% tags=["parameters"]
-# a name from notebooks/profiles, or a YAML file; the pair is the traces' own, whatever it says
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# drafted tokens of the chains that are compared; 3 among them
-gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20]  # 1 to 20
-# of the chain that is drafted where nothing is copied, by tokens per target pass
-gamma: int = 5  # 1 to 20
-# of those from which the fastest is chosen, by time
-tried: list = [1, 2, 3, 5, 8, 10]  # 1 to 20
-# requests at once
-batches: list = [1, 8, 64]  # 1 to 1024
-# depths that are looked at
-deepest: int = 6  # 3 to 20
+RUNS = []
 
 # %%
 ctx = notebook.start("15_at_scale", profile, overrides)

@@ -17,6 +17,12 @@
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
 # profile (recorded if it is not there) · *writes* `figures/<profile>/NN/`.
 
+# %% tags=["parameters"]
+# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
+
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
@@ -41,14 +47,11 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.show import notebook
 
-# Declare here which files the cells read, of data/ and of other notebooks' tables:
+# Declare here which kinds of run the cells ask for (speclab/runs.py, and run_plan.py in
+# speclab/ops for `seeds`, `others` and the like), so that `python -m speclab plan` knows them:
+RUNS = ["greedy"]
+# And which files the cells read, of data/ and of other notebooks' tables:
 # READS = ["data/paper", "08/self-drafts.csv"]
-
-# %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
 
 # %%
 ctx = notebook.start("NN_name", profile, overrides)

@@ -48,7 +48,7 @@ def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
 
 
 def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
-    """The `most` tokens that are copied behind a context of which at least `least` (1 or more) last
+    """The `most` tokens that are copied after a context of which at least `least` (1 or more) last
     tokens match; none, where fewer do.
     """
     ids = np.array(context, np.int64)
@@ -65,7 +65,7 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
 def replayed(
     prompt: Sequence[int], text: Sequence[int], longest: int = LONGEST, most: int = MOST
 ) -> tuple[Array, Array]:
-    """Of a block that begins at each position of a greedy text behind its prompt (token ids): how
+    """Of a block that begins at each position of a greedy text after its prompt (token ids): how
     many tokens match, and how many of `most` that would be copied are the text's; int64 [tokens of
     the text] each.
     """

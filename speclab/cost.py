@@ -81,7 +81,7 @@ class Costs:
     """What one machine was measured to take: `target_ms`, a target pass over one token; the rest as
     ratios to it.
 
-    sizes: tokens a pass, ascending from 1; draft, verify: a draft and a target pass over this
+    sizes: tokens per pass, ascending from 1; draft, verify: a draft and a target pass over this
     many tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
     where that is another; drift: by how much the cost of a block is uncertain, as a share. Between
     sizes the ratios are interpolated; beyond the last they are refused.

@@ -190,7 +190,7 @@ def score_tree(
 def _emitted(
     proposal: Proposal, verdict: Verdict, remaining: int, stop_ids: frozenset[int]
 ) -> Step:
-    """Accepted tokens and the one after them, cut behind the first stop token, at `remaining`."""
+    """Accepted tokens and the one after them, cut after the first stop token, at `remaining`."""
     tokens = [*proposal.tokens[list(verdict.path)].tolist(), verdict.token][:remaining]
     for place, token in enumerate(tokens):
         if token in stop_ids:
@@ -215,7 +215,7 @@ def decode_prompt(
 ) -> Decoded:
     """One prompt to its end, timed; the random numbers belong to (seed, prompt_id).
 
-    caches: of `prefill` over this prompt, for texts that begin alike (what was decoded behind the
+    caches: of `prefill` over this prompt, for texts that begin alike (what was decoded after the
     prompt is forgotten); else made here.
     """
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])

@@ -42,7 +42,7 @@ def propose(
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
-    """Draft one block behind the context, no deeper than the tokens that remain; leaves its nodes
+    """Draft one block after the context, no deeper than the tokens that remain; leaves its nodes
     in the draft's cache. A copy leaves that cache as it is: the next block that the draft makes
     runs what it has missed.
     """
@@ -59,7 +59,7 @@ def propose(
 
 @dataclass(frozen=True)
 class _Text:
-    """A text, and the draft that goes on behind it."""
+    """A text, and the draft that continues it."""
 
     draft: LanguageModel
     cache: KVCache

@@ -45,7 +45,7 @@ class Estimates:
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
         """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
-        told apart by the new column `key`.
+        distinguished by the new column `key`.
         """
         places = pd.DataFrame({x: at})
         curves = {name: without_interval(places, ys) for name, ys in lines.items()}
@@ -255,7 +255,7 @@ def yes_or_no(verdict: str) -> str:
 
 
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:
-    """Several frames as one, rows numbered anew; the new first column `key` holds their names
+    """Several frames as one, rows renumbered; the new first column `key` holds their names
     (several columns where the names are tuples).
     """
     names = [key] if isinstance(key, str) else key

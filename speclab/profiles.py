@@ -70,7 +70,7 @@ class Notes:
     # sets of prompts that were among the training prompts of a draft, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
     # where not all prompts are decoded for real, those from this number of each domain on are
-    decoded_from: int = Field(default=0, ge=0)
+    decoded_from: int = Field(default=0, ge=0, le=100_000)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -88,7 +88,7 @@ class Profile:
     template: Literal["none", "chat"] = "none"
     # a name of speclab/prompts.py (SETS), or a .jsonl file or folder of such files
     prompts: str = Field(default="project", min_length=1)
-    # at most so many; None: all
+    # at most this many; None: all
     prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
     # which, and in which order; None: all, in order of appearance
     domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None

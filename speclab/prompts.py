@@ -27,8 +27,9 @@ RESERVED = ("all", "pooled", "unknown")
 LONGEST_NAME = 60  # characters of a domain's name
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
-# what stands around every problem of math and reasoning; code and chat have nothing around them
+# what stands around every problem of these domains; code and chat have nothing around them
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
+WITH_WORDS = ("math", "reasoning")
 REPOSITORY = Path(__file__).resolve().parent.parent
 READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
 PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
@@ -121,7 +122,7 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of a set comes from and how a row becomes a prompt ("": it is none)."""
+    """Where one domain of a set comes from and how a row becomes a prompt ("": it is no prompt)."""
 
     name: str
     config: str | None

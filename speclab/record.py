@@ -269,8 +269,8 @@ def record_prompt(
     sampling: Sampling,
     max_packed_tokens: int = 2048,
 ) -> Recorded:
-    """Trace (one row a position) and nodes (one row a drafted node; none of `tree.PLAIN`) of one
-    prompt over a given continuation; the columns are defined in GLOSSARY.md.
+    """Trace (one row per position) and nodes (one row per drafted node; none of `tree.PLAIN`) of
+    one prompt over a given continuation; the columns are defined in GLOSSARY.md.
 
     Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
     result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and

@@ -1,7 +1,7 @@
 """Replay: the blocks that a speculative decoder would have made of a recorded text, without running
 a model.
 
-A lossless decoder emits exactly the target's own text, so the trace (one row a position) decides
+A lossless decoder emits exactly the target's own text, so the trace (one row per position) decides
 what every shape of draft accepts:
 
 * `replay` walks a chain or any static rank-indexed tree with the draft ranks of the target's own
@@ -205,7 +205,7 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
 
 
 def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
-    """The columns of the trace as one row a prompt, after checking that each prompt has positions
+    """The columns of the trace as one row per prompt, after checking that each prompt has positions
     0..n-1 once and one domain.
     """
     if trace[["prompt_id", "domain"]].isna().any(axis=None):
@@ -284,7 +284,7 @@ def _tree(shape: Any) -> Tree:
 
 
 def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """The value of the argument `name`. ValueError if it is none of those `allowed`."""
+    """The value of the argument `name`. ValueError if it is not one of those `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}")
     return value

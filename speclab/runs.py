@@ -1,4 +1,4 @@
-"""A run folder: what one pair did over one set of prompts, recorded once, to be read for ever.
+"""A run folder: what one pair did over one set of prompts, recorded once, read at any time.
 
 It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), `manifest.json`, written last, with all
 settings and the tables' SHA-256, and, of a recording, `settings.json` and `parts/`: two tables and
@@ -13,7 +13,7 @@ import json
 import os
 import platform
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import cache, cached_property, partial
@@ -46,6 +46,7 @@ from speclab.prompts import (
     HUB_SETS,
     PER_DOMAIN,
     SETS,
+    WITH_WORDS,
     EncodedPrompt,
     Prompt,
     load_prompts,
@@ -404,6 +405,14 @@ def kind_of_set(source: str) -> str:
     folder `other-` and its name.
     """
     return source if source in SETS else f"other-{Path(source).stem}"
+
+
+def sets_asked(profile: Profile, domains: Iterable[str]) -> list[str]:
+    """The other sets that a profile names; `unwrapped` only where one of its domains has words that
+    can be left out.
+    """
+    has_words = bool(set(WITH_WORDS) & set(domains))
+    return [source for source in profile.others if has_words or source != "unwrapped"]
 
 
 def kinds_of(profile: Profile) -> dict[str, Facts]:

@@ -32,8 +32,8 @@ class Shape:
     dynamic tree of `budget` nodes.
 
     A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by
-    cumulated draft probability and keeps the best `budget`. lookup: where so many of the last
-    tokens or more match (`speclab.copying`), a chain is not drafted but copied; None: never.
+    cumulated draft probability and keeps the best `budget`. lookup: where at least this many
+    of the last tokens match (`speclab.copying`), a chain is not drafted but copied; None: never.
     """
 
     tree: Tree | None = None

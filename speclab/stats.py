@@ -168,7 +168,7 @@ def _times_drawn(size: int, n: int, seed: int, number: int) -> Array:
 
 
 def levels_of(n_prompts: int) -> Array:
-    """Quantile levels (2,) of a 95 % interval from resamples of so many prompts (a domain):
+    """Quantile levels (2,) of a 95 % interval from resamples of this many prompts (of a domain):
     Phi(-+ sqrt(n / (n - 1)) t), t of n - 1 degrees of freedom.
 
     The expanded percentile interval (Hesterberg 2015, What Teachers Should Know About the

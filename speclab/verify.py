@@ -36,7 +36,7 @@ class Verdict:
     path: tuple[int, ...]  # accepted nodes, root excluded, from the top
     token: int
     # where `token` comes from: "recovered" (residual, after a rejection) or "bonus" (the target,
-    # behind a leaf)
+    # after a leaf)
     kind: str
     tried: int  # drafted nodes that were examined
 

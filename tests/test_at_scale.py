@@ -81,7 +81,7 @@ def significant_pairs(rates, seed):
 
 def test_four_sets_that_are_alike_rarely_differ():
     """No pair is significant in at least 90 % of the studies, at each weight."""
-    found = [significant_pairs([0.7] * 4, seed) for seed in range(60)]
+    found = [significant_pairs([0.7] * 4, seed) for seed in range(30)]
     none = [[not pairs for pairs in by_weight.values()] for by_weight in found]
     assert (np.mean(none, axis=0) >= 0.9).all(), np.mean(none, axis=0)
 
@@ -89,7 +89,7 @@ def test_four_sets_that_are_alike_rarely_differ():
 def test_a_set_that_differs_is_found():
     """The negative control: the last set's rate is higher, and only its pairs are significant."""
     rates = [0.55] * 3 + [0.9]
-    found = [significant_pairs(rates, seed)[study.BY_REQUEST] for seed in range(20)]
+    found = [significant_pairs(rates, seed)[study.BY_REQUEST] for seed in range(10)]
     with_last = {(f"set {number}", "set 3") for number in range(3)}
     assert np.mean([with_last <= pairs for pairs in found]) >= 0.9
     assert np.mean([pairs <= with_last for pairs in found]) >= 0.9

@@ -132,6 +132,33 @@ def test_the_command_line(command, word, place, refused):
     refused(command, word)
 
 
+# ---- prompts of one's own ------------------------------------------------------------------------
+
+ODD = {  # a line of the file of prompts, and a word of the line that is said
+    '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
+    '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
+    '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
+    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' is taken",
+    '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
+    '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
+        "messages end with role 'assistant'"
+    ),
+}
+STUDY = "--profile profile.yaml --set domains=null --set prompts=odd.jsonl"
+
+
+@pytest.mark.parametrize("verb", ["plan --notebook 02", "reproduce --notebook 02 --out new"])
+@pytest.mark.parametrize("line", ODD, ids=list(ODD.values()))
+def test_a_line_of_prompts_is_named_before_anything_begins(verb, line, place, refused):
+    (place / "odd.jsonl").write_text(f"{PROMPT}\n{line}\n")
+    refused(f"{verb} {STUDY}", f"odd.jsonl, line 3: {ODD[line]}")
+
+
+def test_a_domain_that_no_prompt_has_is_named(place, refused):
+    (place / "odd.jsonl").write_text(PROMPT)
+    refused(f"plan {STUDY} --set domains=[coed]", "did you mean 'code'")
+
+
 # ---- recorded runs -------------------------------------------------------------------------------
 
 

@@ -19,10 +19,12 @@ from filelock import FileLock
 from same_process import use_no_kernel
 
 import speclab
+from speclab import runs
 from speclab.__main__ import main
-from speclab.analysis import specdecode_bench
+from speclab.analysis import specdecode_bench, texts
+from speclab.ops.run_plan import declared, kinds_of
 from speclab.profiles import ROOT, load_profile, parse_overrides
-from speclab.runs import KINDS, load_or_record
+from speclab.runs import load_or_record
 from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
@@ -77,7 +79,7 @@ def recorded(tmp_path_factory):
     """
     profile = load_profile("tiny", parse_overrides(SMALL))
     with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
-        for kind in KINDS:
+        for kind in runs.kinds_of(profile):
             if kind not in ("plain-template", "long"):
                 load_or_record(profile, kind)
 
@@ -125,13 +127,34 @@ def run_as_a_user(name, out):
     check_done(name, out)
 
 
+@pytest.fixture
+def asked_for(monkeypatch, tmp_path):
+    """A file with a line for each run that a notebook asks for: profile and kind."""
+    path = tmp_path / "asked-for.txt"
+    path.touch()
+
+    def asking(profile, kind="greedy", engine=None):
+        with path.open("a") as lines:
+            lines.write(f"{profile.name} {kind}\n")
+        return load_or_record(profile, kind, engine)
+
+    for module in (runs, texts):
+        monkeypatch.setattr(module, "load_or_record", asking)
+    return path
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs(name, recorded, light, tmp_path, capfd):
+def test_a_notebook_runs_and_asks_for_the_runs_that_it_declares(
+    name, recorded, light, asked_for, tmp_path, capfd
+):
     status = main(command(name, tmp_path, PARAMETERS.get(name, "")))
     said = capfd.readouterr()
     assert status == 0, said.out[-3000:] + said.err[-3000:]
     check_done(name, tmp_path)
+    kinds = kinds_of(load_profile("tiny"), declared(ROOT / "notebooks" / name))
+    asked = {*asked_for.read_text().splitlines()}
+    assert {line for line in asked if line.startswith("tiny ")} == {f"tiny {k}" for k in kinds}
 
 
 @pytest.mark.timeout(900)

@@ -84,7 +84,7 @@ def test_attached_data_sets_are_read_only_when_all_four_are_there(tmp_path, envi
         assert Path(os.environ["SPECLAB_DATASETS"], name, "main/test.parquet").is_file()
 
 
-# ---- the first cell ------------------------------------------------------------------------------
+# ---- the bootstrap cell --------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from speclab.show import notebook
 
 FOLDER = ROOT / "notebooks"
 SOURCES = [twin.with_suffix(".py") for twin in sorted(FOLDER.glob("[0-9]*.ipynb"))]
-BOOTSTRAP = jupytext.read(FOLDER / "_template.py").cells[1].source
+BOOTSTRAP = jupytext.read(FOLDER / "_template.py").cells[2].source
 each_notebook = pytest.mark.parametrize("source", SOURCES, ids=lambda p: p.stem)
 
 
@@ -32,6 +32,7 @@ def test_house_format(source):
     """That a twin has the cells of its source is what the runner demands."""
     title, *cells = jupytext.read(source).cells
     assert re.match(r"# .*\?", title.source), "the title asks no question"
+    assert cells[0].metadata["tags"] == ["parameters"], "what a reader changes comes first"
     imports = next(cell for cell in cells if re.match("import|from", cell.source))
     assert "jupyter" in imports.metadata, "the imports are not folded"
     tagged = {tag: cell.source for cell in cells for tag in cell.metadata.get("tags", [])}

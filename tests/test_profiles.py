@@ -3,14 +3,25 @@ name what is allowed.
 """
 
 import re
+from dataclasses import fields
 
 import pytest
 
 from speclab import runs
 from speclab.ops.plan import planned_pair
-from speclab.profiles import ROOT, load_profile, parse_overrides, profile_names
+from speclab.plain import parse_yaml, read_yaml
+from speclab.profiles import (
+    FOLDER,
+    ROOT,
+    ModelSpec,
+    Notes,
+    Profile,
+    load_profile,
+    parse_overrides,
+    profile_names,
+)
 
-OWN = ("tiny", "smollm")  # pairs whose weights are here or are made here
+OWN = ("tiny", "smollm", "reference")  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
 UNPINNED = {("reasoning", "target")}  # its commit could not be looked up; the file says 'fill in'
@@ -18,6 +29,7 @@ PARAMETERS = {  # as the hub's model cards have them, quantised weights counted 
     "t4": (6_738_415_616, 1_100_048_384),
     "paper": (6_738_415_616, 1_100_048_384),
     "qwen": (7_615_616_512, 494_032_768),
+    "qwen-open": (7_615_616_512, 494_032_768),
     "reasoning": (7_615_616_512, 1_777_088_000),
     "small": (361_821_120, 134_515_008),
 }
@@ -99,6 +111,67 @@ def test_a_profile_of_an_earlier_kit_means_the_same(path):
     same = {name: getattr(now, name) for name in MAY_DIFFER}
     assert then.replace(**same) == now
     assert runs.kinds_of(then) == runs.kinds_of(now)
+
+
+# ---- reference.yaml: every key, its default, what is allowed -------------------------------------
+
+REFERENCE = FOLDER / "reference.yaml"
+KEY = re.compile(r"( *)(\w+):(?: [^#]*)?#([^;]*);")  # `key: default  # what is allowed; …`
+PARTS = {"target": ModelSpec, "draft": ModelSpec, "notes": Notes}
+
+
+def allowed():
+    """What the comments of reference.yaml say is allowed, by key (target.dtype, …)."""
+    found, part = {}, ""
+    for line in REFERENCE.read_text(encoding="utf-8").splitlines():
+        if heading := re.match(r"(target|draft|notes):", line):
+            part = f"{heading[1]}."
+        elif match := KEY.match(line):
+            indent, name, words = match.groups()
+            found[(part if indent else "") + name] = words.strip()
+    return found
+
+
+def accepts(key, value):
+    """Whether the profile takes this value."""
+    part, _, name = key.rpartition(".")
+    changes = {"notes": {name: value}} if part == "notes" else {key: value}
+    try:
+        load_profile("reference", changes)
+    except ValueError as error:
+        assert name in str(error)
+        return False
+    return True
+
+
+def test_the_reference_has_every_key_with_its_default():
+    written = read_yaml(REFERENCE, "")
+    assert {*written} == {field.name for field in fields(Profile)}
+    for part, kind in PARTS.items():
+        assert {*written[part]} == {field.name for field in fields(kind)}
+    pair = [ModelSpec(f"data/pairs/tiny/{name}") for name in ("target", "draft")]
+    reference = load_profile("reference")
+    assert reference == Profile("reference", *pair) and reference.notes == Notes()
+    keys = {*written, *(f"{part}.{key}" for part in PARTS for key in written[part])}
+    assert keys - {*allowed()} == {*PARTS}, "a comment begins with what is allowed"
+
+
+@pytest.mark.parametrize("key", allowed())
+def test_the_reference_says_what_is_allowed(key):
+    words = allowed()[key]
+    if ends := re.fullmatch(r"(\S+) to (\S+)", words):
+        low, high = map(parse_yaml, ends.groups())
+        step = 1 if isinstance(low, int) and isinstance(high, int) else 1e-7
+        assert accepts(key, low) and accepts(key, high)
+        assert not accepts(key, low - step) and not accepts(key, high + step)
+    elif words.startswith("one of "):
+        values = map(parse_yaml, words.removeprefix("one of ").split(", "))
+        assert all(accepts(key, value) for value in values)
+        assert not accepts(key, "nonsense")
+    elif key == "name":
+        assert accepts(key, "a" * 64) and not accepts(key, "a" * 65) and not accepts(key, "a/b")
+    else:
+        assert words == "any"
 
 
 def test_overrides_are_read_from_the_command_line():

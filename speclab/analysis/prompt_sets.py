@@ -17,8 +17,8 @@ from speclab.analysis import power, significance
 from speclab.analysis.texts import Text
 from speclab.estimates import Estimates, named, stack
 from speclab.profiles import Profile
-from speclab.prompts import HUB_SETS
-from speclab.runs import kind_of_set, sizes_of
+from speclab.prompts import HUB_SETS, WITH_WORDS
+from speclab.runs import kind_of_set, sets_asked, sizes_of
 from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.stats import NUMBERS
 
@@ -27,7 +27,6 @@ UNWRAPPED = "without wrapper"
 SECOND = "second prompt set"
 # without its prompts in other languages, which are chat
 ENGLISH = "second set in English"
-WITH_WORDS = ("math", "reasoning")  # domains whose prompts have words around them
 # domains whose texts are not those of a set above: all of them where a set is not named
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 ABOUT = {
@@ -53,8 +52,7 @@ Question = Callable[[Text], Asked]
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
     """Texts of each set at the temperature of `own`, which are the profile's own: then the other
-    sets that it names (`Profile.others`), recorded if they are not there; `unwrapped` only where
-    its prompts have words that can be left out. Every set has one text a prompt, of the profile's
+    `sets_asked`, recorded if they are not there. Every set has one text a prompt, of the profile's
     seed, so that like is compared with like: of several seeds `own` gives its first. Of another set
     the domains of the profile's own prompts count. ValueError where it has none of them.
     """
@@ -63,9 +61,7 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     sets = {OWN: replace(own, trace=of_first.reset_index(drop=True))}
     domains = domains_in(own.trace)
     ending = "-sampled" if own.temperature else ""
-    for source in profile.others:
-        if source == "unwrapped" and not set(WITH_WORDS) & set(domains):
-            continue
+    for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
         theirs = domains_in(other.trace)
         if not set(domains) & set(theirs):

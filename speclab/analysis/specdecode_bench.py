@@ -31,15 +31,14 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.analysis.fetch import Published, content_of
 from speclab.plain import STRICT, checked, parse_json
-from speclab.profiles import ROOT
-from speclab.runs import PLACE, written
+from speclab.runs import PLACE, RUNS, written
 
 COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"
 REPOSITORY = "SpecDecode-Bench/simulator"
 EAGLE, LOOKUP = "eagle", "n-gram"
 LIMIT = 20  # drafted tokens that were tried in a block
 TEXT_LIMIT = 8192  # tokens at which texts were stopped
-READS = ["data/runs/specdecode-bench"]
+READS = ["data/runs/specdecode-bench", "$SPECLAB_RUNS/specdecode-bench"]
 SOURCE = Published(
     f"https://raw.githubusercontent.com/{REPOSITORY}/{COMMIT}/data/llama3.1-8B/",
     {
@@ -53,7 +52,7 @@ SOURCE = Published(
         ),
     },
     lambda content: hashlib.sha256(content).hexdigest(),
-    ROOT / READS[0],
+    RUNS / "specdecode-bench",
     "python -m speclab fetch specdecode-bench",
     PLACE,
 )
@@ -65,10 +64,10 @@ ABSENT = (
 
 @dataclass(frozen=True)
 class SpecDecodeBench:
-    """`starts` of both proposers (proposer "eagle" and "n-gram"; `speclab.starts`), and `texts`, a
-    row a prompt: prompt_id, domain (the prompt set), prompt_token_ids and generated_token_ids (int
-    arrays), same_length (EAGLE's list is as long as the text), and ran_away (the text or EAGLE's
-    list was stopped at TEXT_LIMIT).
+    """`starts` of both proposers (proposer "eagle" and "n-gram"; `speclab.starts`), and `texts`,
+    one row per prompt: prompt_id, domain (the prompt set), prompt_token_ids and
+    generated_token_ids (int arrays), same_length (EAGLE's list is as long as the text), and
+    ran_away (the text or EAGLE's list was stopped at TEXT_LIMIT).
     """
 
     starts: pd.DataFrame

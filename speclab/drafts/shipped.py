@@ -87,7 +87,7 @@ class RecordedDraft:
 
 
 def recorded_draft(label: str, made_of: list, base: Path = SHIPPED) -> RecordedDraft | None:
-    """The recorded draft in `base` that was made of just this; None where there is none.
+    """The recorded draft in `base` that was made of just this; None where there is nothing.
 
     Damaged: a file is not as it was written.
     """

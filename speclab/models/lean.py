@@ -1,9 +1,9 @@
 """The body of a plain Llama or Qwen2 with fused projections and nothing around it: the same numbers
 in a third of the calls.
 
-On small models and few tokens a pass is mostly Python; this is where the decoder's speed comes
-from. Weights are shared with the network it was made from (whose projections become views of the
-fused ones). Whatever it does not know is left to the network's own body; the loader's probe
+On small models and few tokens a pass of the network is mostly Python. The decoder's speed comes
+from here. Weights are shared with the network it was made from (whose projections become views of
+the fused ones). Whatever it does not know is left to the network's own body; the loader's probe
 compares both on a tree.
 """
 

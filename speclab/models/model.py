@@ -43,7 +43,7 @@ class KVCache:
     def update(
         self, key: Tensor, value: Tensor, layer_idx: int, *_args, **_kwargs
     ) -> tuple[Tensor, Tensor]:
-        """Write new keys and values (batch, heads, n, head_dim) behind the committed ones; returns
+        """Write new keys and values (batch, heads, n, head_dim) after the committed ones; returns
         all of them.
         """
         end = self.length + key.shape[-2]
@@ -255,10 +255,10 @@ class LanguageModel:
         positions: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Tensor:
-        """Run tokens [batch, n] behind the cache and commit them; returns hidden states [batch, n,
+        """Run tokens [batch, n] after the cache and commit them; returns hidden states [batch, n,
         d].
 
-        positions: int64 [n] or [batch, n], default the places behind the cache. visible: bool [n,
+        positions: int64 [n] or [batch, n], default the places after the cache. visible: bool [n,
         past + n] or [batch, n, past + n], default causal; every row must see at least one token
         (itself will do).
         """

@@ -258,7 +258,7 @@ def _check_window(model: LanguageModel, context: int) -> None:
         )
     window = getattr(config, "sliding_window", None)
     if window and getattr(config, "use_sliding_window", True):
-        most = min(most, window)  # tree masks would be wrong behind it
+        most = min(most, window)  # tree masks would be wrong after it
     if most < context:
         raise ValueError(
             f"the model takes {most} positions (at once, and before its angles change), {context} "

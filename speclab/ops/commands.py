@@ -293,6 +293,28 @@ def _pair(profile, changes) -> None:
         echo(f"{profile}: nothing to fetch or convert")
 
 
+@verb("plan")
+@PROFILE
+@option(
+    "--notebook",
+    "notebooks",
+    multiple=True,
+    metavar="NN",
+    help="Number or name; again for more (default: all).",
+)
+@CHANGES
+def _plan(profile, notebooks, changes) -> None:
+    """Say which runs the notebooks ask for and what it takes to record those that are not here;
+    downloads nothing.
+    """
+    import torch
+
+    from speclab.ops.run_plan import report
+
+    for line in report(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
+        echo(line)
+
+
 @verb("doctor")
 @PROFILE
 @CHANGES
@@ -333,8 +355,9 @@ def _fetch(what, out, base) -> None:
 def _hosted() -> None:
     """Kaggle and Colab: install what is missing, keep recordings longer than a session.
 
-    A notebook's first cell finds the kit in the working folder or above it, in ./speclab-kit, or
-    clones it from SPECLAB_REPO. On Kaggle and Colab it then runs `hosted install`.
+    The cell below a notebook's parameters finds the kit in the working folder or above it, in
+    ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
+    `hosted install`.
 
     Kaggle: import a notebook and choose GPU T4 x2. Without internet attach the kit, models and data
     sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; the rest is found by name. To

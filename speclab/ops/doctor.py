@@ -8,7 +8,6 @@ do'. Bytes are `plan`'s.
 import contextlib
 import io
 import os
-import re
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,6 @@ from typing import Any
 
 from speclab import runs
 from speclab.models.folder import (
-    COMMIT,
     MEND,
     ModelFolder,
     cached,
@@ -25,6 +23,7 @@ from speclab.models.folder import (
 )
 from speclab.ops import plan
 from speclab.ops.hosted import lacking, platform
+from speclab.ops.run_plan import can_be_told
 from speclab.plain import one_line, shown
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
@@ -108,11 +107,7 @@ def prompts(profile: Profile) -> str:
 
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
-    pair = profile.target, profile.draft
-    whole = [ModelFolder.whole(spec) for spec in pair]
-    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in pair]
-    known = all(map(any, zip(whole, pinned, strict=True)))
-    if profile.prompts in HUB_SETS or not known:  # to ask would download something
+    if not can_be_told(profile):
         return UNKNOWN
     kinds = []
     for kind in runs.kinds_of(profile):

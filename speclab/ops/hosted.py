@@ -1,9 +1,9 @@
 """Kaggle and Colab: missing packages are installed and the host's own stay, attached models and
 data sets are used instead of fetched ones, and runs outlive a session.
 
-`notebook.start` calls `attach` and `restore`, a notebook's first cell calls `prepare`; `install`,
-`restore` and `keep` are verbs of the command line. The top of this module imports the standard
-library alone, because the first cell imports it before anything is installed.
+`notebook.start` calls `attach` and `restore`, a notebook's bootstrap cell calls `prepare`;
+`install`, `restore` and `keep` are verbs of the command line. The top of this module imports the
+standard library alone, because that cell imports it before anything is installed.
 """
 
 import os
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
-RUNS = ROOT / "data" / "runs"
 
 # an environment variable and a folder that only the host has; Kaggle's image is made from Colab's
 HOSTS = {
@@ -240,8 +239,16 @@ def _link(link: Path, folder: Path) -> None:
 # ---- runs that outlive a session -----------------------------------------------------------------
 
 
-def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
-    """Copy saved runs into `runs`, so that they go on where they were cut off; returns their names.
+def runs_folder() -> Path:
+    """Where runs are recorded: data/runs, or the folder that SPECLAB_RUNS names."""
+    from speclab.runs import RUNS
+
+    return RUNS
+
+
+def restore(attached: Path = MOUNTED, runs: Path | None = None) -> list[str]:
+    """Copy saved runs into `runs` (None: `runs_folder`), so that they go on where they were cut
+    off; returns their names.
 
     attached: a folder below which the last session's data/runs lies, as Kaggle attaches the output
     of a notebook or a data set made of it. Nothing that is here is overwritten; a run that is here
@@ -251,6 +258,7 @@ def restore(attached: Path = MOUNTED, runs: Path = RUNS) -> list[str]:
     from speclab.plain import notice
 
     done = []
+    runs = runs or runs_folder()
     for settings in sorted(attached.rglob("settings.json")):
         saved = settings.parent
         here = runs / saved.name
@@ -280,12 +288,13 @@ def _copy_new(source: Path, target: Path) -> list[str]:
     return new
 
 
-def keep(folder: Path, runs: Path = RUNS) -> None:
-    """From now on `runs` is a link to `folder` on a disk that outlives the session (Colab: a
-    mounted Drive): each part is safe at once.
+def keep(folder: Path, runs: Path | None = None) -> None:
+    """From now on `runs` (None: `runs_folder`) is a link to `folder` on a disk that outlives the
+    session (Colab: a mounted Drive): each part is safe at once.
 
     What `runs` holds is copied there first; the old folder stays beside it as runs.before.
     """
+    runs = runs or runs_folder()
     here = runs.parent.resolve() / runs.name
     folder = folder.resolve()
     if folder.is_relative_to(here) or here.is_relative_to(folder):

@@ -47,7 +47,8 @@ from speclab.models.folder import ModelFolder, cached
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
-from speclab.plain import digest_of, near, sha256_of
+from speclab.ops.run_plan import chosen
+from speclab.plain import digest_of, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.runs import (
@@ -201,13 +202,13 @@ def open_call(
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
     for name, values in settings.notebooks.items():
-        (path,) = chosen([name])
+        (path,) = chosen([name], ROOT)
         check_names(values, notebook_of(path, values).known)
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
     known: dict[str, Parameter] = {}
-    for path in chosen(wanted):
+    for path in chosen(wanted, ROOT):
         of_profile = settings.notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
         check_twin(notebook)
@@ -250,17 +251,6 @@ def named_folder(variable: str) -> list[Path]:
         raise ValueError(f"{variable}={folder}: no such folder; name one, or unset it")
     os.environ[variable] = str(folder)
     return [folder]
-
-
-def chosen(wanted: Sequence[str]) -> list[Path]:
-    """The notebooks of these numbers or names, all without any. ValueError for one not there."""
-    paths = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
-    known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
-    names = [Path(text).stem.zfill(2) for text in wanted]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"no notebook {name!r}: {near(name, known)}")
-    return sorted({known[name] for name in names}) or paths
 
 
 def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
@@ -502,7 +492,7 @@ def put_back(folder: Path) -> None:
 
 def put_all_back(call: Call) -> None:
     """Undo the runs that a killed call did not end."""
-    for path in chosen([]):
+    for path in chosen([], ROOT):
         folder = call.exported(path.stem)
         if folder.with_suffix(BEFORE).is_dir():
             with figures_locked(call, folder):

@@ -71,7 +71,7 @@ function sentence(p, q, gamma) {
   const tokens = fixed(blockEfficiency(alpha, gamma));
   return `${kept} After a rejection the residual gives ${drawn}. Both together are p again: `
     + `nothing is lost. If every word were kept so often, a chain of ${gamma} would give `
-    + `${tokens} tokens a pass.`;
+    + `${tokens} tokens per pass.`;
 }
 
 export function drawBench(bench, gamma) {

@@ -17,7 +17,7 @@ function temperatureName(run) {
   return `T = ${run.temperature}`;
 }
 
-/** The controls whose choices depend on the run, written anew. */
+/** The controls whose choices depend on the run, written again. */
 export function drawChoices(view, act) {
   const { trace, run, state } = view;
   byId("temperature-row").hidden = trace.runs.length < 2;

@@ -2,8 +2,8 @@
 
 const ARRAYS = { uint16: Uint16Array, uint32: Uint32Array, float32: Float32Array };
 
-export const SHARES = 65535; // a probability is kept as so many parts of one
-export const NATS = 1000; // an entropy as so many parts of a nat
+export const SHARES = 65535; // a probability is kept as a whole number of parts of one
+export const NATS = 1000; // an entropy as a whole number of parts of a nat
 
 export function canUnpack() {
   return typeof DecompressionStream === "function";

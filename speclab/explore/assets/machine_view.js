@@ -85,7 +85,7 @@ function whilePaying(pays) {
 }
 
 function tableOf(choices) {
-  const head = ["domain", "fastest setting", "speed-up", "tokens a pass", "pays while"];
+  const head = ["domain", "fastest setting", "speed-up", "tokens per pass", "pays while"];
   return el("table", { class: "best" },
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", null, choices.map(({ domain, settings, best, pays }) => {

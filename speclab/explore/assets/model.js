@@ -75,7 +75,7 @@ export function textsOf(run, domain) {
   return domain === null ? all : all.filter((text) => run.domain[text] === domain);
 }
 
-/** The next place behind a token of a text where these words stand in this or another text; null
+/** The next place after a token of a text where these words stand in this or another text; null
  * where they stand in none. */
 export function findIn(run, strings, words, text, position) {
   const wanted = words.toLowerCase();

@@ -138,7 +138,7 @@ export function sumsOf(blocks, depth) {
   return sums;
 }
 
-/** How many tokens were drafted, and rejected, behind the accepted ones of one block. */
+/** How many tokens were drafted, and rejected, after the accepted ones of one block. */
 export function rejectedIn(block, ranks, tree) {
   if (block.accepted === block.levels) return 0;
   const children = childrenOf(tree);

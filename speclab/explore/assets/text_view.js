@@ -72,11 +72,11 @@ export function drawBeside(view) {
   const tokens = cut.tokens.length;
   put("beside-value", state.beside);
   put("beside-summary", `${plural(passes, "target pass", "target passes")} for `
-    + `${plural(tokens, "token")}: ${fixed(tokens / passes)} tokens a pass.`);
+    + `${plural(tokens, "token")}: ${fixed(tokens / passes)} tokens per pass.`);
   put("beside-words", coloured(view, cut, null, (token) => shownToken(view, token)));
 }
 
-/** The token that is chosen now, marked without writing the text anew. */
+/** The token that is chosen now, marked without writing the text again. */
 export function markChosen(position, focus) {
   for (const token of document.querySelectorAll("#words .token")) {
     const chosen = Number(token.dataset.position) === position;
@@ -111,15 +111,15 @@ export function drawSummary(view) {
   const sentence = [
     el("strong", null, `${plural(passes, "target pass", "target passes")}`),
     ` for ${plural(length, "token")}: `,
-    el("strong", null, `${fixed(length / passes)} tokens a pass`),
-    ". Plain decoding takes one pass a token.",
+    el("strong", null, `${fixed(length / passes)} tokens per pass`),
+    ". Plain decoding takes one pass per token.",
   ];
   if (ruleOf(run, state.shape) === "rejection") {
     const sums = textSums(run, state.text, state.shape);
     sentence.push(
       ` This is one draw of the draft's tokens (seed ${state.seed}); over all draws `,
       el("strong", null, `${fixed(sums.blocks, 1)} passes`),
-      ` are expected, ${fixed(tokensPerPass(sums))} tokens a pass.`,
+      ` are expected, ${fixed(tokensPerPass(sums))} tokens per pass.`,
     );
   }
   put("summary", sentence);

@@ -38,7 +38,7 @@ from speclab.runs import locked, written
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import PLAIN
 
-WORK = ROOT / "data" / "runs" / "drafts"
+WORK = runs.RUNS / "drafts"
 Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
 Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"

@@ -19,9 +19,9 @@ import pandas as pd
 from speclab import score
 from speclab.analysis.fetch import Published, content_of
 from speclab.analysis.texts import Text
-from speclab.profiles import ROOT
+from speclab.runs import RUNS
 
-READS = ["data/runs/author-records", "$SPECLAB_AUTHOR_RECORDS"]
+READS = ["data/runs/author-records", "$SPECLAB_RUNS/author-records", "$SPECLAB_AUTHOR_RECORDS"]
 FINAL = "061513"  # the run that the paper reports
 COMMIT = "aa679a3f8a1b7593afe5f858cc798fd7f826d4f6"
 FILES = {  # git blob ids (`blob_id`)
@@ -41,7 +41,7 @@ SOURCE = Published(
     f"https://raw.githubusercontent.com/saifmb0/tree-acceptance/{COMMIT}/results/",
     FILES,
     blob_id,
-    ROOT / READS[0],
+    RUNS / "author-records",
     "make author-records",
     "SPECLAB_AUTHOR_RECORDS",
 )

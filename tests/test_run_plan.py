@@ -1,0 +1,109 @@
+"""`python -m speclab plan`: what a study asks for is what its notebooks declare, and they declare
+what they ask for.
+"""
+
+import ast
+import json
+
+import pytest
+
+from speclab import runs
+from speclab.__main__ import main
+from speclab.ops.run_plan import declared, kinds_of
+from speclab.profiles import ROOT, load_profile
+
+SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
+ASKING = ("load_or_record", "recorded")  # what a notebook calls to get a run
+# six kinds of ticket of unequal sizes, one of a single prompt
+SIZES = {"delivery": 6, "счёт": 5, "returns": 3, "app": 2, "repairs": 2, "account": 1}
+
+
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    """The YAML of a study of one's own over SIZES; no hub is asked, runs go beside it."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    monkeypatch.delenv("SPECLAB_TRACES", raising=False)
+    rows = [
+        {"prompt_id": f"{name}-{i}", "domain": name, "prompt": f"My order {i} is late."}
+        for name, size in SIZES.items()
+        for i in range(size)
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    lines = [
+        *("target: {path: data/pairs/tiny/target}", "draft: {path: data/pairs/tiny/draft}"),
+        *("prompts: mine.jsonl", "max_new_tokens: 4", "temperature: 0.7"),
+    ]
+    path = tmp_path / "tickets.yaml"
+    path.write_text("\n".join(lines))
+    return path
+
+
+def plan_of(capsys, *words):
+    """The lines that `plan` says, runs by kind."""
+    assert main(["plan", *map(str, words)]) == 0
+    said = capsys.readouterr().out
+    lines = said.splitlines()
+    return said, {line.split()[0]: line for line in lines if "  " in line}
+
+
+def test_what_is_asked_for_and_what_is_left_out(study, capsys):
+    said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
+    assert [*table] == ["run", "greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
+    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "at T = 0.7" in said
+    assert table["greedy"].split()[1:5] == ["19", "0", "76", "02"]
+    assert table["sampled"].split()[2] == "0.7"
+    assert all("to record: time unknown" in line for line in list(table.values())[1:])
+    assert "left out: 11_paper_audit needs the domains" in said
+    assert "In all 4 to record: 304 tokens" in said and "Memory of " in said
+
+
+def test_a_run_that_is_here_tells_how_long_others_take(study, capsys):
+    runs.load_or_record(load_profile(study), "greedy")
+    said, table = plan_of(capsys, "--profile", study, "--notebook", "04")
+    assert table["greedy"].endswith(" MB") and "here, " in table["greedy"]
+    assert " minutes, " in table["balanced"], "the speed of the greedy run"
+    assert "time unknown" not in said
+
+
+def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(study, capsys):
+    _, table = plan_of(capsys, "--profile", "smollm", "--notebook", "06")
+    assert {"plain-template", "unwrapped-sampled", "second"} < {*table}
+    assert all("shipped with the kit" in line for line in list(table.values())[1:])
+    (study.parent / "again.jsonl").write_text((study.parent / "mine.jsonl").read_text())
+    asked = ["--set", "other_prompts=[again.jsonl]", "--notebook", "06"]
+    _, table = plan_of(capsys, "--profile", study, *asked)
+    assert {"chat-template", "other-again", "other-again-sampled"} < {*table}
+    assert not {"unwrapped", "second"} & {*table}
+
+
+def test_a_temperature_of_zero_stands_for_one(study, capsys):
+    said, _ = plan_of(capsys, "--profile", study, "--set", "temperature=0", "--notebook", "03")
+    assert "Texts are studied at T = 0 and at T = 1 (temperature: 0)." in said
+
+
+def test_a_public_set_is_planned_without_a_look_at_it(capsys, monkeypatch):
+    monkeypatch.setattr("datasets.load_dataset", None)
+    said, table = plan_of(capsys, "--profile", "paper", "--notebook", "02")
+    assert table["greedy"].split()[1:4] == ["200", "0", "12,800"]
+    assert "Some may be here" in said
+
+
+def kinds_in(source):
+    """The kinds of run that a notebook's calls name literally."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    asking = [call for call in calls if ast.unparse(call.func).split(".")[-1] in ASKING]
+    return {
+        argument.value
+        for call in asking
+        for argument in call.args
+        if isinstance(argument, ast.Constant)
+    }
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
+def test_what_a_notebook_names_it_declares(source):
+    """That it declares no more and no less is what `test_end_to_end` holds, which runs them."""
+    kinds = kinds_of(load_profile("tiny"), declared(source))
+    assert {*kinds} <= {*runs.kinds_of(load_profile("tiny"))}
+    assert kinds_in(source.read_text(encoding="utf-8")) <= {*kinds}
