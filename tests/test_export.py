@@ -161,6 +161,15 @@ def test_the_smallest_gamma_that_is_not_significantly_slower_than_the_fastest():
     assert said.count("chain:") > 1, "several are not significantly slower here"
 
 
+@pytest.mark.parametrize(("a", "b"), [(1, 6), (1, 1)])
+def test_a_gamma_of_few_prompts_is_not_plain_for_want_of_intervals(a, b):
+    sizes = {"a": a, "b": b}
+    texts = {f"{d}-{i}": (d, [0] * 72) for d, size in sizes.items() for i in range(size)}
+    gamma, said = choose.best_gamma(trace_of(texts), Costs.assumed(0.1), "greedy", None)
+    assert gamma == 8
+    assert ("too few prompts for an interval" in said) == (a + b < 5) == ("[" not in said)
+
+
 def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     smollm = export.run_named("smollm/greedy")
     measured = policy.load(ROOT / "figures/smollm/09/policy.json")

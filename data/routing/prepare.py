@@ -164,7 +164,7 @@ def save(router: Router, folder: Path) -> None:
     save_file(tensors, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     facts = {"sha256": digest, "threshold": router.threshold, "domains": router.domains}
-    facts |= router.card
+    facts = facts | router.card | facts  # in this order
     (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

@@ -29,6 +29,7 @@ from speclab.stats import (
     Interval,
     Resampling,
     bounds_of,
+    judged_domains,
     resampling_of,
     verdict,
 )
@@ -230,6 +231,14 @@ def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
     return how_sure(speedup, by_prompt.settings, prompts)
 
 
+def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows as of one domain where one of theirs has fewer than 5 prompts: numbers over all
+    prompts, and only these, may resample them together, and so have intervals.
+    """
+    is_whole = judged_domains(frame) == list(domains_in(frame))
+    return frame if is_whole else frame.assign(domain=UNNAMED)
+
+
 def best_gamma(
     trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None, longest: int = 8
 ) -> tuple[int, str]:
@@ -239,16 +248,14 @@ def best_gamma(
     Arguments as of `block_counts`. Where a domain has fewer than 5 prompts, all prompts are
     resampled together; of fewer than 5 in all it is the fastest, and the sentence says so.
     """
-    prompts = trace.groupby("domain", observed=True)["prompt_id"].nunique()
-    if prompts.min() < MIN_PROMPTS:
-        trace = trace.assign(domain=UNNAMED)
+    trace = of_all_prompts(trace)
     settings = {PLAIN_SETTING: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
     rows = rows.rename(columns={"speedup": "estimate"})
-    if prompts.sum() < MIN_PROMPTS:
+    if trace["prompt_id"].nunique() < MIN_PROMPTS:
         gamma = int(fastest(rows["estimate"]))
         speedups = Estimates(rows.loc[[gamma]]).listed("setting")
         return gamma, (

@@ -18,7 +18,7 @@ from speclab.cost import Costs, disturbed
 from speclab.estimates import Estimates, yes_or_no
 from speclab.score import POOLED
 from speclab.shapes import parse_shape
-from speclab.stats import BELOW, MIN_PROMPTS, NUMBERS, Draws, verdict
+from speclab.stats import BELOW, MIN_PROMPTS, NUMBERS, Draws, Resampling, verdict
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"
@@ -74,6 +74,13 @@ def with_clock(
 def drawn_clocks(n: int, clocks: int) -> np.ndarray:
     """At the costs of which clock each of n resamples is judged, int64 (n,): always the same."""
     return np.random.default_rng(4).integers(0, clocks, n)
+
+
+def note_on_few(prompts: Resampling) -> str:
+    """That numbers over all domains have no interval, where a domain has too few prompts."""
+    if prompts.fewest >= MIN_PROMPTS:
+        return ""
+    return f" A domain has fewer than {MIN_PROMPTS} prompts, so these numbers have no interval."
 
 
 # ---- what to draft -------------------------------------------------------------------------------
