@@ -80,9 +80,11 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
     found = None if c is not None else measured_for(run, figures)
     if found:
         costs = found.costs
+        of_this = "this kind of machine" if this_machine() in found.made else "another machine"
         source = (
-            f"measured by notebook 09 {found.made}, in {found.device} (figures/{figures.name}/"
-            f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there)"
+            f"measured by notebook 09 {found.made}, {of_this}, in {found.device} "
+            f"(figures/{figures.name}/{BY_NOTEBOOK}; another machine has other costs: run notebook "
+            "09 there)"
         )
         passes = (
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
@@ -109,10 +111,14 @@ def write_policy(policy: Policy, path: Path) -> None:
     """Write a policy as JSON, with the day and the kind of machine; the file appears whole or not
     at all.
     """
-    where = f"{platform.machine()}, {os.cpu_count()} CPUs"
-    policy = replace(policy, made=f"on {datetime.date.today()} ({where})")
+    policy = replace(policy, made=f"on {datetime.date.today()} ({this_machine()})")
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def this_machine() -> str:
+    """The kind of this machine, as a policy names it."""
+    return f"{platform.machine()}, {os.cpu_count()} CPUs"
 
 
 def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:

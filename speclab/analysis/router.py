@@ -90,7 +90,7 @@ def with_weights(weights: Mapping[str, np.ndarray]) -> Pipeline:
 def load_router(folder: str | Path = ROUTING) -> Router:
     """The trained router of a folder, without pickle; its card names the domains.
 
-    ValueError if its weights are damaged, or are those of another number of domains.
+    ValueError if its weights are damaged, or its card names another number of domains.
     """
     path = Path(folder) / "router.safetensors"
     card = json.loads((Path(folder) / "card.json").read_text())

@@ -35,7 +35,8 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     shares = np.array([mix.get(name, 0.0) for name in domains])
     if unknown := [name for name in mix if name not in domains]:
         raise ValueError(
-            f"mix: {named(unknown)}: no such domain; the domains here are {named(domains)}"
+            f"mix: {named(unknown)}: no such domain; the domains here are {named(domains)} "
+            "(mix={} takes all equally often)"
         )
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
