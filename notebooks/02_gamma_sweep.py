@@ -18,9 +18,9 @@
 # ![Tokens per target pass against gamma](../figures/smollm/02/block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
-# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1, three seeds) of the profile, and
-# those of other prompts (`unwrapped`, `second`, both at T = 1 too), recorded if they are not there
-# · *writes* `figures/<profile>/02/`.
+# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1;
+# three seeds), and at both temperatures those of the other prompts that the profile names
+# (`other_prompts`), recorded if they are not there · *writes* `figures/<profile>/02/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -29,7 +29,7 @@ overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_do
 largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
 gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
 decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
-decoded_prompts: int = 2  # 2 to 1000; with so many prompts a domain (in all: 5 or more)
+decoded_prompts: int = 2  # 2 to 1000; this many prompts per domain (5 in all at least)
 # c, time of a draft pass over time of a target pass: an assumption, not a measurement
 cost_ratio: float = 0.05  # 0 to 10
 # 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
@@ -54,7 +54,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import pandas as pd
 
-from speclab import prompts, replay, runs
+from speclab import replay, runs, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, stack
@@ -67,17 +67,18 @@ RUNS = ["greedy", "seeds", "others", "others-sampled"]
 
 # %% [markdown]
 # Texts of the target are studied for every prompt. At temperature **T = 0** the target writes its
-# most probable token each time (greedy text); at **T = 1** it draws each token from its own
-# distribution (sampled text; three texts a prompt, of three seeds). p is the target's distribution
-# of the next token, q the draft's.
+# most probable token each time (greedy text). At the profile's temperature (by default 1) it draws
+# each token from its own distribution (sampled text; three texts per prompt, of three seeds). p is
+# the target's distribution of the next token, q the draft's.
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
 # these first: where all have to be recorded, notebook 01 records the greedy one at the same time
-at_1 = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
-at_0 = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
-texts = {"T = 0": Text.of(at_0), "T = 1": Text.of(*at_1)}
-ctx.say(notebook.made_with(at_0.manifest["pair"]))
+sampled_runs = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
+greedy_run = runs.load_or_record(ctx.profile, "greedy")
+greedy, sampled = Text.of(greedy_run), Text.of(*sampled_runs)
+texts = {text.name: text for text in (greedy, sampled)}
+ctx.say(notebook.made_with(greedy.pair))
 
 # %%
 # every text replayed at every gamma: a row for each gamma, prompt and seed
@@ -101,7 +102,7 @@ tau = {name: study.by_gamma(own, study.TAU) for name, own in counts.items()}
 # whose tokens per pass are in the middle, and cut it by a loop over its ranks:
 
 # %%
-trace = texts["T = 0"].trace
+trace = greedy.trace
 chosen = study.middle_text(replay.replay(trace, gamma))
 mine = trace[trace["prompt_id"] == chosen]
 ranks = mine["draft_rank"].to_numpy()
@@ -131,15 +132,14 @@ ctx.save(
 
 # %%
 # Any recorded text and any gamma or tree, without a kernel. (A headless run shows the picture.)
-page.show("gamma", runs=[at_0, at_1[0]])
+page.show("gamma", runs=[greedy_run, sampled_runs[0]])
 
 # %% [markdown]
 # ## 2. Tokens per target pass
 # `block_efficiency` is emitted tokens / blocks, the blocks being those of a decoder (**visited
-# blocks**). At T = 0 the replay counts what a decoder would count (greedy rule). At T = 1 the rule
-# is rejection: the draft's tokens are drawn from q and kept with probability min(1, p/q); the
-# replay averages over the draws exactly.
-
+# blocks**). At T = 0 the replay counts what a decoder would count (greedy rule). On sampled text
+# the rule is rejection: the draft's tokens are drawn from q and kept with probability min(1, p/q);
+# the replay averages over the draws exactly.
 #
 # Each number comes with a 95 % interval that **resamples prompts**: draw as many prompts as there
 # are, with replacement (a prompt brings all its texts), compute the number again, 2,000 times, and
@@ -181,9 +181,9 @@ panels = {name: (dots, at_gamma.at(temperature=name).frame) for name, dots in ea
 ctx.save(
     figures.strips(panels, "tau", "tokens per target pass"),
     "prompts",
-    f"Tokens per target pass at gamma = {gamma}, a dot a prompt (T = 1: its three texts together; "
-    "dots of one set are spread upwards and downwards only to be seen). Dark: `block_efficiency` "
-    "of the set with its 95 % interval.",
+    f"Tokens per target pass at gamma = {gamma}, one dot per prompt ({sampled.name}: its three "
+    "texts together; dots of one set are spread upwards and downwards only to be seen). Dark: "
+    "`block_efficiency` of the set with its 95 % interval.",
 )
 
 # %%
@@ -193,36 +193,36 @@ ctx.table(ends, "prompts", 1)
 
 # %% [markdown]
 # ### Other prompts
-# A draft is trained on prompts of some form (that of `smollm` on the form of these), and may do
-# well on the form and not on the domain. So we ask the same of other prompts: the project's own
-# problems **without wrapper**, the words around each problem of math and reasoning (`Solve as a
-# math problem …`; the prompts of code and chat have none, so their texts would be our own again and
-# are left out), and a **second prompt set**, 120 prompts written as people write
-# (`data/second_prompts`: 15 of code, math and reasoning; chat is five categories of 15, one of them
-# in other languages, and is shown once more without it). At T = 1 every set, our own too, has one
-# text per prompt, all of one seed, so that like is compared with like.
+# A draft is trained on prompts of some form, and may do well on the form and not on the domain. So
+# we ask the same of the other prompts that the profile names (`other_prompts`):
 
 # %%
+ctx.say(prompt_sets.described(ctx.profile))
 sets = {name: prompt_sets.texts(ctx.profile, own) for name, own in texts.items()}
-of_sets, by_set = {}, {}
-for name, own in sets.items():
-    of_sets[name] = {
-        which: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
-        for which, text in own.items()
+others = [which for which in sets[greedy.name] if which != prompt_sets.OWN]
+
+# %%
+if others:
+    of_sets = {
+        name: {
+            which: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
+            for which, text in own.items()
+        }
+        for name, own in sets.items()
     }
-    by_set[name] = prompt_sets.by_set(of_sets[name], gamma)
+    by_set = {name: prompt_sets.by_set(own, gamma) for name, own in of_sets.items()}
+    by_set = Estimates.stacked(by_set, "temperature")
+    ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
+    for which in others:
+        sizes = of_sets[greedy.name][which].prompts.sizes
+        new = {name: size for name, size in sizes.items() if prompt_sets.is_new(which, name)}
+        notebook.few_prompts(new, f", {which}")
 
 # %%
-by_set = Estimates.stacked(by_set, "temperature")
-ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
-of_second = of_sets["T = 0"][prompt_sets.SECOND]
-notebook.few_prompts(of_second.prompts.sizes, f", {prompt_sets.SECOND}")
-
-# %%
-if prompt_sets.UNWRAPPED in sets["T = 0"]:
+if prompt_sets.UNWRAPPED in others:
     # compared, prompt by prompt: emitted / blocks at gamma
     words = prompt_sets.effect_of_words(
-        sets["T = 0"], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
+        sets[greedy.name], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
     )
     ctx.export(words, "words-around")
     ctx.say(
@@ -253,28 +253,24 @@ ctx.say(
 # %% [markdown]
 # ## 3. Decoded, not only replayed
 # A replay is arithmetic on a recorded text. Here the decoder does it: both models, their caches,
-# one target pass a block, with some of the prompts and some gammas. At T = 0 the text is the same,
-# so the counts must be the same, prompt by prompt. At T = 1 the decoder draws new texts; the replay
-# gives the expectation over the draft's draws on the recorded ones, so both agree in the mean and
-# not to the token.
+# one target pass per block, with some of the prompts and some gammas. At T = 0 the text is the
+# same, so the counts must be the same, prompt by prompt. At the profile's temperature the decoder
+# draws new texts; the replay gives the expectation over the draft's draws on the recorded ones, so
+# both agree in the mean and not to the token. Here the blocks of all these prompts are counted
+# together, so that a domain counts by its blocks and not as much as any other.
 
 # %%
 settings = ctx.profile
 pair = pairs.load_pair(settings)
-ctx.say(notebook.made_with(at_0.manifest["pair"], pair.facts))
-some = prompts.load_prompts(settings.prompts, decoded_prompts, settings.domains)
-encoded = prompts.encode_prompts(
-    pair.tokenizer, some, settings.max_prompt_tokens, settings.template
-)
+ctx.say(notebook.made_with(greedy.pair, pair.facts))
+encoded = study.first_prompts(runs.encoded_prompts(settings), decoded_prompts)
 
 # %%
 few = [g for g in decoded_gammas if g <= largest_gamma]
 ids = [prompt.prompt_id for prompt in encoded]
 decoded, replayed = {}, {}
 for name, text in texts.items():
-    decoded[name] = study.decode_chains(
-        pair, encoded, few, text, settings.max_new_tokens, settings.seed
-    )
+    decoded[name] = study.decode_chains(pair, encoded, few, text, settings)
     replayed[name] = counts[name].query("prompt_id in @ids")
 
 # %%
@@ -285,19 +281,19 @@ notebook.show_table(compared.wide(["temperature", "gamma"], "made"))
 
 # %%
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
-at_0_decoded, at_0_replayed = decoded["T = 0"], replayed["T = 0"]
-unequal = len(at_0_decoded) - len(at_0_decoded.merge(at_0_replayed, on=counted))
+by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
+unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
 ctx.say(
-    f"**T = 0:** blocks or tokens differ from the replay's in {unequal} of {len(at_0_decoded)} "
-    "decodings (prompts × gammas)."
+    f"**{greedy.name}:** blocks or tokens differ from the replay's in {unequal} of "
+    f"{len(by_decoder)} decodings (prompts × gammas)."
 )
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
-off = compared.at(temperature="T = 1", made="difference")
+off = compared.at(temperature=sampled.name, made="difference")
 words = "higher at gamma", "lower at gamma", "no significant difference at gamma"
 ctx.say(
-    "**T = 1:** the decoder's tokens per target pass, compared with the replay's: "
+    f"**{sampled.name}:** the decoder's tokens per target pass, compared with the replay's: "
     f"{off.sentence(*words, names='gamma')} ({len(encoded)} prompts)."
 )
 
@@ -306,8 +302,9 @@ ctx.say(
 # If every draft token were accepted with probability alpha, independently of all others
 # (**i.i.d.**), a pass would give (1 - alpha^(gamma+1)) / (1 - alpha) tokens. alpha is the mean
 # acceptance of one token on the same texts: `hit[1]` at T = 0, the mean overlap of p and q
-# (`alpha`) at T = 1. But acceptances cluster: a rejection makes another rejection more likely, and
-# every block starts after one. The correlation of neighbouring positions, `lag1`, says how much.
+# (`alpha`) on sampled text. But acceptances cluster: a rejection makes another rejection more
+# likely, and every block starts after one. The correlation of neighbouring positions, `lag1`, says
+# how much.
 
 # %%
 one_token = {name: study.one_token(text) for name, text in texts.items()}
@@ -352,7 +349,7 @@ ctx.say(f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. fo
 # differ (an easy one has few blocks, so that hard ones weigh more).
 #
 # ## 5. How many drafts are thrown away
-# `draft_utilisation` = accepted draft tokens / drafted ones. All tokens behind a rejection are
+# `draft_utilisation` = accepted draft tokens / drafted ones. All tokens after a rejection are
 # lost, so a longer draft wastes more. vLLM calls it the draft acceptance rate; it depends on gamma
 # and is not alpha.
 
@@ -417,31 +414,36 @@ ctx.say(
 )
 
 # %% [markdown]
-# And the best gamma on the other prompts, at the assumed c:
+# The same on the other prompts, at the assumed c:
 
 # %%
-best_of_sets = {}
-for name, own in of_sets.items():
-    best = study.best_by_cost(own, gammas, [cost_ratio])
-    best = best.rename(columns={"temperature": "set"})
-    new = [prompt_sets.is_new(row.set, row.domain) for row in best.itertuples()]
-    best_of_sets[name] = best[new]
-keys = ["temperature", "set"]
-best_of_sets = stack(best_of_sets, "temperature")
-best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
-ctx.table(best_of_sets.wide(keys, "domain"), "best-gamma-other-prompts")
+if others:
+    best_of_sets = {}
+    for name, own in of_sets.items():
+        best = study.best_by_cost(own, gammas, [cost_ratio])
+        best = best.rename(columns={"temperature": "set"})
+        new = [prompt_sets.is_new(row.set, row.domain) for row in best.itertuples()]
+        best_of_sets[name] = best[new]
+    keys = ["temperature", "set"]
+    best_of_sets = stack(best_of_sets, "temperature")
+    best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
+    ctx.table(best_of_sets.wide(keys, "domain"), "best-gamma-other-prompts")
+else:
+    ctx.say("The profile names no other prompts.")
 
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}
 ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
-
-# %%
-fastest = chosen_gammas.at(c=cost_ratio, temperature="T = 0")
-there = best_of_sets.at(temperature="T = 0").without(set=prompt_sets.OWN)
+judged = stats.judged_domains(trace)
+fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 by_domain = ", depending on the domain" if fastest.frame["estimate"].nunique() > 1 else ""
+elsewhere = "No other prompts were tested."
+if others:
+    there = best_of_sets.at(temperature=greedy.name, set=others)
+    elsewhere = f"On other prompts it is {there.span()}."
 ctx.answer(
-    f"At an assumed c of {cost_ratio:g} the best gamma is {fastest.span()}{by_domain} (T = 0). On "
-    f"other prompts it is {there.span()}. Notebook 09 chooses at measured costs."
+    f"At an assumed c of {cost_ratio:g} the best gamma is {fastest.span()}{by_domain} "
+    f"({greedy.name}). {elsewhere} Notebook 09 chooses at measured costs."
 )
 
 # %% [markdown]

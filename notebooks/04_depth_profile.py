@@ -19,9 +19,10 @@
 # ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04/change.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
-# runs `greedy` (the paper's tree, temperature T = 0), `balanced` (T = 0, the same tree without the
-# cut), `sampled` (T = 1, three seeds), `unwrapped` and `second` (other prompts, T = 0), recorded if
-# they are not there · *writes* `figures/<profile>/04/`.
+# runs `greedy` (the profile's tree, temperature T = 0), `balanced` (T = 0, the same tree without
+# the cut), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default
+# 1; three seeds), and at T = 0 those of the other prompts that the profile names (`other_prompts`),
+# recorded if they are not there · *writes* `figures/<profile>/04/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -51,7 +52,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, counted
 from speclab.show import notebook
 from speclab.studies import depth_profile as study
 
@@ -66,14 +67,16 @@ ctx.say(notebook.made_with(cut.pair))
 
 # %%
 domains = list(score.domains_in(cut.nodes))
+mean = "mean of the domains" if len(domains) > 1 else domains[0]
 deepest = int(cut.nodes["depth"].max())
+half = (ctx.profile.max_new_tokens + 1) // 2  # tokens in each half of a text of full length
 
 # %%
 cut_shape, full_shape = study.shape(cut), study.shape(full)
 ctx.say(
-    f"Nodes by depth: **{cut_shape}** in the paper's tree (run `greedy`), **{full_shape}** without "
-    "the cut (run `balanced`). The text does not depend on the tree: both runs are the target's "
-    "greedy text."
+    f"Nodes by depth: **{cut_shape}** in the profile's tree (run `greedy`), **{full_shape}** "
+    "without the cut (run `balanced`). The text does not depend on the tree: both runs are the "
+    "target's greedy text."
 )
 assert cut.trace["token"].equals(full.trace["token"])
 
@@ -82,62 +85,68 @@ assert cut.trace["token"].equals(full.trace["token"])
 # At every position of the target's own text a small tree of draft tokens was hung: at the paper's
 # settings 2 tokens, then 2 after each of them, then only 2 more, because a budget of 8 nodes cuts
 # the rest. Table IV is the mean of min(1, p/q) at each depth (`published_alpha`; p: target's, q:
-# draft's probability of the node's token), Table V the same for tokens 1-32 (bin 0) and 33-64
-# (bin 1) of the text, all domains together. `published` is the paper's number (Llama-2-7B and
-# TinyLlama), `ours, as published` the same procedure on this pair, and `corrected` what a decoder
-# at T = 0 accepts along the draft's best path, given that it accepted all above
-# (`accept_by_depth`). The 95 % intervals resample prompts 2,000 times. (Temperature T = 0: the
-# target's most likely token is taken; T = 1: one is drawn with the target's probabilities.)
+# draft's probability of the node's token), Table V the same for the first half (bin 0) and the
+# second half (bin 1) of the texts' full length, all domains together. `published` is the paper's
+# number (Llama-2-7B and TinyLlama), shown where the domains are the paper's. `ours, as published`
+# is the same procedure on this pair, and `corrected` what a decoder at T = 0 accepts along the
+# draft's best path, given that it accepted all above (`accept_by_depth`). The 95 % intervals
+# resample prompts 2,000 times. (Temperature T = 0: the target's most likely token is taken; above
+# 0 one is drawn with the target's probabilities.)
 
 # %%
 table_4 = published.comparison("IV", cut)
+in_paper = table_4["published"].notna().any()
 ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
 notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 
 # %% [markdown]
-# Bin 1 holds only prompts whose text is longer than 32 tokens, so a domain of short texts weighs
-# less in it; the table needs five of every domain that has any.
+# Bin 1 holds only prompts with longer texts, so a domain of short texts weighs less in it. The
+# table pools rows, so a domain of many prompts weighs more than one of few.
 
 # %%
-late = cut.nodes[cut.nodes["position"] >= published.POSITION_BIN]
+late = cut.nodes[cut.nodes["position"] >= half]
 prompts = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
 counts = ", ".join(f"{domain} {count}" for domain, count in prompts.items())
-ctx.say(f"Prompts with such long texts: {counts}.")
+ctx.say(f"Prompts with texts of more than {half} tokens (half of the limit): {counts}.")
 
 # %%
-if prompts.min() >= stats.MIN_PROMPTS:
-    table_5 = published.comparison("V", cut)
+if prompts.sum():
+    table_5 = published.comparison("V", cut, half=half)
     ctx.export(table_5.dropna(axis=1, how="all"), "table-5")
     notebook.show_table(published.in_cells(table_5).drop(columns="estimator"))
+    if half != published.POSITION_BIN and table_5["published"].notna().any():
+        ctx.say(f"(The paper's halves have {published.POSITION_BIN} tokens, ours {half}.)")
 
 # %% [markdown]
 # ## 2. The profile as published, and with the kind of node held fixed
-# At every depth half of the nodes are their parent's best child (rank 0) and half its second (rank
-# 1). What changes with depth is the branch above them: in the paper's tree half of the nodes at
+# In the paper's tree half of the nodes at every depth are their parent's best child (rank 0) and
+# half its second (rank 1). What changes with depth is the branch above them: half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut the share of
 # unlikely branches grows with depth instead. Like is compared with like only along the best path
 # (rank 0 at every depth). A decoder's share is `accept_by_depth`: given that all nodes above were
 # accepted, is the next? At T = 0 a token is accepted if it is the target's most likely one (greedy
-# rule, greedy text), at T = 1 with the target's probability p of it (point-mass rule, sampled text;
-# the trees of the first seed: the others were recorded without). The last two rows of the picture
-# ask it of the complete tree: is one of the children accepted?
+# rule, greedy text), on sampled text with the target's probability p of it (point-mass rule; the
+# trees of the first seed: the others were recorded without). The last two rows of the picture ask
+# it of the complete tree: is one of the children accepted?
 
 # %%
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
 profiles = study.by_depth(kinds)
 ctx.export(profiles, "profiles")
-cold, hot = (profiles.at(name=name, domain=domains).span() for name in study.BEST_PATH.values())
+paths = [study.best_path_name(text) for text in (cut, warm)]
+cold, hot = (profiles.at(name=name, domain=domains).span() for name in paths)
+published_kinds = [name for name in kinds if name.startswith("published_alpha")]
 
 # %%
 ctx.plot(
-    study.beside_the_paper(profiles, list(kinds)[:4]),
+    study.beside_the_paper(profiles, [*published_kinds, *paths]),
     x="depth",
     columns="panel",
     y="mean of min(1, p/q),\nor share accepted",
     slug="depth-profile",
-    caption="Acceptance by depth. First three panels: mean of min(1, p/q) in the paper, in the "
-    "same tree here, and in the complete tree. Last two: share accepted along the draft's best "
-    f"path, given that all tokens above were accepted ({cold} at T = 0, {hot} at T = 1).",
+    caption="Acceptance by depth. `published_alpha`: mean of min(1, p/q) over the nodes, by tree. "
+    "`accept_by_depth`: share accepted along the draft's best path, given that all tokens above "
+    f"were accepted ({cold} at {cut.name}, {hot} at {warm.name}).",
 )
 
 # %% [markdown]
@@ -148,7 +157,7 @@ ctx.plot(
 changes = study.change_by_kind(kinds)
 of_kind = dict(changes.at(domain=score.ALL).groups("name"))
 as_published = of_kind[next(iter(kinds))]
-path_0, path_1 = (of_kind[name] for name in study.BEST_PATH.values())
+path_0, path_1 = (of_kind[name] for name in paths)
 
 # %%
 ctx.plot(
@@ -158,17 +167,17 @@ ctx.plot(
     height=3.6,
     reference=0,
     x_label="",
-    y=f"change from depth 1 to depth {deepest} (the paper: 3)",
+    y=f"change from depth 1 to depth {deepest}{' (the paper: 3)' if in_paper else ''}",
     slug="change",
     caption="Change of acceptance from depth 1 to the deepest level, by definition, with 95 % "
-    f"intervals. Mean of the domains: {as_published} as published, {path_0} at T = 0 and {path_1} "
-    "at T = 1 along the best path. The change along the best path is the choice of positions, not "
+    f"intervals: {as_published} as published, {path_0} at {cut.name} and {path_1} at {warm.name} "
+    f"along the best path ({mean}). The change along the best path is the choice of positions, not "
     "an effect of depth (section 4).",
 )
 
 # %%
 sentences = [
-    f"* `{name}`: {rows.at(domain=domains).sentence()}; mean of domains {of_kind[name]}"
+    f"* `{name}`: {rows.at(domain=domains).sentence()} ({mean}: {of_kind[name]})"
     for name, rows in changes.groups("name")
 ]
 ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(sentences))
@@ -187,9 +196,9 @@ ctx.plot(
     kind="points",
     y="mean of min(1, p/q)",
     slug="mixture",
-    caption=f"Mean of the domains by depth, in the paper's tree ({cut_shape}) and without the cut "
-    f"({full_shape}). The mean over all nodes is a weighted average of two groups: nodes under the "
-    "best path and nodes under other branches. The tree's shape sets the weights.",
+    caption=f"Mean of min(1, p/q) by depth ({mean}), in the profile's tree ({cut_shape}) and "
+    f"without the cut ({full_shape}). The mean over all nodes is a weighted average of two groups: "
+    "nodes under the best path and nodes under other branches. The tree's shape sets the weights.",
 )
 
 # %% [markdown]
@@ -233,12 +242,12 @@ by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 
 # %% [markdown]
 # The kit's functions find the same. A new block that begins at the same positions drafts the same
-# tokens with the same probabilities. At T = 1 a text follows the draft's path only by chance, so
-# the new blocks begin where it does.
+# tokens with the same probabilities. A sampled text follows the draft's path only by chance, so the
+# new blocks begin where it does.
 
 # %%
 steps = study.along_best_path([cut, warm])
-at_0 = steps.at(text="T = 0")
+at_0 = steps.at(text=cut.name)
 kit = at_0.at(name="accept_by_depth").frame
 kit = kit.pivot(index="domain", columns="depth", values="estimate")
 assert np.allclose(by_hand, kit.loc[by_hand.index], equal_nan=True)
@@ -272,7 +281,7 @@ ctx.say(
     f"**The change is selection alone.** All {len(same):,} drafted tokens below depth 1 whose path "
     "is the text are the tokens that a new block would draft first at the same positions, and are "
     f"accepted alike. At depth {deepest} acceptance at the positions that are reached is "
-    f"{easier:+.2f} relative to all positions (T = 0, mean of the domains)."
+    f"{easier:+.2f} relative to all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."
 )
@@ -283,12 +292,13 @@ ctx.say(
 # is not, and a draft is no better at depth 3 than at depth 1. A head that drafts from its own
 # predictions (EAGLE's, notebook 15) does lose with depth: for it the identity does not hold.
 #
-# What the choice of positions brings on other prompts: without the words around a problem
-# (**unwrapped**, which only math and reasoning have) and on a **second set** of prompts:
+# What the choice of positions brings on the other prompts that the profile names (`other_prompts`):
+# acceptance at the deepest level minus acceptance at depth 1, along the best path at T = 0.
 
 # %%
+ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.texts(ctx.profile, cut)
-# the deepest level minus depth 1
+others = [name for name in sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)]
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
 ctx.export(by_set, "other-prompts")
 notebook.show_table(by_set.wide("set", "domain").fillna(""))
@@ -296,14 +306,16 @@ notebook.show_table(by_set.wide("set", "domain").fillna(""))
 # %% [markdown]
 # ## 5. Along the text
 # The exact acceptance of one token by its position, within each domain: `hit[1]` (T = 0: the
-# draft's best token is the target's) on greedy text and `alpha` (T = 1: the acceptance of one token
-# drawn from the draft) on sampled text. The first 8 tokens have a bin of their own, the other bins
-# double. Late positions exist in long texts only, so a curve over all texts could move because its
-# prompts change. Only texts with at least half of the longest text's tokens are used.
+# draft's best token is the target's) on greedy text and `alpha` (the acceptance of one token drawn
+# from the draft) on sampled text. The first eighth of the longest text's tokens has a bin of its
+# own, the second too, and the other bins double. Late positions exist in long texts only, so a
+# curve over all texts could move because its prompts change. Only texts with at least half of the
+# longest text's tokens are used.
 
 # %%
 along = study.along_text([cut, warm])
-first = along.at(tokens=f"1-{study.START}")
+earliest = along.frame["tokens"].min()
+first = along.at(tokens=earliest)
 
 # %%
 ctx.plot(
@@ -314,18 +326,23 @@ ctx.plot(
     y="accepted (mean)",
     x_label="tokens of the text",
     slug="position",
-    caption="Acceptance by position in the text. In the first 8 tokens: "
+    caption=f"Acceptance by position in the text. In tokens {earliest}: "
     f"{first.listed(within='name')}.",
 )
 
 # %%
-others = by_set.at(set=[prompt_sets.UNWRAPPED, prompt_sets.SECOND])
-rises = (others.frame["low"] > 0).sum()
+elsewhere = "No other prompts were tested."
+if others:
+    judged = by_set.at(set=others).frame.dropna(subset="low")
+    rises = (judged["low"] > 0).sum()
+    elsewhere = (
+        f"On other prompts acceptance rises significantly in {rises} of "
+        f"{counted(len(judged), 'comparison')}."
+    )
 ctx.answer(
     f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest}, by "
-    "selection alone (T = 0, all tokens above accepted). A new block begun at the same positions "
-    f"drafts the same tokens. On other prompts acceptance rises significantly in {rises} of "
-    f"{len(others.frame)} prompt sets."
+    f"selection alone ({cut.name}, all tokens above accepted). A new block begun at the same "
+    f"positions drafts the same tokens. {elsewhere}"
 )
 
 # %% [markdown]
@@ -355,6 +372,6 @@ ctx.answer(
 #   Survival, which counts tokens, can only fall.
 # * What this does not show: other trees than these two; sampled children; drafts that do not
 #   read the whole context at each depth; texts beyond the recorded length; that the paper's own
-#   rise has the same cause: its tables do not separate the two ranks. T = 1 by depth rests on one
-#   seed's trees.
+#   rise has the same cause: its tables do not separate the two ranks. Sampled text by depth rests
+#   on one seed's trees.
 # * Next: notebook 05 asks what entropy has to do with acceptance.

@@ -14,14 +14,15 @@
 # number, for its two ranks apart, and for the acceptance of a decoder at either temperature. And
 # since the target's entropy is known only after its pass, the second half asks what a decoder could
 # use: does the draft's own confidence predict acceptance, and is it calibrated? The last section
-# asks everything of other prompts.
+# asks everything of other prompts, where the profile names some. The picture is of the pair
+# `smollm`.
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
 # *Runs on* any machine · *minutes* one on 2 cores, once the runs are there · *reads* the runs
-# `greedy` (temperature T = 0) and `sampled` (T = 1, three seeds) of the profile, and `unwrapped`
-# and `second` (other prompts, one seed), recorded if they are not there · *writes*
-# `figures/<profile>/05/`.
+# `greedy` (temperature T = 0) and `sampled` (the profile's temperature, by default 1; three seeds),
+# and at both temperatures those of the other prompts that the profile names (`other_prompts`, one
+# seed), recorded if they are not there · *writes* `figures/<profile>/05/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -55,7 +56,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, named
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
@@ -77,8 +78,8 @@ ctx.say(notebook.made_with(greedy.pair))
 # many as there are get drawn with replacement, some twice and some never, and 95 % of the resulting
 # correlations lie between `low` and `high` (a little more than 95 % of few prompts:
 # `stats.levels_of`). Prompts are drawn and not tokens, since the tokens of one text are not
-# independent. The correlation by hand and by the kit, in one domain, at T = 1 (`overlap`: the
-# acceptance of one token drawn from the draft):
+# independent. The correlation by hand and by the kit, in one domain, on sampled text (`overlap`:
+# the acceptance of one token drawn from the draft):
 
 # %%
 one = sampled.trace[sampled.trace["domain"] == domains[0]]
@@ -94,8 +95,8 @@ ctx.say(f"Correlation in {domains[0]}: {kit}.")
 # The paper's Table VI correlates entropy with min(1, p/q) over all nodes of its draft trees (p: the
 # target's, q: the draft's probability of the node's token). Half of these nodes are the draft's
 # best token (rank 0), half its second (rank 1), so each rank is taken alone as well. All three are
-# a T = 1 rule on greedy text, which no decoder meets. What a decoder meets is `overlap` on sampled
-# text (T = 1) and `hit` on greedy text (T = 0: is the draft's best token the target's?).
+# a rule for drawn tokens on greedy text, which no decoder meets. What a decoder meets is `overlap`
+# on sampled text and `hit` on greedy text (T = 0: is the draft's best token the target's?).
 
 # %%
 views = study.acceptances(greedy, sampled)
@@ -103,9 +104,12 @@ correlations = study.entropy_correlations(views)
 both = study.beside_published(correlations)
 
 # %%
-at_0 = correlations.at(acceptance=study.HIT)
-at_1 = correlations.at(acceptance=study.OVERLAP)
-printed = both.at(acceptance="published")
+of_greedy = correlations.at(acceptance=study.one_token(greedy))
+of_sampled = correlations.at(acceptance=study.one_token(sampled))
+of_paper = ""
+if "published" in set(both.frame["acceptance"]):
+    printed = both.at(acceptance="published")
+    of_paper = f" Published in the paper (crosses): {printed.span()}."
 
 # %%
 ctx.plot(
@@ -118,9 +122,9 @@ ctx.plot(
     x_label="",
     reference=0,
     slug="correlations",
-    caption="Correlation of acceptance with the target's entropy, by kind of acceptance. Hit (T = "
-    f"0): {at_0.span()}. Overlap (T = 1): {at_1.span()}. Published in the paper (crosses): "
-    f"{printed.span()}.",
+    caption="Correlation of acceptance with the target's entropy, by kind of acceptance. Hit "
+    f"({greedy.name}): {of_greedy.span()}. Overlap ({sampled.name}): {of_sampled.span()}."
+    f"{of_paper}",
 )
 
 # %%
@@ -137,25 +141,23 @@ ctx.say("**Acceptance as entropy rises** (and its correlations):\n\n" + "\n".joi
 # ## 2. Acceptance by entropy
 # One number cannot show a shape. Positions (or nodes) are cut into **quantile bins** of the
 # target's entropy: bins that hold equally many, with the same edges in all domains. A domain has a
-# point where at least five of its prompts have rows in the bin. If entropy told all, the four lines
-# would lie on each other: what remains between them at equal entropy is something else
-# (notebook 06).
+# point where at least five of its prompts have rows in the bin. If entropy explained everything,
+# the lines of the domains would coincide: what remains between them at equal entropy is something
+# else (notebook 06).
 
 # %%
 drawn = {
     "rank 0, published": views["min(1, p/q), rank 0"],
     "rank 1, published": views["min(1, p/q), rank 1"],
-    "alpha (T = 1)": views[study.OVERLAP],
-    "hit[1] (T = 0)": views[study.HIT],
+    f"alpha ({sampled.name})": views[study.one_token(sampled)],
+    f"hit[1] ({greedy.name})": views[study.one_token(greedy)],
 }
 
 # %%
 curves = study.acceptance_in_bins(drawn, entropy_bins)
-pooled = curves.at(domain=score.POOLED)
 ctx.export(curves, "curves")
-
-# %%
-hits = pooled.at(acceptance="hit[1] (T = 0)")
+pooled = curves.at(domain=score.POOLED)
+hits = pooled.at(acceptance=f"hit[1] ({greedy.name})")
 least, most = hits.frame["entropy_bin"].agg(["min", "max"])
 
 # %%
@@ -231,16 +233,16 @@ ctx.say(
 # ## 4. Is the draft calibrated?
 # A forecaster is **calibrated** if what they call 70 % happens in 70 % of the cases. The
 # reliability diagrams compare the draft's confidence with the outcome: at T = 0 the share of
-# positions where its best token is the target's; at T = 1 the target's mean probability p of that
-# token, the chance that it is accepted if it is proposed for certain. Above the diagonal the draft
-# is underconfident, below it overconfident. At T = 0 the two need not agree, since the target's
-# best token counts in full however small its lead; at T = 1 they would for a draft equal to its
-# target.
+# positions where its best token is the target's; on sampled text the target's mean probability p of
+# that token, the chance that it is accepted if it is proposed for certain. Above the diagonal the
+# draft is underconfident, below it overconfident. At T = 0 the two need not agree, since the
+# target's best token counts in full however small its lead; on sampled text they would for a draft
+# equal to its target.
 
 # %%
 forecasts = {
-    "T = 0: share accepted": (trace, "hit"),
-    "T = 1: mean p": (bins.signals(sampled.trace), "top_p"),
+    f"{greedy.name}: share accepted": (trace, "hit"),
+    f"{sampled.name}: mean p": (bins.signals(sampled.trace), "top_p"),
 }
 reliability = study.reliability(forecasts, confidence_bins)
 diagonal = Estimates.exact("domain", {"calibrated": [0, 1]}, "confidence", [0, 1])
@@ -269,7 +271,8 @@ ctx.plot(
 # %% [markdown]
 # The **calibration error** is the mean distance from the diagonal, the **gap** its mean with sign.
 # The error is never below 0 and noise adds to it, so that its interval is no test of 0: that is
-# read from the gap.
+# read from the gap. `all` is the mean of the domains, each of which counts once; in `pooled` each
+# position does.
 
 # %%
 ctx.table(calibration.wide(["view", "domain"], "estimator"), "calibration")
@@ -280,31 +283,30 @@ ctx.say(f"The draft on average, on these prompts. {too_sure}.")
 
 # %% [markdown]
 # ## 5. Do other prompts say the same?
-# The same three questions on the problems without the words around them (**unwrapped**; only math
-# and reasoning have such words, the other prompts are the same) and on a **second set** of prompts
-# in no format that the draft was trained on. (At T = 1 the other sets have one seed.)
-
+# The same three questions on the other prompts that the profile names (`other_prompts`), in three
+# tables: Spearman's correlation of acceptance with the target's entropy; the AUC of the draft's
+# confidence within texts (T = 0); and the calibration gap, outcome minus confidence. A stop rule
+# that was tuned on one set of prompts may meet another gap on the next.
 
 # %%
+ctx.say(prompt_sets.described(ctx.profile))
 sets = {text.name: prompt_sets.texts(ctx.profile, text) for text in (greedy, sampled)}
+greedy_sets, sampled_sets = sets.values()
+elsewhere = [  # without the part of a set that is shown once more
+    name for name in greedy_sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)
+]
 
 # %%
-trends = {}
-for name, texts in sets.items():
-    views = {which: (text.trace, text.value) for which, text in texts.items()}
-    table = study.entropy_correlations(views).frame.rename(columns={"acceptance": "set"})
-    table = table[table["domain"].isin(domains)]
-    new = [prompt_sets.is_new(row.set, row.domain) for row in table.itertuples()]
-    trends[name] = table[new]
-trends = Estimates.stacked(trends, "text")
-
-# %%
-ctx.export(trends, "other-correlations")
-notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
-
-# %% [markdown]
-# Spearman's correlation of acceptance with the target's entropy. The AUC of the draft's confidence
-# within texts (T = 0):
+if elsewhere:
+    trends = {}
+    for name, texts in sets.items():
+        of_sets = {which: (text.trace, text.value) for which, text in texts.items()}
+        table = study.entropy_correlations(of_sets).frame.rename(columns={"acceptance": "set"})
+        new = [prompt_sets.is_new(row.set, row.domain) for row in table.itertuples()]
+        trends[name] = table[new]
+    trends = Estimates.stacked(trends, "text")
+    ctx.export(trends, "other-correlations")
+    notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
 
 
 # %%
@@ -315,50 +317,50 @@ def predicts(text):
 
 
 # %%
-greedy_sets, sampled_sets = sets.values()
-auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
-ctx.export(auc_of_sets, "other-auc")
-notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
-
-# %% [markdown]
-# And the calibration gap, outcome minus confidence. A stop rule that was tuned on one set of
-# prompts meets another gap on the next:
+if elsewhere:
+    auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
+    ctx.export(auc_of_sets, "other-auc")
+    notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
 
 # %%
-gap_of_sets = {}
-for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
-    draws_of_sets = prompt_sets.asked(
-        texts, lambda text, of=outcome: study.calibration_gap(bins.signals(text.trace), of)
+if elsewhere:
+    gap_of_sets = {}
+    for (name, texts), outcome in zip(sets.items(), ("hit", "top_p"), strict=True):
+        draws_of_sets = prompt_sets.asked(
+            texts, lambda text, of=outcome: study.calibration_gap(bins.signals(text.trace), of)
+        )
+        gap_of_sets[name] = prompt_sets.by_set(draws_of_sets)
+    gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
+    ctx.export(gap_of_sets, "other-gaps")
+    notebook.show_table(gap_of_sets.wide(["text", "set"], "domain").fillna(""))
+
+# %%
+if elsewhere:
+    at_both = gap_of_sets.at(text=greedy.name, set=[prompt_sets.OWN, *elsewhere])
+    spans = [f"{rows.span()} ({which})" for which, rows in at_both.groups("set")]
+    ctx.say(
+        "Calibration belongs to the prompts as much as to the draft. The gaps by domain at "
+        f"{greedy.name} are {named(spans)}."
     )
-    gap_of_sets[name] = prompt_sets.by_set(draws_of_sets)
-gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
 
 # %%
-ctx.export(gap_of_sets, "other-gaps")
-notebook.show_table(gap_of_sets.wide(["text", "set"], "domain").fillna(""))
-
-# %%
-at_both = gap_of_sets.at(text=greedy.name)
-ctx.say(
-    f"Calibration belongs to the prompts as much as to the draft. At T = 0 the gap is "
-    f"{at_both.at(set=prompt_sets.OWN).span()} on the profile's own prompts and "
-    f"{at_both.at(set=prompt_sets.SECOND).span()} on the second set."
-)
-
-# %%
-elsewhere = [prompt_sets.UNWRAPPED, prompt_sets.SECOND]
-falls = []
-for name, rows in trends.at(set=elsewhere).groups("text"):
-    verdicts = list(stats.verdict(rows.frame["low"], rows.frame["high"]))
-    rising = f" and rises in {verdicts.count('above')}" if "above" in verdicts else ""
-    falls.append(f"in {verdicts.count('below')} of {len(verdicts)} prompt sets{rising} at {name}")
+on_others, of_others = "No other prompts were tested.", ""
+if elsewhere:
+    falls = []
+    for name, rows in trends.at(set=elsewhere).groups("text"):
+        known = rows.frame.dropna(subset=["low", "high"])  # a row for each domain of each set
+        verdicts = list(stats.verdict(known["low"], known["high"]))
+        rising = f" and rises in {verdicts.count('above')}" if "above" in verdicts else ""
+        counts = f"in {verdicts.count('below')} of {len(verdicts)} groups of prompts{rising}"
+        falls.append(f"{counts} at {name}")
+    on_others = f"On other prompts it falls significantly {' and '.join(falls)}."
+    of_others = f", on other prompts {auc_of_sets.at(set=elsewhere).span()}"
 
 # %%
 ctx.answer(
-    f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(at_0)} at T = "
-    f"0. On other prompts it falls significantly {' and '.join(falls)}. Within a text the draft's "
-    f"confidence has an AUC of {confidence.span()}, on other prompts "
-    f"{auc_of_sets.at(set=elsewhere).span()}."
+    f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(of_greedy)} "
+    f"at {greedy.name}. {on_others} Within a text the draft's confidence has an AUC of "
+    f"{confidence.span()}{of_others}."
 )
 
 # %% [markdown]
@@ -386,16 +388,17 @@ ctx.answer(
 #    `association.correlation` say?
 #
 # <details><summary>What happens</summary>
-# It refuses, and says how many prompts an interval needs: one text is one observation, whatever the
-# number of its tokens.</details>
+# It gives the number without an interval: one text is one observation, whatever the number of its
+# tokens, and an interval needs five prompts at least.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
 # * What we saw: direction and strength belong to an estimator and, for the published one, to a
 #   rank; what is known before the target pass is the draft's own confidence.
 # * What this does not show: a cause. Entropy, prompt set, position and kind of token go together;
-#   notebook 06 holds some of them fixed. The entropy here is that of temperature 1 also where the
-#   text is greedy. Calibration and AUC differ from one set of prompts to the next (section 5).
+#   notebook 06 holds some of them fixed. The entropy of greedy text is that at temperature 1, the
+#   entropy of sampled text that at the text's temperature. Calibration and AUC may differ from one
+#   set of prompts to the next (section 5).
 #   Intervals are 95 % each, not all at once.
 # * Next: notebook 06 asks whether entropy explains the order of the domains; notebook 09 stops
 #   drafting where confidence is low.

@@ -17,9 +17,11 @@
 #
 # ![What each class costs beyond as many random positions](../figures/smollm/07/top-causes.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`,
-# `unwrapped` and `second` (T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (T = 1) of the
-# profile, recorded if they are not there, and their prompts · *writes* `figures/<profile>/07/`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`
+# (temperature T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature,
+# by default 1; three seeds), at T = 0 those of the other prompts that the profile names
+# (`other_prompts`), recorded if they are not there, and their prompts · *writes*
+# `figures/<profile>/07/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -52,7 +54,7 @@ hosted.prepare()
 import numpy as np
 import pandas as pd
 
-from speclab import prompts, replay, runs, score, stats
+from speclab import replay, runs, score, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
@@ -73,7 +75,7 @@ can_say = greedy.pair["draft"]["tokens_said"]
 ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-tokenizer = ModelFolder.fetched(p.target).tokenizer
+tokenizer = ModelFolder.fetched(p.target, weights=False).tokenizer
 strings = pictures.strings_of(tokenizer)
 
 # %% [markdown]
@@ -100,8 +102,7 @@ strings = pictures.strings_of(tokenizer)
 # %%
 def labelled(text, kind):
     """The labels of a text, whose prompts are those of runs of this kind."""
-    texts = runs.profile_prompts(runs.of_kind(p, kind))
-    encoded = prompts.encode_prompts(tokenizer, texts, p.max_prompt_tokens, p.template)
+    encoded = runs.encoded_prompts(runs.of_kind(p, kind))
     prompt_tokens = {prompt.prompt_id: prompt.ids for prompt in encoded}
     return study.label(text, strings, prompt_tokens, can_say, sure, ngram)
 
@@ -111,6 +112,7 @@ frame = labelled(greedy, "greedy")
 members = study.flags(frame)
 often = study.frequencies(frame, members)
 domains = list(score.domains_in(frame))
+wholes = {ALL: "mean of the sets"} if len(domains) > 1 else {}  # of one domain it is its own mean
 
 # %% [markdown]
 # How often a class is met, by hand for the tokens that begin a word: its base rate, its share of
@@ -216,7 +218,7 @@ if len(rates.frame):
 
 # %%
 pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
-order = pd.MultiIndex.from_product([[ALL, *domains], pictured], names=["domain", "cause"])
+order = pd.MultiIndex.from_product([[*wholes, *domains], pictured], names=["domain", "cause"])
 rows = excess.frame.merge(causes).set_index(order.names)
 rows = rows.reindex(order).dropna(subset="quantity").reset_index()
 
@@ -226,7 +228,7 @@ kinds, states = (first.at(family=name) for name in ("kind", "state"))
 
 # %%
 ctx.plot(
-    Estimates(rows.replace({"domain": {ALL: "mean of the sets"}})),
+    Estimates(rows.replace({"domain": wholes})),
     x="cause",
     hue="quantity",
     columns="domain",
@@ -266,13 +268,12 @@ ctx.say(f"The rate ratio of tokens that begin a word is {word_starts.listed()}."
 
 # %% [markdown]
 # ## 4. Do other prompts say the same?
-# The prompts of math and reasoning stand in a format on which the draft of `smollm` was trained.
-# The same question on the problems without these words (**unwrapped**, math and reasoning only),
-# and on a **second set** of prompts in no such format, also without its prompts in other languages:
+# The same question on the other prompts that the profile names (`other_prompts`):
 
 # %%
-kind_of = dict.fromkeys((prompt_sets.SECOND, prompt_sets.ENGLISH), "second")
-kind_of[prompt_sets.UNWRAPPED] = "unwrapped"
+ctx.say(prompt_sets.described(p))
+kind_of = {prompt_sets.name_of(source): runs.kind_of_set(source) for source in p.others}
+kind_of[prompt_sets.ENGLISH] = "second"
 others = prompt_sets.texts(p, greedy)
 del others[prompt_sets.OWN]
 
@@ -289,15 +290,16 @@ for name, text in others.items():
     first_of[name] = study.first_causes(of_set["excess"], candidates)
 
 # %%
-by_set = Estimates.stacked(first_of, "set")
-ctx.export(by_set, "first-on-other-prompts")
-new = by_set.without(domain=POOLED, set=prompt_sets.OWN)
-notebook.show_table(study.kinds_and_states(new, "set", "domain"))
-
-# %%
-of_sets = new.at(family="state", domain=ALL).without(set=prompt_sets.ENGLISH)
-elsewhere = study.first_in_words(of_sets, "set")
-ctx.say(f"Of the classes of certainty, in the mean of the domains, {elsewhere}.")
+elsewhere = "No other prompts were tested."
+if others:
+    by_set = Estimates.stacked(first_of, "set")
+    ctx.export(by_set, "first-on-other-prompts")
+    new = by_set.without(domain=POOLED, set=prompt_sets.OWN)
+    notebook.show_table(study.kinds_and_states(new, "set", "domain"))
+    of_sets = new.at(family="state", domain=ALL).without(set=prompt_sets.ENGLISH)
+    firsts = study.first_in_words(of_sets, "set")
+    ctx.say(f"Of the classes of certainty, in the mean of the domains, {firsts}.")
+    elsewhere = f"Of these classes on other prompts, {firsts}."
 
 # %% [markdown]
 # ## 5. Where would the target's token have been found?
@@ -362,17 +364,19 @@ ctx.plot(
 )
 
 # %% [markdown]
-# ## 6. Outside loops, and at T = 1
+# ## 6. Outside loops, and in sampled text
 # Greedy text runs into loops, and what a draft does there says little about language (notebook 13).
 # A position lies *outside loops* unless its token ends a run of four tokens that the same text has
-# had before. At T = 1 (three seeds) a position counts as rejected where the sampled token is not
-# the draft's best: the point-mass rule, exact for a drafted token that is not drawn. A ratio above
-# 1 means: rejected more often than the average position of these texts.
+# had before. In sampled text (the profile's temperature, three seeds) a position counts as rejected
+# where the sampled token is not the draft's best: the point-mass rule, exact for a drafted token
+# that is not drawn. A ratio above 1 means: rejected more often than the average position of these
+# texts.
 
 # %%
 outside = ~repeats(frame)
-at_1 = labelled(sampled, "sampled")
-frames = {"T = 0": frame, "T = 0 outside loops": frame[outside], "T = 1": at_1}
+of_sampled = labelled(sampled, "sampled")
+frames = {greedy.name: frame, f"{greedy.name} outside loops": frame[outside]}
+frames[sampled.name] = of_sampled
 ratios = {text: study.frequencies(rows, study.flags(rows)) for text, rows in frames.items()}
 ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED)
 
@@ -403,7 +407,7 @@ best = states.at(domain=ALL)
 (state,) = best.frame["cause"]
 ctx.answer(
     f"On `{p.name}`, being right where `{study.alone(state)}` gains {best} more tokens per target "
-    f"pass than at as many random positions. Of these classes on other prompts, {elsewhere}."
+    f"pass than at as many random positions. {elsewhere}"
 )
 
 # %% [markdown]
@@ -434,7 +438,7 @@ ctx.answer(
 #   (a number is often where the target is unsure), and gains of overlapping classes do not add. The
 #   counterfactual draft is right at once and for nothing; a real better draft changes everywhere.
 #   Kinds are told from the tokens' text alone.
-# * What a class costs at T = 1, where a rejection is a matter of chance (`alpha`), and in longer
-#   texts. Intervals are 95 % each: of the many first places in the tables some are first by chance.
-#   The second set has few prompts per domain, so its leads are seldom significant.
+# * What a class costs in sampled text, where a rejection is a matter of chance (`alpha`), and in
+#   longer texts. Intervals are 95 % each: of the many first places in the tables some are first by
+#   chance. In a set of few prompts per domain a lead is seldom significant.
 # * Next: notebook 08 makes better drafts; notebook 09 stops drafting where the draft is not sure.

@@ -80,7 +80,7 @@ records = authors.read(author_records)
 # %%
 pairs = {}
 for name, of_pair in evidence.profiles_beside(ctx.profile, beside).items():
-    strings = strings_of(ModelFolder.fetched(of_pair.target).tokenizer)
+    strings = strings_of(ModelFolder.fetched(of_pair.target, weights=False).tokenizer)
     pairs[name] = evidence.recorded_texts(of_pair, strings)
     ctx.say(f"`{name}`: {notebook.made_with(pairs[name].greedy[OWN].pair)}")
 
@@ -363,7 +363,7 @@ ctx.answer(
 #   fails with one of them. The regions are ours where the source names no number.
 # * At T = 1 each prompt has one text, so the draw of a text counts as its prompt's in `task-first`.
 #   The other prompt sets have no recorded trees at T = 1, so `eq3` and `depth` are not tested.
-# * Notebooks [03](03_domain_acceptance.ipynb) to [06](06_chat_paradox.ipynb) go through domains,
+# * Notebooks [03](03_domain_acceptance.ipynb) to [06](06_entropy_paradox.ipynb) go through domains,
 #   depth, entropy and chat one by one, [08](08_better_drafts.ipynb) makes the
 #   self-draft, [09](09_budgets_and_routing.ipynb) asks for budgets, [10](10_wall_clock.ipynb)
 #   measures speed.

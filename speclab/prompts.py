@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
+from speclab.place import ROOT as REPOSITORY
 from speclab.plain import STRICT, Facts, brief, checked, near, parse_json
 
 # of the kit's own prompts and of the paper's; a file of prompts names its own
@@ -30,7 +31,6 @@ REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
 # what stands around every problem of these domains; code and chat have nothing around them
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 WITH_WORDS = ("math", "reasoning")
-REPOSITORY = Path(__file__).resolve().parent.parent
 READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
 PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
 # "unwrapped": the project's prompts without the words around their problems

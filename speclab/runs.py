@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
+from speclab import place
 from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import (
@@ -88,7 +89,7 @@ LONGER = 3
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
 # only the tree differs: the target's text is read from the other run, if there
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
-RUNS = Path(os.environ.get("SPECLAB_RUNS") or ROOT / "data" / "runs").absolute()
+RUNS = Path(os.environ.get("SPECLAB_RUNS") or place.RUNS).absolute()
 # environment variable: a folder with a shipped run for each kind, or one such run
 PLACE = "SPECLAB_TRACES"
 BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead
@@ -352,8 +353,9 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
     """What a manifest says of what decides a run, and its key. ModelsMissing where the models are
     not to be had.
 
-    fetch: False leaves out what the target's tokenizer decides where the target or transformers is
-    not on this machine, and the key where a model is not.
+    fetch: False fetches nothing. It leaves out what the target's tokenizer decides where the target
+    or transformers is not on this machine, and the key where a model is not; the weights of a model
+    are "" where nothing here names them.
     """
     prompts = profile_prompts(profile)
     prompt_set = prompts_digest(prompts)
@@ -363,7 +365,7 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
         "schema": SCHEMA_VERSION,
         "key_version": KEY_VERSION,
         "profile": asdict(profile),
-        "weights": pair_digests(profile),
+        "weights": pair_digests(profile, fetch),
         "prompt_set": prompt_set,
     }
     if here[0]:
@@ -380,15 +382,18 @@ def run_key(profile: Profile) -> str:
 
 def what_differs(run: Facts, wanted: Facts) -> list[str]:
     """What decides a run and is otherwise in a manifest than in `wanted`, an `identity_of`, by
-    name; none for the same run. A model that is not on this machine is compared by its commit, and
-    then the prompts by their texts, not by their token ids.
+    name; none for the same run. A model that is not on this machine is compared by its commit, or,
+    without one, by its path as the profile names it; and then the prompts by their texts, not by
+    their token ids.
     """
     profiles = run["profile"], wanted["profile"]
     there, here = (decisive(profile) for profile in profiles)
     differ = [name for name in there | here if there.get(name) != here.get(name)]
     for name in MODELS:
-        known = run["weights"][name], run["profile"][name]["revision"]
-        if wanted["weights"][name] not in known:
+        model, named = run["profile"][name], wanted["weights"][name]
+        is_known = named in (run["weights"][name], model["revision"])
+        is_called_so = not named and _ends_with(model["path"], wanted["profile"][name]["path"])
+        if not (is_known or is_called_so):
             differ.append(f"{name} weights")
     if run["prompt_set"] != wanted["prompt_set"]:
         return [*differ, "prompts"]
@@ -398,6 +403,14 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     its, ours = sides
     differ += [name for name in names if its[name] != ours[name]]
     return differ
+
+
+def _ends_with(path: str, name: str) -> bool:
+    """Whether a folder may be the one that is called so elsewhere: a profile names it from where it
+    stands itself, a run by its whole path.
+    """
+    parts = Path(name).parts
+    return Path(path).parts[-len(parts) :] == parts
 
 
 def kind_of_set(source: str) -> str:
@@ -485,8 +498,7 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
     """The finished run of (profile, kind), or else the shipped trace of its key; None where it is
     yet to be recorded, and, said aloud, where the run is damaged: `record_run` mends it.
 
-    RunError for a trace that is damaged, and for a run of an older kit. ModelsMissing where the
-    models' key is not to be had.
+    RunError for a trace that is damaged, and for a run of an older kit.
     """
     return _search(of_kind(profile, kind), kind)[0]
 

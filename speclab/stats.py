@@ -15,6 +15,7 @@ import pandas as pd
 from scipy.special import ndtr, stdtrit
 
 from speclab.plain import Array
+from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
@@ -134,7 +135,7 @@ def judged_domains(frame: pd.DataFrame) -> list[str]:
 
 def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
     """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
-    same weights, whatever the rows.
+    same weights, whatever the rows and their order, so that numbers of two frames can be paired.
 
     A frame without `domain` is one domain, UNNAMED.
     """
@@ -150,9 +151,12 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     if (domain[rows] != of_row).any():
         raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
     weights = np.ones((1 + n, len(domain)))
-    for number in range(len(domains)):
-        size = np.count_nonzero(domain == number)
-        weights[1:, domain == number] = _times_drawn(size, n, seed, number)
+    of_kit = [name for name in DOMAINS if name in domains]
+    others = sorted(set(domains) - set(DOMAINS))
+    for number, name in enumerate([*of_kit, *others]):
+        is_here = domain == domains.index(name)
+        size = np.count_nonzero(is_here)
+        weights[1:, is_here] = _times_drawn(size, n, seed, number)
     return Resampling(rows, domain, domains, weights)
 
 
@@ -271,8 +275,9 @@ def jointly(
     resampled once for all of them. A family of numbers gives one for each member, `name[i]`.
 
     same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
-    counts nothing there. The seed of a domain's resamples is its number among the domains there:
-    filter to some domains before, never between, numbers that are to be compared.
+    counts nothing there. The seed of a domain's resamples is its number among the domains there
+    (the kit's first, in their order, then by name): filter to some domains before, never between,
+    numbers that are to be compared.
     """
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
     prompts = resampling_of(pd.concat(ids), n)

@@ -230,7 +230,7 @@ def test_a_notebook_imports_its_own_study_only(source):
             "show.notebook (show) imports ops.hosted (ops)",
         ),
         (
-            "studies.chat_paradox",
+            "studies.entropy_paradox",
             "from speclab.studies.load_models import x",
             "the study of another notebook",
         ),

@@ -108,7 +108,7 @@ def long_texts(last):
 
 
 def test_acceptance_along_the_text_has_the_first_tokens_apart():
-    along = study.along_text([text_of(long_texts(40))])
+    along = study.along_text([text_of(long_texts(64))])
     code = along.at(domain="code").frame
     assert code["tokens"].tolist() == ["1-8", "9-16", "17-32", "33-64"]
     assert code["estimate"].tolist() == [1, 0, 0, 1]

@@ -28,6 +28,8 @@ def empty(tmp_path, monkeypatch):
     """A machine with every package, and without a hub, its cache, or variables of the kit."""
     monkeypatch.setattr("speclab.ops.hosted.in_range", lambda need: True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("speclab.models.hub.config", lambda spec: {})
+    monkeypatch.setattr("speclab.models.hub.size", lambda spec: 3e9)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
     for name in ("MODELS", "DATASETS", "TRACES"):

@@ -24,7 +24,7 @@ def test_the_ladder_asks_each_rung_of_the_text_that_it_is_exact_on():
     questions = study.questions(text_of(run), text_of(run, 1.0), TREE)
     rungs = study.ladder(questions)
     assert list(pd.unique(rungs.frame["name"])) == list(questions)
-    assert set(questions) > {*study.MAIN, *study.LENGTHS}
+    assert set(rungs.frame["estimator"]) > {*study.MAIN, *study.LENGTHS}
     code = run.trace[run.trace["domain"] == "code"]
     row = rungs.at(name="alpha, T = 1", domain="code").row
     assert (row.estimator, row.text) == ("alpha", "T = 1")
@@ -108,6 +108,48 @@ def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, highest, sa
     found = study.on_other_prompts(asked_of_sets(*contrasts, highest=highest))
     assert re.search(said, found, re.IGNORECASE) and len(found.split()) <= 45
     assert not re.search(r"nan|\.\.|  |;", found)
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        # other prompts lack a domain, or there are none
+        (
+            {"set": [OWN]},
+            "Math is significantly the easiest (20 points above the others' mean at T = 0). Its "
+            "lead over chat is 20 points at T = 0. Chat is significantly the hardest.",
+        ),
+        # two domains
+        (
+            {"role": [SPREAD]},
+            "Math is above chat in both prompt sets. Its lead over chat, 20 points, moves, not "
+            "significantly, to 20 in the second set.",
+        ),
+        (
+            {"role": [SPREAD], "set": [OWN]},
+            "Math is significantly above chat. Its lead over chat is 20 points at T = 0.",
+        ),
+    ],
+)
+def test_what_is_said_of_one_set_and_of_two_domains(kept, said):
+    rows = asked_of_sets(*[(YES, YES)] * 3)
+    for column, values in kept.items():
+        rows = rows[rows[column].isin(values)]
+    assert study.on_other_prompts(rows) == said
+
+
+def test_a_set_of_ones_own_is_named():
+    rows = asked_of_sets(*[(YES, YES)] * 3).replace({"set": {SECOND: "again"}})
+    assert "to 20 in the set again" in study.on_other_prompts(rows)
+
+
+def test_a_figure_has_room_for_its_pairs():
+    names = ["hit[1], T = 0"] + [f"{of}, T = 0" for of in study.MAIN if of != "hit[1]"]
+    wide = {(f"a{i}", f"b{i}"): (-i / 50, 0.5) for i in range(40)}
+    tests = study.main_rungs(differences(**dict.fromkeys(names, wide)))
+    drawn = study.widest_pairs(tests)
+    assert set(drawn["pair"]) == {f"a{i} − b{i}" for i in range(10, 40)}
+    assert set(drawn["name"]) == {*names}
 
 
 def test_what_holds_at_one_temperature_is_said_of_it():

@@ -8,6 +8,7 @@ import pytest
 from frames import noisy, text_of
 from test_score import make_run
 
+from speclab.estimates import Estimates
 from speclab.studies import entropy_correlation as study
 
 
@@ -43,15 +44,23 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     greedy, sampled = make_run(positions=6), make_run(positions=4, seed=1)
     for run in (greedy, sampled):
         run.trace["target_entropy"] = np.arange(len(run.trace)) % 11
-    views = study.acceptances(text_of(greedy), text_of(sampled, 1.0))
+    views = study.acceptances(text_of(greedy), text_of(sampled, 0.7))
     rows = {name: len(frame) for name, (frame, _) in views.items()}
-    assert rows[study.HIT] == len(greedy.trace)
-    assert rows[study.OVERLAP] == len(sampled.trace)
+    assert rows["hit (T = 0)"] == len(greedy.trace)
+    assert rows["overlap (T = 0.7)"] == len(sampled.trace)
     assert rows["min(1, p/q), all nodes"] == len(greedy.nodes)
-    never = views | {study.HIT: (greedy.trace.assign(hit=0.0), "hit")}
+    never = views | {"hit (T = 0)": (greedy.trace.assign(hit=0.0), "hit")}
     table = study.entropy_correlations(never).frame
     undefined = table[table["note"].str.contains("constant")]
-    assert set(undefined["acceptance"]) == {study.HIT} and undefined["estimate"].isna().all()
+    assert set(undefined["acceptance"]) == {"hit (T = 0)"} and undefined["estimate"].isna().all()
+
+
+@pytest.mark.parametrize(("domains", "shown"), [(["math", "chat"], True), (["chat", "app"], False)])
+def test_the_papers_numbers_are_shown_of_its_own_domains_alone(domains, shown):
+    rows = pd.DataFrame({"acceptance": "hit (T = 0)", "domain": domains})
+    both = study.beside_published(Estimates(rows.assign(estimate=0.5, low=0.4, high=0.6)))
+    assert ("published" in set(both.frame["acceptance"])) == shown
+    assert set(both.frame["domain"]) == {*domains}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Notebook 02's study: hand-made texts, and the decoder compared with the replay."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -8,6 +10,7 @@ from test_choose import trace_of
 from speclab import replay, score
 from speclab.analysis import association
 from speclab.analysis.texts import Text
+from speclab.prompts import EncodedPrompt
 from speclab.studies import gamma_sweep as study
 
 
@@ -27,12 +30,12 @@ def random_text(seed=0, prompts=8, length=30, miss=0.35):
     return text_of(*(rng.random((prompts, length)) < miss).astype(int))
 
 
-def counted(tau):
-    """Counts as a decoder would give them: tau[gamma - 1] tokens per pass in six prompts."""
+def counted(tau, prompts=6):
+    """Counts as a decoder would give them: tau[gamma - 1] tokens per pass in each prompt."""
     rows = [
         (gamma, f"code-{i}", "code", 100, 100 * tokens)
         for gamma, tokens in enumerate(tau, 1)
-        for i in range(6)
+        for i in range(prompts)
     ]
     return pd.DataFrame(rows, columns=["gamma", "prompt_id", "domain", "blocks", "emitted"])
 
@@ -73,6 +76,23 @@ def test_decoded_beside_replayed():
         study.beside(replayed[replayed["prompt_id"] != "code-0"], replayed)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "per_domain", "wanted"),
+    [
+        ({"a": 9, "b": 9, "c": 9}, 2, ["a0", "a1", "b0", "b1", "c0", "c1"]),
+        ({"a": 9}, 2, ["a0", "a1", "a2", "a3", "a4"]),
+        ({"a": 6, "b": 1}, 2, ["a0", "a1", "a2", "a3", "b0"]),
+        ({"a": 2, "b": 1}, 1, ["a0", "a1", "b0"]),
+    ],
+)
+def test_a_few_of_each_domain_are_decoded_and_five_at_least(sizes, per_domain, wanted):
+    known = [
+        EncodedPrompt(f"{of}{i}", of, (1,), 0) for of, size in sizes.items() for i in range(size)
+    ]
+    chosen = study.first_prompts(known, per_domain)
+    assert [prompt.prompt_id for prompt in chosen] == wanted
+
+
 # ---- neighbours ----------------------------------------------------------------------------------
 
 COLUMNS = ["before", "after", "both"]
@@ -83,6 +103,12 @@ def test_neighbours_by_hand():
     assert set(found["prompt_id"]) == {"code-0"}, "a text of one token has none"
     of_a_text = [[1, 1, 1], [1, 0, 0], [0, 1, 0]]
     assert found[COLUMNS].to_numpy().tolist() == of_a_text * 2
+    two = text_of([0, 0, 1, 0], [0, 1])
+    names = {"code-0": "web", "code-1": "app"}
+    of = two.trace["prompt_id"]
+    trace = two.trace.assign(domain=of.map(names), prompt_id=of.map({"code-0": "2", "code-1": "1"}))
+    two = replace(two, trace=trace)
+    assert study.neighbours(two)["domain"].tolist() == ["web"] * 3 + ["app"]
     # accepted with 1/2, 1, 1/4
     sampled = text_of([9] * 3, p_token=[0.5, 0.4, 0.8], q_token=[0.25, 0.8, 0.2])
     found = study.neighbours(sampled)[COLUMNS].to_numpy()
@@ -120,6 +146,12 @@ def test_best_gamma_of_equal_prompts_is_certain():
     assert table["share_best"].tolist() == [0, 0, 1, 0]
     (chosen,) = study.choices(table).to_numpy().tolist()
     assert chosen == ["code", 2, 2, 2, 2, 2]
+
+
+def test_the_best_gamma_of_few_prompts_has_no_range():
+    tau = {"T = 0": study.by_gamma(counted([1.5, 1.9, 2.0], prompts=4), study.TAU)}
+    best = study.best_by_cost(tau, [1, 2, 3], [0.1]).iloc[0]
+    assert best["best"] == 2 and best[3:][1:].isna().all()
 
 
 def test_the_best_gamma_moves_with_the_cost():

@@ -150,7 +150,7 @@ def written(folder, name, **sizes):
             {"again.jsonl": {"app": 7, "web": 5}},
             "**again**: prompts of `again.jsonl` (web 5 and app 7).",
         ),
-        ({"part.jsonl": {"app": 7, "more": 1}}, "(app 7). It has no web, so"),
+        ({"part.jsonl": {"app": 7, "more": 1}}, "(app 7). It lacks web, so"),
     ],
 )
 def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
@@ -172,6 +172,7 @@ def test_the_kits_own_sets_are_described():
         ({"set/again.jsonl": ["chat", "code"], "set/part.jsonl": ["math", "new"]}, ""),
         ({"set/again.jsonl": ["old", "new"]}, "has the domains old and new and none of code"),
         ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets are called"),
+        ({"set/own prompts.jsonl": ["code"]}, "tables call another set 'own prompts'"),
     ],
 )
 def test_texts_are_those_of_the_sets_that_a_profile_names(tmp_path, monkeypatch, theirs, error):

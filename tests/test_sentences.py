@@ -11,7 +11,7 @@ import pytest
 from speclab.analysis import choose, claims
 from speclab.estimates import Estimates, counted, starting, whole
 from speclab.stats import NUMBERS
-from speclab.studies import chat_paradox, domain_acceptance, how_sure
+from speclab.studies import domain_acceptance, entropy_paradox, how_sure
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
@@ -38,7 +38,7 @@ def table(*numbers, key="domain", **more):
 def held_fixed(**changes):
     draws = np.linspace(0.9, 1.1, 30)[:, None] * list(changes.values())
     changes = pd.DataFrame(draws.reshape(30, -1), columns=[*changes])
-    return chat_paradox.moves_most(changes, 5)
+    return entropy_paradox.moves_most(changes, 5)
 
 
 def plans(*power):

@@ -156,6 +156,16 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
     assert (wrong["p_value"] < 0.05).mean() > 0.3
 
 
+def test_resamples_do_not_depend_on_the_order_of_the_domains():
+    """Else a number of one frame minus that of another would lose its pairs, without a word."""
+    frame = pd.concat([clustered(domain=name, seed=3) for name in ("web", "app", "all else")])
+    turned = frame.iloc[::-1]
+    draws = [stats.jointly({"x": (rows, score.mean_of("x"))}) for rows in (frame, turned)]
+    assert [*draws[0].prompts.domains] == [*draws[1].prompts.domains][::-1]
+    first, second = (own["x"] for own in draws)
+    assert_allclose(first, second[first.columns])
+
+
 def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
     """Nor has what is made of it; other domains have the intervals that they had without it."""
     many = pd.concat([clustered(), clustered(domain="math", seed=1)])

@@ -244,6 +244,30 @@ def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, t
     patch.undo()
 
 
+@pytest.mark.parametrize("left", ["nothing", "settings and tokenizer"])
+def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, monkeypatch):
+    """Recorded on one machine, studied on another: the profile names models that are not there, and
+    the trace says what they were.
+    """
+    shutil.rmtree(kit / "data")
+    monkeypatch.setenv(runs.PLACE, "traces")
+    own = PROFILE.replace(traces=None)
+    for name in ("target", "draft"):
+        folder = kit / "pair" / name
+        (folder / "source.json").unlink(missing_ok=True)
+        (folder / "model.safetensors").unlink()
+        if left == "nothing":
+            shutil.rmtree(folder)
+    elsewhere = own.replace(target=replace(own.target, path="target"))
+    for profile in (own, elsewhere):
+        assert load_or_record(profile).folder.resolve() == kit / "traces" / "greedy"
+    another = {"target": replace(own.target, path="another/target")}
+    for changes in (another, {"template": "chat"}, {"max_new_tokens": 5}):
+        assert runs.recorded_run(own.replace(**changes), "greedy") is None
+    other_prompts(kit)
+    assert runs.recorded_run(own, "greedy") is None
+
+
 def forged(path):
     edit_json(path, prompts=9)
 

@@ -64,7 +64,12 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
         check_domains(source, domains_in(other.trace), domains)
-        sets[name_of(source)] = _where(other, other.trace["domain"].isin(domains))
+        name = name_of(source)
+        if name in sets:
+            raise ValueError(
+                f"other_prompts: {source}: tables call another set {name!r}; rename it"
+            )
+        sets[name] = _where(other, other.trace["domain"].isin(domains))
     if second := sets.get(SECOND):
         sets[ENGLISH] = _where(second, category_of(second.trace) != "language")
     return sets
@@ -130,7 +135,7 @@ def _about(profile: Profile, source: str) -> str:
     has = f"**{name_of(source)}**: prompts of `{Path(source).name}` ({named(there)})."
     if not missing:
         return has
-    return f"{has} It has no {named(missing)}, so comparisons of all domains leave it out."
+    return f"{has} It lacks {named(missing)}, so comparisons of all domains leave it out."
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:

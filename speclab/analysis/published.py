@@ -56,16 +56,17 @@ def comparison(
     accept_by_depth along the best path (VI: notebook 05). What the run cannot answer is missing.
     `all` is the mean of domains, in Table V pooled over rows, as in the paper. Of a run without
     some domains of the paper only the others have rows, and `all` has none. A run with a domain
-    that the paper does not have is another study: `published` is missing in all its rows. half:
-    tokens of a position bin of Table V. ValueError: no nodes, no position in a bin.
+    that the paper does not have is another study: `published` is missing in all its rows, as it is
+    in Table V, which has `all` only, where a domain of the paper is not there. half: tokens of a
+    position bin of Table V. ValueError: no nodes, no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
     domains = score.domains_in(run.nodes)
-    if not set(domains) <= set(DOMAINS):
-        frame = _unpublished(frame, domains)
-    elif not {ALL, *domains} >= set(frame["domain"]):
+    if set(domains) < set(DOMAINS):
         frame = frame[frame["domain"] != ALL]  # the paper's is a mean of other domains
+    if frame.empty or not set(domains) <= set(DOMAINS):
+        frame = _unpublished(published(table), domains)
     rows = run.nodes if table in ("IV", "V") else run.trace
     if table in ("II", "III"):
         rows = replay.prompt_sums(run.tree(tree))
@@ -81,7 +82,9 @@ def comparison(
 
 
 def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
-    """The rows of a published table for these domains, and for ALL, without its numbers."""
+    """The rows of a published table for these domains, and for ALL where it has a row for it,
+    without its numbers.
+    """
     printed = set(frame["domain"])
     names = [*domains, ALL] if printed != {ALL} else [ALL]
     if ALL not in printed:
@@ -139,10 +142,12 @@ def _estimates(
 
 def in_cells(table: pd.DataFrame) -> pd.DataFrame:
     """A `comparison` with few columns, to be shown: its keys, published, and either estimate with
-    its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank.
+    its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank. Of domains that the
+    paper does not have there is no column `published`.
     """
     keys = [key for key in KEYS if table[key].nunique() > 1]
-    shown = table[[*keys, "published"]].copy()
+    in_paper = ["published"] if table["published"].notna().any() else []
+    shown = table[[*keys, *in_paper]].copy()
     for name, numbers in {"ours, as published": OURS, "corrected": CORRECTED}.items():
         cells = [stats.cell(*row) for row in table[numbers].to_numpy()]
         shown[name] = np.where(table[numbers[0]].isna(), "", cells)

@@ -18,8 +18,10 @@ Each token has exactly one kind, the first that applies, in the order of `KINDS`
 
 White space at the ends does not count, so a token is judged by its first visible character. Code
 means the domain "code" (of a text that begins with a fence, ```, what stands inside of fences), all
-else is prose. Not known here: comments and strings in code are classed as code, and a minus from a
-dash by their surroundings only.
+else is prose. "code", "math" and "reasoning" are names of the kit's own domains: a category of
+another name is plain prose, and one that somebody calls "code" is read as code. Not known here:
+comments and strings in code are classed as code, and a minus from a dash by their surroundings
+only.
 """
 
 import itertools

@@ -15,23 +15,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from speclab.models import hub
+from speclab.models.hub import MEND, ModelsMissing
 from speclab.plain import brief, digest_of, one_line, read_json, sha256_of
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
-WEIGHTS = ["*.json", "*.safetensors", "*.model", "*.jinja", "*.txt"]
-MEND = "fetch the model again, whole"
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 # read by the libraries, which pass over broken ones in silence
 SILENT = ("generation_config.json", "quantize_config.json")
 COMMIT = r"[0-9a-f]{40}"
-
-
-class ModelsMissing(ValueError):
-    """A model's weights are asked for and are not on this machine; the message says how to get
-    them. `make reproduce` knows it by its name.
-    """
 
 
 @dataclass(frozen=True)
@@ -66,28 +60,18 @@ class ModelFolder:
 
     @classmethod
     def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
-        """Where a model is on this machine with its weights, or with what promises them."""
+        """Where a model is on this machine with all its weights, or with what promises them."""
         folder = cls.here(spec)
-        return folder if folder and (folder.tensors or folder.source.is_file()) else None
+        return folder if folder and folder.has_weights else None
 
     @classmethod
-    def fetched(cls, spec: ModelSpec) -> "ModelFolder":
+    def fetched(cls, spec: ModelSpec, weights: bool = True) -> "ModelFolder":
         """The folder of a model, fetched from the hub where it is not here (ModelsMissing where
-        that fails).
+        that fails); without `weights` settings and tokenizer alone.
         """
         if folder := cls.local(spec):
             return folder
-        from huggingface_hub import snapshot_download
-
-        wanted = {"revision": spec.revision, "allow_patterns": WEIGHTS}
-        try:
-            return cls(Path(snapshot_download(spec.path, **wanted)))
-        except Exception as error:
-            raise ModelsMissing(
-                f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
-                f"({type(error).__name__}). Without a network put it under a folder and set "
-                "SPECLAB_MODELS to that folder"
-            ) from error
+        return cls(hub.fetch(spec, weights))
 
     # ---- what it holds
 
@@ -100,6 +84,16 @@ class ModelFolder:
     def tensors(self) -> list[Path]:
         """The files of its weights."""
         return sorted(self.path.glob("*.safetensors"))
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether all files of its weights are here (a download may have been stopped), or the file
+        that says how they are made.
+        """
+        index = self.path / "model.safetensors.index.json"
+        named = read_json(index, MEND).get("weight_map", {}) if index.is_file() else {}
+        there = {file.name for file in self.tensors}
+        return self.source.is_file() or (bool(there) and {*named.values()} <= there)
 
     @property
     def source(self) -> Path:
@@ -234,14 +228,15 @@ class ModelFolder:
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
-    """Where a model or data set lies in the hub's cache; None for nowhere."""
+    """Where a model or data set lies in the hub's cache, whole or in part; None for nowhere."""
     from huggingface_hub import errors, snapshot_download
 
     wanted = {"revision": revision, "repo_type": kind, "local_files_only": True}
     try:
         return Path(snapshot_download(name, **wanted))
-    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
-        return None
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
+        part = getattr(error, "snapshot_path", None)  # not every file is there, as README.md
+        return Path(part) if part else None
 
 
 def check_tensors(file: Path, do: str = MEND) -> None:
@@ -284,19 +279,23 @@ def _file_digest(file: Path, mtime_ns: int) -> str:
     return sha256_of(file)
 
 
-def model_digest(spec: ModelSpec) -> str:
+def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
     """What names a model's weights: the digest of its folder; for a commit of the hub that is not
     on this machine the commit (nothing is fetched for that).
+
+    fetch: False names a model "" that is not here and has no commit.
     """
     folder, revision = ModelFolder.whole(spec), spec.revision or ""
     if folder is None and re.fullmatch(COMMIT, revision):
         return revision
+    if folder is None and not fetch:
+        return ""
     return (folder or ModelFolder.fetched(spec)).digest
 
 
-def pair_digests(profile: Profile) -> dict[str, str]:
+def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
     """`model_digest` of the target and of the draft."""
-    return {name: model_digest(getattr(profile, name)) for name in MODELS}
+    return {name: model_digest(getattr(profile, name), fetch) for name in MODELS}
 
 
 @dataclass(frozen=True)
@@ -311,7 +310,7 @@ class Read:
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     """Prompts as the profile's target reads them; its tokenizer is fetched if it is not here."""
-    folder = ModelFolder.fetched(profile.target)
+    folder = ModelFolder.fetched(profile.target, weights=False)
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate

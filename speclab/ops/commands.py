@@ -87,6 +87,7 @@ CHANGES = option(
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     """Record trace, nodes and manifest of a profile."""
     from speclab import runs
+    from speclab.ops import run_plan
     from speclab.ops.workers import engine_of
 
     settings = load_profile(profile, changes)
@@ -95,6 +96,7 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     if decided := sorted(decides & changes.keys()):
         raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
     workers = engine_of(engine, devices, workers)
+    run_plan.fetch_models(settings, [kind])
     if out:
         run = runs.record_run(of_kind, out, engine=workers, kind=kind)
     else:
@@ -275,7 +277,7 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
         profile, notebooks, changes, parse_overrides(parameters, "--parameter"), out
     )
     if fetch:
-        runner.fetch_weights(call.profile)
+        runner.fetch_weights(call)
     return runner.reproduce(call, workers)
 
 
@@ -283,10 +285,13 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
 @PROFILE
 @CHANGES
 def _pair(profile, changes) -> None:
-    """Fetch and convert the weights that a profile's models lack (smollm: 93 MB, once)."""
+    """Fetch the models of a profile that are not here from the hub, or convert the weights that
+    they lack (smollm: 93 MB); once.
+    """
     from speclab.ops import pair
 
-    made = pair.make(load_profile(profile, changes))
+    settings = load_profile(profile, changes)
+    made = pair.make(settings) + pair.fetch(settings)
     for path in made:
         echo(path)
     if not made:
@@ -319,7 +324,8 @@ def _plan(profile, notebooks, changes) -> None:
 @PROFILE
 @CHANGES
 def _doctor(profile, changes) -> int:
-    """Say what this machine lacks for a profile; downloads nothing.
+    """Say what this machine lacks for a profile; of models that are not here it fetches no more
+    than the config.json.
 
     Exit status 1: something has to be done.
     """

@@ -1,5 +1,6 @@
-"""`make doctor PROFILE=t4`: one page that says whether a profile runs here, a line a question: ok,
-or what to do. Downloads nothing and loads no weights.
+"""`make doctor PROFILE=t4`: one page that says whether a profile runs here, a line per question:
+ok, or what to do. It loads no weights, and of models that are not here it fetches no more than the
+config.json.
 
 A question is a function that returns what is well, or raises a ValueError 'what is not; what to
 do'. Bytes are `plan`'s.
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from speclab import runs
+from speclab.models import hub
 from speclab.models.folder import (
     MEND,
     ModelFolder,
@@ -58,26 +60,28 @@ def packages(profile: Profile) -> str:
     return "all are in range"
 
 
-def model(spec: ModelSpec, hub: bool) -> str:
+def model(spec: ModelSpec, answers: bool) -> str:
     """Is a model here, whole, or can it be made or fetched?"""
-    folder = ModelFolder.here(spec)
+    folder = ModelFolder.local(spec) or ModelFolder.whole(spec)
     if folder is None:
-        return _away(spec.path, hub, "SPECLAB_MODELS")
+        said = _away(spec.path, answers, "SPECLAB_MODELS")
+        hub.config(spec)  # a gated model says so here
+        return f"{said}, {hub.size(spec) / 1e9:.2f} GB"
     folder.check()
     return f"is here, {folder.bytes / 1e9:.2f} GB"
 
 
-def data_set(name: str, revision: str, hub: bool) -> str:
+def data_set(name: str, revision: str, answers: bool) -> str:
     """Is one of the paper's data sets here, or can it be fetched?"""
     if mirror := os.environ.get(MIRROR):  # data sets come from there alone
-        there, hub = Path(mirror, name).is_dir(), False
+        there, answers = Path(mirror, name).is_dir(), False
     else:
         there = bool(cached(name, revision, "dataset"))
-    return "is here" if there else _away(name, hub, MIRROR)
+    return "is here" if there else _away(name, answers, MIRROR)
 
 
-def _away(name: str, hub: bool, variable: str) -> str:
-    if hub and name.count("/") == 1:
+def _away(name: str, answers: bool, variable: str) -> str:
+    if answers and name.count("/") == 1:
         return "will be fetched from the hub"
     raise ValueError(
         "not here, and not to be had from the hub; turn internet on, or attach it and set "
@@ -89,7 +93,7 @@ def tokenizers(profile: Profile) -> str:
     """Do both tokenizers agree on the ids that the models share?"""
     from speclab.models.pairs import check_vocabularies
 
-    target, draft = (ModelFolder.here(getattr(profile, name)) for name in MODELS)
+    target, draft = (ModelFolder.whole(getattr(profile, name)) for name in MODELS)
     if not (target and draft):
         return UNKNOWN
     sizes = target.config["vocab_size"], draft.config["vocab_size"]
@@ -100,7 +104,7 @@ def tokenizers(profile: Profile) -> str:
 def prompts(profile: Profile) -> str:
     """Can the prompts of files be read, and the target's tokenizer and template take them?"""
     known = runs.profile_prompts(profile)
-    if ModelFolder.here(profile.target):
+    if ModelFolder.whole(profile.target):
         read_by_target(profile, known)
     return f"{len(known)} of {profile.prompts}"
 
@@ -153,23 +157,23 @@ def gpu(device: str) -> str:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def examine(profile: Profile, free: Mapping[str, int], hub: bool) -> Iterator[str]:
+def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterator[str]:
     """Every line about a profile on a machine: `free` bytes by device (cpu, cuda:0, …), and whether
-    the hub answers.
+    the hub `answers`.
     """
     yield answered("packages", packages, profile)
     for spec in (profile.target, profile.draft):
-        yield answered(f"model {spec.path}", model, spec, hub)
+        yield answered(f"model {spec.path}", model, spec, answers)
     yield answered("tokenizers", tokenizers, profile)
     if profile.prompts in HUB_SETS:
         for hub_set in HUB_SETS[profile.prompts].values():
             name = hub_set.name
-            yield answered(f"data set {name}", data_set, name, hub_set.revision, hub)
+            yield answered(f"data set {name}", data_set, name, hub_set.revision, answers)
     else:
         yield answered("prompts", prompts, profile)
     yield answered("runs", recorded, profile)
     try:
-        pair = plan.planned_pair(profile, len(free) - 1)
+        pair = plan.planned_pair(profile, len(free) - 1, answers)
         needed = plan.planned_bytes(profile, pair)
     except Exception as error:
         yield f"ok  memory: not known: {shown(error)}"

@@ -18,10 +18,11 @@ from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
+from speclab.place import ROOT
+
 if TYPE_CHECKING:
     from speclab.profiles import Profile
 
-ROOT = Path(__file__).resolve().parents[2]
 # data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
 MOUNTED = Path("/kaggle/input")
 

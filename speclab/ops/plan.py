@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.runs import sizes_of
@@ -91,28 +92,30 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     )
 
 
-def config_of(profile: Profile, which: str) -> Mapping[str, Any]:
-    """A model's config.json where it is here, else what the profile's notes say of it. ValueError
-    where neither does, and for one that is damaged.
+def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, Any]:
+    """A model's config.json where it is here, else what the profile's notes say of it, else, where
+    it `asks`, the hub's. ValueError where none does, and for one that is damaged.
     """
-    folder = ModelFolder.here(getattr(profile, which))
-    config = folder.config if folder else getattr(profile.notes, f"{which}_config")
-    if not config:
-        raise ValueError("config.json is not here yet")
-    return config
+    spec: ModelSpec = getattr(profile, which)
+    folder = ModelFolder.here(spec)
+    known = folder.config if folder else getattr(profile.notes, f"{which}_config")
+    if not known and not asks:
+        raise ValueError(f"config.json of {spec.path} is not here yet")
+    return known or hub.config(spec)
 
 
-def planned_pair(profile: Profile, gpus: int = 2) -> list[Held]:
+def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:
     """Target and draft as they are held on a machine with that many GPUs.
 
-    ValueError where a config.json is not known or cannot be used.
+    asks: the hub, for a config.json that is not known. ValueError where one is not known or cannot
+    be used.
     """
     first = "cuda:0" if gpus else "cpu"
     pair = []
     for which in MODELS:
         spec: ModelSpec = getattr(profile, which)
         device = {"auto": first, "cuda": "cuda:0"}.get(spec.device, spec.device)
-        pair.append(held(config_of(profile, which), spec.dtype_on(device), device))
+        pair.append(held(config_of(profile, which, asks), spec.dtype_on(device), device))
     return pair
 
 

@@ -44,10 +44,11 @@ from tqdm import tqdm
 
 from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
+from speclab.models.hub import ModelsMissing
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
-from speclab.ops.run_plan import chosen
+from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_of
 from speclab.plain import digest_of, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
@@ -63,6 +64,7 @@ from speclab.runs import (
 )
 from speclab.show import notebook as kit
 
+LOADING = "speclab/models/pairs.py"  # what a notebook imports that loads the pair
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
 # modules that change no outcome: where a notebook runs, what only an open notebook shows
 NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
@@ -201,15 +203,17 @@ def open_call(
         named_folder(variable)
     if settings.prompts not in HUB_SETS:  # those would be fetched
         profile_prompts(settings)
+    of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)
         check_names(values, notebook_of(path, values).known)
+        of_notebooks[path.stem] = values
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
     known: dict[str, Parameter] = {}
     for path in chosen(wanted, ROOT):
-        of_profile = settings.notebooks.get(path.stem, {})
+        of_profile = of_notebooks.get(path.stem, {})
         notebook = notebook_of(path, of_profile | changes | of_pair)
         check_twin(notebook)
         judged = notebook.values.get("judged_prompts_per_domain", 0)
@@ -750,9 +754,21 @@ def write_explorer(profile: Profile, figures: Path) -> None:
         print(f"explore.html is not written: {error}")
 
 
-def fetch_weights(profile: Profile) -> None:
-    """Fetch the weights that a profile's models lack, where they can be had."""
+def loads_the_pair(notebook: Notebook) -> bool:
+    """Whether a cell of its own imports what loads the pair."""
+    return LOADING in notebook.code[notebook.path.name].imports
+
+
+def fetch_weights(call: Call) -> None:
+    """Fetch the weights that the profile's models lack, where they can be had. Models of the hub
+    are fetched here where a notebook of the call needs them, so that the download is seen.
+    """
     try:
-        pair.make(profile)
-    except (RunError, OSError) as error:
+        pair.make(call.profile)
+        asked = [declared(notebook.path) for notebook in call.notebooks]
+        if None in asked or any(loads_the_pair(notebook) for notebook in call.notebooks):
+            pair.fetch(call.profile)
+        else:
+            fetch_models(call.profile, kinds_of(call.profile, chain(*asked)))
+    except (RunError, ModelsMissing, OSError) as error:
         print(f"{error}. Notebooks that read recordings run all the same.")

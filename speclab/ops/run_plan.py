@@ -7,20 +7,19 @@ kinds that depend on the profile.
 """
 
 import ast
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from speclab import runs
-from speclab.models.folder import COMMIT, ModelFolder
-from speclab.ops import plan
+from speclab.ops import pair, plan
 from speclab.plain import Facts, near, read_json
 from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
 from speclab.show import notebook as kit
 
+FORMER = {"06_chat_paradox": "06_entropy_paradox"}  # notebooks by the names that they had
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
 # bytes of a row of a recorded table, and what the folder of a run takes in all: its tables and,
 # as long as it is there, the parts that they are made of. Measured on the tiny pair
@@ -83,20 +82,22 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
             f"no notebooks in {root}: an installed package has none; run this in a clone of the kit"
         )
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
-    names = [Path(text).stem.zfill(2) for text in wanted]
+    stems = [Path(text).stem.zfill(2) for text in wanted]
+    names = [FORMER.get(stem, stem) for stem in stems]
     for name in names:
         if name not in known:
             raise ValueError(f"no notebook {name!r}: {near(name, known)}")
     return sorted({known[name] for name in names}) or paths
 
 
-def declared(notebook: Path) -> list[str]:
-    """What a notebook's RUNS declares."""
-    source = notebook.with_suffix(".py").read_text(encoding="utf-8")
-    for node in ast.parse(source, notebook.name).body:
+def declared(notebook: Path) -> list[str] | None:
+    """What a notebook's RUNS declares; None for one that has no such list, or no .py."""
+    source = notebook.with_suffix(".py")
+    text = source.read_text(encoding="utf-8") if source.is_file() else ""
+    for node in ast.parse(text, source.name).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "RUNS":
             return [str(name) for name in ast.literal_eval(node.value)]
-    raise ValueError(f"{notebook.stem} declares no RUNS in its cell of imports; add the list there")
+    return None
 
 
 def kinds_of(profile: Profile, names: Iterable[str]) -> list[str]:
@@ -111,7 +112,7 @@ def planned(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
     """The runs that these notebooks ask for, in the order in which they do."""
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
-        for kind in kinds_of(profile, declared(notebook)):
+        for kind in kinds_of(profile, declared(notebook) or []):
             readers.setdefault(kind, []).append(notebook.stem[:2])
     is_told = can_be_told(profile)
     found = []
@@ -124,13 +125,19 @@ def planned(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
 
 
 def can_be_told(profile: Profile) -> bool:
-    """Whether the runs of a profile can be looked for without a download: its models are here or
-    pinned to a commit, and its prompts are no public set.
+    """Whether the runs of a profile can be looked for without a download: none of its prompts is a
+    public set.
     """
-    specs = [getattr(profile, name) for name in MODELS]
-    pinned = [re.fullmatch(COMMIT, spec.revision or "") for spec in specs]
-    known = [commit or ModelFolder.whole(spec) for commit, spec in zip(pinned, specs, strict=True)]
-    return all(known) and not {profile.prompts, *profile.others} & {*HUB_SETS}
+    return not {profile.prompts, *profile.others} & {*HUB_SETS}
+
+
+def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
+    """Fetch the models of the hub that recording runs of these kinds needs, with a bar; nothing
+    where all of the runs are here.
+    """
+    if can_be_told(profile) and all(runs.recorded_run(profile, kind) for kind in kinds):
+        return
+    pair.fetch(profile)
 
 
 # ---- what it takes -------------------------------------------------------------------------------
@@ -178,6 +185,8 @@ def report(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
             left_out.append(f"left out: {notebook.stem} {reason}")
         else:
             asked.append(notebook)
+            if declared(notebook) is None:
+                left_out.append(f"not known: {notebook.stem} declares no RUNS among its imports")
     yield about(profile)
     known = measured(profile)
     planned_runs = planned(profile, asked)
@@ -238,7 +247,7 @@ def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Fa
     tokens = sum(run.tokens for run in unrecorded)
     said = f"In all {len(unrecorded)} to record: {tokens:,} tokens, {takes(unrecorded, known)}."
     if not can_be_told(profile):
-        said += " Some may be here: that is known once models and prompts are."
+        said += " Some may be here: that is known once the prompts are."
     if not known:
         said += " No run of this pair was recorded here so far, so minutes are not known."
     return said

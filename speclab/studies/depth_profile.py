@@ -17,14 +17,12 @@ from speclab.score import ALL, POOLED, Estimator
 from speclab.stats import NUMBERS
 from speclab.tree import static_tree
 
-START = 8  # tokens at the start of a text that are looked at apart
+PARTS = (1 / 8, 1 / 4, 1 / 2, 1)  # of the length of the texts: ends of the bins along them
 PATH = {  # along the best path, at a depth
     "accept_by_depth": score.ratio_of("accepted", "reached"),
     "a new block there": score.ratio_of("new", "followed"),
     "survival_by_depth": score.mean_of("accepted"),
 }
-BEST_PATH = {text: f"accept_by_depth, best path, {text}" for text in ("T = 0", "T = 1")}
-
 Question = tuple[pd.DataFrame, Estimator]
 
 
@@ -37,10 +35,16 @@ def shape(text: Text) -> str:
 # ---- profiles by depth ---------------------------------------------------------------------------
 
 
+def best_path_name(text: Text) -> str:
+    """The kind of node of the best path of a text, as `kinds` calls it."""
+    return f"accept_by_depth, best path, {text.name}"
+
+
 def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[str, Question]:
-    """Kinds of node by name, each as rows and a family of estimators by depth: of the paper's tree
-    (`cut`), the complete one (`full`), and at T = 1 (`warm`: the best path from the nodes of its
-    first seed, the complete tree replayed on all seeds).
+    """Kinds of node by name, each as rows and a family of estimators by depth: of the profile's
+    tree (`cut`), the complete one (`full`), and of sampled text (`warm`: the best path from the
+    nodes of its first seed, the complete tree replayed on all seeds). One kind for both trees where
+    the profile's is complete.
     """
     blocks = warm.tree(static_tree(depth, branches), "every")
     complete = replay.prompt_sums(blocks, "room")
@@ -50,11 +54,11 @@ def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[
         questions[f"published_alpha, {shape(text)}"] = (text.nodes, score.ratio_by_depth)
     for text in (cut, warm):
         path = score.best_path_accept_by_depth(text.rule)
-        questions[BEST_PATH[text.name]] = (text.nodes, path)
+        questions[best_path_name(text)] = (text.nodes, path)
     of_nodes = score.tree_estimators(full.rule)["accept_by_depth"]
     of_blocks = score.block_estimators()["accept_by_depth"]
-    questions[f"{whole}, T = 0"] = (full.nodes, of_nodes)
-    questions[f"{whole}, T = 1"] = (complete, of_blocks)
+    questions[f"{whole}, {full.name}"] = (full.nodes, of_nodes)
+    questions[f"{whole}, {warm.name}"] = (complete, of_blocks)
     return questions
 
 
@@ -83,8 +87,8 @@ def change_along_best_path(text: Text) -> Question:
 
 
 def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
-    """The paper's Table IV (`change`: its depth 3 less depth 1), then ours of the given names and
-    the paper's domains, a `panel` each.
+    """The paper's Table IV (`change`: its depth 3 less depth 1) where it has one of these domains,
+    then ours of the given names, a `panel` each.
     """
     domains = score.domains_in(ours.without(domain=[ALL, POOLED]).frame)
     table = published.published("IV").astype({"depth": int})
@@ -92,7 +96,9 @@ def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False
     paper = paper.reindex(domains).dropna()
     paper = paper[3] - paper[1] if change else paper.stack()
     rows = paper.rename("estimate").reset_index()
-    parts = {"published_alpha,\nthe paper": without_interval(rows, rows["estimate"])}
+    parts = {}
+    if len(rows):
+        parts["published_alpha,\nthe paper"] = without_interval(rows, rows["estimate"])
     for name in names:
         panel = name.replace(", ", ",\n", 1)
         parts[panel] = ours.at(name=name, domain=domains).defined().frame
@@ -171,17 +177,18 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
 
 
 def along_text(texts: Sequence[Text]) -> Estimates:
-    """The exact acceptance of one token by name, domain and tokens of the text: the first START,
-    then bins that double ('9-16', '17-32', …). Only texts that have half of the longest's tokens,
-    so that the bins up to there hold the same texts, in domains with enough such prompts.
+    """The exact acceptance of one token by name, domain and tokens of the text, in bins that end at
+    PARTS of the longest text ('1-8', '9-16', '17-32' and '33-64' of 64 tokens). Only texts that
+    have half of the longest's tokens, so that the bins up to there hold the same texts, in domains
+    with enough such prompts.
     """
-    doubled = START * 2 ** np.arange(20)
-    edges = [0, *doubled]
-    labels = [f"{low + 1}-{high}" for low, high in pairwise(edges)]
+    longest = 1 + max(text.trace["position"].max() for text in texts)
+    ends = np.unique(np.ceil(np.multiply(PARTS, longest))).astype(int)
+    labels = [f"{low + 1}-{high}" for low, high in pairwise([0, *ends])]
     parts = {}
     for text in texts:
         rows = text.trace
-        tokens = pd.cut(rows["position"], edges, labels=labels, right=False)
+        tokens = pd.cut(rows["position"], [0, *ends], labels=labels, right=False)
         rows = rows.assign(tokens=tokens)
         last = rows.groupby(["prompt_id", "seed"])["position"].transform("max")
         long = rows[last >= last.max() / 2]

@@ -2,10 +2,20 @@
 of them, and what other prompts say of that.
 """
 
+import numpy as np
 import pandas as pd
 
 from speclab import replay, score, stats
-from speclab.analysis.prompt_sets import CHANGE, LAST, LEAD, OWN, SECOND, SPREAD, UNWRAPPED
+from speclab.analysis.prompt_sets import (
+    CHANGE,
+    ENGLISH,
+    LAST,
+    LEAD,
+    OWN,
+    SECOND,
+    SPREAD,
+    UNWRAPPED,
+)
 from speclab.analysis.texts import Text
 from speclab.estimates import (
     Estimates,
@@ -23,31 +33,32 @@ from speclab.tree import Tree
 Questions = dict[str, tuple[pd.DataFrame, Estimator]]
 
 OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
-# the rungs in tokens per target pass; the others are shares of tokens
-LENGTHS = ["published_length, T = 0", "block_efficiency, T = 0", "block_efficiency, T = 1"]
-MAIN = ("published_alpha, T = 0", "hit[1], T = 0", "alpha, T = 1", "block_efficiency, T = 0")
+# in tokens per target pass; the other rungs are shares of tokens
+LENGTHS = ["published_length", "block_efficiency"]
+MAIN = ("published_alpha", "hit[1]", "alpha", "block_efficiency")  # whose pairs are drawn
+MOST_PAIRS = 30  # that a figure has room for
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
 
 
-def questions(at_0: Text, at_1: Text, tree: Tree) -> Questions:
+def questions(greedy: Text, sampled: Text, tree: Tree) -> Questions:
     """The rungs of the ladder by name: rows, estimator. What needs nodes is of the first seed; what
     the recorded tree emits per block is over the blocks that a decoder visits.
     """
     hits = [score.member(score.hit, k) for k in (1, 2)]
     masses = [score.member(score.top_mass, k) for k in (1, 2)]
     block_efficiency = score.block_estimators()["block_efficiency"]
-    blocks_at_0 = replay.prompt_sums(at_0.tree(tree))
-    blocks_at_1 = replay.prompt_sums(at_1.tree(tree))
+    greedy_blocks = replay.prompt_sums(greedy.tree(tree))
+    sampled_blocks = replay.prompt_sums(sampled.tree(tree))
     rows = [
-        (at_0, at_0.nodes, [score.published_alpha, score.best_path_ratio]),
-        (at_0, at_0.trace, hits),
-        (at_1, at_1.nodes, [score.published_alpha]),
-        (at_1, at_1.trace, [score.alpha, *masses]),
-        (at_0, at_0.nodes, [score.published_length]),
-        (at_0, blocks_at_0, [block_efficiency]),
-        (at_1, blocks_at_1, [block_efficiency]),
+        (greedy, greedy.nodes, [score.published_alpha, score.best_path_ratio]),
+        (greedy, greedy.trace, hits),
+        (sampled, sampled.nodes, [score.published_alpha]),
+        (sampled, sampled.trace, [score.alpha, *masses]),
+        (greedy, greedy.nodes, [score.published_length]),
+        (greedy, greedy_blocks, [block_efficiency]),
+        (sampled, sampled_blocks, [block_efficiency]),
     ]
     rungs = {}
     for text, frame, estimators in rows:
@@ -63,6 +74,22 @@ def ladder(rungs: Questions) -> Estimates:
     text = table["name"].str.rpartition(", ")[2]
     table.insert(2, "text", text)
     return Estimates(table, digits=3)
+
+
+def main_rungs(tests: pd.DataFrame) -> pd.DataFrame:
+    """The tests of the MAIN estimators: of each its first rung (T = 0 where it has two)."""
+    names = list(pd.unique(tests["name"]))
+    chosen = [next(name for name in names if name.startswith(f"{of},")) for of in MAIN]
+    return tests[tests["name"].isin(chosen)]
+
+
+def widest_pairs(tests: pd.DataFrame) -> pd.DataFrame:
+    """The tests of the MOST_PAIRS pairs of domains that differ the most under `hit[1]`; of fewer
+    pairs all. tests: of `main_rungs`.
+    """
+    hits = tests[tests["name"].str.startswith("hit[1]")]
+    widest = hits.loc[hits["difference"].abs().nlargest(MOST_PAIRS).index, "pair"]
+    return tests[tests["pair"].isin(widest)]
 
 
 def conflict(signs: pd.DataFrame) -> str:
@@ -112,16 +139,17 @@ def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
 
 
 def ladder_picture(by_domain: Estimates, ranks: pd.DataFrame) -> figures.Figure:
-    """Levels with their intervals (left) and ranks of the domains (right), shares above tokens per
-    pass; grey: not the acceptance of any lossless algorithm.
+    """Levels with their intervals (left) and ranks of the domains that were tested (right), shares
+    above tokens per pass; grey: not the acceptance of any lossless algorithm.
     """
+    height = min(5.4 + 0.25 * max(0, len(pd.unique(by_domain.frame["domain"])) - 4), 8)
     figure, grid = figures.subplots(
-        2, 2, height=5.4, sharey="row", width_ratios=[2.2, 1], height_ratios=[8, 3]
+        2, 2, height=height, sharey="row", width_ratios=[2.2, 1], height_ratios=[8, 3]
     )
-    parts = by_domain.without(name=LENGTHS), by_domain.at(name=LENGTHS)
+    parts = by_domain.without(estimator=LENGTHS), by_domain.at(estimator=LENGTHS)
     for (left, right), rungs in zip(grid, parts, strict=True):
         levels = rungs.frame
-        places = [ranks.loc[row.name, row.domain] for row in rungs.rows()]
+        places = [ranks.loc[row.name].get(row.domain, np.nan) for row in rungs.rows()]
         places = without_interval(levels, places)
         for axes, rows in ((left, levels), (right, places)):
             figures.interval_bars(rows, axes, x="name", horizontal=True)
@@ -146,38 +174,47 @@ IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in
 
 
 def on_other_prompts(contrasts: pd.DataFrame) -> str:
-    """What of the first set's order holds on the others and how its spread changes, as sentences.
+    """The first set's order of the domains, what of it holds on the others and how its spread
+    changes, as sentences.
 
     contrasts: of shares (`prompt_sets.contrasts_by_set`), by name (temperature). What holds is
     significant under each name; numbers, in points, are those of the first.
     """
-    rows = contrasts.assign(where=contrasts["set"].map(IN_WORDS)).dropna(subset="where")
+    rows = contrasts[contrasts["set"] != ENGLISH].copy()
+    rows["where"] = [IN_WORDS.get(name, f"in the set {name}") for name in rows["set"]]
     rows[[*NUMBERS, *CHANGE]] *= 100
     rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
     rows["temperature"] = rows["name"].str.rpartition(", ")[2]
-    by_role = rows.set_index("role")
-    leads, spreads = by_role.loc[LEAD], by_role.loc[SPREAD]
-    first, last = spreads["contrast"].iloc[0].split(" − ")
-    led_by_another = leads["highest"] != first
-    easiest = _holds("the easiest", leads.assign(low=leads["low"].mask(led_by_another, 0)))
-    hardest = _holds("the hardest", by_role.loc[LAST])
     temperature = rows["temperature"].iloc[0]
-    lead = Estimates(leads.query("temperature == @temperature"), digits=0).span()
+    of_role = dict(iter(rows.groupby("role")))
+    spreads = of_role[SPREAD]
+    first, last = spreads["contrast"].iloc[0].split(" − ")
+    sentences = []
+    if LEAD in of_role:
+        leads = of_role[LEAD]
+        led_by_another = leads["highest"] != first
+        easiest = _holds("the easiest", leads.assign(low=leads["low"].mask(led_by_another, 0)))
+        lead = Estimates(leads.query("temperature == @temperature"), digits=0).span()
+        sentences += [f"{first} {easiest} ({lead} points above the others' mean at {temperature})"]
+    else:
+        sentences += [f"{first} {_holds(f'above {last}', spreads)}"]
     own, *others = spreads.query("temperature == @temperature").to_dict("records")
-    changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
-    verbs = "grows to", "shrinks to", "moves, not significantly, to"
-    change = changes.sentence(*verbs, "to")
-    sentences = (
-        f"{first} {easiest} ({lead} points above the others' mean at {temperature})",
-        f"its lead over {last}, {own['estimate']:.0f} points, {change}",
-        f"{last} {hardest}",
-    )
+    spread = f"{own['estimate']:.0f} points"
+    if others:
+        changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
+        verbs = "grows to", "shrinks to", "moves, not significantly, to"
+        change = changes.sentence(*verbs, "to")
+        sentences += [f"its lead over {last}, {spread}, {change}"]
+    else:
+        sentences += [f"its lead over {last} is {spread} at {temperature}"]
+    if LAST in of_role:
+        sentences += [f"{last} {_holds('the hardest', of_role[LAST])}"]
     return " ".join(f"{starting(sentence)}." for sentence in sentences)
 
 
 def _holds(what: str, rows: pd.DataFrame) -> str:
     """'is the easiest in all three prompt sets', or in which sets it is not significantly, or at
-    one temperature only.
+    one temperature only; of one set without the sets.
     """
     limits: dict[str, list[str]] = {}
     sets = rows.groupby("where", sort=False)
@@ -190,8 +227,11 @@ def _holds(what: str, rows: pd.DataFrame) -> str:
         if not is_above.all():
             limits.setdefault(words, []).append(where)
     if not limits:
-        return f"is {what} in {whole('prompt set', len(sets))}"
+        everywhere = f"is {what} in {whole('prompt set', len(sets))}"
+        return everywhere if len(sets) > 1 else f"is significantly {what}"
     words, places = next(iter(limits.items()))
+    if len(sets) == 1:
+        return words
     if len(places) == len(sets):
         return f"{words} in any prompt set"
     return ", ".join(f"{words} {named(places)}" for words, places in limits.items())

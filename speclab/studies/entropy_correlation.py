@@ -13,6 +13,7 @@ from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
+from speclab.stats import NUMBERS
 
 # what may predict acceptance; the last is known only after the target pass
 SIGNALS = {
@@ -20,13 +21,17 @@ SIGNALS = {
     "draft_certainty": "draft entropy, negated",
     "target_certainty": "target entropy, negated",
 }
-OVERLAP, HIT = "overlap (T = 1)", "hit (T = 0)"
 RISE_OR_FALL = ("rises in", "falls in", "no significant trend in")
 PREDICTS = ("significantly above 0.5 in", "below 0.5 in", "not significantly different in")
 BETTER = ("higher than", "lower than", "not significantly different from")
 TOO_SURE = ("underconfident in", "overconfident in", "no significant difference in")
 
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
+
+
+def one_token(text: Text) -> str:
+    """What the acceptance of one drafted token is called: 'hit (T = 0)', 'overlap (T = 1)'."""
+    return f"{text.value} ({text.name})"
 
 
 def acceptances(greedy: Text, sampled: Text) -> Views:
@@ -36,8 +41,8 @@ def acceptances(greedy: Text, sampled: Text) -> Views:
     views = {"min(1, p/q), all nodes": (greedy.nodes, "ratio")}
     for rank, nodes in greedy.nodes.groupby("rank"):
         views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
-    for name, text in ((OVERLAP, sampled), (HIT, greedy)):
-        views[name] = (text.trace, text.value)
+    for text in (sampled, greedy):
+        views[one_token(text)] = (text.trace, text.value)
     return views
 
 
@@ -54,20 +59,29 @@ def entropy_correlations(views: Views) -> Estimates:
 
 def trend(correlations: Estimates) -> str:
     """What acceptance does as entropy rises, as a predicate: 'falls in all four domains (Spearman
-    -0.31 to -0.27)'.
+    -0.31 to -0.27)'. Domains without an interval are left out.
     """
-    said = correlations.sentence("rises in", "falls in", "has no significant trend in")
     if correlations.span() == "undefined":
         return "does not vary, so it has no trend"
-    return f"{said} (Spearman {correlations.span()})"
+    is_known = correlations.frame[NUMBERS].notna().all(axis=1)
+    if not is_known.any():
+        return "has no interval in any domain"
+    known = Estimates(correlations.frame[is_known].reset_index(drop=True), correlations.digits)
+    said = known.sentence("rises in", "falls in", "has no significant trend in")
+    return f"{said} (Spearman {known.span()})"
 
 
 def beside_published(correlations: Estimates) -> Estimates:
-    """The correlations with those that the paper printed (`published`)."""
+    """The correlations with those that the paper printed (`published`), which are of its own
+    domains: where there is another one, without them.
+    """
     printed = published.published("VI").rename(columns={"published": "estimate"})
+    domains = list(pd.unique(correlations.frame["domain"]))
+    if not set(domains) <= set(printed["domain"]):
+        return correlations.defined()
     parts = [correlations.frame, printed.assign(acceptance="published")]
     both = Estimates(pd.concat(parts, ignore_index=True))
-    return both.at(domain=list(correlations.frame["domain"])).defined()
+    return both.at(domain=domains).defined()
 
 
 def acceptance_in_bins(views: Views, count: int) -> Estimates:
@@ -91,7 +105,8 @@ def pairs_within_texts(trace: pd.DataFrame) -> pd.DataFrame:
     ties one half (the text's area under the ROC curve, times its pairs).
     """
     rows = []
-    for (domain, prompt, seed), positions in trace.groupby(["domain", "prompt_id", "seed"]):
+    texts = trace.groupby(["domain", "prompt_id", "seed"], sort=False)
+    for (domain, prompt, seed), positions in texts:
         hit = positions["hit"]
         pairs = hit.sum() * (1 - hit).sum()
         text = {"domain": domain, "prompt_id": prompt, "seed": seed, "pairs": pairs}

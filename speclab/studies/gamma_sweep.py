@@ -1,5 +1,5 @@
 """Notebook 02: tokens per target pass, wasted drafts and estimated speed-up for every gamma, of a
-greedy text (T = 0) and of sampled ones (T = 1), replayed and decoded.
+greedy text (T = 0) and of sampled ones (the profile's temperature), replayed and decoded.
 
 What is made of `stats.jointly`'s draws is plain pandas in the notebook's cells. NumPy and pandas
 only, but for the decoder.
@@ -17,8 +17,8 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates, stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
+from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
-from speclab.sampling import Sampling
 from speclab.score import ALL, POOLED
 from speclab.shapes import Shape
 from speclab.show import figures
@@ -99,22 +99,32 @@ def curves(
 # ---- decoded, not only replayed ------------------------------------------------------------------
 
 
+def first_prompts(prompts: Sequence[EncodedPrompt], per_domain: int) -> list[EncodedPrompt]:
+    """The first `per_domain` prompts of each domain, or more where these are fewer than 5 in all,
+    too few for an interval.
+    """
+    domains = pd.Series([prompt.domain for prompt in prompts])
+    number = domains.groupby(domains).cumcount()
+    least = min(stats.MIN_PROMPTS, len(prompts))
+    while (number < per_domain).sum() < least:
+        per_domain += 1
+    return [prompt for prompt, own in zip(prompts, number, strict=True) if own < per_domain]
+
+
 def decode_chains(
     pair: Pair,
     prompts: Sequence[EncodedPrompt],
     gammas: Sequence[int],
     text: Text,
-    max_new_tokens: int,
-    seed: int = 0,
+    settings: Profile,
 ) -> pd.DataFrame:
-    """The columns of `chain_counts`, counted by the decoder at the temperature and under the rule
-    of a text: a row for each gamma and prompt.
+    """The columns of `chain_counts`, counted by the decoder under the profile's settings, at the
+    temperature and under the rule of a text: a row for each gamma and prompt.
     """
     shapes = {gamma: Shape(chain(gamma)) for gamma in gammas}
-    sampling = Sampling(text.temperature)
-    counts = timing.decoded(
-        pair, prompts, shapes, max_new_tokens, rule=text.chain_rule, sampling=sampling, seed=seed
-    )
+    heated = settings.replace(temperature=text.temperature)
+    sampled = {"rule": text.chain_rule, "sampling": heated.sampling, "seed": settings.seed}
+    counts = timing.decoded(pair, prompts, shapes, settings.max_new_tokens, **sampled)
     counts = counts.rename(columns={"method": "gamma", "tokens": "emitted"})
     return counts.sort_values("gamma", kind="stable", ignore_index=True)
 
@@ -142,7 +152,7 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
 
 def neighbours(text: Text) -> pd.DataFrame:
     """A row for each two neighbouring positions of a text: prompt_id, domain, and the probability
-    that the first (before), the second (after), both accept their token (T = 0: 0 or 1; T = 1:
+    that the first (before), the second (after), both accept their token (T = 0: 0 or 1; above it
     min(1, q/p) of the token, as in `replay`).
     """
     rows = text.trace.sort_values(["prompt_id", "seed", "position"])
@@ -154,12 +164,14 @@ def neighbours(text: Text) -> pd.DataFrame:
     after = texts.shift(-1)
     pairs = rows[["prompt_id", "domain"]]
     pairs = pairs.assign(before=own, after=after, both=own * after)
-    return pairs.dropna(subset="after")
+    order = pd.Index(score.domains_in(text.trace))
+    pairs = pairs.dropna(subset="after")
+    return pairs.sort_values("domain", key=order.get_indexer, kind="stable")
 
 
 def one_token(text: Text) -> stats.Draws:
     """Means over `neighbours` (before, after, both), and `alpha`, the acceptance of one drafted
-    token: hit[1] at T = 0, the mean overlap at T = 1.
+    token: hit[1] at T = 0, the mean overlap above.
     """
     pairs = neighbours(text)
     asked = {name: (pairs, score.mean_of(name)) for name in ("before", "after", "both")}
@@ -202,15 +214,19 @@ def best_shares(tau: stats.Draws, speed: ByGamma) -> pd.DataFrame:
 def choices(best: pd.DataFrame) -> pd.DataFrame:
     """Each domain's choice from `best_shares`: domain, best, best_low, best_high (95 % of the
     resamples' choices, `stats.levels_of`), as_good_low, as_good_high: the least and the largest
-    gamma that is not significantly slower than the best.
+    gamma that is not significantly slower than the best. The last four are missing for fewer than 5
+    prompts.
     """
     rows = []
     for domain, table in best.groupby("domain", sort=False):
         gammas = table["gamma"].to_numpy()
         top = choose.fastest(table["speedup"])
+        n_prompts = table["n_prompts"].iloc[0]
+        if n_prompts < stats.MIN_PROMPTS:
+            rows.append((domain, gammas[top], *[np.nan] * 4))
+            continue
         reached = table["share_best"].cumsum() + 1e-12
-        levels = stats.levels_of(table["n_prompts"].iloc[0])
-        ends = gammas[np.searchsorted(reached, levels)]
+        ends = gammas[np.searchsorted(reached, stats.levels_of(n_prompts))]
         as_good = gammas[table["behind_low"] <= 0]
         rows.append((domain, gammas[top], *ends, as_good.min(), as_good.max()))
     names = ("best", "best_low", "best_high", "as_good_low", "as_good_high")

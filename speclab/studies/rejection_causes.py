@@ -77,8 +77,8 @@ def label(
     strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
     ids; said: how many tokens the draft can say. `sure`: the probability of its own best token from
     which a model counts as sure; above 0.5 no other token can have as much. `ngram`: the longest
-    run of tokens that prompt lookup looks for. At T = 1 rejected means by the point-mass rule, and
-    `state` has no meaning: p_token is no longer p of the target's best token.
+    run of tokens that prompt lookup looks for. On sampled text rejected means by the point-mass
+    rule, and `state` has no meaning: p_token is no longer p of the target's best token.
     """
     signals = bins.signals(text.trace)
     frame = signals.sort_values(PLACE, ignore_index=True)
@@ -315,7 +315,8 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
     rows = []
     for (domain, family), members in causes.groupby(["domain", "family"], sort=False):
         draws = {cause: excess[cause][domain] for cause in members["cause"]}
-        best, lead = choose.leader(pd.DataFrame(draws), excess.prompts.fewest)
+        n_prompts = excess.prompts.sizes.get(domain, excess.prompts.fewest)
+        best, lead = choose.leader(pd.DataFrame(draws), n_prompts)
         row = excess.table({best: excess[best][[domain]]}, "cause")
         rows.append(row.assign(family=family, lead=lead))
     columns = ["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_score import make_run
 
-from speclab.studies import chat_paradox as study
+from speclab.studies import entropy_paradox as study
 
 # x by domain and group: chat is 0.1 higher in either group, and meets the harder one less often
 MIXED = frame_of(

@@ -1,10 +1,10 @@
-"""Notebook 06: is one domain the easiest although its entropy is highest? Its contrast with the
+"""Notebook 06: is the domain of highest entropy also accepted the most? Its contrast with the
 others, before and after something is held fixed.
 
 Source of direct standardisation: any text on epidemiology.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
-from speclab.analysis import bins, choose
-from speclab.analysis.published import OURS
+from speclab import runs, score, stats
+from speclab.analysis import bins, choose, prompt_sets, published
 from speclab.analysis.texts import Text
 from speclab.analysis.token_kinds import token_kinds
 from speclab.estimates import Estimates, stack, yes_or_no
+from speclab.models.folder import ModelsMissing
+from speclab.plain import near
+from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator, domains_in
 from speclab.show import figures
 from speclab.stats import NUMBERS
@@ -32,6 +34,46 @@ FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
 OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
 NEVER_SAID = "tokens never said"
 MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "frequency_bin"}
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+def of_domains(text: Text, domains: Sequence[str]) -> Text:
+    """The texts of some of the domains."""
+    frames = (text.trace, text.nodes)
+    trace, nodes = (rows[rows["domain"].isin(domains)].reset_index(drop=True) for rows in frames)
+    return replace(text, trace=trace, nodes=nodes)
+
+
+def asked_domain(wanted: str, text: Text) -> str:
+    """The domain that is set against the others: the one that is wanted, else ("") that of the
+    highest target entropy. ValueError for one that the text does not have.
+    """
+    means = text.trace.groupby("domain")["target_entropy"].mean()
+    domains = domains_in(text.trace)
+    if wanted and wanted not in domains:
+        raise ValueError(
+            f'domain={wanted!r}: {near(wanted, domains)}; "" takes the one of highest entropy'
+        )
+    return wanted or str(means[[*domains]].idxmax())
+
+
+def in_other_format(profile: Profile) -> tuple[Text | None, str]:
+    """Greedy texts of the same prompts in the other format than the profile's; none, and why, where
+    the prompts cannot be given in it.
+    """
+    kind = OTHERWISE[profile.template]
+    prompts = runs.profile_prompts(profile)
+    if kind == "plain-template" and any(prompt.messages for prompt in prompts):
+        return None, "some of them are conversations, which only a chat template joins"
+    try:
+        runs.encoded_prompts(runs.of_kind(profile, kind))
+    except ModelsMissing:
+        raise
+    except ValueError as error:
+        return None, str(error)
+    return Text.recorded(profile, kind), ""
 
 
 # ---- contrasts -----------------------------------------------------------------------------------
@@ -81,6 +123,22 @@ def leads(texts: list[Text], domain: str) -> Estimates:
     return contrasts(questions, domain, ["view", "quantity"])
 
 
+def on_sets(
+    questions: Mapping[str, tuple[Mapping[str, Text], Estimator, str]], domain: str
+) -> Estimates:
+    """`contrasts` on the profile's own prompts and on every set that can be compared with them, by
+    set and quantity; `highest` is their share_highest. questions: by quantity the sets, what is
+    asked of their positions, and which domain is left out ("": none).
+    """
+    parts = []
+    for quantity, (sets, number, but) in questions.items():
+        asked = prompt_sets.comparable(sets, lambda text, of=number: (text.trace, of))
+        by_key = {(name, quantity): question for name, question in asked.items()}
+        parts.append(contrasts(by_key, domain, ["set", "quantity"], but).frame)
+    found = pd.concat(parts, ignore_index=True).rename(columns={"share_highest": "highest"})
+    return Estimates(found.assign(domain=domain), digits=3)
+
+
 def is_highest(share: float) -> str:
     """'yes' where it is the highest in more than 97.5 % of the resamples (`share_highest`), 'no'
     where in fewer than 2.5 %, else 'inconclusive'.
@@ -89,26 +147,28 @@ def is_highest(share: float) -> str:
 
 
 def entropy_and_acceptance(
-    table: pd.DataFrame, sampled: pd.DataFrame, domains: list[str], domain: str
+    table: pd.DataFrame, sampled: pd.DataFrame, texts: Sequence[Text], domain: str
 ) -> figures.Figure:
-    """Each domain's mean entropy and acceptance, all panels on one scale: in the paper, on this
-    pair as published, and by the exact acceptance at either temperature. `table` and `sampled` are
-    the comparisons of Table I with the greedy text and, under 'point-mass', with the sampled one.
+    """Each domain's mean entropy and acceptance, all panels on one scale: in the paper (where it
+    has these domains), on this pair as published, and by the exact acceptance on the greedy and on
+    the sampled text. `table` and `sampled` are the comparisons of Table I with these two.
     """
-    exact = ["corrected", "low", "high"]
+    exact = published.CORRECTED
     panels = {
         "the paper,\npublished_alpha": (table, ["published"] * 3),
-        "this pair,\npublished_alpha": (table, OURS),
-        "greedy text (T = 0),\nhit[1]": (table, exact),
-        "sampled text (T = 1),\nalpha": (sampled, exact),
+        "this pair,\npublished_alpha": (table, published.OURS),
     }
+    if table["published"].isna().all():
+        del panels["the paper,\npublished_alpha"]
+    for text, source in zip(texts, (table, sampled), strict=True):
+        panels[f"{text.label},\n{text.acceptance.name}"] = (source, exact)
     figure, grid = figures.subplots(1, len(panels), height=2.7, sharex=True, sharey=True)
     for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
         numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
-        for name in domains:
+        for index, name in enumerate(domains_in(texts[0].trace)):
             x = numbers.loc["target_entropy_mean", name].to_numpy()
             y = numbers.loc["alpha_mean", name].to_numpy()
-            style = figures.style_of(name)
+            style = figures.style_of(name, index)
             axes.plot(x[1:], y[[0, 0]], color=style["color"])
             axes.plot(x[[0, 0]], y[1:], color=style["color"])
             axes.plot(x[0], y[0], label=name, **style | {"linestyle": "none"})
@@ -127,7 +187,7 @@ def entropy_and_acceptance(
 
 def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
     """The text with each token's `kind` (what begins a word, a name or a keyword is one kind, so
-    that code and prose can be compared), its `frequency` among the tokens of all other prompts,
+    that programs and prose can be compared), its `frequency` among the tokens of all other prompts,
     whether it is one of the tokens that the draft can say (`said`, so many), and the quantile bins,
     `count`, of its entropy and frequency.
     """
@@ -271,6 +331,8 @@ def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
         return "Nothing could be held fixed: the domains share too few kinds of position."
     sizes = changes * np.sign(changes.iloc[0])
     most, lead = choose.leader(sizes, n_prompts)
-    points = 100 * changes[most].iloc[0]
+    points = 100 * changes[most].to_numpy()
+    bounds = stats.bounds_of(points[1:], n_prompts)
     lead = f"; {lead}" if len(sizes.columns) > 1 else ""
-    return f"Holding {most} fixed changes it by {points:+z.0f} points{lead}."
+    changed = stats.cell(points[0], *bounds, digits=0)
+    return f"Holding {most} fixed changes it by {changed} points{lead}."

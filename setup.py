@@ -1,0 +1,27 @@
+"""What pyproject.toml cannot say: an installed package has a part of the repository in speclab/kit
+(see speclab/place.py), so that verbs which need no notebook need no clone.
+"""
+
+import shutil
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+KIT = ("notebooks/profiles", "data/engines", "data/prompts", "data/second_prompts")
+
+
+class WithKit(build_py):
+    """Also copies KIT and pyproject.toml, but not for an editable install, which is a clone."""
+
+    def run(self):
+        super().run()
+        if self.editable_mode:
+            return
+        kit = Path(self.build_lib, "speclab", "kit")
+        for folder in KIT:
+            shutil.copytree(folder, kit / folder, dirs_exist_ok=True)
+        shutil.copy("pyproject.toml", kit)
+
+
+setup(cmdclass={"build_py": WithKit})

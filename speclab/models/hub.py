@@ -1,0 +1,116 @@
+"""Models of the hub: how many bytes they are, their config.json alone, and all their files, with a
+bar of progress. Whatever goes wrong there is a `ModelsMissing` of one line that says what to do.
+"""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from speclab.plain import Facts, notice, read_json
+from speclab.profiles import ModelSpec
+
+READING = ["*.json", "*.model", "*.jinja", "*.txt"]  # settings and tokenizer
+WEIGHTS = [*READING, "*.safetensors"]
+MEND = "fetch the model again, whole"
+
+
+class ModelsMissing(ValueError):
+    """A model's weights are asked for and are not on this machine; the message says how to get
+    them. `make reproduce` knows it by its name.
+    """
+
+
+@contextmanager
+def asked(spec: ModelSpec) -> Iterator[None]:
+    """Errors of the hub, or of the way to it, are what a reader can do about them."""
+    try:
+        yield
+    except Exception as error:  # the client has many kinds, and the network below it more
+        raise ModelsMissing(_said(spec, error)) from error
+
+
+def _said(spec: ModelSpec, error: Exception) -> str:
+    """What an error means, and what to do."""
+    from huggingface_hub import constants, errors
+
+    page = f"{constants.ENDPOINT}/{spec.path}"
+    if isinstance(error, errors.GatedRepoError):
+        return (
+            f"model {spec.path!r} is gated; ask for access at {page}, then run `hf auth login` "
+            "with a token of that account"
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return (
+            f"model {spec.path!r} has no revision {spec.revision!r} on the hub; take a commit of "
+            f"{page}/commits/main"
+        )
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return (
+            f"model {spec.path!r} is no folder here and not on the hub, or it is private; check "
+            "the name, or run `hf auth login`"
+        )
+    if isinstance(error, errors.HFValidationError):
+        return f"model {spec.path!r} is no folder here and no name of the hub; check the path"
+    return (
+        f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
+        f"({type(error).__name__}); without a network put it under a folder and set SPECLAB_MODELS "
+        "to that folder"
+    )
+
+
+def config(spec: ModelSpec) -> Facts:
+    """The config.json of a model, without any other file of it; nothing is kept."""
+    from huggingface_hub import hf_hub_download
+
+    with TemporaryDirectory() as folder:
+        with asked(spec):
+            where = {"revision": spec.revision, "local_dir": folder}
+            path = hf_hub_download(spec.path, "config.json", **where)
+        found: Facts = read_json(path, MEND)
+        return found
+
+
+def size(spec: ModelSpec) -> int:
+    """The bytes of the files of a model that `fetch` fetches."""
+    from huggingface_hub import HfApi
+
+    with asked(spec):
+        facts = HfApi().model_info(spec.path, revision=spec.revision, files_metadata=True)
+    files = facts.siblings or []
+    wanted = [file for file in files if any(fnmatch(file.rfilename, like) for like in WEIGHTS)]
+    return sum(file.size or 0 for file in wanted)
+
+
+def fetch(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
+    """The folder of a model in the hub's cache, fetched where it is not there.
+
+    weights: False fetches settings and tokenizer alone. shows: first say how much it is, hold it
+    against the room on the disk, and show a bar.
+    """
+    from huggingface_hub import constants, snapshot_download
+    from tqdm import tqdm
+
+    bar = {}
+    if shows:
+        bar = {"tqdm_class": tqdm}
+        needed = size(spec)
+        notice(f"fetching {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
+        _check_room(needed, Path(constants.HF_HUB_CACHE))
+    with asked(spec):
+        patterns = WEIGHTS if weights else READING
+        wanted = {"revision": spec.revision, "allow_patterns": patterns}
+        return Path(snapshot_download(spec.path, **wanted, **bar))
+
+
+def _check_room(needed: int, cache: Path) -> None:
+    """ValueError where the disk of the hub's cache has no room for so many bytes."""
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free
+    if needed > free:
+        raise ValueError(
+            f"{cache}: {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB needed; make room, or set "
+            "HF_HOME to a folder on a larger disk"
+        )

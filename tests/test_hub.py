@@ -1,0 +1,137 @@
+"""Models of the hub, by a hub that is made up: what its errors mean, what is said before a
+download, and who asks for one. No test asks a network.
+"""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+from huggingface_hub import errors
+
+from speclab.__main__ import main
+from speclab.models import hub
+from speclab.models.folder import ModelFolder
+from speclab.ops.doctor import examine
+from speclab.profiles import ModelSpec, load_profile
+
+NAME = "somebody/some-model"
+CONFIG = load_profile("small").notes.target_config
+HUB_PAIR = {"target": NAME, "draft": NAME}
+
+
+@pytest.fixture(autouse=True)
+def made_up(tmp_path, monkeypatch, random_folders):
+    """A hub with one model, the random target, of 3 GB; what was fetched from it, by name."""
+    fetched = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("speclab.models.folder.cached", lambda *_: None)
+    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
+    monkeypatch.delenv("SPECLAB_MODELS", raising=False)
+    files = [("config.json", 1e3), ("model.safetensors", 3e9), ("pytorch_model.bin", 9e9)]
+    siblings = [SimpleNamespace(rfilename=name, size=int(size)) for name, size in files]
+    facts = SimpleNamespace(siblings=siblings)
+
+    def model_info(_self, name, **_):
+        return facts
+
+    def hf_hub_download(name, file, local_dir, **_):
+        path = tmp_path / "one" / file
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(CONFIG))
+        fetched.append(f"{name}/{file}")
+        return path
+
+    def snapshot_download(name, **_):
+        fetched.append(name)
+        return random_folders[0]
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return fetched
+
+
+def refusing(monkeypatch, kind):
+    """Every call of the hub fails with an error of this kind."""
+
+    def refused(*_, **__):
+        raise kind.__new__(kind)  # its parts are those of an answer of the hub
+
+    for name in ("hf_hub_download", "snapshot_download"):
+        monkeypatch.setattr(huggingface_hub, name, refused)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (errors.GatedRepoError, f"co/{NAME}, then run `hf auth login`"),
+        (errors.RepositoryNotFoundError, "not on the hub, or it is private"),
+        (errors.RevisionNotFoundError, "no revision 'main2' on the hub"),
+        (errors.HFValidationError, "no name of the hub"),
+        (errors.LocalEntryNotFoundError, "set SPECLAB_MODELS"),
+        (ConnectionError, "without a network"),
+    ],
+)
+def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
+    refusing(monkeypatch, kind)
+    spec = ModelSpec(NAME, revision="main2")
+    for ask in (hub.fetch, hub.config, ModelFolder.fetched):
+        with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
+            ask(spec)
+        assert words in str(caught.value)
+
+
+def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
+    assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
+    hub.fetch(ModelSpec(NAME), shows=True)
+    assert f"fetching {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
+    with pytest.raises(ValueError, match=r"1\.00 GB free, 3\.00 GB needed; make room"):
+        hub.fetch(ModelSpec(NAME), shows=True)
+    assert made_up == [NAME]
+
+
+def changes(**more):
+    """Options of a verb that change the profile tiny."""
+    return [f"--set={key}={value}" for key, value in (HUB_PAIR | more).items()]
+
+
+def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp_path, capsys):
+    assert main(["pair", "--profile", "tiny", *changes()]) == 0
+    assert made_up == [NAME, NAME]
+    few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
+    out = tmp_path / "run"
+    assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
+    assert "fetching" in capsys.readouterr().err and (out / "manifest.json").is_file()
+    made_up.clear()
+    main(["pair", "--profile", "tiny"])
+    main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
+    assert made_up == []
+
+
+def test_the_doctor_fetches_a_config_and_no_more(made_up):
+    profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
+    lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e9}, True))
+    assert f"ok  model {NAME}: will be fetched from the hub, 3.00 GB" in lines
+    [line] = [line for line in lines if "memory of cuda:0" in line]
+    assert line.startswith("do ") and "1.0 GB free" in line
+    assert {*made_up} == {f"{NAME}/config.json"}
+
+
+def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
+    refusing(monkeypatch, errors.GatedRepoError)
+    lines = list(examine(load_profile("tiny", HUB_PAIR), {"cpu": 1e9}, True))
+    assert [f"do  model {NAME}" in line and "hf auth login" in line for line in lines].count(
+        True
+    ) == 2
+
+
+def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypatch):
+    folder = shutil.copytree(random_folders[0], tmp_path / "part")
+    monkeypatch.setattr("speclab.models.folder.cached", lambda *_: folder)
+    assert ModelFolder.whole(ModelSpec(NAME)).path == folder
+    named = {"a": "model.safetensors", "b": "model-2.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    assert ModelFolder.whole(ModelSpec(NAME)) is None

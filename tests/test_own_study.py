@@ -1,0 +1,205 @@
+"""A study of one's own, end to end: the example of the repository gives figures and a report that
+speak of its categories, README's lines record in one place and study in another, and an installed
+package does what needs no clone.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from bs4 import BeautifulSoup
+from test_end_to_end import imported, light  # noqa: F401
+
+from speclab.__main__ import main
+from speclab.plain import read_yaml
+from speclab.profiles import ROOT, load_profile
+from speclab.runs import sizes_of
+
+EXAMPLE = ROOT / "data/examples/support_tickets/study.yaml"
+TINY = {f"{name}": f"data/pairs/tiny/{name}" for name in ("target", "draft")}
+NUMBERS = ("02", "03", "05", "06")
+SMALL = {"max_new_tokens": 16}
+OF_PROJECT = re.compile(
+    r"\b(code|math|maths|reasoning|chat|unwrapped|second set|second prompt set)\b(?! template)",
+    re.IGNORECASE,
+)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def visible(page):
+    """The text that a reader of a page sees, what is set as code left out."""
+    soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
+    for hidden in soup(["script", "style", "code", "pre", "title"]):
+        hidden.decompose()
+    for picture in soup("img"):
+        picture.replace_with(picture.get("alt", ""))
+    return " ".join(soup.get_text(" ").split())
+
+
+def strangers(page):
+    """The places of a page that speak of the project's own prompts."""
+    text = visible(page)
+    return [text[max(0, m.start() - 60) : m.end() + 40] for m in OF_PROJECT.finditer(text)]
+
+
+def study(out, changes, numbers=NUMBERS):
+    """Run notebooks of the example into a folder."""
+    words = ["reproduce", "--profile", str(EXAMPLE), "--out", str(out), "--workers", "1"]
+    words += [f"--set={name}={value}" for name, value in changes.items()]
+    words += [word for number in numbers for word in ("--notebook", number)]
+    assert main([*words]) == 0
+    return out / "build/support_tickets", out / "figures/support_tickets"
+
+
+def check_study(build, figures):
+    """That notebooks and report are there, and speak of the study's own categories."""
+    pages = sorted(build.glob("[0-9]*.html"))
+    assert [page.name[:2] for page in pages] == [*NUMBERS]
+    for number in NUMBERS:
+        assert [*(figures / number).glob("*.png")] and [*(figures / number).glob("*.csv")]
+    domains = [*sizes_of(load_profile(EXAMPLE))]
+    assert all(domain in visible(pages[1]) for domain in domains)
+    said = {page.name: strangers(page) for page in (*pages, build / "index.html")}
+    assert {name: places for name, places in said.items() if places} == {}
+
+
+def test_the_words_of_the_project_are_found(tmp_path):
+    """The negative control: without it what follows could not fail."""
+    page = tmp_path / "page.html"
+    page.write_text("<p>in <code>chat</code>, the chat template</p><img alt='of math'>")
+    assert strangers(page) == ["in , the chat template of math"]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("light")
+def test_the_example_speaks_of_its_own_categories(tmp_path, monkeypatch):
+    monkeypatch.setattr("speclab.runs.RUNS", tmp_path / "runs")
+    check_study(*study(tmp_path, TINY | SMALL))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("light")
+def test_the_example_on_its_own_pair(tmp_path):
+    if not [*(ROOT / "data/pairs/smollm/target").glob("*.safetensors")]:
+        pytest.skip("needs the weights of smollm (`make pair`)")
+    check_study(*study(tmp_path, SMALL))
+
+
+# ---- record here, study there --------------------------------------------------------------------
+
+
+def lines_of(heading):
+    """The first block of commands under a heading of README.md."""
+    section = README.partition(f"## {heading}\n")[2]
+    return re.search(r"```\n(.*?)```", section, re.DOTALL)[1].splitlines()
+
+
+def run_line(line, folder):
+    """A line of README in a folder, by this interpreter."""
+    bin_folder = folder / "bin"
+    bin_folder.mkdir(exist_ok=True)
+    if not (bin_folder / "python").exists():
+        (bin_folder / "python").symlink_to(sys.executable)
+    environment = os.environ | {
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "SPECLAB_RUNS": str(folder / "recorded"),
+        "HF_HUB_OFFLINE": "1",
+    }
+    done = subprocess.run(
+        ["bash", "-ec", line], cwd=folder, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
+    """README's lines as they stand; `scp` is a copy, without the models."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    for name in ("target", "draft"):
+        shutil.copytree(ROOT / "data/pairs/tiny" / name, here / "models" / name)
+    facts = read_yaml(EXAMPLE, "") | {"max_new_tokens": 8}
+    facts |= {name: {"path": f"models/{name}"} for name in ("target", "draft")}
+    (here / "study.yaml").write_text(str(facts).replace("'", '"'))
+    shutil.copy(EXAMPLE.with_name("prompts.jsonl"), here)
+    record, pack, copy, study_there = lines_of("Record here, study there")
+    for line in (record, pack):
+        run_line(line, here)
+    assert re.match("scp -r (.*) there:", copy)[1].split() == [
+        "study.yaml",
+        "prompts.jsonl",
+        "traces",
+    ]
+    for name in ("study.yaml", "prompts.jsonl"):
+        shutil.copy(here / name, there)
+    shutil.copytree(here / "traces", there / "traces")
+    run_line(study_there, there)
+    assert [*(there / "figures/support_tickets/03").glob("*.png")]
+    assert not [*(there / "recorded").glob("*")], "nothing is recorded there"
+
+
+# ---- an installed package ------------------------------------------------------------------------
+
+CALLS = """
+import sys
+from speclab.__main__ import main
+assert not sys.modules["speclab"].__file__.startswith(sys.argv[1])
+for words in sys.argv[2:]:
+    print(main(words.split()), flush=True)
+"""
+
+
+def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
+    pytest.importorskip("setuptools")
+    source, wheels, there = (tmp_path / name for name in ("source", "wheels", "there"))
+    junk = shutil.ignore_patterns("__pycache__")
+    for name in ("speclab", "notebooks/profiles", "data/engines", "data/prompts"):
+        shutil.copytree(ROOT / name, source / name, ignore=junk)
+    shutil.copytree(ROOT / "data/second_prompts", source / "data/second_prompts")
+    for name in ("pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = ["wheel", "--no-deps", "--no-build-isolation", "--no-index", f"--wheel-dir={wheels}"]
+    subprocess.run([*pip, *build, str(source)], check=True)
+    [wheel] = wheels.glob("*.whl")
+    install = ["install", "--no-deps", "--no-index", f"--target={there}"]
+    subprocess.run([*pip, *install, str(wheel)], check=True)
+    traces = ROOT / "data/traces/tiny/sampled-seed-1"
+    calls = {
+        "decode --help": 0,
+        "doctor --profile small --set target=nobody/none": 1,
+        f"export {traces} --for transformers": 0,
+        "plan --profile small": 2,
+        "reproduce --profile small": 2,
+    }
+    environment = {name: value for name, value in os.environ.items() if "SPECLAB" not in name}
+    environment |= {"PYTHONPATH": str(there), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CALLS, str(ROOT), *calls],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    status = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
+    assert status == [*calls.values()], done.stdout + done.stderr
+    assert "ok  prompts: 200 of project" in done.stdout
+    assert done.stderr.count("run this in a clone of the kit") == 2
+
+
+# ---- citing --------------------------------------------------------------------------------------
+
+
+def test_the_citation_has_the_version_of_the_package():
+    cited = read_yaml(ROOT / "CITATION.cff", "")
+    version = re.search('^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert cited["version"] == version and f"version = {{{version}}}" in README
+    year = str(cited["date-released"])[:4]
+    assert f"year    = {{{year}}}" in README
