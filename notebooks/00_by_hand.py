@@ -59,7 +59,7 @@ import torch
 from IPython.display import HTML, display
 
 from speclab import cost, score
-from speclab.show import figures, notebook, pictures
+from speclab.show import drawings, notebook, pictures, redraw
 from speclab.analysis import rejection_rule
 from speclab.decode import decode
 from speclab.shapes import parse_shape
@@ -146,7 +146,8 @@ columns = {"p": p, "q": q, "min(1, p/q)": kept, "residual": residual}
 columns |= {"accepted": q * kept, "recovered": rejected * residual}
 rule = pd.DataFrame(columns, words)
 rule["emitted"] = rule["accepted"] + rule["recovered"]
-ctx.table(rule.rename_axis("after the"), "rule")
+rule = rule.rename_axis("word")
+ctx.table(rule, "rule")
 assert np.allclose(rule["emitted"], p), "lossless"
 
 # %% [markdown]
@@ -169,8 +170,9 @@ ctx.say(
 )
 
 # %%
-ctx.save(
-    study.draw_rule(rule),
+ctx.draw(
+    drawings.draw_rule,
+    rule,
     "rule",
     f"One word after 'the': 1 the draft's words and what is kept of them ({overlap:.2f} in all, "
     "the overlap); 2 the residual; 3 both together are the target's p (black).",
@@ -341,7 +343,7 @@ columns = ["node", "rank", "p", "p among the words left", "coin", "accepted"]
 rows = pd.DataFrame(rows, columns=columns)
 for name, of in (("word", rows["node"]), ("after", tree.parent[rows["node"]])):
     rows.insert(1, name, [words[token] for token in tokens[of]])
-ctx.table(rows, "tree", 2)
+ctx.table(rows, "tree-nodes", 2)
 
 # %%
 p_rows = torch.from_numpy(p_table)[tokens]
@@ -351,8 +353,9 @@ labels, on_path = np.array(words)[tokens], np.isin(np.arange(7), verdict.path)
 
 # %%
 odds = (np.append(1, nodes[name]) for name in ("draft_prob", "target_prob"))
-ctx.save(
-    figures.draw_tree(tree, labels, *odds, on_path),
+ctx.draw(
+    drawings.draw_tree,
+    redraw.tree_frame(tree, labels, *odds, on_path),
     "tree",
     f"The draft's two best words at every place after '.'; accepted: {accepted}.",
 )

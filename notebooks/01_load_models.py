@@ -55,7 +55,7 @@ from IPython.utils.capture import capture_output
 from speclab import decode, prompts, runs, sampling, score
 from speclab.shapes import Shape
 from speclab.models import pairs
-from speclab.show import figures, notebook, pictures
+from speclab.show import drawings, notebook, pictures, redraw
 from speclab.analysis import try_it
 from speclab.explore import page
 from speclab.studies import load_models as study
@@ -186,9 +186,9 @@ context = tokenizer.decode([*encoded[where].ids, *text[:at]])
 # %%
 trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
 drawn = pd.concat([pd.DataFrame([trunk]), one_tree])
-picture = figures.draw_tree(tree, *(drawn[name] for name in trunk))
+picture = redraw.tree_frame(tree, *(drawn[name] for name in trunk))
 caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
-ctx.save(picture, "tree", caption)
+ctx.draw(drawings.draw_tree, picture, "tree", caption)
 
 # %%
 ctx.table(study.node_table(one_tree), "tree-nodes")
@@ -228,8 +228,9 @@ favourites = study.favourites(row, tokenizer)
 here, at_token, overlap = row[["prompt_id", "position", "overlap"]]
 
 # %%
-ctx.save(
-    study.overlap_figure(favourites),
+ctx.draw(
+    drawings.draw_overlap,
+    favourites,
     "overlap",
     caption=f"The token at position {at_token} of prompt {here}. Grey: probability that both "
     f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess "

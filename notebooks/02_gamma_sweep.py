@@ -60,7 +60,7 @@ from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, stack
 from speclab.explore import page
 from speclab.models import pairs
-from speclab.show import figures, notebook
+from speclab.show import drawings, notebook
 from speclab.studies import gamma_sweep as study
 
 RUNS = ["greedy", "seeds", "others", "others-sampled"]
@@ -123,8 +123,9 @@ ctx.say(f"Tokens of its blocks with gamma = {gamma}: {', '.join(map(str, by_hand
 
 # %%
 passes_of = [f"{len(own)} at gamma {g}" for g, own in blocks.items()]
-ctx.save(
-    study.draw_text(blocks),
+ctx.draw(
+    drawings.draw_text,
+    study.text_cells(blocks),
     "one-text",
     f"The text of prompt {chosen} at T = 0 under several draft lengths; each cell is a token. "
     f"Target passes: {named(passes_of)}.",
@@ -149,7 +150,9 @@ page.show("gamma", runs=[greedy_run, sampled_runs[0]])
 # %%
 passes = study.curves(tau)
 shown = passes.at(gamma=shown_gammas)
-ctx.table(shown.wide(["temperature", "gamma"], "domain"), "block-efficiency")
+wide = ["temperature", "gamma"], "domain"
+ctx.export(passes, "block-efficiency", cells=passes.wide(*wide))
+notebook.show_table(shown.wide(*wide))
 
 # %%
 last = passes.at(gamma=largest_gamma)
@@ -178,8 +181,10 @@ for name, sums in counts.items():
 
 # %%
 panels = {name: (dots, at_gamma.at(temperature=name).frame) for name, dots in each.items()}
-ctx.save(
-    figures.strips(panels, "tau", "tokens per target pass"),
+ctx.strips(
+    panels,
+    "tau",
+    "tokens per target pass",
     "prompts",
     f"Tokens per target pass at gamma = {gamma}, one dot per prompt ({sampled.name}: its three "
     "texts together; dots of one set are spread upwards and downwards only to be seen). Dark: "
@@ -189,7 +194,7 @@ ctx.save(
 # %%
 of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
 ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
-ctx.table(ends, "prompts", 1)
+ctx.table(ends, "spread-of-prompts", 1)
 
 # %% [markdown]
 # ### Other prompts
@@ -212,7 +217,7 @@ if others:
     }
     by_set = {name: prompt_sets.by_set(own, gamma) for name, own in of_sets.items()}
     by_set = Estimates.stacked(by_set, "temperature")
-    ctx.table(by_set.wide(["temperature", "set"], "domain"), "other-prompts")
+    ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["temperature", "set"], "domain"))
     for which in others:
         sizes = of_sets[greedy.name][which].prompts.sizes
         new = {name: size for name, size in sizes.items() if prompt_sets.is_new(which, name)}
@@ -276,8 +281,7 @@ for name, text in texts.items():
 # %%
 beside = {name: study.beside(decoded[name], replayed[name]) for name in texts}
 compared = Estimates.stacked(beside, "temperature")
-ctx.export(compared, "decoded")
-notebook.show_table(compared.wide(["temperature", "gamma"], "made"))
+ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gamma"], "made"))
 
 # %%
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
@@ -337,8 +341,7 @@ ctx.plot(
 # %%
 missed_there = missed.at(gamma=gamma)
 why = Estimates(pd.concat([lags.frame, missed_there.frame], ignore_index=True))
-ctx.export(why, "why-not-iid")
-notebook.show_table(why.wide(["temperature", "formula"], "domain"))
+ctx.table(why, "why-not-iid", rows=60, cells=why.wide(["temperature", "formula"], "domain"))
 
 # %%
 verdict = missed_there.at(formula="replay minus i.i.d.").sentence(within="temperature")
@@ -427,7 +430,9 @@ if others:
     keys = ["temperature", "set"]
     best_of_sets = stack(best_of_sets, "temperature")
     best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
-    ctx.table(best_of_sets.wide(keys, "domain"), "best-gamma-other-prompts")
+    ctx.table(
+        best_of_sets, "best-gamma-other-prompts", rows=60, cells=best_of_sets.wide(keys, "domain")
+    )
 else:
     ctx.say("The profile names no other prompts.")
 

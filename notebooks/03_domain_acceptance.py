@@ -57,7 +57,7 @@ from speclab.analysis import prompt_sets, published, significance, variance_comp
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, counted, named, stack, without_interval
 from speclab.score import ALL, POOLED
-from speclab.show import figures, notebook
+from speclab.show import drawings, notebook
 from speclab.studies import domain_acceptance as study
 
 RUNS = ["greedy", "seeds", "others", "others-sampled"]
@@ -164,7 +164,7 @@ assert (hit_1 <= hit_2).all()  # two children never catch less than one
 
 # %%
 ctx.export(rungs.frame.drop(columns="name"), "ladder-values")
-ctx.table(by_domain.wide("name", "domain"), "ladder")
+ctx.table(by_domain, "ladder-levels", rows=60, cells=by_domain.wide("name", "domain"))
 
 # %% [markdown]
 # ## 3. Which domains differ?
@@ -187,16 +187,19 @@ compared = ctx.compares(judged)
 if compared:
     tested = {name: significance.differences(*question) for name, question in questions.items()}
     tested = significance.with_signs(stack(tested, "name"), level)
-    ctx.export(tested, "differences")
+    ctx.export(tested, "differences-tested")
     signs = study.wide_signs(tested)
     orders = study.orders(by_domain.at(domain=judged), signs)
     conflict = study.conflict(signs)
 
 # %%
 if compared:
-    ctx.save(
-        study.ladder_picture(by_domain, study.shared_ranks(tested)),
+    ctx.draw(
+        drawings.draw_ladder,
+        study.with_ranks(by_domain, study.shared_ranks(tested)),
         "ladder",
+        last=study.LENGTHS,
+        grey=study.OF_NO_LOSSLESS,
         caption=f"Acceptance of {counted(len(domains), 'domain')} under each estimator, with 95 % "
         "intervals (left), and their ranks (right). Domains that do not differ significantly share "
         f"a rank. {levels} {conflict}",
@@ -277,8 +280,10 @@ for name, text in zip(names, (greedy, sampled), strict=True):
     panels[text.label] = dots, by_domain.at(name=name).frame
 
 # %%
-ctx.save(
-    figures.strips(panels, "value", "acceptance of one drafted token"),
+ctx.strips(
+    panels,
+    "value",
+    "acceptance of one drafted token",
     "prompts",
     caption="Acceptance of one drafted token in each prompt (hit[1] on the left, alpha on the "
     "right). Dark: the domain's own number with its 95 % interval.",
@@ -344,8 +349,9 @@ if compared:
     parts = {key: pd.DataFrame(map(vars, part.values()), [*part]) for key, part in parts.items()}
     parts = stack(parts, ["temperature", "set", "part"])
     reasons = Estimates(parts.drop(columns="n_prompts"))
-    ctx.export(reasons, "why-texts-differ")
-    notebook.show_table(reasons.wide(["temperature", "set"], "part"))
+    ctx.table(
+        reasons, "why-texts-differ", rows=60, cells=reasons.wide(["temperature", "set"], "part")
+    )
 
 # %%
 in_dots = draw.mean() / texts.shape[1]  # of the mean of three texts
@@ -437,8 +443,9 @@ if compared:
         numbers["change"] = Estimates.of(contrasts.frame, "change", [*keys, "set"], digits=3)
         power = without_interval(contrasts.frame, contrasts.frame["power"])
         numbers["power"] = Estimates(power)
-    numbers = {name: table.wide(keys, "set") for name, table in numbers.items()}
-    ctx.table(stack(numbers, "number"), "other-contrasts", rows=18)
+    numbers = Estimates.stacked(numbers, "number", digits=3)
+    wide = numbers.wide(["number", *keys], "set")
+    ctx.table(numbers, "other-contrasts", rows=18, cells=wide)
 
 # %% [markdown]
 # Where there are other prompts, a table has each pair of domains by the permutation test of section

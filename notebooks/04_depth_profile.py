@@ -300,8 +300,7 @@ ctx.say(prompt_sets.described(ctx.profile))
 sets = prompt_sets.texts(ctx.profile, cut)
 others = [name for name in sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)]
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
-ctx.export(by_set, "other-prompts")
-notebook.show_table(by_set.wide("set", "domain").fillna(""))
+ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide("set", "domain"))
 
 # %% [markdown]
 # ## 5. Along the text

@@ -275,7 +275,9 @@ ctx.plot(
 # position does.
 
 # %%
-ctx.table(calibration.wide(["view", "domain"], "estimator"), "calibration")
+ctx.table(
+    calibration, "calibration", rows=60, cells=calibration.wide(["view", "domain"], "estimator")
+)
 
 # %%
 too_sure = gaps.at(domain=domains).sentence(*study.TOO_SURE, within="view")
@@ -305,8 +307,7 @@ if elsewhere:
         new = [prompt_sets.is_new(row.set, row.domain) for row in table.itertuples()]
         trends[name] = table[new]
     trends = Estimates.stacked(trends, "text")
-    ctx.export(trends, "other-correlations")
-    notebook.show_table(trends.wide(["text", "set"], "domain").fillna(""))
+    ctx.table(trends, "other-correlations", rows=60, cells=trends.wide(["text", "set"], "domain"))
 
 
 # %%
@@ -319,8 +320,7 @@ def predicts(text):
 # %%
 if elsewhere:
     auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
-    ctx.export(auc_of_sets, "other-auc")
-    notebook.show_table(auc_of_sets.wide("set", "domain").fillna(""))
+    ctx.table(auc_of_sets, "other-auc", rows=60, cells=auc_of_sets.wide("set", "domain"))
 
 # %%
 if elsewhere:
@@ -331,8 +331,7 @@ if elsewhere:
         )
         gap_of_sets[name] = prompt_sets.by_set(draws_of_sets)
     gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
-    ctx.export(gap_of_sets, "other-gaps")
-    notebook.show_table(gap_of_sets.wide(["text", "set"], "domain").fillna(""))
+    ctx.table(gap_of_sets, "other-gaps", rows=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
 
 # %%
 if elsewhere:

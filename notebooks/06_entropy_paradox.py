@@ -57,7 +57,7 @@ from speclab.analysis import prompt_sets, published, significance
 from speclab.analysis.texts import SEEDS, Text
 from speclab.estimates import Estimates, named, without_interval
 from speclab.models.folder import ModelFolder
-from speclab.show import notebook, pictures
+from speclab.show import drawings, notebook, pictures
 from speclab.studies import entropy_paradox as study
 
 RUNS = ["greedy", "seeds", "other-format", "others", "others-sampled"]
@@ -126,7 +126,7 @@ if others:
     shares = leads.frame["share_highest"].to_numpy().reshape(-1, 2)
     cells[["highest in entropy", "in acceptance"]] = shares
     cells["paradox"] = [study.is_highest(share) for share in shares.min(axis=1)]
-    ctx.table(cells, "paradox", 2)
+    ctx.table(leads, "paradox", 2, cells=cells)
 
 # %%
 tables = [published.comparison("I", text, text.rule) for text in (greedy, sampled)]
@@ -150,9 +150,11 @@ if others and in_paper:
     )
 
 # %%
-ctx.save(
-    study.entropy_and_acceptance(*tables, [greedy, sampled], domain),
+ctx.draw(
+    drawings.draw_entropy_and_acceptance,
+    study.entropy_and_acceptance(*tables, [greedy, sampled]),
     "entropy-and-acceptance",
+    domain=domain,
     caption=f"{drawn}.",
 )
 
@@ -219,7 +221,7 @@ if greedy.trace["never"].any():
 # %%
 draws = stats.jointly({name: (greedy.trace, of) for name, of in asked.items()})
 tokens = Estimates(draws.table(), digits=3).at(domain=domains)
-ctx.table(tokens.wide("domain", "name"), "tokens")
+ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 
 # %% [markdown]
 # ## 3. What explains the contrast? One thing at a time held fixed
@@ -249,7 +251,6 @@ by_hand = fixed[domain] - fixed.drop(domain).mean()
 if ctx.compares(compared):
     tests = study.held_fixed(cold, warm, bins)
     found = study.explanations(tests, domain)
-    ctx.export(found, "explanations-values")
     at_equal = found.at(estimator=cold.acceptance.name, held_fixed="entropy")
     before, after = (at_equal.at(stage=stage).value for stage in ("before", "after"))
     if np.isclose(before, at_0.value):  # every domain has all bins
@@ -261,17 +262,21 @@ if ctx.compares(compared):
 
 # %%
 if others:
-    ctx.table(found.wide(["estimator", "held_fixed"], "stage"), "explanations", rows=20)
+    ctx.table(
+        found, "explanations", rows=60, cells=found.wide(["estimator", "held_fixed"], "stage")
+    )
     change = found.at(stage="change")
     for row in change.rows():
         if row.note:
             ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
 
 # %%
-if others and change.frame["estimate"].notna().any():
+held_fixed = [*change.defined().frame["held_fixed"].unique()] if others else []
+if held_fixed:
     ctx.plot(
-        change.defined(),
+        found,
         x="held_fixed",
+        only={"stage": ["change"], "held_fixed": held_fixed},
         hue="estimator",
         kind="bars",
         y=f"change of the contrast of {domain} (acceptance)",
@@ -360,8 +365,9 @@ if others and sets:
 # %%
 if others and sets:
     ctx.plot(
-        elsewhere.defined(),
+        elsewhere,
         x="set",
+        only={"set": [*elsewhere.defined().frame["set"].unique()]},
         columns="quantity",
         kind="bars",
         x_label="",

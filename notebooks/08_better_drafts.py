@@ -132,8 +132,9 @@ ctx.export(levels, "self-drafts")
 
 # %%
 ctx.plot(
-    levels.at(domain=domains),
+    levels,
     x="draft",
+    only={"domain": domains},
     columns="estimator",
     kind="bars",
     y="share of tokens accepted",
@@ -223,7 +224,7 @@ if trained:
         kind="points",
         y="after training - before",
         reference=0,
-        slug="distillation",
+        slug="after-training",
         caption="What training changed in acceptance on the prompts that drafts are judged on.",
     )
 
@@ -332,7 +333,7 @@ ctx.say(
 gammas = range(1, max_gamma + 1)
 found = comparison.compared(tried, drafts, pass_cost, costs, gammas)
 table = found.table
-ctx.export(table, "drafts")
+ctx.export(table, "drafts-tried")
 shown = ["draft", "weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency"]
 notebook.show_table(table[[*shown, "speedup"]])
 

@@ -68,7 +68,7 @@ from speclab import prompts, runs, stats
 from speclab.shapes import parse_shape
 from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
-from speclab.show import notebook
+from speclab.show import drawings, notebook
 from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import Text
 from speclab.explore import page
@@ -276,8 +276,9 @@ ctx.say(
 )
 
 # %%
-ctx.save(
-    promise.draw_check(each),
+ctx.draw(
+    drawings.draw_check,
+    each,
     "check",
     caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
     f"are equal. All together: measured {measured}, predicted {promised:.3f} ({machine}).",
@@ -311,8 +312,7 @@ speedups = speedups.without(policy="never", domain="all")
 
 # %%
 several = ctx.compares(stats.judged_domains(trace))
-ctx.export(speedups, "policies")
-notebook.show_table(speedups.wide("policy", "domain"))
+ctx.table(speedups, "policies", rows=60, cells=speedups.wide("policy", "domain"))
 ctx.plot(
     speedups,
     x="domain",
@@ -398,8 +398,9 @@ notebook.show_table(by_set.fillna(""))
 # %%
 if len(texts) > 1:
     ctx.plot(
-        carried.without(set=prompt_sets.ENGLISH),
+        carried,
         x="domain",
+        only={"set": [*carried.without(set=prompt_sets.ENGLISH).frame["set"].unique()]},
         hue="set",
         columns="policy",
         kind="points",

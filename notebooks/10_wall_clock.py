@@ -162,7 +162,7 @@ assert costs.v(1) == 1
 ctx.plot(
     study.pass_curves(times, costs),
     "n",
-    "pass-times",
+    "passes",
     f"Time of a pass over n tokens, medians and quartiles of both rounds. Over 64 "
     f"tokens the target takes {costs.v(64):.1f} times what it takes over one.",
     hue="pass",
@@ -323,7 +323,7 @@ table["predicted"] = table["block_efficiency"] / block
 table["share_of_predicted"] = table["speedup"] / table["predicted"]
 
 # %%
-ctx.export(table.reset_index(), "speed")
+ctx.export(table.reset_index(), "measured")
 assert np.isclose(predicted_by_hand, table["predicted"][first])
 assert np.isclose(measured_by_hand, table["speedup"][first])
 
@@ -433,8 +433,7 @@ for number, quantity in enumerate(("speed-up", "tokens per pass")):
         chosen = draws[number][list(again)]
         by_set[name, quantity] = timing.intervals(chosen, "method", len(texts)).frame
 by_set = Estimates(stack(by_set, ["set", "of"]))
-ctx.export(by_set, "other-prompts")
-notebook.show_table(by_set.wide(["of", "method"], "set"))
+ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["of", "method"], "set"))
 
 # %%
 elsewhere = by_set.at(of="speed-up", method=fastest)

@@ -61,7 +61,7 @@ from speclab import cost, stats
 from speclab.analysis import claims, prompt_sets, published
 from speclab.analysis.prompt_sets import OWN
 from speclab.estimates import counted, named
-from speclab.show import notebook
+from speclab.show import drawings, notebook
 from speclab.models.folder import ModelFolder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
@@ -226,9 +226,12 @@ shown = {
     "entropy-sign": "correlation with the target's entropy",
 }
 drawn = found[found["pair"].isin(pairs) & (found["prompts"] == OWN)]
-ctx.save(
-    pictures.large(shown, listed, drawn, verdicts),
+ctx.draw(
+    drawings.draw_claims,
+    pictures.large(drawn, verdicts),
     "claims",
+    labels={name: [listed[name].claim, number] for name, number in shown.items()},
+    regions=pictures.regions({name: listed[name] for name in shown}),
     caption="Five claims: the paper's numbers and each pair's, as published and by exact "
     "estimators, with the verdict's mark. Green, or dashed edges where it differs by domain: the "
     f"region in which the claim holds. Bars: 95 % intervals. {beyond}.",

@@ -50,7 +50,7 @@ hosted.prepare()
 from IPython.display import HTML, display
 
 from speclab.models import pairs
-from speclab.show import notebook, pictures
+from speclab.show import drawings, notebook, pictures
 from speclab.analysis import try_it
 
 RUNS = []
@@ -102,8 +102,8 @@ if sampling.greedy and pair.is_exact:
 
 # %%
 number = try_it.telling_block(steps)
-figure, words = try_it.draw_block(pair, request, steps, number, strings)
-ctx.save(figure, "tree", caption=words)
+picture, words = try_it.draw_block(pair, request, steps, number, strings)
+ctx.draw(drawings.draw_tree, picture, "tree", caption=words)
 
 # %%
 per_pass = len(text) / len(steps)

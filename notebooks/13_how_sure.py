@@ -95,7 +95,7 @@ longest = ctx.profile.max_new_tokens
 
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
-ctx.export(covered, "coverage")
+ctx.export(covered, "coverage-simulated")
 percent = covered.rename(columns={"coverage": "estimate"})
 percent[["estimate", "low", "high"]] *= 100
 lowest = percent["estimate"].min()

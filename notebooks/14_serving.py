@@ -137,8 +137,7 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = serving.by_metric(served)
-ctx.export(result, "stream")
-notebook.show_table(result.wide("policy", "metric"))
+ctx.table(result, "stream-by-policy", rows=60, cells=result.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
 assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
 
@@ -191,8 +190,9 @@ ctx.export(crowd, "batches")
 
 # %%
 ctx.plot(
-    crowd.without(domain="pooled"),
+    crowd,
     x="batch",
+    only={"domain": [*served.prompts.domains]},
     columns="machine",
     kind="points",
     y="speed-up, best drafting setting",
@@ -235,8 +235,7 @@ tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, 
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
 
 # %%
-ctx.export(robust, "temperature")
-notebook.show_table(robust.wide(["quantity", "policy"], "domain"))
+ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy"], "domain"))
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
@@ -285,8 +284,7 @@ for name, draws in streams_of.items():
 
 # %%
 compared = Estimates.stacked(compared, "set")
-ctx.export(compared, "other-prompts")
-notebook.show_table(compared.wide(["set", "policies"], "metric"))
+ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "policies"], "metric"))
 
 # %%
 rate = compared.at(metric="tokens_per_s")

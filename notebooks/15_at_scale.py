@@ -62,7 +62,7 @@ from speclab import copying, score, stats
 from speclab.analysis import choose, claims, combined, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.estimates import Estimates, counted, named, stack
-from speclab.show import figures, notebook
+from speclab.show import notebook
 from speclab.starts import replay_starts, sums_of_starts
 from speclab.studies import at_scale as study
 
@@ -155,8 +155,9 @@ at_3 = per_pass.at(gamma=3)
 # %%
 by_request = at_3.at(weight=study.BY_REQUEST)
 ctx.plot(
-    per_pass.at(weight=study.BY_REQUEST),
+    of_all,
     x="gamma",
+    only={"weight": [study.BY_REQUEST], "domain": sets},
     columns="proposer",
     y="tokens per target pass",
     reference=1,
@@ -240,11 +241,12 @@ depths = Estimates(stack(depths, ["proposer", "depth"]))
 ctx.export(depths, "depth")
 
 # %%
-depths = depths.at(domain=sets)
-last = depths.at(proposer="EAGLE", depth=deepest)
+of_sets = depths.at(domain=sets)
+last = of_sets.at(proposer="EAGLE", depth=deepest)
 ctx.plot(
     depths,
     x="depth",
+    only={"domain": sets},
     hue="name",
     rows="proposer",
     columns="domain",
@@ -268,8 +270,7 @@ parts = {
     "depth itself": third[study.DEEPER] - third[study.AFRESH],
 }
 change = Estimates(third.table(parts, "EAGLE"), digits=3).at(domain=sets)
-ctx.export(change, "depth-parts")
-notebook.show_table(change.wide("EAGLE", "domain"))
+ctx.table(change, "depth-parts", rows=60, cells=change.wide("EAGLE", "domain"))
 
 # %%
 from_1_to_3 = change.at(EAGLE="depth 3 minus depth 1")
@@ -302,8 +303,10 @@ for name, rows in panels.items():
 
 # %%
 long_ones = tokens[tokens["prompt_id"].isin(ran_away)]
-ctx.save(
-    figures.strips(pictured, "value", "share of a text's tokens"),
+ctx.strips(
+    pictured,
+    "value",
+    "share of a text's tokens",
     "loops",
     caption="Share of a text's tokens that repeat, and EAGLE's hit[1]. Each dot is a text, each "
     f"bar a set by token. In texts that ran away {long_ones['value'].mean():.0%} of the tokens "
@@ -338,8 +341,9 @@ said = [f"{reading} {', '.join(at)}" for reading, at in fastest.items()]
 
 # %%
 ctx.plot(
-    mean,
+    speeds,
     x="gamma",
+    only={"domain": [score.ALL]},
     hue="reading",
     columns="batch",
     y="speed-up (mean of the sets)",
@@ -379,8 +383,9 @@ rules = "; ".join(f"{name} {' and '.join(chosen[name])}" for name in sets)
 used = together.at(domain=sets)
 mixed = used.at(proposer=combined.BOTH)
 ctx.plot(
-    used,
+    together,
     x="domain",
+    only={"domain": sets},
     hue="proposer",
     kind="points",
     y="tokens per target pass",
@@ -446,8 +451,9 @@ ctx.export(in_time, "together-in-time")
 ctx.export(stack(fitted, [price, "batch"]), "fitted-in-time")
 gains = in_time.at(proposer=gain)
 ctx.plot(
-    in_time.without(proposer=gain),
+    in_time,
     x="domain",
+    only={"proposer": [*in_time.without(proposer=gain).frame["proposer"].unique()]},
     hue="proposer",
     rows=price,
     columns="batch",

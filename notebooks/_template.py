@@ -64,7 +64,7 @@ text = Text.of(runs.load_or_record(at_0, "greedy"))
 
 # %%
 found = Estimates(stats.by_domain(text.trace, text.acceptance))
-ctx.table(found.wide("estimator", "domain"), "acceptance")
+ctx.table(found, "acceptance", cells=found.wide("estimator", "domain"))
 
 # %% [markdown]
 # The formula that is taught, by hand:

@@ -27,6 +27,7 @@ PURE = (
     "profiles",
     "show.notebook",
     "show.tables",
+    "show.redraw",
     "runs",
     "analysis.rejection_rule",
     "analysis.published",
@@ -57,7 +58,6 @@ PURE = (
 )
 ONLY = {
     "matplotlib": {"show.figures"},
-    "seaborn": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
     "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
@@ -66,7 +66,7 @@ ONLY = {
     "ray": {"ops.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse
 }
-HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "seaborn", "datasets")
+HEAVY = ("torch", "transformers", "gptqmodel", "matplotlib", "datasets")
 PACKAGE = ROOT / "speclab"
 MODULES = {
     ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in sorted(PACKAGE.rglob("*.py"))
@@ -146,7 +146,7 @@ def test_a_library_is_imported_where_the_map_says(library):
 
 @each_notebook
 def test_notebooks_go_through_the_package(source):
-    assert not imported(source) & {"transformers", "gptqmodel", "matplotlib", "seaborn"}, (
+    assert not imported(source) & {"transformers", "gptqmodel", "matplotlib"}, (
         "speclab has a function for it, or needs one"
     )
 

@@ -62,8 +62,7 @@ def imported(tiny_pair):
     for module in pkgutil.walk_packages(speclab.__path__, "speclab."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    with plt.rc_context():  # other tests draw in this process too
-        figures.use_style()
+    with figures.styled():
         figure, axes = plt.subplots()
         axes.set_title("any")
         for kind in ("pdf", "png"):

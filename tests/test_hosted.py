@@ -201,11 +201,11 @@ def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installe
 
 
 def test_what_is_missing_comes_with_all_that_stays_pinned_and_upgrades_are_named(host):
-    for name, version in {"seaborn": "0.1", "transformers": "4.57.0", "tqdm": "98"}.items():
+    for name, version in {"scikit-learn": "0.1", "transformers": "4.57.0", "tqdm": "98"}.items():
         host.has(name, version)
     assert hosted.install().startswith("upgraded: tqdm 98 to 99; restart the session")
     (words,) = host.calls
-    assert names_of(words) == ["transformers", "seaborn"]
+    assert names_of(words) == ["transformers", "scikit-learn"]
     kept = {f"{name}=={host.packages[name]}" for name in hosted.KEPT if name in host.packages}
     assert {word for word in words if "==" in word} == kept
 

@@ -80,14 +80,12 @@ def shown(monkeypatch):
 
 
 def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatch, shown):
-    from speclab.show import figures
-
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert ctx.profile.prompts_per_domain == 20
     assert ctx.figures == tmp_path / "figures/tiny/03"
-    figure, _ = figures.subplots(width=figures.ONE_COLUMN, height=1)
-    ctx.save(figure, "by-domain", "Alpha by domain.")
+    alphas = pd.DataFrame({"domain": ["code"], "estimate": [0.5], "low": [0.4], "high": [0.6]})
+    ctx.plot(alphas, "domain", "by-domain", "Alpha by domain.", kind="points")
     ctx.table(pd.DataFrame({"domain": ["code", "math"], "alpha": [0.51249, 1]}), "table-1", rows=1)
     ctx.record(tau=1.234567, pairs=2)
     ctx.answer("Yes.")
@@ -99,8 +97,11 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert read == [{"by-domain": "Alpha by domain."}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
     another = notebook.start("15_at_scale", "tiny")
     assert another.figures == tmp_path / "figures/llama-3.1-8b/15"
-    ends = {path.name.partition(".")[2] for path in ctx.figures.iterdir()}
-    assert ends == {"png", "pdf", "csv", "tex", "json"}
+    files = {path.name for path in ctx.figures.glob("by-domain*")}
+    assert files == {f"by-domain{end}" for end in (".csv", ".png", ".pdf", ".svg", "-column.pdf")}
+    assert {path.name for path in ctx.figures.glob("table-1*")} == {"table-1.csv", "table-1.tex"}
+    with pytest.raises(ValueError, match="by-domain.csv holds another table"):
+        ctx.export(alphas.assign(estimate=0.7), "by-domain")
 
 
 ANSWERED = """

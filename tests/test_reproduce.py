@@ -2,6 +2,7 @@
 or an interruption leaves behind.
 """
 
+import base64
 import errno
 import hashlib
 import itertools
@@ -28,6 +29,7 @@ from speclab.__main__ import main
 from speclab.ops import report, reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.runs import RunError
+from speclab.show import style
 
 FIGURE = """
 import json, os, pathlib, sys
@@ -125,6 +127,39 @@ def repository(empty):
 def light(monkeypatch):
     """The runner without kernels: the cells run in copies of this process."""
     use_no_kernel(monkeypatch)
+
+
+STYLED = """
+import pandas as pd
+from speclab.show import notebook, style
+ctx = notebook.start("01_drawn", profile)
+rows = pd.DataFrame({"domain": ["a"], "estimate": [1.0], "low": [0.5], "high": [2.0]})
+ctx.plot(rows, "domain", "plot", "One.", kind="points")
+"""
+
+
+def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
+    empty, light, monkeypatch, capsys
+):
+    empty.write("01_drawn", STYLED)
+    code = empty.root / "speclab" / "show" / "style.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("LINES = 1")
+    assert empty.run() == 0
+    before, (stamp,) = empty.drawn(), empty.stamps().values()
+    code.write_text("LINES = 3")
+    monkeypatch.setitem(style.STYLE, "axes.linewidth", 3)
+    capsys.readouterr()
+    assert empty.run() == 0
+    assert "its figures are drawn again" in capsys.readouterr().out
+    (again,) = empty.stamps().values()
+    assert again["seconds"] == stamp["seconds"] and again["digest"] == stamp["digest"]
+    drawn = empty.drawn()
+    changed = {name for name in drawn if drawn[name] != before[name]}
+    assert changed == {f"01/plot{end}" for end in (".png", ".pdf", ".svg", "-column.pdf")}
+    page = (empty.build / "01_drawn.html").read_text()
+    assert base64.b64encode(drawn["01/plot.png"]).decode() in page
+    assert empty.run() == 0 and "up to date" in capsys.readouterr().out
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):

@@ -6,9 +6,11 @@ interrupt stops.)
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from IPython.display import Markdown, display
 from ipywidgets import (
@@ -27,7 +29,7 @@ from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
 from speclab.shapes import NO_DRAFT, parse_shape
-from speclab.show import figures, pictures
+from speclab.show import drawings, pictures, redraw
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
 START = {  # what the cell's fields hold at first
@@ -137,9 +139,9 @@ def block_probabilities(
 
 def draw_block(
     pair: Pair, request: Request, steps: Sequence[Step], number: int, strings: Sequence[str]
-) -> tuple[figures.Figure, str]:
-    """The draft of block `number` (from 0) as a picture, and in words what became of it (there the
-    first block is 1); `strings[id]`: the text of token id.
+) -> tuple[pd.DataFrame, str]:
+    """The draft of block `number` (from 0) as data of a picture (`redraw.tree_frame`), and in words
+    what became of it (there the first block is 1); `strings[id]`: the text of token id.
     """
     step = steps[number]
     q, p, added = block_probabilities(pair, request, steps, number)
@@ -147,12 +149,12 @@ def draw_block(
     root = "".join(strings[token] for token in context[-8:])
     labels = [root, *(strings[token] for token in step.draft.tokens[1:])]
     accepted = np.isin(np.arange(len(p)), [0, *step.draft.path])
-    figure = figures.draw_tree(step.draft.tree, labels, q, p, accepted)
+    frame = redraw.tree_frame(step.draft.tree, labels, q, p, accepted)
     kept = f"Block {number + 1}: {step.accepted} of {step.drafted} drafted tokens kept"
     if added is None:
-        return figure, f"{kept}; the text ends there."
-    token = figures.visible(strings[step.tokens[-1]])
-    return figure, f"{kept}; the target added {token} (p {added:.2f}), {step.kind}."
+        return frame, f"{kept}; the text ends there."
+    token = pictures.visible(strings[step.tokens[-1]])
+    return frame, f"{kept}; the target added {token} (p {added:.2f}), {step.kind}."
 
 
 def telling_block(steps: Sequence[Step]) -> int:
@@ -198,11 +200,11 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
         plain = plain_text(pair, wanted, seed)
         compared = plain_in_words(wanted["sampling"], tokens_in(steps), plain)
         number = min(block, len(steps)) - 1 if block else telling_block(steps)
-        figure, words = draw_block(pair, wanted, steps, number, strings)
+        frame, words = draw_block(pair, wanted, steps, number, strings)
         display(Markdown(compared))
         display(Markdown(words))
         if steps[number].drafted:
-            display(figure)
+            display(redraw.drawn(partial(drawings.draw_tree, frame)))
 
     pressed = {"manual": True, "manual_name": "Decode"}
     block = BoundedIntText(min=0, max=256)

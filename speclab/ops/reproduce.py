@@ -7,6 +7,9 @@ with its HTML and a stamp NN_name.json; one that failed is kept as NN_name.faile
 that lacks models or files has not failed: its figures stay as they are. Whatever stops a call, the
 same command goes on from the stamps.
 
+A change of the code that draws figures (DRAWING) makes no notebook stale: they are drawn again from
+their data.
+
 Figures are replaced as a whole. While a notebook runs, its earlier figures wait in the folder
 NN.before. Unless the notebook ends well they are put back, after a kill by the next call.
 
@@ -17,6 +20,7 @@ cell of imports, as `READS = ["data/paper", "08/self-drafts.csv"]` (`names_read`
 """
 
 import ast
+import base64
 import contextlib
 import os
 import re
@@ -28,7 +32,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import accumulate, chain
 from pathlib import Path
@@ -63,11 +67,14 @@ from speclab.runs import (
     write_facts,
 )
 from speclab.show import notebook as kit
+from speclab.show import redraw
 
 LOADING = "speclab/models/pairs.py"  # what a notebook imports that loads the pair
 TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
+# what draws figures from their data, and nothing else: a change needs no notebook to run again
+DRAWING = tuple(f"speclab/show/{name}.py" for name in ("style", "figures", "drawings"))
 # modules that change no outcome: where a notebook runs, what only an open notebook shows
-NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/")
+NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/", *DRAWING)
 PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
 BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
@@ -116,7 +123,8 @@ class Notebook:
 class Stamp:
     """How a notebook ended. `seconds`: without those in which it waited for others; `kept`:
     checksums of the figures and tables by name that its last good run wrote; `given`: the arguments
-    `profile`, `overrides` and `changes` of `open_call` that it was run with.
+    `profile`, `overrides` and `changes` of `open_call` that it was run with; `style`: the digest of
+    what drew its figures (`style_digest`).
     """
 
     name: str
@@ -126,6 +134,7 @@ class Stamp:
     kept: dict[str, str]
     given: dict[str, Any]
     error: str = ""
+    style: str = ""
 
 
 @dataclass(frozen=True)
@@ -329,6 +338,13 @@ def digest(call: Call, notebook: Notebook) -> str:
     studied = [inputs(profile) for profile in profiles]
     python = sys.version_info[:2]
     return digest_of([notebook.cells, code, studied, values, files, python])
+
+
+def style_digest() -> str:
+    """SHA-256 of the code that draws figures from their data (DRAWING)."""
+    there = [path for path in DRAWING if (ROOT / path).is_file()]
+    trees = [code_of(path, (ROOT / path).read_text(encoding="utf-8")).tree for path in there]
+    return digest_of(dict(zip(there, trees, strict=True)))
 
 
 def names_read(call: Call, notebook: Notebook) -> list[str]:
@@ -535,10 +551,32 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     spent = time.monotonic() - begun - turn.waited
     changes = {n: value for n, value in call.given["changes"].items() if n in notebook.known}
     given = call.given | {"changes": changes}
-    stamp = Stamp(name, status, spent, now, files, given, error)
+    stamp = Stamp(name, status, spent, now, files, given, error, style_digest())
     write_facts(call.page(name, "json"), asdict(stamp), [])
     call.ran[name] = stamp
     tell(stamp, status)
+
+
+def draw_again(call: Call, stamp: Stamp) -> Stamp:
+    """Draw the figures of a notebook that is up to date in today's style, from their data; its
+    pages show them. Returns its new stamp.
+    """
+    name, folder = stamp.name, call.exported(stamp.name)
+    with figures_locked(call, folder):
+        changed = redraw.redraw_all(folder)
+        page = call.page(name, "ipynb")
+        book = nbformat.read(page, as_version=4)
+        for cell in book.cells:
+            for output in cell.get("outputs", ()):
+                shown = output.get("data", {}).get("image/png", "")
+                if new := changed.get(base64.b64decode(shown)):
+                    output["data"]["image/png"] = base64.b64encode(new).decode()
+        nbformat.write(book, page)
+        report.to_html(page)
+        kept = dict(content(folder / file for file in stamp.kept))
+        stamp = replace(stamp, kept=kept, style=style_digest())
+        write_facts(call.page(name, "json"), asdict(stamp), [])
+    return stamp
 
 
 def tell(stamp: Stamp, status: str) -> None:
@@ -657,8 +695,11 @@ def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
             for notebook, now in zip(wave, digests, strict=True):
                 stamp = call.stamp(notebook.name)
                 if stamp and call.is_current(stamp, now):
+                    said = "up to date" if stamp.status == DONE else stamp.status
+                    if stamp.status == DONE and stamp.style != style_digest():
+                        stamp, said = draw_again(call, stamp), "its figures are drawn again"
                     call.current[notebook.name] = stamp
-                    tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
+                    tell(stamp, said)
                 else:
                     pending.add(pool.submit(run_one, call, notebook, now, room))
             while pending:  # a second at a time: on Windows a wait hears no Ctrl-C

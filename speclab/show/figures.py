@@ -1,120 +1,184 @@
-"""House style of the figures, and the few plots that several notebooks share.
+"""Figures in the house style, and the kinds of figure that several notebooks share.
 
-The only module that imports matplotlib.
-
-Sizes in inches: one column 3.4, two columns 7. Colours are Okabe and Ito's
-(jfly.uni-koeln.de/color), fixed per domain, each with a marker and a line style of its own, so that
-a figure reads in grey too.
+A figure is a function of a data frame and of plain options that returns a Figure. It is drawn at
+the width of `styled`, and stacks its panels where that is narrow. `speclab.show.redraw` writes the
+files; figures of one notebook stand in `speclab.show.drawings`. The only module that imports
+matplotlib.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
-from itertools import product
-from pathlib import Path
+import textwrap
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle, product
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from speclab.show.pictures import LOOKS, marked
+from speclab.show import style
 from speclab.stats import NUMBERS
-from speclab.tree import Tree
 
-ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
-WIDEST = 14  # characters of a token in a tree
-SERIES: dict[
-    str, dict[str, Any]
-] = {  # the looks that are fixed: of the domains, and of the paper's numbers
-    "code": {"color": "#0072B2", "marker": "o", "linestyle": "-"},
-    "math": {"color": "#D55E00", "marker": "s", "linestyle": "--"},
-    "reasoning": {"color": "#009E73", "marker": "D", "linestyle": "-."},
-    "chat": {"color": "#CC79A7", "marker": "^", "linestyle": ":"},
-    "published": {"color": "black", "marker": "x", "linestyle": (0, (1, 2))},
-}
-SERIES |= {  # SpecDecode-Bench's sets
-    "cnn": SERIES["reasoning"],
-    "gsm8k": SERIES["math"],
-    "instructcoder": SERIES["code"],
-    "sharegpt": SERIES["chat"],
-}
-OTHER_COLOURS = ("#444444", "#E69F00", "#56B4E9", "#8C6D1F", "#7F7F7F")
-STYLE = {
-    "font.size": 8,
-    "axes.titlesize": "medium",
-    "figure.titlesize": "medium",
-    "figure.labelsize": "medium",
-    "font.family": "DejaVu Sans",
-    "axes.titlelocation": "left",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4,
-    "axes.grid": True,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "legend.frameon": False,
-    "figure.constrained_layout.w_pad": 0.08,
-    "figure.dpi": 110,
-    "savefig.dpi": 200,
-    "pdf.fonttype": 42,
-}
+LEAST_PANEL = 1.25  # inches across
+GROUP_LABELS = 1.2  # inches, of the names of groups that lie
 
 
-def use_style() -> None:
-    """Set matplotlib's defaults to the house style."""
-    plt.style.use(["default", STYLE])
+@contextmanager
+def styled(
+    width: float = style.TWO_COLUMNS, font: str = style.FONT, size: float | None = None
+) -> Iterator[None]:
+    """Matplotlib's defaults are the house style inside; width: of figures, in inches; size: of the
+    text, in points (default: by the width). What the font lacks is taken from the house's font.
+    """
+    usual = style.SMALL_TEXT if width < style.NARROW else style.TEXT
+    of_this = {
+        "figure.figsize": (width, style.TALLEST),
+        "font.family": list(dict.fromkeys([font, style.FONT])),
+        "font.size": size or usual,
+    }
+    with plt.rc_context():
+        plt.style.use(["default", style.STYLE, of_this])
+        yield
+
+
+def fonts() -> list[str]:
+    """Names of the fonts that are installed."""
+    return sorted(set(font_manager.get_font_names()))
+
+
+def width() -> float:
+    """Inches across, of the figures that are drawn now."""
+    return float(rcParams["figure.figsize"][0])
+
+
+def is_narrow() -> bool:
+    """Whether panels have to be stacked."""
+    return width() < style.NARROW
 
 
 def subplots(
-    rows: int = 1, columns: int = 1, width: float = TWO_COLUMNS, height: float = 2.5, **options: Any
+    rows: int = 1, columns: int = 1, height: float = 2.5, **options: Any
 ) -> tuple[Figure, Any]:
-    """A figure of `width` x `height` inches and its axes (one, or an array), as matplotlib's
-    `subplots`.
-
-    pyplot does not know of it, so a notebook shows it where it is saved, and nowhere else.
+    """A figure of `height` inches, at most style.TALLEST, and its axes (one, or an array), as
+    matplotlib's `subplots`. pyplot does not know of it.
     """
-    figure = Figure(figsize=(width, height), layout="constrained")
+    size = (width(), min(height, style.TALLEST))
+    figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, columns, **options)
 
 
-def save(figure: Figure, name: str, folder: Path) -> Path:
-    """Write `folder/name.png` and `.pdf`, byte-stable, and return the PNG's path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if layout := figure.get_layout_engine():
-        layout.execute(figure)  # once for both files: it takes longer than drawing
-        figure.set_layout_engine("none")
-    png = folder / f"{name}.png"
-    without = dict.fromkeys(["CreationDate", "Creator", "Producer"])
-    figure.savefig(png.with_suffix(".pdf"), metadata=without)
-    figure.savefig(png, metadata={"Software": None})
-    return png
+def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
+    """A figure with panels side by side, stacked where it is narrow."""
+    shape = (count, 1) if is_narrow() else (1, count)
+    tall = 0.75 * height * count if is_narrow() else height
+    figure, grid = subplots(*shape, height=tall, squeeze=False, **options)
+    return figure, list(grid.flat)
 
 
-def style_of(name: str, index: int = 0) -> dict[str, Any]:
-    """Colour, marker and line style of a series: fixed for a domain and for `published`, else by
-    its index among the series.
+# ---- text that fits ------------------------------------------------------------------------------
+
+
+def laid_out(figure: Figure) -> None:
+    """Break the lines of titles and labels to the room that they have, and fix the layout."""
+    layout = figure.get_layout_engine()
+    layout.execute(figure)
+    inside = figure.bbox
+    for axes in figure.axes:
+        panel = axes.get_window_extent()
+        for title in (axes.title, axes._left_title, axes.xaxis.label):
+            break_lines(title, panel.width)
+        break_lines(axes.yaxis.label, panel.height)
+        _fit_names(axes, panel.width)
+        for name in axes.get_yticklabels():
+            break_lines(name, 0.36 * inside.width)
+    for label, room in ((figure._supxlabel, inside.width), (figure._supylabel, inside.height)):
+        if label is not None:
+            break_lines(label, room)
+    layout.execute(figure)
+    figure.set_layout_engine("none")
+
+
+def break_lines(text: Text, room: float) -> None:
+    """Break the lines of a text that are longer than `room` pixels, between words."""
+    box = text.get_window_extent()
+    long = box.height if text.get_rotation() == 90 else box.width
+    if text.get_text() and long > room > 0:
+        text.set_text(broken(text.get_text(), room / long))
+
+
+def broken(text: str, share: float) -> str:
+    """The text with its lines broken to a share of the length of the longest one."""
+    lines = text.split("\n")
+    most = max(int(share * max(map(len, lines))), 1)
+    parts = (textwrap.wrap(line, most, break_long_words=False) or [""] for line in lines)
+    return "\n".join(part for line in parts for part in line)
+
+
+def _fit_names(axes: Axes, room: float) -> None:
+    """Break the names of groups under an axis; turn them where words are longer than a group."""
+    names = [name for name in axes.get_xticklabels() if name.get_text() and name.get_visible()]
+    if not names or axes.xaxis.get_major_formatter().__class__.__name__ != "FixedFormatter":
+        return
+    of_each = room / len(names)
+    texts = [name.get_text() for name in names]
+    for name in names:
+        break_lines(name, 0.94 * of_each)
+    if max(name.get_window_extent().width for name in names) > of_each:
+        for name, text in zip(names, texts, strict=True):
+            name.set_text(text)
+        axes.tick_params(axis="x", labelrotation=90)
+    ticks = axes.get_xticks()
+    axes.set_xticks(ticks, [name.get_text() for name in axes.get_xticklabels()])
+
+
+def legend_above(figure: Figure, *panels: Axes) -> None:
+    """What is named in one or several panels, each name once, above the whole figure: in as few
+    rows as fit into its width.
     """
-    return SERIES.get(name) or {
-        "color": OTHER_COLOURS[index % 5],
-        "marker": "Pv<>h"[index % 5],
-        "linestyle": ("-", "--", "-.", ":")[index % 4],
+    handle_of: dict[str, Any] = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
+    for columns in range(len(handle_of), 0, -1):
+        figure.legends.clear()
+        place = {"loc": "outside upper center", "ncols": columns}
+        legend = figure.legend(handle_of.values(), handle_of, **place)
+        room = figure.bbox.width
+        if legend.get_window_extent().width <= room:
+            return
+    for label in legend.get_texts() if handle_of else ():
+        break_lines(label, 0.8 * room)
+
+
+# ---- series --------------------------------------------------------------------------------------
+
+
+def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, Any]]:
+    """Colour, marker, line style and label of each series: fixed for the names of style.SERIES,
+    else in order of appearance, without those that the fixed names among them have. Twelve differ.
+    """
+    names = list(names)
+    fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
+    first, then = style.DOMAIN_LOOKS, style.OTHER_LOOKS
+    if hue != "domain":
+        first, then = then, first
+    free = cycle([look for look in (*first, *then) if look not in fixed])
+    return {
+        name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
+        for name in names
     }
 
 
-def styles_of(frame: pd.DataFrame, hue: str) -> dict[Any, dict[str, Any]]:
-    """Style and label of each value of `hue`, in order of appearance."""
-    styles = {}
-    for index, name in enumerate(pd.unique(frame[hue])):
-        styles[name] = style_of(str(name), index) | {"label": str(name)}
-    return styles
+def label_of(name: Any) -> str:
+    """A name in a legend, where matplotlib leaves out those that begin with an underscore."""
+    text = str(name)
+    return f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
 
 
 def interval_bars(
@@ -133,20 +197,20 @@ def interval_bars(
     """
     whole = frame if whole is None else whole
     groups = pd.unique(whole[x])
-    styles = styles_of(whole, hue)
+    looks = looks_of(pd.unique(whole[hue]), hue)
     error = "xerr" if horizontal else "yerr"
-    step = 0.7 / max(len(styles), 3)
-    for index, (name, style) in enumerate(styles.items()):
+    step = 0.7 / max(len(looks), 3)
+    for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
-        offset = (index - (len(styles) - 1) / 2) * step
+        offset = (index - (len(looks) - 1) / 2) * step
         place = middle + offset
         value, low, high = rows[NUMBERS].to_numpy(float).T
         reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
         bars = {} if np.isnan(reach).all() else {error: reach}
-        style |= {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
-        axes.errorbar(*spots, **bars, **style)
+        look |= {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
+        axes.errorbar(*spots, **bars, **look)
     ticks = axes.yaxis if horizontal else axes.xaxis
     ticks.set_ticks(range(len(groups)), labels=map(str, groups))
     ticks.grid(False)
@@ -156,18 +220,21 @@ def interval_bars(
         axes.set_ylim(len(groups) - 0.5, -0.5)
 
 
-def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, styles: Mapping) -> None:
-    """One line per value of `hue` over a numeric `x`, with its interval as a band; styles: of
-    `styles_of`.
+def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: Mapping) -> None:
+    """One line per value of `hue` over a numeric `x`, with its interval as a band; looks: of
+    `looks_of`.
     """
-    for name, style in styles.items():
+    for name, look in looks.items():
         rows = frame[frame[hue] == name].sort_values(x)
         value, low, high = rows[NUMBERS].to_numpy(float).T
-        axes.fill_between(rows[x], low, high, color=style["color"], alpha=0.15, linewidth=0)
-        axes.plot(rows[x], value, **style)
+        if not np.isnan([low, high]).all():
+            axes.fill_between(rows[x], low, high, color=look["color"], alpha=0.15, linewidth=0)
+        axes.plot(rows[x], value, **look)
     if pd.api.types.is_integer_dtype(frame[x]):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
 
+
+# ---- kinds of figure -----------------------------------------------------------------------------
 
 AXIS_LABELS = {
     "gamma": "gamma (draft tokens proposed)",
@@ -192,10 +259,11 @@ def facets(
     x_label: str | None = None,
     height: float = 2.4,
     reference: float | None = None,
-    limits: tuple[float | None, float | None] | None = None,
+    limits: Sequence[float | None] | None = None,
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
+    only: Mapping[str, Sequence] = {},
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
     colour for each value of `hue`.
@@ -204,24 +272,33 @@ def facets(
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
     value. limits: of the estimate's axis. share_y: one scale of it for all panels. looks:
-    matplotlib's options of lines by value of `hue`, over those of `style_of`. log: both axes
-    logarithmic. Values of every key are drawn in order of appearance; the panels are the figure's
-    axes, row by row.
+    matplotlib's options of lines by value of `hue`, over those of `looks_of`. log: both axes
+    logarithmic. only: the values of a column that are drawn, of those in the frame. Values of every
+    key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
+    for name, values in only.items():
+        frame = frame[frame[name].isin(list(values))]
     lying = kind == "bars"
     down = pd.unique(frame[rows]) if rows else [""]
     across = pd.unique(frame[columns]) if columns else [""]
+    panels = list(product(down, across))
+    series = looks_of(pd.unique(frame[hue]), hue)
+    groups = frame[x].nunique()
+    marks = len(series) * groups
+    beside = _panels_beside(kind, marks)
+    wide = len(across) if beside >= len(across) else min(beside, len(panels))
+    lines = -(-len(panels) // wide)
+    tall = _panel_height(kind, height, groups, marks) * lines + 0.3
     figure, grid = subplots(
-        len(down),
-        len(across),
-        height=height * len(down) + 0.3,
+        lines,
+        wide,
+        height=tall,
         squeeze=False,
         sharex=share_y or not lying,
         sharey=share_y or lying,
     )
-    styles = styles_of(frame, hue)
-    styles = {name: style | looks.get(name, {}) for name, style in styles.items()}
-    for axes, (row, column) in zip(grid.flat, product(down, across), strict=True):
+    series = {name: look | looks.get(str(name), {}) for name, look in series.items()}
+    for axes, (row, column) in zip(grid.flat, panels, strict=False):
         wanted = {key: value for key, value in ((columns, column), (rows, row)) if key}
         is_part = frame[[*wanted]].eq([*wanted.values()]).all(axis=1)
         part = frame[is_part]
@@ -229,12 +306,18 @@ def facets(
             axes.set_axis_off()
             continue
         if kind == "lines":
-            lines_with_bands(part, axes, x, hue, styles)
+            lines_with_bands(part, axes, x, hue, series)
         else:
             interval_bars(part, axes, x, hue, lying, frame)
         axes.set_title(", ".join(map(str, wanted.values())))
         if log:
             _logarithmic(axes)
+    for axes in grid.flat[len(panels) :]:
+        axes.set_axis_off()
+    for column in grid.T:  # the last panel of each column names the values
+        shown = [axes for axes in column if axes.axison]
+        for axes in shown[-1:]:
+            axes.tick_params(axis="x", labelbottom=True)
     for axes in grid.flat:  # once all is drawn: an open end then fits every panel
         if reference is not None:
             draw = axes.axvline if lying else axes.axhline
@@ -249,6 +332,22 @@ def facets(
     return figure
 
 
+def _panels_beside(kind: str, marks: int) -> int:
+    """How many panels stand side by side; marks: points with intervals in one of them."""
+    if kind == "bars":
+        return max(int((width() - GROUP_LABELS) / LEAST_PANEL), 1)
+    least = max(LEAST_PANEL, 0.11 * marks) if kind == "points" else LEAST_PANEL
+    return max(int((width() - 0.3) / least), 1)
+
+
+def _panel_height(kind: str, height: float, groups: int, marks: int) -> float:
+    """Of the height that is asked for, what a panel of this width needs."""
+    if kind == "bars":
+        needed = max(0.1 * marks, 0.22 * groups, 0.5) + 0.4
+        return needed if is_narrow() else max(height, needed)
+    return min(height, 1.7) if is_narrow() else height
+
+
 def _logarithmic(axes: Axes) -> None:
     """Powers of 2 across; 1, 2, 5, 10, … upwards."""
     axes.set_xscale("log", base=2)
@@ -259,128 +358,30 @@ def _logarithmic(axes: Axes) -> None:
         axis.set_major_formatter("{x:g}")
 
 
-def strips(
-    panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str, label: str
-) -> Figure:
+def strips(frame: pd.DataFrame, label: str) -> Figure:
     """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
-    pair of frames (prompts with `value`; one row per domain with NUMBERS).
+    value of `panel`; rows with a `prompt_id` are dots (`dots_of`).
     """
-    import seaborn.objects as so  # takes two seconds, and few notebooks draw dots
-
-    figure, grid = subplots(1, len(panels), height=2.6, sharex=True)
-    dot, apart = so.Dot(pointsize=3, alpha=0.6, edgewidth=0), so.Jitter(0.5, seed=0)
-    for axes, (title, (prompts, numbers)) in zip(grid, panels.items(), strict=True):
-        domains = list(numbers["domain"])
-        colours = {domain: style_of(domain)["color"] for domain in domains}
-        dots = so.Plot(prompts, x=value, y="domain", color="domain").add(dot, apart, legend=False)
-        dots.scale(y=so.Nominal(order=domains), color=colours).on(axes).plot()
-        numbers = numbers.assign(of="")
-        interval_bars(numbers, axes, "domain", "of", horizontal=True)
-        axes.set(title=title, xlabel=label, ylabel="")
+    titles = pd.unique(frame["panel"])
+    domains = list(pd.unique(frame["domain"]))
+    looks = looks_of(domains)
+    figure, grid = row_of_panels(len(titles), max(2.6, 0.3 * len(domains)), sharex=True)
+    dots = {"linestyle": "none", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
+    is_dot = frame["prompt_id"] != ""
+    for axes, title in zip(grid, titles, strict=True):
+        is_here = frame["panel"] == title
+        prompts, numbers = frame[is_here & is_dot], frame[is_here & ~is_dot]
+        apart = np.random.default_rng(0)
+        for place, domain in enumerate(numbers["domain"]):
+            values = prompts.loc[prompts["domain"] == domain, "estimate"]
+            heights = place + apart.uniform(-0.25, 0.25, len(values))
+            axes.plot(values, heights, **dots, color=looks[domain]["color"])
+        interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
+        axes.set(title=title, xlabel=label)
     return figure
 
 
-def legend_above(figure: Figure, *panels: Axes) -> None:
-    """What is named in one or several panels, each name once, above the whole figure: in one row if
-    that fits into its width.
-    """
-    handle_of: dict[str, Any] = {}
-    for axes in panels:
-        handles, labels = axes.get_legend_handles_labels()
-        handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
-    for columns in range(len(handle_of), 0, -1):
-        figure.legends.clear()
-        place = {"loc": "outside upper center", "ncols": columns}
-        legend = figure.legend(handle_of.values(), handle_of, **place)
-        if legend.get_window_extent().width <= figure.bbox.width:
-            break
-
-
-def visible(text: str) -> str:
-    """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut
-    from the left to WIDEST characters.
-    """
-    text = marked(text)
-    return text if len(text) <= WIDEST else "…" + text[1 - WIDEST :]
-
-
-ACCEPTED = LOOKS["accepted"]
-# lines to the nodes of a tree
-TO_ACCEPTED: dict[str, Any] = {
-    "color": ACCEPTED.edge,
-    "linewidth": 2.4,
-    "label": "accepted by the target",
-}
-TO_OTHERS: dict[str, Any] = {
-    "color": "#8A8A8A",
-    "linewidth": 0.8,
-    "linestyle": "--",
-    "label": "drafted, not accepted",
-}
-IN_BOX = {
-    "ha": "center",
-    "va": "center",
-    "linespacing": 1.3,
-    "parse_math": False,
-    "family": "DejaVu Sans Mono",
-}
-
-
-def draw_tree(
-    tree: Tree,
-    labels: Sequence[str],
-    draft_prob: Sequence[float],
-    target_prob: Sequence[float],
-    accepted: Sequence[bool],
-) -> Figure:
-    """A drafted tree as a picture: each node's token with q (draft) and p (target), the accepted
-    path filled and with thick lines.
-
-    All sequences have N + 1 entries, the root first (its label is the end of the context, its
-    probabilities are not drawn); siblings stand in rank order, the draft's best on top.
-    """
-    depth, deepest = tree.depth, int(tree.depth.max())
-    y = _heights(tree)
-    leaves = int(y.max()) + 1
-    width = max(TWO_COLUMNS, 1.4 * (deepest + 1))
-    figure, axes = subplots(width=width, height=0.55 + 0.46 * leaves)
-    nodes = zip(tree.parent, labels, draft_prob, target_prob, accepted, strict=True)
-    for node, (parent, label, q, p, taken) in enumerate(nodes):
-        on_path = taken or not node
-        line = TO_ACCEPTED if on_path else TO_OTHERS
-        box = {"edgecolor": line["color"], "linewidth": 0.75 * line["linewidth"]}
-        box |= {"facecolor": ACCEPTED.face if on_path else "white", "boxstyle": "round,pad=0.25"}
-        text = visible(label) or " "  # a blank has a box too
-        if node:
-            ends = [depth[parent] + 0.25, depth[node] - 0.25]
-            axes.plot(ends, [y[parent], y[node]], zorder=0, **line)
-            text += f"\nq {q:.2f}  p {p:.2f}"
-        weight = "bold" if on_path else "normal"
-        axes.text(depth[node], y[node], text, weight=weight, bbox=box, **IN_BOX)
-    axes.plot([], [], color="none", label="q: draft's probability, p: target's")
-    names = [f"depth {d}" if d else "context" for d in range(deepest + 1)]
-    axes.set_xticks(range(deepest + 1), names)
-    axes.set_yticks([])
-    axes.set_xlim(-0.42, deepest + 0.42)
-    axes.set_ylim(leaves - 0.5, -0.5)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    axes.spines[:].set_visible(False)
-    axes.grid(False)
-    legend_above(figure, axes)
-    return figure
-
-
-def _heights(tree: Tree) -> np.ndarray:
-    """A vertical place per node: leaves one apart from the top, in rank order, a parent in the
-    middle of its children.
-    """
-    heights = np.zeros(len(tree.parent))
-    leaves = itertools.count()
-
-    def visit(node: int) -> float:
-        below = [visit(child) for child in tree.children(node)]
-        heights[node] = np.mean(below or [next(leaves)])
-        return heights[node]
-
-    visit(0)
-    return heights
+def missing_glyphs(found: Iterable[warnings.WarningMessage]) -> str:
+    """The characters that no font has, of the warnings of a drawing."""
+    parts = [str(one.message).partition(" missing from font")[0] for one in found]
+    return ", ".join(dict.fromkeys(part for part in parts if part.startswith("Glyph")))

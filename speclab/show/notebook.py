@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -37,69 +37,125 @@ ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 
 @dataclass(frozen=True)
 class Context:
-    """One notebook's run: the `profile`, the folder its figures and tables go to, the figures'
-    captions and the main numbers.
+    """One notebook's run: the `profile`, the folder its figures and tables go to, what each of its
+    tables of values holds, and the main numbers.
     """
 
     profile: "Profile"
     figures: Path
-    captions: dict[str, str] = field(default_factory=dict)
+    values: "dict[str, pd.DataFrame]" = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
-    def save(self, figure: "Figure", slug: str, caption: str) -> None:
-        """Write slug.png and .pdf into the figures folder and show the picture as it was
-        written, its caption under it.
+    def draw(
+        self,
+        function: "Callable[..., Figure]",
+        data: "pd.DataFrame | Estimates",
+        slug: str,
+        caption: str,
+        **options: Any,
+    ) -> None:
+        """Draw `data` by a function of the package that returns a Figure, and show the picture, its
+        caption under it.
 
-        caption: one sentence that says what is drawn and what is seen; its numbers are computed. It
-        is also the picture's text for those who cannot see it, and stands in the report
-        (captions.json).
+        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf at one,
+        and the recipe by which `python -m speclab figure` draws it again (figures.json); options:
+        what JSON can hold. caption: one sentence that says what is drawn and what is seen; its
+        numbers are computed. It is also the picture's text for those who cannot see it, and stands
+        in the report (captions.json).
         """
         from IPython.display import Image, display
 
-        from speclab.show import figures
+        from speclab.show import redraw
 
-        path = figures.save(figure, slug, self.figures)
-        width = round(110 * figure.get_figwidth())
-        display(Image(path.read_bytes(), width=width, alt=caption))
+        frame = getattr(data, "frame", data)
+        self._claim(slug, frame)
+        redraw.keep(function, frame, self.figures, slug, caption, options)
+        redraw.write_pictures(self.figures, slug)
+        path = self.figures / f"{slug}.png"
+        display(Image(path.read_bytes(), width=770, alt=caption))
         self.say(f"*{caption}*")
-        self.captions[slug] = caption
-        self._write("captions", dict(sorted(self.captions.items())))
+
+    def plot(
+        self,
+        estimates: "pd.DataFrame | Estimates",
+        x: str,
+        slug: str,
+        caption: str,
+        hue: str = "domain",
+        **options: Any,
+    ) -> None:
+        """Draw estimates by `x` with their intervals; options as of `figures.facets` (rows,
+        columns, kind, …).
+        """
+        from speclab.show import figures, style
+
+        series = getattr(estimates, "frame", estimates)[hue].nunique()
+        if series > len(style.LOOKS):
+            caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
+        self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
+
+    def strips(
+        self,
+        panels: "Mapping[str, tuple[pd.DataFrame, pd.DataFrame]]",
+        value: str,
+        label: str,
+        slug: str,
+        caption: str,
+    ) -> None:
+        """Draw a dot per prompt and each domain's own number; panels as of `redraw.dots_of`."""
+        from speclab.show import figures, redraw
+
+        dots = redraw.dots_of(panels, value)
+        self.draw(figures.strips, dots, slug, caption, label=label)
+
+    def table(
+        self,
+        table: "pd.DataFrame | Estimates",
+        slug: str,
+        digits: int = 3,
+        rows: int = 12,
+        cells: "pd.DataFrame | None" = None,
+        caption: str = "",
+    ) -> None:
+        """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
+        decimals. cells: what the page and the .tex show in its place, as `Estimates.wide`.
+        """
+        self.export(table, slug, cells, caption)
+        shown = getattr(table, "frame", table) if cells is None else cells
+        show_table(shown.head(rows), digits)
+        if len(shown) > rows:
+            whole = f"`{self.figures.name}/{slug}.csv`"
+            self.say(f"*{rows} of {len(shown)} rows; all of them are in {whole}.*")
+
+    def export(
+        self,
+        table: "pd.DataFrame | Estimates",
+        slug: str,
+        cells: "pd.DataFrame | None" = None,
+        caption: str = "",
+    ) -> None:
+        """Write slug.csv (numbers) and .tex (a table with caption and label) into the figures
+        folder without showing anything; cells as of `table`.
+        """
+        from speclab.show import tables
+
+        frame = getattr(table, "frame", table)
+        self._claim(slug, frame)
+        label = f"{self.figures.name}-{slug}"
+        tables.export(frame, self.figures, slug, cells=cells, caption=caption, label=label)
+
+    def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
+        """slug.csv holds one table: a figure and a table of one name have the same rows. ValueError
+        for others, but in an open notebook, where a cell may run again with other parameters.
+        """
+        if not frame.equals(self.values.setdefault(slug, frame)) and not is_open():
+            raise ValueError(f"{slug}.csv holds another table: name one of the two otherwise")
 
     def _write(self, slug: str, facts: dict[str, Any]) -> None:
         self.figures.mkdir(parents=True, exist_ok=True)
         text = json.dumps(facts, indent=1, ensure_ascii=False) + "\n"
         path = self.figures / f"{slug}.json"
         path.write_text(text, encoding="utf-8")
-
-    def plot(self, estimates: "Estimates", x: str, slug: str, caption: str, **options: Any) -> None:
-        """Draw estimates by `x` with their intervals and save the figure; options as of
-        `figures.facets` (hue, rows, columns, kind, …).
-        """
-        from speclab.show import figures
-
-        self.save(figures.facets(estimates.frame, x, **options), slug, caption)
-
-    def table(
-        self, table: "pd.DataFrame | Estimates", slug: str, digits: int = 3, rows: int = 12
-    ) -> None:
-        """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
-        decimals.
-        """
-        frame = self.export(table, slug)
-        show_table(frame.head(rows), digits)
-        if len(frame) > rows:
-            whole = f"`{self.figures.name}/{slug}.csv`"
-            self.say(f"*{rows} of {len(frame)} rows; all of them are in {whole}.*")
-
-    def export(self, table: "pd.DataFrame | Estimates", slug: str) -> "pd.DataFrame":
-        """Write slug.csv and .tex into the figures folder without showing anything; returns the
-        table.
-        """
-        from speclab.show import tables
-
-        frame = getattr(table, "frame", table)
-        tables.export(frame, self.figures, slug)
-        return frame
 
     @staticmethod
     def say(text: str) -> None:
@@ -142,14 +198,13 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     its parameters.
 
     judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
-    the libraries' notices, limits threads and sets the style of figures. Figures go to
+    the libraries' notices and limits threads. Figures go to
     `figures/<profile>/NN` (`drawn_in`) under SPECLAB_OUT (default: the repository). Raises
     ValueError for an unknown profile or parameter, or for what the notebook `lacks`.
     """
     from IPython.display import Markdown, display
 
     from speclab.profiles import ROOT, load_profile
-    from speclab.show import figures
 
     settings = load_profile(profile, overrides)
     out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
@@ -161,7 +216,6 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     if notebook[:2] not in WITHOUT_INTERVALS:
         few_prompts(judged_sizes(settings, judged))
     _hosted(settings)
-    figures.use_style()
     return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
 
 

@@ -15,6 +15,7 @@ from unicodedata import category
 if TYPE_CHECKING:
     from speclab.decode import Step
 
+WIDEST = 14  # characters of a token in a table or a tree
 SPACE = "\u2581"  # in a SentencePiece vocabulary
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte there
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "⏎"}
@@ -59,6 +60,14 @@ def marked(text: str) -> str:
     """
     shown = {c: "\N{REPLACEMENT CHARACTER}" for c in text if category(c) in UNSEEN}
     return text.translate(str.maketrans(shown | MARKS))
+
+
+def visible(text: str, most: int = WIDEST) -> str:
+    """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut
+    from the left to `most` characters.
+    """
+    text = marked(text)
+    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 # ---- HTML ----------------------------------------------------------------------------------------

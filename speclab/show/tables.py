@@ -1,5 +1,6 @@
 """Tables as files: comma-separated values to compute with, LaTeX to print."""
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -7,26 +8,73 @@ import pandas as pd
 
 from speclab.runs import written
 
+SIGNS = {  # that LaTeX's usual fonts lack
+    "−": "$-$",
+    "≈": r"$\approx$",
+    "×": r"$\times$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "→": r"$\to$",
+    "…": r"\dots{}",
+}
+SPECIAL = re.compile(r"[&%$#_{}~^\\]")
+COMMANDS = {
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
+
+
+def flat(frame: pd.DataFrame) -> pd.DataFrame:
+    """A table whose index, if it is more than 0, 1, 2, …, has become columns."""
+    return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+
 
 def export(
-    frame: pd.DataFrame, folder: Path | str, name: str, digits: int = 3
+    frame: pd.DataFrame,
+    folder: Path | str,
+    name: str,
+    digits: int = 3,
+    cells: pd.DataFrame | None = None,
+    caption: str = "",
+    label: str = "",
 ) -> tuple[Path, Path]:
-    """Write name.csv (full precision) and name.tex (booktabs, `digits` decimals, missing as a
-    dash); returns both paths.
+    """Write name.csv (full precision) and name.tex (a booktabs table with caption and label,
+    `digits` decimals, missing as a dash); returns both paths.
 
-    Files are byte-stable and appear whole. ValueError if the frame is empty.
+    cells: what the page shows in place of the values. Without a caption the name in words stands
+    for it, without a label the name. Files are byte-stable and appear whole. ValueError if the
+    frame is empty.
     """
+    page = Path(folder) / f"{name}.tex"
+    table = write_values(frame, folder, name)
+    shown = flat(frame if cells is None else cells)
+    plain = shown.astype(object).where(shown.notna(), None)
+    text = plain.rename(columns=lambda column: str(column).replace("_", " ")).to_latex(
+        index=False,
+        escape=True,
+        na_rep="--",
+        float_format=f"%.{digits}f",
+        position="t",
+        caption=in_tex(caption or name.replace("-", " ")),
+        label=f"tab:{label or name}",
+    )
+    for sign, command in SIGNS.items():
+        text = text.replace(sign, command)
+    written(page, lambda there: there.write_text(text, encoding="utf-8"))
+    return table, page
+
+
+def write_values(frame: pd.DataFrame, folder: Path | str, name: str) -> Path:
+    """Write name.csv alone. ValueError if the frame is empty."""
     if frame.empty:
         raise ValueError(f"table {name!r} is empty: nothing to write")
-    table, page = Path(folder) / f"{name}.csv", Path(folder) / f"{name}.tex"
-    named = frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
-    plain = named.astype(object).where(named.notna(), None)
-    latex = plain.rename(columns=lambda column: str(column).replace("_", " "))
-    decimals = f"%.{digits}f"
-    write_csv = partial(named.to_csv, index=False, lineterminator="\n")
-    write_tex = partial(
-        latex.to_latex, index=False, escape=True, na_rep="--", float_format=decimals
-    )
-    written(table, write_csv)
-    written(page, write_tex)
-    return table, page
+    path = Path(folder) / f"{name}.csv"
+    written(path, partial(flat(frame).to_csv, index=False, lineterminator="\n"))
+    return path
+
+
+def in_tex(text: str) -> str:
+    """A sentence of Markdown as LaTeX: its special characters are shown, its marks left out."""
+    plain = re.sub(r"[`*]", "", text)
+    return SPECIAL.sub(lambda match: COMMANDS.get(match[0], f"\\{match[0]}"), plain)

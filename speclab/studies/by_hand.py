@@ -20,49 +20,10 @@ from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
-from speclab.show import figures
-from speclab.show.pictures import LOOKS
 from speclab.tree import Tree, chain
 from speclab.verify import RULES, draw_children, verify
 
 NAMES = ("rejection", "point-mass", "ratio", "typical")  # the rules of section 4
-
-
-# ---- one word ------------------------------------------------------------------------------------
-
-
-def draw_rule(table: pd.DataFrame) -> figures.Figure:
-    """What becomes of one drafted word, as three panels: what is drawn from q and kept, the
-    residual, what comes out. `table` has a row a word: p, q, residual, accepted, recovered.
-    """
-    green, orange = (
-        {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge}
-        for kind in ("accepted", "recovered")
-    )
-    white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
-    wanted = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, what is wanted"}
-    kept = table["accepted"]
-    recovered = table["recovered"]
-    kept_bars = ("kept: min(p, q)", kept, green)
-    rejected_bars = ("rejected: the rest of q", table["q"] - kept, white)
-    recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, orange)
-    panels = {
-        "1  Draw from q, keep with min(1, p/q)": [kept_bars, rejected_bars],
-        "2  If rejected: residual": [("_", table["residual"], orange)],
-        "3  What comes out: p": [kept_bars, recovered_bars],
-    }
-    figure, grid = figures.subplots(1, 3, height=2.7, sharey=True)
-    for axes, (title, bars) in zip(grid, panels.items(), strict=True):
-        bottom = 0
-        for label, heights, look in bars:
-            axes.bar(table.index, heights, bottom=bottom, label=label, **look)
-            bottom = heights
-        axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
-        if len(bars) > 1:
-            axes.plot(table["p"], "k_", **wanted)
-    grid[0].set_ylabel("probability")
-    figures.legend_above(figure, *grid)
-    return figure
 
 
 # ---- blocks, coin by coin ------------------------------------------------------------------------

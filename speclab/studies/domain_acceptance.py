@@ -23,10 +23,8 @@ from speclab.estimates import (
     stack,
     starting,
     whole,
-    without_interval,
 )
 from speclab.score import Estimator
-from speclab.show import figures
 from speclab.stats import NUMBERS
 from speclab.tree import Tree
 
@@ -138,35 +136,10 @@ def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
     return pd.Series(texts)
 
 
-def ladder_picture(by_domain: Estimates, ranks: pd.DataFrame) -> figures.Figure:
-    """Levels with their intervals (left) and ranks of the domains that were tested (right), shares
-    above tokens per pass; grey: not the acceptance of any lossless algorithm.
-    """
-    height = min(5.4 + 0.25 * max(0, len(pd.unique(by_domain.frame["domain"])) - 4), 8)
-    figure, grid = figures.subplots(
-        2, 2, height=height, sharey="row", width_ratios=[2.2, 1], height_ratios=[8, 3]
-    )
-    parts = by_domain.without(estimator=LENGTHS), by_domain.at(estimator=LENGTHS)
-    for (left, right), rungs in zip(grid, parts, strict=True):
-        levels = rungs.frame
-        places = [ranks.loc[row.name].get(row.domain, np.nan) for row in rungs.rows()]
-        places = without_interval(levels, places)
-        for axes, rows in ((left, levels), (right, places)):
-            figures.interval_bars(rows, axes, x="name", horizontal=True)
-            for row, name in enumerate(pd.unique(rows["name"])):
-                if name.startswith(OF_NO_LOSSLESS):
-                    axes.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
-        last = ranks.shape[1]
-        right.set(xlim=(0.5, last + 0.5), xticks=range(1, last + 1))
-        right.tick_params(left=False)
-    grid[0, 0].set(
-        title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
-    )
-    grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
-    grid[1, 0].set(xlabel="tokens per target pass (published_length: E[L])")
-    grid[1, 1].set(xlabel="1 = highest")
-    figures.legend_above(figure, grid[0, 0])
-    return figure
+def with_ranks(by_domain: Estimates, ranks: pd.DataFrame) -> pd.DataFrame:
+    """Levels with their intervals, and the `rank` of each domain that was tested."""
+    places = [ranks.loc[row.name].get(row.domain, np.nan) for row in by_domain.rows()]
+    return by_domain.frame.assign(rank=places)
 
 
 # ---- other prompts -------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ from speclab.models.folder import ModelsMissing
 from speclab.plain import near
 from speclab.profiles import Profile
 from speclab.score import ALL, POOLED, Estimator, domains_in
-from speclab.show import figures
 from speclab.stats import NUMBERS
 
 Question = tuple[pd.DataFrame, Estimator]
@@ -147,11 +146,12 @@ def is_highest(share: float) -> str:
 
 
 def entropy_and_acceptance(
-    table: pd.DataFrame, sampled: pd.DataFrame, texts: Sequence[Text], domain: str
-) -> figures.Figure:
-    """Each domain's mean entropy and acceptance, all panels on one scale: in the paper (where it
-    has these domains), on this pair as published, and by the exact acceptance on the greedy and on
-    the sampled text. `table` and `sampled` are the comparisons of Table I with these two.
+    table: pd.DataFrame, sampled: pd.DataFrame, texts: Sequence[Text]
+) -> pd.DataFrame:
+    """Each domain's mean entropy and acceptance: panel, domain, quantity, estimate, low, high. The
+    panels are the paper (where it has these domains), this pair as published, and the exact
+    acceptance on the greedy and on the sampled text. `table` and `sampled` are the comparisons of
+    Table I with these two.
     """
     exact = published.CORRECTED
     panels = {
@@ -162,24 +162,21 @@ def entropy_and_acceptance(
         del panels["the paper,\npublished_alpha"]
     for text, source in zip(texts, (table, sampled), strict=True):
         panels[f"{text.label},\n{text.acceptance.name}"] = (source, exact)
-    figure, grid = figures.subplots(1, len(panels), height=2.7, sharex=True, sharey=True)
-    for axes, (title, (source, columns)) in zip(grid, panels.items(), strict=True):
-        numbers = source.set_index(["quantity", "domain"])[columns].astype(float)
-        for index, name in enumerate(domains_in(texts[0].trace)):
-            x = numbers.loc["target_entropy_mean", name].to_numpy()
-            y = numbers.loc["alpha_mean", name].to_numpy()
-            style = figures.style_of(name, index)
-            axes.plot(x[1:], y[[0, 0]], color=style["color"])
-            axes.plot(x[[0, 0]], y[1:], color=style["color"])
-            axes.plot(x[0], y[0], label=name, **style | {"linestyle": "none"})
-            if name == domain:
-                place = {"textcoords": "offset points", "weight": "bold"}
-                axes.annotate(name, (x[0], y[0]), (5, 5), **place)
-        axes.set(title=title, xlabel="target entropy (nats)")
-    grid[0].margins(0.2, 0.1)
-    grid[0].set_ylabel("acceptance")
-    figures.legend_above(figure, grid[1])
-    return figure
+    order = domains_in(texts[0].trace)
+    names = {"target_entropy_mean": "entropy", "alpha_mean": "acceptance"}
+    parts = {}
+    for panel, (source, columns) in panels.items():
+        rows = source[source["quantity"].isin(names) & source["domain"].isin(order)]
+        rows = rows.replace({"quantity": names}).sort_values("domain", key=order_of(order))
+        numbers = pd.DataFrame(rows[columns].astype(float).to_numpy(), rows.index, NUMBERS)
+        parts[panel] = rows[["domain", "quantity"]].join(numbers)
+    return stack(parts, "panel")
+
+
+def order_of(names: Sequence[str]) -> Callable[[pd.Series], pd.Series]:
+    """The key that sorts a column of names as these are."""
+    places = {name: place for place, name in enumerate(names)}
+    return lambda column: column.map(places)
 
 
 # ---- what each domain is made of -----------------------------------------------------------------

@@ -21,7 +21,6 @@ from speclab.profiles import Profile
 from speclab.prompts import EncodedPrompt
 from speclab.score import ALL, POOLED
 from speclab.shapes import Shape
-from speclab.show import figures
 from speclab.tree import chain
 
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
@@ -43,30 +42,23 @@ def middle_text(blocks: pd.DataFrame) -> str:
     return longest.iloc[(len(longest) - 1) // 2]
 
 
-def draw_text(blocks: Mapping[int, pd.DataFrame]) -> figures.Figure:
-    """One text as the blocks of each gamma cut it: a line a gamma, a cell a token. `blocks` are
-    those of this text.
+def text_cells(blocks: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
+    """One text as the blocks of each gamma cut it, which are `blocks`: gamma, passes, kept and
+    drafted (of the whole text), position, is_drafted (else the target's own token).
     """
-    first = next(iter(blocks.values()))
-    length = first["emitted"].sum()
-    drafted = np.ones((len(blocks), length))
-    labels = []
-    for line, (gamma, own) in zip(drafted, blocks.items(), strict=True):
+    parts = {}
+    for gamma, own in blocks.items():
         ended = own[~own["truncated"]]
         targets_own = ended["start"] + ended["accepted"]
-        line[targets_own] = 0
-        kept = own["accepted"].sum()
-        tried = own["drafted"].sum()
-        labels.append(f"gamma {gamma}: {len(own)} passes, {kept} of {tried} drafts kept")
-    figure, axes = figures.subplots(height=0.8 + 0.27 * len(blocks))
-    axes.pcolormesh(drafted, cmap="Blues_r", vmax=1.6, edgecolors="white", linewidth=2)
-    axes.set_yticks(np.arange(len(blocks)) + 0.5, labels)
-    axes.invert_yaxis()
-    axes.set(
-        xlabel=figures.AXIS_LABELS["position"],
-        title="light: a draft that was kept · dark: the target's own token, which ends a pass",
-    )
-    return figure
+        position = np.arange(own["emitted"].sum())
+        counts = {
+            "passes": len(own),
+            "kept": own["accepted"].sum(),
+            "drafted": own["drafted"].sum(),
+        }
+        cells = pd.DataFrame({"position": position, "is_drafted": ~np.isin(position, targets_own)})
+        parts[gamma] = cells.assign(**counts)
+    return stack(parts, "gamma")
 
 
 # ---- every gamma ---------------------------------------------------------------------------------

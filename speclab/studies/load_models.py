@@ -13,7 +13,7 @@ import torch
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec
-from speclab.show import figures
+from speclab.show.pictures import visible
 from speclab.tree import Tree
 
 READS = ["{target}-gptq"]  # the 4-bit copy beside the target, where there is one
@@ -71,7 +71,7 @@ def four_bit_copy(spec: ModelSpec) -> Loaded | None:
 
 def visible_pieces(tokenizer, ids: Iterable[int]) -> list[str]:
     """Each token's text as a reader can see it."""
-    return [figures.visible(tokenizer.decode([int(i)])) for i in ids]
+    return [visible(tokenizer.decode([int(i)])) for i in ids]
 
 
 def listed(tokenizer, ids: Iterable[int]) -> str:
@@ -103,7 +103,7 @@ def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
     columns = ["parent", "depth", "rank", *names, "target_rank", "ratio", "accepted"]
     shown = nodes.set_index("node")[columns]
-    pieces = shown["text"].map(figures.visible)
+    pieces = shown["text"].map(visible)
     return shown.assign(text=pieces).rename(columns=names)
 
 
@@ -124,36 +124,11 @@ def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
 
 def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
     """q and p of the draft's best tokens at a position of a trace, and of all others together:
-    index the token as a reader sees it. `shared` is the sum of min(p, q).
+    index `token`, as a reader sees it. `shared` is the sum of min(p, q).
     """
     q, p = (np.asarray(position[name], float) for name in ("top_draft_q", "top_draft_p"))
     names = visible_pieces(tokenizer, position["top_draft_ids"])
     table = pd.DataFrame({"q": q, "p": p, "shared": np.minimum(p, q)}, index=names)
     whole = pd.Series({"q": 1.0, "p": 1.0, "shared": position["overlap"]})
     others = (whole - table.sum()).clip(lower=0)
-    return pd.concat([table, others.rename("all others").to_frame().T])
-
-
-def overlap_figure(table: pd.DataFrame) -> figures.Figure:
-    """`favourites` as bars: what both give, and what only one of them gives."""
-    shared = table["shared"]
-    parts = pd.DataFrame(
-        {
-            "both: min(p, q), the overlap": shared,
-            "draft alone: rejected": table["q"] - shared,
-            "target alone: recovered": table["p"] - shared,
-        }
-    )
-    figure, axes = figures.subplots(height=2.8)
-    colours = ["#999999", "#56B4E9", "#E69F00"]
-    parts.plot.barh(stacked=True, ax=axes, color=colours, width=0.8, legend=False)
-    axes.set_yticks(range(len(table)), table.index, family="DejaVu Sans Mono")
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set(
-        xlim=(0, None),
-        xlabel="probability of the next token",
-        ylabel="the draft's favourites, best on top",
-    )
-    figures.legend_above(figure, axes)
-    return figure
+    return pd.concat([table, others.rename("all others").to_frame().T]).rename_axis("token")

@@ -4,13 +4,28 @@ import { lineChart, ticks } from "./chart.js";
 import { byId, el, fixed, put } from "./dom.js";
 import { domainSums, domainsOf, LARGEST_GAMMA, nameOf, textSums, tokensPerPass } from "./model.js";
 
-export const MARKERS = { code: "circle", math: "square", reasoning: "diamond", chat: "triangle" };
+const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "saltire", "star", "thin",
+  "pentagon", "hexagon", "plus"];
+const FIXED = { code: 0, math: 1, reasoning: 2, chat: 3, instructcoder: 0, gsm8k: 1, cnn: 2,
+  sharegpt: 3 };
 export const TREE_AT = LARGEST_GAMMA + 2; // where a tree's points stand, beside the chains'
 
 const GAMMAS = Array.from({ length: LARGEST_GAMMA }, (_, i) => i + 1);
 
 export function chainOf(gamma) {
   return { kind: "chain", gamma };
+}
+
+/** Class and marker of each domain, as in the figures (speclab/show/figures.py, looks_of): fixed for
+ * the kit's own, else in order of appearance; twelve differ. */
+export function looksOf(domains) {
+  const fixed = domains.map((domain) => (Object.hasOwn(FIXED, domain) ? FIXED[domain] : null));
+  const free = MARKERS.map((_, look) => look).filter((look) => !fixed.includes(look));
+  let next = 0;
+  return new Map(domains.map((domain, i) => {
+    const look = fixed[i] ?? free[next++ % free.length];
+    return [domain, { look: `look-${look}`, marker: MARKERS[look] }];
+  }));
 }
 
 /** The x axis of a chart by gamma, from `first`; with a place for the chosen tree, if there is. */
@@ -28,12 +43,12 @@ export function gammaAxis(first, shape) {
 function seriesOf(view) {
   const { run, state } = view;
   const tree = state.shape.kind === "tree" ? state.shape : null;
+  const looks = looksOf(domainsOf(run));
   const lines = domainsOf(run).map((domain) => {
     const at = (shape) => tokensPerPass(domainSums(run, domain, shape));
     return {
       name: domain,
-      look: `domain-${domain}`,
-      marker: MARKERS[domain] ?? "circle",
+      ...looks.get(domain),
       points: GAMMAS.map((gamma) => [gamma, at(chainOf(gamma))]),
       apart: tree && [TREE_AT, at(tree)],
     };

@@ -3,7 +3,7 @@
 import { lineChart, ticks } from "./chart.js";
 import { blockPrices, breakEvenCost, fastest, partsOfBlock, speedup } from "./cost.js";
 import { byId, el, fixed, put, svg } from "./dom.js";
-import { chainOf, gammaAxis, MARKERS, TREE_AT } from "./gamma_view.js";
+import { chainOf, gammaAxis, looksOf, TREE_AT } from "./gamma_view.js";
 import { domainSums, domainsOf, LARGEST_GAMMA, nameOf, tokensPerPass, treeOf } from "./model.js";
 
 export const KNEES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
@@ -38,13 +38,13 @@ export function choiceOf(view, domain) {
 function chartOf(choices, view, act) {
   const { shape } = view.state;
   const tree = shape.kind === "tree";
+  const looks = looksOf(choices.map(({ domain }) => domain));
   const series = choices.map(({ domain, settings, best }) => {
     const chains = settings.slice(0, LARGEST_GAMMA + 1);
     const apart = tree ? [TREE_AT, settings[settings.length - 1].speedup] : undefined;
     return {
       name: domain,
-      look: `domain-${domain}`,
-      marker: MARKERS[domain] ?? "circle",
+      ...looks.get(domain),
       points: chains.map((setting, gamma) => [gamma, setting.speedup]),
       apart,
       star: best > LARGEST_GAMMA ? "apart" : best,
@@ -86,12 +86,13 @@ function whilePaying(pays) {
 
 function tableOf(choices) {
   const head = ["domain", "fastest setting", "speed-up", "tokens per pass", "pays while"];
+  const looks = looksOf(choices.map(({ domain }) => domain));
   return el("table", { class: "best" },
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", null, choices.map(({ domain, settings, best, pays }) => {
       const chosen = settings[best];
       return el("tr", null,
-        el("th", { scope: "row" }, el("span", { class: `dot domain-${domain}` }), domain),
+        el("th", { scope: "row" }, el("span", { class: `dot ${looks.get(domain).look}` }), domain),
         el("td", null, best ? "★ " : "", nameOf(chosen.shape)),
         el("td", { class: "number" }, fixed(chosen.speedup)),
         el("td", { class: "number" }, fixed(chosen.tokens)),

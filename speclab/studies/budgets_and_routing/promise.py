@@ -17,7 +17,6 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.shapes import parse_shape
-from speclab.show import figures
 from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
 KEPT = {stats.WITHIN: "kept", stats.ABOVE: "not kept", stats.BELOW: "not kept"}
@@ -100,15 +99,3 @@ def kept(ratio: Any, margin: float, costs: Costs) -> str:
         return REFUSED
     side = stats.verdict(ratio.low, ratio.high, (1 - margin, 1 + margin))
     return KEPT.get(side, stats.INCONCLUSIVE)
-
-
-def draw_check(each: pd.DataFrame) -> figures.Figure:
-    """Measured against promised speed-up, a point a prompt. On the line: as promised."""
-    figure, axes = figures.subplots(height=3.0)
-    for domain, rows in each.groupby("domain", sort=False):
-        look = figures.style_of(domain) | {"linestyle": "none", "label": domain}
-        axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
-    axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="predicted speed-up (T = 0)", ylabel="measured speed-up")
-    figures.legend_above(figure, axes)
-    return figure

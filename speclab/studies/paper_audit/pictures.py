@@ -1,16 +1,13 @@
-"""The picture of the audit: a few claims drawn large."""
+"""The picture of the audit: data of a few claims that are drawn large."""
 
 from collections.abc import Mapping
 from itertools import chain
 
-import numpy as np
 import pandas as pd
 
 from speclab.analysis.claims import KEYS, SIGNS, Claim
 from speclab.analysis.published import published
-from speclab.show import figures
-
-GREEN, EDGE = "#DDEBD9", "#5B8A52"
+from speclab.stats import NUMBERS
 
 
 def printed() -> pd.DataFrame:
@@ -33,39 +30,23 @@ def printed() -> pd.DataFrame:
     return rows.rename("estimate").reset_index()
 
 
-def large(
-    shown: Mapping[str, str],
-    listed: Mapping[str, Claim],
-    evidence: pd.DataFrame,
-    verdicts: pd.DataFrame,
-) -> figures.Figure:
-    """A panel for each claim: the paper's own numbers (`printed`), and those of each pair and way
-    to measure, each with its verdict; green: the claim holds. shown: by claim, what its number is
-    (the axis).
+def large(evidence: pd.DataFrame, verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The paper's own numbers (`printed`), and those of each pair and way to measure: claim, line
+    (whose number it is, with the verdict's sign), row, estimate, low, high.
     """
     measured = evidence.merge(verdicts[[*KEYS, "verdict"]], on=KEYS)
     signs = measured["verdict"].map(SIGNS)
     line = measured["pair"] + ", " + measured["asked"] + " " + signs
     rows = pd.concat([printed().assign(line="the paper"), measured.assign(line=line)])
-    figure, panels = figures.subplots(len(shown), height=1.75 * len(shown))
-    for (name, number), axes in zip(shown.items(), panels, strict=True):
-        of_claim = rows[rows["claim"] == name]
-        figures.interval_bars(of_claim, axes, "line", "row", horizontal=True)
-        _region(axes, listed[name])
-        axes.set_title(f"{name}: {listed[name].claim}", loc="left")
-        axes.set_xlabel(number)
-    figures.legend_above(figure, *panels)
-    return figure
+    return rows[["claim", "line", "row", *NUMBERS]].reset_index(drop=True)
 
 
-def _region(axes, claim: Claim) -> None:
-    """The region in which a claim holds; its edges alone where domains differ in it."""
-    limits = axes.get_xlim()
-    region = claim.region
-    edges = chain(*region.values()) if isinstance(region, Mapping) else region
-    for edge in {*edges} - {None}:
-        axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
-    if not isinstance(region, Mapping):
-        inside = np.clip(claim.bounds(""), *limits)
-        axes.axvspan(*inside, color=GREEN, zorder=0, label="it holds")
-    axes.set_xlim(limits)
+def regions(listed: Mapping[str, Claim]) -> dict[str, tuple[bool, list[float | None]]]:
+    """By claim, whether it holds in one region for all rows, and the edges of its regions."""
+    found = {}
+    for name, claim in listed.items():
+        region = claim.region
+        is_one = not isinstance(region, Mapping)
+        edges = region if is_one else chain(*region.values())
+        found[name] = is_one, list(edges)
+    return found

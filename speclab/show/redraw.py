@@ -1,0 +1,300 @@
+"""Figures as files: the drawn data (slug.csv), the recipe (a function and its options, in
+figures.json), and the pictures, which are always drawn from those two.
+
+So a figure can be drawn again, at another width or in another font, without a notebook, a model or
+torch. Files are byte-stable.
+"""
+
+import importlib
+import inspect
+import io
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.plain import near, notice, read_json
+from speclab.runs import written
+from speclab.show import tables
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from speclab.tree import Tree
+
+RECIPES, CAPTIONS = "figures.json", "captions.json"
+FORMATS = ("pdf", "svg", "png")
+FUNCTION = re.compile(r"speclab(\.[a-z_0-9]+)+")
+AGAIN = "run its notebook again"
+TOO_SMALL = "collapsed to zero"  # what matplotlib says where text leaves no room
+_said: set[str] = set()  # characters of which was said that no font has them
+
+
+# ---- data ----------------------------------------------------------------------------------------
+
+
+def tree_frame(
+    tree: "Tree",
+    labels: Sequence[str],
+    draft_prob: Sequence[float],
+    target_prob: Sequence[float],
+    accepted: Sequence[bool],
+) -> pd.DataFrame:
+    """A drafted tree as data of `drawings.draw_tree`: node, parent, depth, text, q, p, accepted.
+
+    All sequences have N + 1 entries, the root first (its label is the end of the context, its
+    probabilities are not drawn); siblings stand in rank order.
+    """
+    return pd.DataFrame(
+        {
+            "node": range(tree.size + 1),
+            "parent": np.maximum(tree.parent, 0),
+            "depth": tree.depth,
+            "text": list(labels),
+            "q": np.asarray(draft_prob, float),
+            "p": np.asarray(target_prob, float),
+            "accepted": np.asarray(accepted, bool),
+        }
+    )
+
+
+def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str) -> pd.DataFrame:
+    """Data of `figures.strips`: panel, domain, prompt_id, estimate, low, high, from a pair of
+    frames for each panel: prompts with `value`, and the domains' own numbers, whose prompt_id is
+    "".
+    """
+    columns = ["panel", "domain", "prompt_id", "estimate", "low", "high"]
+    parts = []
+    for panel, (prompts, numbers) in panels.items():
+        dots = prompts.assign(panel=panel, estimate=prompts[value], low=np.nan, high=np.nan)
+        parts += [numbers.assign(panel=panel, prompt_id="")[columns], dots[columns]]
+    return pd.concat(parts, ignore_index=True)
+
+
+def texts_of(frame: pd.DataFrame) -> list[str]:
+    """The columns that hold text: as such they are read again, "NA" and "007" too."""
+    kinds = frame.infer_objects().dtypes
+    return [name for name, kind in kinds.items() if kind.kind not in "biuf"]
+
+
+def data_of(path: Path, texts: Sequence[str]) -> pd.DataFrame:
+    """The drawn data as they were written."""
+    names = pd.read_csv(path, nrows=0).columns
+    numbers = {name: [""] for name in names if name not in texts}
+    kinds = dict.fromkeys(texts, str)
+    frame: pd.DataFrame = pd.read_csv(
+        path,
+        dtype=kinds,
+        keep_default_na=False,
+        na_values=numbers,
+        float_precision="round_trip",
+    )
+    return frame
+
+
+# ---- recipes -------------------------------------------------------------------------------------
+
+
+def keep(
+    function: Callable[..., "Figure"],
+    frame: pd.DataFrame,
+    folder: Path,
+    slug: str,
+    caption: str,
+    options: Mapping[str, Any],
+) -> None:
+    """Write the data of a figure, its recipe and its caption; nothing is drawn yet. ValueError for
+    a frame without rows.
+    """
+    name = f"{function.__module__}.{function.__name__}"
+    function_named(name)
+    flat = tables.flat(frame)
+    tables.write_values(flat, folder, slug)
+    recipe = {"function": name, "options": options, "texts": texts_of(flat)}
+    _add(folder / RECIPES, slug, recipe)
+    _add(folder / CAPTIONS, slug, caption)
+
+
+def _add(path: Path, slug: str, value: Any) -> None:
+    facts = read_json(path, AGAIN) if path.is_file() else {}
+    facts[slug] = value
+    text = json.dumps(dict(sorted(facts.items())), indent=1, ensure_ascii=False, default=_plain)
+    written(path, lambda there: there.write_text(text + "\n", encoding="utf-8"))
+
+
+def _plain(value: Any) -> Any:
+    """A number or a list of NumPy as JSON has it."""
+    return value.tolist()
+
+
+def function_named(name: str) -> Callable[..., "Figure"]:
+    """The function of a recipe: one of this package that says it returns a Figure. ValueError for
+    any other name; nothing outside the package is imported.
+    """
+    if not FUNCTION.fullmatch(name):
+        raise ValueError(f"{name!r} is no function of speclab: {AGAIN}")
+    module, _, own = name.rpartition(".")
+    try:
+        function = getattr(importlib.import_module(module), own)
+        returned = inspect.signature(function).return_annotation
+    except (ImportError, AttributeError, TypeError, ValueError):
+        returned = None
+    if getattr(returned, "__name__", "") != "Figure":
+        raise ValueError(f"{name!r} draws no figure: {AGAIN}")
+    return function
+
+
+def recipes_in(folder: Path) -> dict[str, dict[str, Any]]:
+    """The recipes of a notebook's figures by slug; {} where it draws none."""
+    path = folder / RECIPES
+    return read_json(path, AGAIN) if path.is_file() else {}
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+def figure_of(
+    folder: Path,
+    slug: str,
+    width: float | None = None,
+    height: float | None = None,
+    font: str = "",
+    size: float | None = None,
+) -> "Figure":
+    """A figure drawn from its recipe and its data; width, height: inches; size: points of the text.
+    None, "": as the house has it.
+    """
+    recipe = recipes_in(folder)[slug]
+    function = function_named(recipe["function"])
+    frame = data_of(folder / f"{slug}.csv", recipe["texts"])
+    return drawn(partial(function, frame, **recipe["options"]), width, height, font, size)
+
+
+def drawn(
+    draw: Callable[[], "Figure"],
+    width: float | None = None,
+    height: float | None = None,
+    font: str = "",
+    size: float | None = None,
+) -> "Figure":
+    """What a function draws, laid out in the house style; arguments as of `figure_of`. Says on
+    stderr, once, which characters no font has.
+    """
+    from speclab.show import figures, style
+
+    font = font or style.FONT
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        with figures.styled(width or style.TWO_COLUMNS, font, size):
+            figure = draw()
+            if height:
+                figure.set_figheight(height)
+            figures.laid_out(figure)
+    if any(TOO_SMALL in str(one.message) for one in found):
+        inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
+        notice(f"figure: its text leaves no room for its panels at {inches} inches; make it larger")
+    _say_missing(figures.missing_glyphs(found), font)
+    return figure
+
+
+def _say_missing(glyphs: str, font: str) -> None:
+    if glyphs and font not in _said:
+        _said.add(font)
+        notice(
+            f"font: {font} lacks {glyphs}; `python -m speclab figure --font NAME` draws a figure "
+            "in a font that has them"
+        )
+
+
+def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> bytes:
+    """A figure as the bytes of a file: of one kind of FORMATS, the same bytes every time."""
+    metadata: dict[str, Any] = {
+        "pdf": dict.fromkeys(["CreationDate", "Creator", "Producer"]),
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+    }[kind]
+    described = {"Title": title, "Subject" if kind == "pdf" else "Description": subject}
+    metadata |= {name: text for name, text in described.items() if text and kind != "png"}
+    from speclab.show import figures
+
+    file = io.BytesIO()
+    with warnings.catch_warnings(), figures.styled():
+        warnings.simplefilter("ignore")  # `drawn` has said what is to be said
+        figure.savefig(file, format=kind, metadata=metadata)
+    return file.getvalue()
+
+
+def write_pictures(folder: Path, slug: str) -> None:
+    """Write the pictures of a figure: slug.png, slug.pdf and slug.svg at two columns,
+    slug-column.pdf at one.
+    """
+    from speclab.show import style
+
+    two, one = (figure_of(folder, slug, width) for width in (style.TWO_COLUMNS, style.ONE_COLUMN))
+    for figure, end in ((two, ".png"), (two, ".pdf"), (two, ".svg"), (one, "-column.pdf")):
+        described = title_of(folder, slug), caption_of(folder, slug)
+        content = picture(figure, end[-3:], *described)
+        written(folder / f"{slug}{end}", lambda path, content=content: path.write_bytes(content))
+
+
+def caption_of(folder: Path, slug: str) -> str:
+    """The caption of a figure."""
+    return str(read_json(folder / CAPTIONS, AGAIN).get(slug, ""))
+
+
+def title_of(folder: Path, slug: str) -> str:
+    """A figure's name in words: 'speed-up (02, smollm)'."""
+    return f"{slug.replace('-', ' ')} ({folder.name}, {folder.parent.name})"
+
+
+# ---- one figure again ----------------------------------------------------------------------------
+
+
+def redraw(
+    figures_folder: Path,
+    name: str,
+    kind: str,
+    width: float | None = None,
+    height: float | None = None,
+    font: str = "",
+    size: float | None = None,
+) -> bytes:
+    """A figure that a notebook has drawn, as the bytes of a file; figures_folder: of a profile's
+    figures; name: as '02/speed-up'. ValueError for a notebook, a figure or a font that is not
+    there.
+    """
+    from speclab.show import figures
+    from speclab.show.notebook import drawn_in
+
+    number, _, slug = name.partition("/")
+    folder = drawn_in(figures_folder, number.zfill(2))
+    recipes = recipes_in(folder)
+    if not recipes:
+        there = [path.parent.name for path in figures_folder.glob(f"*/{RECIPES}")]
+        raise ValueError(
+            f"notebook {number!r} has no figures in {figures_folder}: "
+            f"{near(number, sorted(there)) if there else 'no notebook has; run `make reproduce`'}"
+        )
+    if slug not in recipes:
+        raise ValueError(f"notebook {number} draws no figure {slug!r}: {near(slug, recipes)}")
+    if font and font not in figures.fonts():
+        raise ValueError(f"font {font!r} is not installed: {near(font, figures.fonts())}")
+    figure = figure_of(folder, slug, width, height, font, size)
+    return picture(figure, kind, title_of(folder, slug), caption_of(folder, slug))
+
+
+def redraw_all(folder: Path, slugs: Iterable[str] = ()) -> dict[bytes, bytes]:
+    """Draw all figures of a notebook again; returns the new PNG of each earlier one."""
+    changed = {}
+    for slug in slugs or recipes_in(folder):
+        png = folder / f"{slug}.png"
+        before = png.read_bytes() if png.is_file() else b""
+        write_pictures(folder, slug)
+        changed[before] = png.read_bytes()
+    return changed

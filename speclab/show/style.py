@@ -1,0 +1,76 @@
+"""The house style of the figures: sizes in inches, text, colours, markers and line styles.
+
+Constants only, and only figures read them: a change makes no notebook stale. `make reproduce` then
+draws all figures again from their data (`speclab.show.redraw`).
+
+Colours are Okabe and Ito's (jfly.uni-koeln.de/color) and four of Paul Tol's. No two of the twelve
+looks share a colour, a marker or a line style, so that a figure reads in grey too.
+"""
+
+from typing import Any
+
+ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
+NARROW = 5.0  # below this width panels are stacked
+TALLEST = 8.0
+FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
+TEXT, SMALL_TEXT = 8.0, 7.0  # points; the second one in a narrow figure
+
+
+def _look(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
+    return {"color": color, "marker": marker, "linestyle": linestyle}
+
+
+DOMAIN_LOOKS = (  # of the kit's own domains, and first of any other domains
+    _look("#0072B2", "o", "-"),
+    _look("#D55E00", "s", "--"),
+    _look("#009E73", "D", "-."),
+    _look("#CC79A7", "^", ":"),
+)
+OTHER_LOOKS = (
+    _look("#444444", "P", (0, (8, 2))),
+    _look("#E69F00", "v", (0, (4, 1, 1, 1))),
+    _look("#56B4E9", "X", (0, (1, 1))),
+    _look("#8C6D1F", "*", (0, (2, 1))),
+    _look("#332288", "d", (0, (6, 1, 1, 1, 1, 1))),
+    _look("#882255", "p", (0, (3, 3))),
+    _look("#44AA99", "h", (0, (8, 2, 2, 2))),
+    _look("#7F7F7F", "+", (0, (1, 3))),
+)
+CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
+LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
+SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers
+    "code": CODE,
+    "math": MATH,
+    "reasoning": REASONING,
+    "chat": CHAT,
+    "instructcoder": CODE,
+    "gsm8k": MATH,
+    "cnn": REASONING,
+    "sharegpt": CHAT,
+    "published": _look("black", "x", (0, (1, 2))),
+}
+STYLE = {
+    "axes.titlesize": "medium",
+    "figure.titlesize": "medium",
+    "figure.labelsize": "medium",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "lines.linewidth": 1.4,
+    "lines.markersize": 4,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.5,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "figure.constrained_layout.w_pad": 0.08,
+    "figure.dpi": 110,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "speclab",
+    "text.parse_math": False,
+}
