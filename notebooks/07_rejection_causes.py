@@ -218,7 +218,9 @@ if len(rates.frame):
 
 # %%
 pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
-order = pd.MultiIndex.from_product([[*wholes, *domains], pictured], names=["domain", "cause"])
+panels = len(wholes) + len(domains)  # of more than six there is no room side by side
+parts = [*wholes, *domains] if panels < 7 else [*domains, *wholes]
+order = pd.MultiIndex.from_product([parts, pictured], names=["domain", "cause"])
 rows = excess.frame.merge(causes).set_index(order.names)
 rows = rows.reindex(order).dropna(subset="quantity").reset_index()
 
@@ -227,7 +229,6 @@ first = study.first_causes(draws["excess"], causes)
 kinds, states = (first.at(family=name) for name in ("kind", "state"))
 
 # %%
-panels = len(wholes) + len(domains)  # of more than six there is no room side by side
 beside = {"hue": "quantity", "columns": "domain"} if panels < 7 else {"hue": "domain"}
 ctx.plot(
     Estimates(rows.replace({"domain": wholes})),
