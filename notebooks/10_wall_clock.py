@@ -402,9 +402,9 @@ timed_of = {}
 for source in ctx.profile.others:
     if source != "unwrapped":
         of_set = runs.of_kind(settings, runs.kind_of_set(source))
-        every = runs.encoded_prompts(of_set)
-        prompt_sets.check_domains(source, {prompt.domain for prompt in every}, domains)
-        alike = [prompt for prompt in every if prompt.domain in domains]
+        whole_set = runs.encoded_prompts(of_set)
+        prompt_sets.check_domains(source, {prompt.domain for prompt in whole_set}, domains)
+        alike = [prompt for prompt in whole_set if prompt.domain in domains]
         timed_of[source] = prompts.decoded_prompts(alike, prompts_per_domain_timed, least=least)
 if not timed_of:
     ctx.say(prompt_sets.NO_OTHERS)
