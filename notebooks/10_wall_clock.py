@@ -588,7 +588,8 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 there = ""
 if other:
     *_, texts = of_sets[other]
-    there = f", and {elsewhere.at(set=other)} times on {len(texts)} prompts of {other}"
+    there = f", and {elsewhere.at(set=other)} times on {len(texts)} prompts of "
+    there += prompt_sets.in_sentence(other)
 ctx.answer(
     refused
     or f"On `{ctx.profile.name}`, in {machine}, the fastest method, {fastest}, decodes "
