@@ -5,6 +5,7 @@ download, and who asks for one. No test asks a network.
 import json
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
@@ -12,7 +13,7 @@ from huggingface_hub import errors
 
 from speclab.__main__ import main
 from speclab.models import hub
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import ModelFolder, cached
 from speclab.ops.doctor import examine
 from speclab.profiles import ModelSpec, load_profile
 
@@ -126,6 +127,15 @@ def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
     assert [f"do  model {NAME}" in line and "hf auth login" in line for line in lines].count(
         True
     ) == 2
+
+
+def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
+    """huggingface_hub 2.4 calls a folder without README.md incomplete, and says where it is."""
+    incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))
+    incomplete.snapshot_path = str(tmp_path)
+    for error, place in ((incomplete, tmp_path), (nowhere, None)):
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
+        assert cached(NAME, None) == place
 
 
 def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypatch):

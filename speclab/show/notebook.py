@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
 
 
-LEAST_DOMAINS = {"08": 3, "09": 3, "13": 2, "14": 3}  # of notebooks that need more than one
+LEAST_DOMAINS = {"13": 2}  # of notebooks that need more than one
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
 LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
 WITHOUT_INTERVALS = ("00", "01", "12", "15")
