@@ -288,7 +288,7 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
             for one, other in pairwise(names):
                 assert one.x1 <= other.x0 + 1, "no name stands on its neighbour"
     if kind == "points":
-        shown = [name.get_text().replace("\n", " ") for name in figure.axes[0].get_xticklabels()]
+        shown = [name.get_text().replace("\n", " ") for name in figure.axes[-1].get_xticklabels()]
         assert shown == list(frame["domain"].unique())
 
 
