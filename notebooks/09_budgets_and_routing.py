@@ -445,6 +445,7 @@ if not recommendations.is_trusted(costs):
 if several:
     own = gains.at(set=prompt_sets.OWN)
     verdict += f" A setting per domain gains {own} % over one for all{there}."
+if several or recommendations.is_trusted(costs):
     verdict += recommendations.note_on_few(ours.prompts)
 ctx.answer(f"{verdict} This is `{base.name}` at c = {costs.c():.2f}.")
 
