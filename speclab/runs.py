@@ -397,7 +397,8 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
             differ.append(f"{name} weights")
     if run["prompt_set"] != wanted["prompt_set"]:
         return [*differ, "prompts"]
-    names, sides = ("encoded", "stop_ids"), (run, wanted)
+    names: tuple[str, ...] = ("encoded", "stop_ids")
+    sides = run, wanted
     if "encoded" not in wanted:
         names, sides = ("template", "max_prompt_tokens", "truncate"), profiles
     its, ours = sides
