@@ -32,13 +32,13 @@ calibration_rows: int = 32  # 1 to 10000; texts of the target, for GPTQ
 # composed prompts from which the calibration rows are taken
 calibration_prompts_per_domain: int = 100  # 1 to 10000
 calibration_seed: int = 0  # 0 to 4294967295; of these prompts
-# of the recorded ones, evenly spread after the first eight; 0: all. Each further draft must run
-# their texts
+# of the recorded ones, evenly spread; 0: all. Each further draft must run their texts
 judged_prompts_per_domain: int = 0  # 0 to 100000
 exit_layers: list = [2, 4]  # 1 to 1000; of the target, as a draft
 max_gamma: int = 16  # 1 to 64; chains of 1 to this many tokens are compared
 pass_repeats: int = 21  # 3 to 1000; of each single pass that is timed
-decoded_prompts_per_domain: int = 1  # 1 to 1000; decoded for real with every draft,
+# decoded for real with every draft, and at least four in all,
+decoded_prompts_per_domain: int = 1  # 1 to 1000
 decoded_tokens: int = 32  # 2 to 65536; at most this many tokens each
 article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
 
@@ -75,7 +75,7 @@ RUNS = ["greedy", "sampled"]
 
 # %% tags=["timed"]
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
-settings = ctx.profile.replace(temperature=0.0)
+settings = ctx.profile
 pair = pairs.load_pair(settings)
 machine = notebook.formats(pair.facts)
 ctx.say(f"This notebook decodes, and judges drafts, in {machine}.")
@@ -85,21 +85,21 @@ tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
 domains = tried.domains
 
 # %% [markdown]
-# `T` is the temperature: at T = 0 the target always takes its most probable token, at T = 1 it
-# draws the token from its distribution. `p` is the target's distribution of the next token, `q` the
+# `T` is the temperature: at T = 0 the target always takes its most probable token, above 0 it draws
+# the token from its distribution. `p` is the target's distribution of the next token, `q` the
 # draft's. Two estimators throughout: **hit[1]**, the acceptance of the draft's best token at T = 0,
-# and **alpha**, that of a sampled token at T = 1.
+# and **alpha**, the acceptance of a sampled token at the profile's temperature (default 1).
 #
-# Every further draft has to run the texts it is judged on, so that a part of the prompts may have
-# to do: of each domain some that are evenly spread, but never the first eight, on which the length
-# of smollm's training was chosen and which are easier than the rest. At T = 1 drafts are judged on
-# one text a prompt.
+# Every further draft has to run the texts it is judged on, so a part of the prompts may have to do:
+# of each domain some that are evenly spread. (Prompts that had a say in the draft's training are
+# left out: the profile's notes name them.) The sampled texts are one per prompt.
 
 # %%
 greedy = tried.trace(candidates.OWN, "greedy")
 ctx.say(
     f"Drafts are judged on texts of {len(tried.prompts)} of the {tried.recorded} recorded prompts, "
-    f"{len(greedy)} tokens at T = 0."
+    f"{len(greedy)} tokens at T = 0. The sampled texts are at "
+    f"T = {settings.sampled_temperature:g}."
 )
 
 # %% [markdown]
@@ -163,18 +163,18 @@ assert levels.lies_within(0, 1)
 # the draft gives to the target's token) or its whole distribution at each of them. Three distances
 # between p and q are tried: the Kullback-Leibler divergence of q from p (`forward-kl`), that of p
 # from q (`reverse-kl`), and their **total variation**, half the sum of |p - q| over all tokens.
-# Alpha is 1 minus the total variation.
+# At T = 1 alpha is 1 minus the total variation.
 #
 # This notebook trains nothing. It judges drafts that come with the kit: scripts beside the data
 # trained them once.
 #
 # ### How acceptance rises during training
 # Where the card of the pair has the log of its own draft's distillation, we plot it. The log was
-# measured on the first eight prompts of each domain. The learning rate falls to zero at the end, so
+# measured on some of the kit's own prompts. The learning rate falls to zero at the end, so
 # the last points gain from that too.
 
 # %%
-curve = comparison.learning_curve(pair)
+curve = comparison.learning_curve(pair, domains)
 if curve:
     ctx.export(curve, "learning-curve")
     ctx.plot(
@@ -183,9 +183,9 @@ if curve:
         columns="estimator",
         y="share of tokens accepted",
         slug="learning-curve",
-        caption="Acceptance of the pair's own draft during its distillation, by steps done and "
-        "domain. `all` is the mean of the domains. The first point is the draft before "
-        "distillation.",
+        caption="Acceptance of the pair's own draft during its distillation, by steps done, on the "
+        "kit's own prompts. `all` is the mean of their domains. The first point is the draft "
+        "before distillation.",
     )
 
 # %%
@@ -195,7 +195,7 @@ ctx.say(comparison.curve_in_words(curve))
 # ### Further drafts
 # They all start from the pair's own draft. The first objective has several seeds, the others have
 # one. (A seed is an order of the training texts.) The **specialist** learned the first objective on
-# mathematics and reasoning only, with several seeds. The training is described in
+# two of the four training domains only, with several seeds. The training is described in
 # `data/drafts/README.md`.
 
 # %%
@@ -229,8 +229,8 @@ if trained:
     )
 
 # %% [markdown]
-# The specialist must be compared with the drafts that spent as many steps on **all** domains, with
-# the same objective. The comparison is paired by prompt, seeds are averaged.
+# The specialist must be compared with the drafts that spent as many steps on **all** training
+# domains, with the same objective. The comparison is paired by prompt, seeds are averaged.
 
 # %%
 words = "more in", "less in", "no significant difference in"
@@ -239,16 +239,19 @@ if candidates.SPECIALIST in trained:
     versus = comparison.specialist_against(tried, trained)
     ctx.export(versus, "specialist")
     verdict = versus.at(domain=domains).sentence(*words, within="estimator")
-    ctx.say(f"Acceptance of the specialist compared with {objective} on all domains. {verdict}.")
+    ctx.say(
+        f"Acceptance of the specialist compared with {objective} on all training domains. "
+        f"{verdict}."
+    )
 
 # %% [markdown]
 # ## 3. Drafts that need no training: copying, and leaving early
 # **Prompt lookup** has no weights. It looks for the longest run of at most eight last tokens that
 # occurred before in the prompt or the text, and copies what followed the most recent one. Where
-# nothing matches it drafts nothing. A copy is one certain token, so at T = 1 it is accepted with
-# its p. **Early exit** runs the target's own first layers and
-# reads the next token off with the target's head, untrained: no memory beyond the target's. (Left
-# out where the target is of an architecture whose layers the kit does not run itself.)
+# nothing matches it drafts nothing. A copy is one certain token, so in sampled text it is accepted
+# with its p. **Early exit** runs the target's own first layers and reads the next token off with
+# the target's head, untrained: no memory beyond the target's. (It is left out where the kit does
+# not run the layers of the target's architecture itself.)
 
 # %%
 tried.add(candidates.prompt_lookup(tried))
@@ -308,7 +311,7 @@ assert np.isclose(by_hand, sums["emitted"].sum() / sums["blocks"].sum())
 # predictions can be trusted, notebook 10 asks by decoding for real.)
 
 # %% tags=["timed"]
-few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, first=0)
+few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, least=4)
 new_tokens = min(decoded_tokens, settings.max_new_tokens)
 median = int(np.median([len(prompt.ids) for prompt in tried.prompts]))
 context = median + settings.max_new_tokens // 2

@@ -18,9 +18,9 @@
 # ![Speed-up of each policy, by domain](../figures/smollm/09/policies.png)
 #
 # *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* two or three ·
-# *reads* the runs `greedy`, `unwrapped` and `second` of the profile, recorded if they are not
-# there, `data/routing`, and loads the pair · *writes* `figures/<profile>/09/`, among them
-# `policy.json` for `python -m speclab decode --policy FILE`.
+# *reads* the runs `greedy` of the profile and of its other prompts, recorded if they are not there,
+# `data/routing`, and loads the pair · *writes* `figures/<profile>/09/`, among them `policy.json`
+# for `python -m speclab decode --policy FILE`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -30,15 +30,16 @@ max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 # how far a promised speed-up may be off and still be kept
 cost_margin: float = 0.1  # 0 to 1
-# how the policy finds a domain: classifier, or none (the prompt says it)
+# how the policy finds a domain: classifier (where the prompts have the domains that it was trained
+# on), or none (the prompt says it)
 router: str = "classifier"  # one of classifier, none
 pass_repeats: int = 15  # 3 to 1000; of each single pass, in each of two rounds
 pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
 # decoded to learn what the loop takes
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
-probe_prompts: int = 2  # 1 to 1000; a domain
+probe_prompts: int = 2  # 1 to 1000; per domain, and at least four in all
 # others are decoded plainly and by the policy, in swapped orders
-check_prompts: int = 3  # 1 to 1000; a domain,
+check_prompts: int = 3  # 1 to 1000; per domain, and at least five in all,
 check_repeats: int = 2  # 1 to 100; this many times
 # whose flags end the notebook
 engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
@@ -63,12 +64,12 @@ hosted.prepare()
 import numpy as np
 import pandas as pd
 
-from speclab import prompts, runs
+from speclab import prompts, runs, stats
 from speclab.shapes import parse_shape
 from speclab.estimates import Estimates, stack, starting
 from speclab.models import pairs, timing
 from speclab.show import drawings, notebook
-from speclab.analysis import choose, policy, prompt_sets, router as routers
+from speclab.analysis import choose, policy, prompt_sets
 from speclab.analysis.texts import Text
 from speclab.explore import page
 from speclab.ops import export
@@ -101,18 +102,22 @@ counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
 # %% [markdown]
-# Some prompts are decoded for real: for the loop's own time, and, others, to check the promise.
-# They are spread evenly over the set after the first eight of each domain, which chose how long
-# the draft was trained.
+# Some prompts are decoded for real: for the loop's own time, and, others, to check the prediction.
+# They are spread evenly over each domain. (Prompts that had a say in the draft's training are left
+# out: the profile's notes name them.)
 
 # %%
 known = runs.profile_prompts(base)
 encoded = runs.encoded_prompts(base)
-probed = prompts.decoded_prompts(encoded, probe_prompts, base.notes.decoded_from)
+first = base.notes.decoded_from
+probed = prompts.decoded_prompts(encoded, probe_prompts, first, least=4)
 
 # %%
 others = [prompt for prompt in encoded if prompt not in probed]
-checked = prompts.decoded_prompts(others, check_prompts, base.notes.decoded_from)
+if len(others) < stats.MIN_PROMPTS:
+    others = encoded
+    ctx.say("There are few prompts, so those that show the loop's time check the prediction too.")
+checked = prompts.decoded_prompts(others, check_prompts, first, least=stats.MIN_PROMPTS)
 
 # %% [markdown]
 # A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target
@@ -199,6 +204,15 @@ page.show("machine", runs=[greedy])
 
 # %%
 chosen = choose.setting_by_domain(by_prompt)
+classifier = policy.classifier()
+if router == "classifier" and {*classifier.domains} != {*chosen} - {choose.UNKNOWN}:
+    router = "none"
+    ctx.say(
+        "The kit's classifier was trained on other categories, so it is not asked: the policy "
+        "takes the domain that a prompt names."
+    )
+
+# %%
 made = policy.Policy(
     pair=runs.pair_digests(base),
     device=machine,
@@ -276,14 +290,16 @@ ctx.draw(
 #
 # * **always** drafts by one setting for everybody, the best for all prompts;
 # * **per-domain** knows the true domain;
-# * **classifier** reads it from the prompt's text, by logistic regression on counted words. Where
-#   the classifier is not sure, the prompt gets the default;
+# * **classifier** (where the policy asks it) reads the domain from the prompt's text, by logistic
+#   regression on counted words. Where the classifier is not sure, the prompt gets the default;
 # * the **oracle** gives each text its own best setting: a bound that no router passes.
 
 # %%
-found_by = routers.load_router().routes([prompt.text for prompt in known])
-ids = [prompt.prompt_id for prompt in known]
-routes = {"classifier": dict(zip(ids, found_by, strict=True))}
+routes = {}
+if plan.router == "classifier":
+    found_by = classifier.routes([prompt.text for prompt in known])
+    ids = [prompt.prompt_id for prompt in known]
+    routes["classifier"] = dict(zip(ids, found_by, strict=True))
 
 # %% [markdown]
 # Every resample of the prompts chooses the settings again, and draws the clock again.
@@ -295,6 +311,7 @@ speedups = Estimates(ours.table(key="policy"), digits=3)
 speedups = speedups.without(policy="never", domain="all")
 
 # %%
+several = ctx.compares(stats.judged_domains(trace))
 ctx.table(speedups, "policies", rows=60, cells=speedups.wide("policy", "domain"))
 ctx.plot(
     speedups,
@@ -303,7 +320,7 @@ ctx.plot(
     kind="points",
     y="predicted speed-up, this machine",
     slug="policies",
-    caption="Speed-up by policy and domain (T = 0, replayed, prices measured here in "
+    caption="Speed-up by policy and domain (T = 0, replayed, costs measured here in "
     f"{machine}): from {speedups.span()}.",
 )
 
@@ -313,7 +330,7 @@ ctx.plot(
 # %%
 pooled = {
     name: ours[name]["pooled"] - ours["always"]["pooled"]
-    for name in ("per-domain", "classifier", "oracle")
+    for name in ("per-domain", *routes, "oracle")
 }
 ahead = Estimates(ours.table(pooled, "policy"), digits=3)
 
@@ -331,19 +348,21 @@ assert ahead.at(policy="oracle").value >= ahead.frame["estimate"].max() - 1e-9
 times_as_fast = ours["per-domain"]["pooled"] / ours["always"]["pooled"]
 percent = {"per-domain": 100 * (times_as_fast - 1)}
 gain = Estimates(ours.table(percent, "policy"), digits=1)
-ctx.say(f"A setting per domain instead of one for all gains {gain} %.")
+if several:
+    ctx.say(f"A setting per domain instead of one for all gains {gain} %.")
 
 # %% [markdown]
 # ## 4. Does the policy carry over to other prompts?
-# The policy was made from prompts in the form that the draft was trained on. Here the same file
-# serves the same problems without the words around them (**unwrapped**; code and chat have no such
-# words, so their texts are the same and say nothing new) and a **second set**, written in no such
-# form. Nothing is chosen again. The mean of the domains counts, because the sets hold other numbers
-# of prompts of each.
+# The policy was made from the profile's own prompts. Here the same file serves the other prompts
+# that the profile names, if they have all of its domains. Nothing is chosen again. The mean of the
+# domains counts, because the sets hold other numbers of prompts of each.
 
 # %%
-greedy_text = Text.recorded(base, "greedy")
-texts = prompt_sets.texts(ctx.profile, greedy_text)
+ctx.say(prompt_sets.described(ctx.profile))
+
+# %%
+texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))
+texts = prompt_sets.with_all_domains(texts)
 fixed = plan.domains | {choose.UNKNOWN: plan.default}
 there = {}
 for name, text in texts.items():
@@ -369,60 +388,66 @@ for name, draws in there.items():
 carried = stack(carried, "set").query("domain != 'pooled'")
 places = zip(carried["set"], carried["domain"], strict=True)
 is_new = [where == "all" or prompt_sets.is_new(name, where) for name, where in places]
-carried = Estimates(carried[is_new])
+carried = Estimates(carried[is_new].reset_index(drop=True))
 gains = Estimates(stack(gains, "set"), digits=1)
 ctx.export(carried, "other-prompts")
 ctx.export(gains, "other-gains")
 by_set = carried.at(policy="per-domain").wide("set", "domain")
 notebook.show_table(by_set.fillna(""))
-notebook.show_table(gains.wide("set", "of"))
 
 # %%
-ctx.plot(
-    carried,
-    x="domain",
-    only={"set": [*carried.without(set=prompt_sets.ENGLISH).frame["set"].unique()]},
-    hue="set",
-    columns="policy",
-    kind="points",
-    y="predicted speed-up, this machine",
-    x_label="",
-    reference=1,
-    slug="other-prompts",
-    caption="Predicted speed-up of the same policy on each set of prompts (1: plain decoding), "
-    "with one setting for all (left) and one per domain (right). Bars: 95 % intervals. Prices: "
-    f"{machine}.",
-)
+if len(texts) > 1:
+    ctx.plot(
+        carried,
+        x="domain",
+        only={"set": [*carried.without(set=prompt_sets.ENGLISH).frame["set"].unique()]},
+        hue="set",
+        columns="policy",
+        kind="points",
+        y="predicted speed-up, this machine",
+        x_label="",
+        reference=1,
+        slug="other-prompts",
+        caption="Predicted speed-up of the same policy on each set of prompts (1: plain decoding), "
+        "with one setting for all (left) and one per domain (right). Bars: 95 % intervals. Costs: "
+        f"{machine}.",
+    )
 
 # %%
 mean = carried.at(policy="per-domain", domain="all")
-others = gains.without(set=prompt_sets.OWN)
-said = others.sentence("faster:", "slower:", "no significant difference:", "set")
-ctx.say(
-    f"**The speed-up of the policy**, mean of the domains: {mean.listed('set')}.\n\nA setting per "
-    f"domain compared with one setting for all. {starting(said)}. Gain in percent: "
-    f"{gains.listed('set')}."
-)
+ctx.say(f"**The speed-up of the policy**, mean of the domains: {mean.listed('set')}.")
+if several:
+    said = gains.sentence("faster on", "slower on", "no significant difference on", "set")
+    ctx.say(
+        f"A setting per domain compared with one setting for all. {starting(said)}. Gain in "
+        f"percent: {gains.listed('set')}."
+    )
 
 # %%
-here, second = (mean.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND))
-own_gain, second_gain = (gains.at(set=name) for name in (prompt_sets.OWN, prompt_sets.SECOND))
+other = prompt_sets.farthest(texts)
 agrees = {
     "kept": "The clock agrees with the prediction",
     "not kept": "The clock disagrees with the prediction",
 }.get(outcome, "Whether the clock agrees with the prediction is inconclusive")
+elsewhere = there = ""
+if other:
+    named = prompt_sets.in_sentence(other)
+    elsewhere = f", and {mean.at(set=other)} times on the prompts of {named}"
+    there = f", {gains.at(set=other)} % on the prompts of {named}"
 verdict = (
-    f"In {machine} the policy is predicted to decode {here} times as fast as plain decoding on its "
-    f"own prompts, and {second} times on the second set. {agrees} (to within {cost_margin:.0%})."
+    f"In {machine} the policy is predicted to decode {mean.at(set=prompt_sets.OWN)} times as fast "
+    f"as plain decoding on its own prompts{elsewhere}. {agrees} (to within {cost_margin:.0%})."
 )
 if not recommendations.is_trusted(costs):
     verdict = "There is no verdict on speed, since another program disturbed the clock."
 
 # %%
-ctx.answer(
-    f"{verdict} A setting per domain gains {own_gain} % over one for all, on the second set "
-    f"{second_gain} % (`{base.name}`, c = {costs.c():.2f})."
-)
+if several:
+    own = gains.at(set=prompt_sets.OWN)
+    verdict += f" A setting per domain gains {own} % over one for all{there}."
+if several or recommendations.is_trusted(costs):
+    verdict += recommendations.note_on_few(ours.prompts)
+ctx.answer(f"{verdict} This is `{base.name}` at c = {costs.c():.2f}.")
 
 # %% [markdown]
 # ### The line for your server
@@ -446,7 +471,7 @@ print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
 #
 # ### What we saw, what this does not show, what is next
 # * The best setting follows the cost of a block and the prompt set: see the table of section 1.
-#   Section 4 says what the same policy is worth on other prompts.
+#   Section 4 says what the same policy is worth on other prompts, if the profile names some.
 # * The numbers are one pair's on one machine. Intervals hold the choice of prompts and what two
 #   rounds of timed passes differ by, within minutes; another hour may differ by more.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the cost of a block apart;

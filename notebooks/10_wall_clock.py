@@ -18,17 +18,17 @@
 #
 # *Runs on* any machine, and speaks of that machine only: times differ from run to run, so nothing
 # below asserts a time · *minutes* about three on 2 cores · *reads* the runs `greedy`, `chain` and
-# `sampled` of the profile, recorded if they are not there, and loads the pair · *writes*
-# `figures/<profile>/10/`.
+# `sampled` of the profile and `greedy` of its other prompts, recorded if they are not there, and
+# loads the pair · *writes* `figures/<profile>/10/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # decoded for real; the other prompts choose the best tree and the stopping rule
-prompts_per_domain_timed: int = 4  # 1 to 1000
+prompts_per_domain_timed: int = 4  # 1 to 1000; more where these are not five in all
 # of these others, decoded once to learn what the loop takes, and with which shapes
-probe_prompts: int = 1  # 1 to 1000; per domain
+probe_prompts: int = 1  # 1 to 1000; per domain, and at least four in all
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
 new_tokens: int = 32  # 2 to 65536; at most, of each timed text
 # of each text by each method, in orders swapped from text to text; the median counts
@@ -64,7 +64,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost, prompts, replay, runs, score, tree
+from speclab import cost, prompts, replay, runs, score, stats, tree
 from speclab.shapes import Shape, StopRule, parse_shape
 from speclab.analysis import choose, combined, prompt_sets, stopping
 from speclab.copying import repeats as repeated
@@ -84,22 +84,23 @@ pair = pairs.load_pair(settings)
 # %%
 greedy = runs.load_or_record(settings, "greedy")
 chained = runs.load_or_record(settings, "chain")
-sampled = runs.load_or_record(settings, "sampled")
+sampled = runs.load_or_record(ctx.profile, "sampled")
 machine = notebook.formats(pair.facts)
 ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %% [markdown]
 # A few prompts of each domain are timed, at temperature **T = 0**, where the target writes its most
-# probable token each time: evenly spread over those after the first eight, which are easier than
-# the rest (on them the length of smollm's training was chosen). The other prompts choose the shapes
+# probable token each time. They are evenly spread over the domain. (Prompts that had a say in the
+# draft's training are left out: the profile's notes name them.) The other prompts choose the shapes
 # of draft that are compared.
 
 # %%
 encoded = runs.encoded_prompts(settings)
 decoded_from = settings.notes.decoded_from
-timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from)
+least = stats.MIN_PROMPTS  # for an interval
+timed = prompts.decoded_prompts(encoded, prompts_per_domain_timed, decoded_from, least)
 untimed = [prompt for prompt in encoded if prompt not in timed] or encoded
-probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from)
+probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from, least=4)
 
 # %%
 ids = [prompt.prompt_id for prompt in timed]
@@ -390,53 +391,62 @@ ctx.say(
 
 # %% [markdown]
 # ### And on other prompts?
-# The timed prompts have the form that the draft was trained on. The chains and the shape that was
-# fastest above also decode prompts of the **second set**, which have no such form. Nothing is
-# fitted to them.
+# The chains and the shape that was fastest above also decode prompts of the other sets that the
+# profile names, of the domains above. Nothing is fitted to them. (The profile's own prompts without
+# the words around them are left out: too many of their texts are the same.)
 
 # %%
-second = runs.of_kind(settings, "second")
-second_encoded = runs.encoded_prompts(second)
-second_timed = prompts.decoded_prompts(second_encoded, prompts_per_domain_timed, first=0)
-on_second = {f"chain of {gamma}": shapes[f"chain of {gamma}"] for gamma in gammas}
-on_second[fastest] = shapes[fastest]
+again = {f"chain of {gamma}": shapes[f"chain of {gamma}"] for gamma in gammas}
+again[fastest] = shapes[fastest]
+timed_of = {}
+for source in ctx.profile.others:
+    if source != "unwrapped":
+        of_set = runs.of_kind(settings, runs.kind_of_set(source))
+        whole_set = runs.encoded_prompts(of_set)
+        prompt_sets.check_domains(source, {prompt.domain for prompt in whole_set}, domains)
+        alike = [prompt for prompt in whole_set if prompt.domain in domains]
+        timed_of[source] = prompts.decoded_prompts(alike, prompts_per_domain_timed, least=least)
+if not timed_of:
+    ctx.say(prompt_sets.NO_OTHERS)
 
 # %% tags=["timed"]
-second_speeds = timing.decoded_speed(pair, second_timed, on_second, new_tokens, repeats)
-
-# %%
-second_recorded = runs.texts_of(runs.load_or_record(settings, "second"))
-differ = timing.differs(second_speeds, second_recorded, new_tokens).sum()
-ctx.say(f"{differ} of {len(second_speeds)} texts differ from the target's own.")
-assert not pair.is_exact or differ == 0, "same text"
-
-# %%
-second_tau, second_speed = study.rates(second_speeds)
-draws = {
-    (prompt_sets.OWN, "speed-up"): (speed, timed),
-    (prompt_sets.SECOND, "speed-up"): (second_speed, second_timed),
-    (prompt_sets.OWN, "tokens per pass"): (tau, timed),
-    (prompt_sets.SECOND, "tokens per pass"): (second_tau, second_timed),
+speeds_of = {
+    source: timing.decoded_speed(pair, of_set, again, new_tokens, repeats)
+    for source, of_set in timed_of.items()
 }
 
 # %%
-both_sets = {
-    key: timing.intervals(drawn[list(on_second)], "method", len(texts)).frame
-    for key, (drawn, texts) in draws.items()
-}
-both_sets = Estimates(stack(both_sets, ["set", "of"]))
-ctx.table(both_sets, "other-prompts", rows=60, cells=both_sets.wide(["of", "method"], "set"))
+of_sets = {prompt_sets.OWN: (speed, tau, timed)}
+for source, of_set in speeds_of.items():
+    run = runs.load_or_record(settings, runs.kind_of_set(source))
+    differ = timing.differs(of_set, runs.texts_of(run), new_tokens).sum()
+    name = prompt_sets.name_of(source)
+    ctx.say(f"{name}: {differ} of {len(of_set)} texts differ from the target's own.")
+    assert not pair.is_exact or differ == 0, "same text"
+    set_tau, set_speed = study.rates(of_set)
+    of_sets[name] = set_speed, set_tau, timed_of[source]
 
 # %%
-there = both_sets.at(set=prompt_sets.SECOND, of="speed-up", method=fastest)
-ctx.say(
-    refused
-    or f"On {len(second_timed)} prompts of the second set {fastest} decodes {there} times as fast "
-    f"as plain decoding, on the {len(timed)} prompts above {gain.at(method=fastest)} times."
-)
+by_set = {}
+for number, quantity in enumerate(("speed-up", "tokens per pass")):
+    for name, (*draws, texts) in of_sets.items():
+        chosen = draws[number][list(again)]
+        by_set[name, quantity] = timing.intervals(chosen, "method", len(texts)).frame
+by_set = Estimates(stack(by_set, ["set", "of"]))
+ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["of", "method"], "set"))
 
 # %%
-# The same costs, dragged: what another c, v(n) or o would do to the speed-up, at T = 0 and T = 1.
+elsewhere = by_set.at(of="speed-up", method=fastest)
+other = prompt_sets.farthest(of_sets)
+if other:
+    ctx.say(
+        refused
+        or f"{starting(fastest)} compared with plain decoding, times as fast: "
+        f"{elsewhere.listed('set')}."
+    )
+
+# %%
+# The same costs, dragged: what another c, v(n) or o would do to the speed-up, at both temperatures.
 # (A headless run shows the pictures above only.)
 page.show("machine", runs=[greedy, sampled])
 
@@ -536,7 +546,7 @@ verdict = over_draft.at(domain=domains).sentence(
     "more in", "less in", "no significant difference in", within="quantity"
 )
 ctx.say(
-    f"Both compared with the draft alone. {verdict}. Mean of the sets: "
+    f"Both compared with the draft alone. {verdict}. Mean of the domains: "
     f"{over_draft.at(domain='all').listed('quantity')}."
 )
 
@@ -575,11 +585,16 @@ ctx.say(
 ctx.record(c=costs.c(), overhead=costs.overhead)
 
 # %%
+there = ""
+if other:
+    *_, texts = of_sets[other]
+    there = f", and {elsewhere.at(set=other)} times on {len(texts)} prompts of "
+    there += prompt_sets.in_sentence(other)
 ctx.answer(
     refused
     or f"On `{ctx.profile.name}`, in {machine}, the fastest method, {fastest}, decodes "
-    f"{gain.at(method=fastest)} times as fast as plain decoding on {len(timed)} prompts, and "
-    f"{there} times on {len(second_timed)} prompts of the second set. {starting(lead)}. The clock "
+    f"{gain.at(method=fastest)} times as fast as plain decoding on {len(timed)} prompts{there}. "
+    f"{starting(lead)}. The clock "
     f"gives {share.min():.2f} to {share.max():.2f} of the predicted speed-ups."
 )
 

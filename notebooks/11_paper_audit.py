@@ -17,8 +17,8 @@
 #
 # ![Five claims, numbers and regions](../figures/smollm/11/claims.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy`, `sampled`,
-# `unwrapped` and `second` (T = 0 and T = 1) of the profile and of the pairs beside it, the tables
+# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` and `sampled`
+# (T = 1) of the profile and of the pairs beside it, those of their other prompts, the tables
 # of notebooks 08 and 10 where they have run, and the authors' public records if they are there
 # (`make author-records`) · *writes* `figures/<profile>/11/`.
 
@@ -58,7 +58,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, stats
-from speclab.analysis import claims, published
+from speclab.analysis import claims, prompt_sets, published
 from speclab.analysis.prompt_sets import OWN
 from speclab.estimates import counted, named
 from speclab.show import drawings, notebook
@@ -116,12 +116,13 @@ ctx.export(verdicts, "verdicts")
 # token is `hit[1]` or `alpha`. At T = 1 chains are drawn tokens (rejection rule), and the paper's
 # tree is verified by the point-mass rule.
 #
-# The same claims are asked of two more prompt sets: the same problems without the words around them
-# (*unwrapped*), and a second set of prompts in no form that a draft was trained on. Unwrapped, code
-# and chat are the same texts again, so their rows decide nothing there. The second set has 15
-# prompts per domain for code, math and reasoning: its intervals are wide (notebook 13), and *?* is
-# the usual result. (✓): the claim holds on the pair's own prompts only; it does not hold on another
-# set.
+# The same claims are asked of the other sets of prompts that the profile names. Rows whose texts
+# are those of the own prompts again decide nothing there. Where a set has few prompts its intervals
+# are wide (notebook 13), and *?* is the usual result. (✓): the claim holds on the pair's own
+# prompts only; it does not hold on another set.
+
+# %%
+ctx.say(prompt_sets.described(ctx.profile))
 
 # %%
 for pair, rows in of_pairs.groupby("pair", sort=False):
@@ -361,7 +362,7 @@ ctx.answer(
 # %% [markdown]
 # ## What this does not show, what is next
 # * Nothing about the paper's pair, unless its records are here or the profile is `paper`. Two small
-#   pairs that agree are two pairs, and *domains* are here four prompt sets. A claim of several rows
+#   pairs that agree are two pairs, and *domains* are here sets of prompts. A claim of several rows
 #   fails with one of them. The regions are ours where the source names no number.
 # * At T = 1 each prompt has one text, so the draw of a text counts as its prompt's in `task-first`.
 #   The other prompt sets have no recorded trees at T = 1, so `eq3` and `depth` are not tested.

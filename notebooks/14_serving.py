@@ -18,8 +18,8 @@
 #
 # *Runs on* any machine; needs no model, its costs are of the machine where
 # [09](09_budgets_and_routing.ipynb) was run last · *minutes* one · *reads* the runs `greedy`,
-# `sampled` and two more seeds, `unwrapped` and `second` of the profile, recorded if they are not
-# there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
+# `sampled` and two more seeds of the profile, and those of its other prompts, recorded if they are
+# not there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -27,8 +27,8 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
-# shares of the requests
-mix: dict = {"code": 0.4, "math": 0.1, "reasoning": 0.1, "chat": 0.4}  # 0 to 1
+# shares of the requests by domain, which sum to 1; {}: every domain equally often
+mix: dict = {}  # 0 to 1
 # share of the time that a server would be busy if it never speculated
 load: float = 0.8  # 0.01 to 0.99
 requests: int = 300  # 10 to 1000000; of a simulated stream,
@@ -75,7 +75,8 @@ RUNS = ["greedy", "seeds", "others"]
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
-serving.check_mix(mix, tuple(runs.sizes_of(ctx.profile)))
+mix = serving.mix_of(mix, list(runs.sizes_of(ctx.profile)))
+ctx.say(serving.mix_in_words(mix))
 base = ctx.profile.replace(temperature=0.0)
 limit = base.max_new_tokens
 
@@ -94,6 +95,7 @@ counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 
 # %%
 by_prompt = choose.prompt_costs(counted, settings, costs)
+several = ctx.compares(stats.judged_domains(trace))
 
 # %% [markdown]
 # The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
@@ -145,8 +147,9 @@ ratios = {name: served[name] / served["always"] for name in others}
 
 # %%
 relative = serving.by_metric(served, ratios)
+shown = ["per-domain", "oracle"] if several else ["oracle"]
 ctx.plot(
-    relative.at(policy=["per-domain", "oracle"]),
+    relative.at(policy=shown),
     x="metric",
     hue="policy",
     kind="points",
@@ -158,7 +161,7 @@ ctx.plot(
 )
 
 # %%
-rate = relative.at(metric="tokens_per_s")
+rate = relative.at(metric="tokens_per_s", policy=shown)
 ctx.say(f"Tokens per second compared with 'always'. {serving.rates_in_words(rate)}")
 
 # %%
@@ -210,20 +213,24 @@ ctx.say(f"{int(beyond.sum())} of {len(beyond)} values {ours} are extrapolated.")
 
 # %% [markdown]
 # ## 3. What if it was chosen at another temperature?
-# Settings chosen on greedy texts (T = 0) serve texts sampled at T = 1, of three seeds, beside
-# settings chosen on such texts. Every resample of the prompts chooses again.
+# Settings chosen on greedy texts (T = 0) serve texts that were sampled at the profile's temperature
+# (default 1), of three seeds, beside settings chosen on such texts. Every resample of the prompts
+# chooses again.
 
 # %%
 sampled = Text.recorded(ctx.profile, *SEEDS)
 
 # %%
 warm = policies.sampled_costs(sampled, settings, costs, limit)
-hot = choose.speeds(
-    {"chosen at T = 1": choose.fit(warm), "chosen at T = 0": choose.fit(by_prompt, paid=warm)}
-)
+chosen_at = {
+    f"chosen at {sampled.name}": choose.fit(warm),
+    "chosen at T = 0": choose.fit(by_prompt, paid=warm),
+}
+hot = choose.speeds(chosen_at)
 
 # %%
-lost = {"speed-up": hot["chosen at T = 0"] - hot["chosen at T = 1"]}
+of_sampled, of_greedy = (hot[name] for name in chosen_at)
+lost = {"speed-up": of_greedy - of_sampled}
 tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, "policy")}
 robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
 
@@ -232,23 +239,32 @@ ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
-words = {stats.ABOVE: "higher", stats.BELOW: "lower"}
-words = words.get(change.verdict(), "not significantly different")
-ctx.say(f"Over all prompts the speed-up at T = 1 of a choice made at T = 0 is {words}: {change}.")
+words = {
+    stats.ABOVE: "is higher",
+    stats.BELOW: "is lower",
+    stats.UNDEFINED: "differs by a number without interval",
+}
+words = words.get(change.verdict(), "is not significantly different")
+ctx.say(
+    f"Over all prompts the speed-up at {sampled.name} of a choice made at T = 0 {words}: {change}."
+)
 
 # %% [markdown]
 # ## 4. What if other prompts come in?
-# The settings were chosen on prompts in the form that the draft was trained on. Now the same
-# settings serve a stream of the same mix from other prompts: the same problems without the words
-# around them (**unwrapped**; code and chat are the same texts as before) and a **second set**.
-# Nothing is chosen again. (Here the costs are fixed and the mix counts; notebook 09 also resamples
-# the clock, and its intervals are wider.)
+# The settings were chosen on the profile's own prompts. Now the same settings serve a stream of the
+# same mix from the other prompts that the profile names, if they have all of its domains. Nothing
+# is chosen again. (Here the costs are fixed and the mix counts; notebook 09 also resamples the
+# clock, and its intervals are wider.)
+
+# %%
+ctx.say(prompt_sets.described(ctx.profile))
 
 # %%
 chosen = choose.setting_by_domain(by_prompt)
 for_mix = choose.setting_by_domain(serving.weighed(by_prompt, mix))
 chosen[choose.UNKNOWN] = for_mix[choose.UNKNOWN]
 texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))
+texts = prompt_sets.with_all_domains(texts)
 
 # %%
 streams_of = {prompt_sets.OWN: served}
@@ -261,10 +277,9 @@ for name, text in texts.items():
 # %%
 compared = {}
 for name, draws in streams_of.items():
-    pairs = {
-        "always / never": draws["always"] / draws["never"],
-        "per-domain / always": draws["per-domain"] / draws["always"],
-    }
+    pairs = {"always / never": draws["always"] / draws["never"]}
+    if several:
+        pairs["per-domain / always"] = draws["per-domain"] / draws["always"]
     compared[name] = serving.by_metric(draws, pairs, "policies")
 
 # %%
@@ -272,27 +287,34 @@ compared = Estimates.stacked(compared, "set")
 ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "policies"], "metric"))
 
 # %%
-gained = compared.at(policies="always / never", metric="tokens_per_s")
-by_domain = compared.at(policies="per-domain / always", metric="tokens_per_s")
-ctx.say(
-    f"Drafting with one setting multiplies tokens per second by {gained.listed('set')}; a setting "
-    f"per domain then multiplies them by {by_domain.listed('set')}."
-)
+rate = compared.at(metric="tokens_per_s")
+gained = rate.at(policies="always / never")
+by_domain = rate.at(policies="per-domain / always") if several else None
+if len(texts) > 1:
+    ctx.say(f"Drafting with one setting multiplies tokens per second by {gained.listed('set')}.")
+if by_domain and len(texts) > 1:
+    ctx.say(f"A setting per domain then multiplies them by {by_domain.listed('set')}.")
 
 # %%
 unsure, in_batches = "", stops[ours]
 if not recommendations.is_trusted(costs):
     unsure, in_batches = f" ({recommendations.REFUSED})", "there is no verdict on speed"
-best = relative.at(policy="per-domain", metric="tokens_per_s")
+other = prompt_sets.farthest(texts)
 
 # %%
-ctx.answer(
+answer = (
     f"On `{base.name}`, {machine}, at c = {costs.c():.2f}{unsure}, drafting with one setting "
-    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}, on the second prompt "
-    f"set by {gained.at(set=prompt_sets.SECOND)}. A setting per domain multiplies this by {best}, "
-    f"there by {by_domain.at(set=prompt_sets.SECOND)} (prices held fixed). In full batches "
-    f"{in_batches}."
+    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}"
 )
+if other:
+    answer += f", on the prompts of {prompt_sets.in_sentence(other)} by {gained.at(set=other)}"
+answer += ". "
+if several:
+    best = relative.at(policy="per-domain", metric="tokens_per_s")
+    there = f", there by {by_domain.at(set=other)}" if other else ""
+    answer += f"A setting per domain multiplies this by {best}{there} (prices held fixed). "
+few = recommendations.note_on_few(served.prompts)
+ctx.answer(f"{answer}In full batches {in_batches}.{few}")
 
 # %% [markdown]
 # ### Try it

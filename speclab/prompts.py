@@ -8,6 +8,7 @@ imported when a public set is asked for, not before.
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,7 +23,8 @@ from speclab.plain import STRICT, Facts, brief, checked, near, parse_json
 
 # of the kit's own prompts and of the paper's; a file of prompts names its own
 DOMAINS = ("code", "math", "reasoning", "chat")
-RESERVED = ("all", "pooled")  # what tables call the mean of all domains, and all rows together
+# what tables call the mean of all domains, all rows together, and prompts of no known domain
+RESERVED = ("all", "pooled", "unknown")
 LONGEST_NAME = 60  # characters of a domain's name
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
@@ -197,7 +199,7 @@ PER_DOMAIN = 50  # prompts of each domain of a public set, as in the paper, wher
 def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
-    A line is an object with exactly `prompt_id`, `domain` (any name, see `_check_domain`) and
+    A line is an object with exactly `prompt_id`, `domain` (any name, see `check_domain`) and
     either `prompt` or `messages` (`role`, `content`), or one of MT-Bench's or Spec-Bench's own file
     (`question_id`, `category`, `turns`, of which the first is taken); blank lines are skipped.
     Raises a ValueError that names file and line for broken JSON, a missing, unknown or empty field,
@@ -217,7 +219,7 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
             values = {"prompt_id": name, "domain": question.category, "prompt": question.turns[0]}
         row = checked(_Row, values, where, of_json=True)
         if row.domain or needs_domain:
-            _check_domain(row.domain, spelled, where)
+            check_domain(row.domain, spelled, where)
         if row.prompt_id in prompts:
             raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")
         turns = tuple((turn.role, turn.content) for turn in row.messages or ())
@@ -226,7 +228,7 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     return list(prompts.values())
 
 
-def _check_domain(name: str, spelled: dict[str, str], where: str) -> None:
+def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
     """ValueError for a name that no table can show: none at all, too long, not printable, of
     RESERVED, or one that differs from an earlier one in case or spaces only.
     """
@@ -362,11 +364,17 @@ def training_prompts(
     return load_prompts(path, per_domain, domains)
 
 
-def decoded_prompts(prompts: Sequence[Any], per_domain: int, first: int = 0) -> list[Any]:
+def decoded_prompts(
+    prompts: Sequence[Any], per_domain: int, first: int = 0, least: int = 0
+) -> list[Any]:
     """The prompts (anything with a `domain`) that are decoded for real where not all are:
     `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
-    in order of appearance. Of a domain with fewer prompts than that, its last ones.
+    in order of appearance. Of a domain with fewer prompts than that, its last ones. Where these are
+    fewer than `least` in all, more of each domain, until they are so many or all.
     """
+    sizes = Counter(prompt.domain for prompt in prompts)
+    while sum(min(size, per_domain) for size in sizes.values()) < min(least, len(prompts)):
+        per_domain += 1
     chosen = []
     for domain in dict.fromkeys(prompt.domain for prompt in prompts):
         known = [prompt for prompt in prompts if prompt.domain == domain]

@@ -28,7 +28,7 @@ from speclab.decode import decode_prompt
 from speclab.drafts.shipped import shipped_drafts
 from speclab.models.folder import ModelFolder
 from speclab.profiles import ROOT
-from speclab.prompts import decoded_prompts, load_prompts, training_prompts
+from speclab.prompts import DOMAINS, decoded_prompts, load_prompts, training_prompts
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
@@ -231,13 +231,13 @@ def test_the_learning_curve_is_the_cards_log(tiny_pair):
     phases = json.loads(card.read_text())["training"]
     folder = ModelFolder(card.parent / "draft")
     pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
-    curve = comparison.learning_curve(pair).at(estimator="hit[1]")
+    curve = comparison.learning_curve(pair, DOMAINS).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
     first, last = phases["learn"][-1], phases["distil"][-1]
     assert math["estimate"].iloc[0] == first["math hit"]
     assert mean["estimate"].iloc[-1] == last["hit"]
     assert mean["steps"].tolist()[::5] == [0, last["step"] + 1]
-    assert comparison.learning_curve(tiny_pair) is None, "its card has no such log"
+    assert comparison.learning_curve(tiny_pair, DOMAINS) is None, "its card has no such log"
 
 
 # ---- calibration ---------------------------------------------------------------------------------
@@ -331,3 +331,6 @@ def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     best, lead = choose.leader(draws, 50)
     assert best == "best" and "near" in lead and "behind" not in lead
     assert "every other" in choose.leader(draws.drop(columns="near"), 50)[1]
+    assert (
+        choose.leader(draws, 4)[1] == "its lead has no interval (fewer than 5 prompts in a domain)"
+    )

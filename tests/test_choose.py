@@ -184,6 +184,16 @@ def test_cross_fit_never_sees_its_own_prompts():
     assert honest["setting"].tolist() == [f"s_{1 - f}" for f in fold]
 
 
+def test_small_domains_choose_by_the_other_prompts_there_are():
+    """Each of three prompts by the other two; the only one of its domain by those of all others."""
+    cheap = {"a": {"plain": 3.0, "x": 1.0}, "b": {"plain": 1.0, "x": 3.0}}
+    texts = {f"a-{i}": ("a", cheap["a"]) for i in range(3)} | {"b-0": ("b", cheap["b"])}
+    found = choose.fit(table_of(texts), n=4)
+    assert found.settings == dict.fromkeys(texts, "x")
+    draws = choose.speeds({"own": found}, n=4)["own"].iloc[0]
+    assert draws[["a", "b"]].tolist() == pytest.approx([10.0, 10 / 3])
+
+
 # ---- chosen again in every resample --------------------------------------------------------------
 
 

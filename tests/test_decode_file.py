@@ -14,8 +14,10 @@ from test_faults import forked
 
 from speclab.__main__ import main
 from speclab.models import pairs
+from speclab.models.folder import ModelFolder
 from speclab.ops import decode_file as files
 from speclab.ops.decode_call import DecodeCall
+from speclab.profiles import load_profile
 
 TEXTS = {f"{place}-é": "a b c d e f"[: 1 + 2 * place] for place in range(4)}
 TIMES = ("time_s", "prefill_time_s")
@@ -195,6 +197,43 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
         assert ("4 of 4 equal" in capsys.readouterr().err) == is_greedy
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [".out.lock", "out", "out.settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("temperature", "shape", "rule"),
+    [
+        (0.0, "tree:2,2,4", "greedy"),
+        (0.7, "chain:3", "rejection"),
+        (0.7, "tree:2,2,4", "point-mass"),
+        (0.7, "chain:2+lookup:1", "rejection"),
+    ],
+)
+def test_a_rule_that_is_not_named_is_the_lossless_one(
+    temperature, shape, rule, decoded, tmp_path, monkeypatch
+):
+    """And a result of a call that named it is gone on with: nothing is decoded again."""
+    options = {"temperature": temperature, "shape": shape}
+    named = decoded(rule=rule, **options)
+    assert decoded("unnamed", rule=None, **options) == named
+    settings = json.loads((tmp_path / "unnamed.settings.json").read_text())
+    assert settings["rule"] == rule
+    monkeypatch.setattr(files, "decode_prompt", Mock(side_effect=ValueError("decoded again")))
+    assert decoded(rule=None, **options) == named
+
+
+def test_prompts_are_read_as_a_study_reads_them(tmp_path):
+    """Messages in the chat template, cut inside the last one where the profile says so."""
+    turns = [("system", "Be brief."), ("user", "Why? " * 60)]
+    messages = [dict(zip(("role", "content"), turn, strict=True)) for turn in turns]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(json.dumps({"prompt_id": "a", "messages": messages}))
+    profile = load_profile("smollm", {"max_prompt_tokens": 48})
+    with pytest.raises(ValueError, match="prompt 'a' has .* tokens with the chat template"):
+        _ = DecodeCall(profile, path, tmp_path / "out").encoded
+    (cut,) = DecodeCall(profile.replace(truncate=True), path, tmp_path / "out").encoded
+    text = ModelFolder.fetched(profile.target).tokenizer.decode(cut.ids)
+    assert len(cut.ids) <= 48 < len(cut.ids) + cut.cut
+    assert "Be brief." in text and text.endswith("<|im_start|>assistant\n")
 
 
 @pytest.mark.parametrize("at", [0, 3])

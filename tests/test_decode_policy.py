@@ -64,6 +64,10 @@ def test_decode_by_policy(tmp_path, capsys):
     found = list(map(json.loads, out.read_text().splitlines()))
     assert [row["drafted"] for row in found] == [3, 0, 1]
     assert found[1]["draft_passes"] == 0
+    said = capsys.readouterr().err
+    assert (
+        "1 of 3 prompts have no domain that the policy knows and get its default, chain:1" in said
+    )
     assert all(row["plain_difference"] is None for row in found)
     assert decoded({"target": "x", "draft": "y"}, {}) == 2
     assert "made for another pair" in capsys.readouterr().err

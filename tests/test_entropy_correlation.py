@@ -55,6 +55,24 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     assert set(undefined["acceptance"]) == {"hit (T = 0)"} and undefined["estimate"].isna().all()
 
 
+FALLS, OPEN, NO_INTERVAL = (-0.3, -0.4, -0.2), (0.1, -0.2, 0.3), (0.4, np.nan, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([FALLS, NO_INTERVAL], "falls in a (Spearman -0.30)"),
+        ([FALLS, FALLS, NO_INTERVAL], "falls in both domains (Spearman -0.30)"),
+        ([NO_INTERVAL], "has no interval in any domain"),
+        ([OPEN, *[FALLS] * 6], "falls in 6 and rises in 0 of 7 domains (Spearman -0.30 to 0.10)"),
+    ],
+)
+def test_a_trend_is_said_of_domains_that_have_an_interval(numbers, said):
+    rows = pd.DataFrame(numbers, columns=["estimate", "low", "high"])
+    rows.insert(0, "domain", [*"abcdefg"[: len(rows)]])
+    assert study.trend(Estimates(rows)) == said
+
+
 @pytest.mark.parametrize(("domains", "shown"), [(["math", "chat"], True), (["chat", "app"], False)])
 def test_the_papers_numbers_are_shown_of_its_own_domains_alone(domains, shown):
     rows = pd.DataFrame({"acceptance": "hit (T = 0)", "domain": domains})

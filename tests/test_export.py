@@ -6,6 +6,7 @@ import ast
 import copy
 import datetime
 import json
+import os
 import shutil
 import subprocess
 from dataclasses import asdict, replace
@@ -161,6 +162,15 @@ def test_the_smallest_gamma_that_is_not_significantly_slower_than_the_fastest():
     assert said.count("chain:") > 1, "several are not significantly slower here"
 
 
+@pytest.mark.parametrize(("a", "b"), [(1, 6), (1, 1)])
+def test_a_gamma_of_few_prompts_is_not_plain_for_want_of_intervals(a, b):
+    sizes = {"a": a, "b": b}
+    texts = {f"{d}-{i}": (d, [0] * 72) for d, size in sizes.items() for i in range(size)}
+    gamma, said = choose.best_gamma(trace_of(texts), Costs.assumed(0.1), "greedy", None)
+    assert gamma == 8
+    assert ("too few prompts for an interval" in said) == (a + b < 5) == ("[" not in said)
+
+
 def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     smollm = export.run_named("smollm/greedy")
     measured = policy.load(ROOT / "figures/smollm/09/policy.json")
@@ -171,6 +181,16 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
     policy.write_policy(replace(measured, made="long ago"), tmp_path / "policy.json")
     assert str(datetime.date.today()) in policy.load(tmp_path / "policy.json").made
+
+
+@pytest.mark.parametrize(("cpus", "said"), [(0, "this kind of machine"), (1, "another machine, ")])
+def test_costs_of_another_machine_are_said_to_be(cpus, said, tmp_path, monkeypatch):
+    smollm = export.run_named("smollm/greedy")
+    measured = policy.load(ROOT / "figures/smollm/09/policy.json")
+    policy.write_policy(measured, tmp_path / "09" / "policy.json")
+    count = os.cpu_count() + cpus
+    monkeypatch.setattr(os, "cpu_count", lambda: count)
+    assert said in policy.costs_for(smollm, figures=tmp_path)[1]
 
 
 def test_a_speculation_profile_by_hand(tiny):

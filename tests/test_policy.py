@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 from test_choose import priced, trace_of
 
@@ -49,6 +50,15 @@ def test_a_prompt_says_its_domain():
     assert found == MADE.domains | {"reasoning": "chain:2", "": "chain:2"}, (
         "a domain that the policy does not name, or no domain, is the default"
     )
+
+
+def test_a_policy_names_any_domains(tmp_path):
+    own = replace(MADE, domains={"refunds & returns": "chain:2", "配送": "plain"})
+    path = tmp_path / "policy.json"
+    policy.write_policy(own, path)
+    assert policy.load(path) == own
+    found = [policy.domain_of(own, Prompt("p", name, CODE)) for name in ("配送", "code")]
+    assert found == ["配送", choose.UNKNOWN]
 
 
 def test_the_classifier_sees_the_text_only():
@@ -113,6 +123,17 @@ def test_recommendations_by_hand(c, v, domain, setting, answer):
         assert numbers == pytest.approx([speedup] * 3 + [1])
 
 
+def test_nothing_is_recommended_for_sure_from_few_prompts():
+    """Chat alone, which plain decoding suits: of five prompts that is sure, of four it is not."""
+    for size, answer, share in ((5, "no", 1.0), (4, "inconclusive", np.nan)):
+        texts = {f"chat-{i}": TEXTS[f"chat-{i}"] for i in range(size)}
+        by_prompt = priced(trace_of(texts), {"plain": PLAIN, "chain:3": chain(3)}, MADE.costs)
+        speeds = choose.speeds({"own": choose.fit(by_prompt)})
+        row = recommendations.recommend(by_prompt, MADE.costs, speeds).row
+        assert (row.setting, row.speculate) == ("plain", answer)
+        assert np.array_equal(row.share_best, share, equal_nan=True)
+
+
 def test_a_policy_for_another_pair_says_which_model(tmp_path):
     said = f"made for another pair: its draft is {'b' * 12}…, this one's {'c' * 12}…"
     with pytest.raises(ValueError, match=said):
@@ -123,7 +144,8 @@ def test_a_policy_for_another_pair_says_which_model(tmp_path):
     ("changes", "message"),
     [
         ({"version": 2}, "version=2: Input should be 1"),
-        ({"domains": {"prose": "plain"}}, "domains.prose"),
+        ({"domains": {"pooled": "plain"}}, "domain='pooled': tables use this name"),
+        ({"domains": {"Refunds": "plain", "refunds": "plain"}}, "differs from 'Refunds'"),
         ({"costs": {"c": 0.3}}, "missing field costs.target_ms; .*'costs.c'"),
         ({"costs": 0.3}, "costs=0.3: .*instance of Costs"),
         ({"costs": asdict(MADE.costs) | {"sizes": [4, 1]}}, "costs=.*ascending"),

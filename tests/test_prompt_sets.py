@@ -227,6 +227,15 @@ def test_sets_are_compared_in_the_order_of_ones_own_domains_where_prompts_are_en
     assert prompt_sets.carried(pairs)["same"].tolist() == [1, 1]
 
 
+def test_means_are_of_sets_that_have_every_domain():
+    names = {OWN: "ab", "part": "a", SECOND: "ba", ENGLISH: "ab"}
+    rows = {name: rows_of(dict.fromkeys(own, 0.5), 1) for name, own in names.items()}
+    sets = {name: Text(0.0, own, own.iloc[:0]) for name, own in rows.items()}
+    kept = prompt_sets.with_all_domains(sets)
+    assert list(kept) == [OWN, SECOND, ENGLISH]
+    assert prompt_sets.farthest(kept) == SECOND and prompt_sets.farthest([OWN]) is None
+
+
 def test_the_words_effect_is_paired_by_prompt():
     own = rows_of({"code": 0.5, "math": 0.9, "reasoning": 0.6}, spread=0.3)
     alone = own.assign(x=own["x"] - 0.2 * (own["domain"] == "math"))

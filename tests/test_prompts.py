@@ -407,6 +407,16 @@ def test_a_template_that_fails_is_named_with_its_prompt(template):
         encode_prompts(make_tokenizer(), asked, 9, "chat")
 
 
+def test_of_few_domains_more_prompts_are_decoded():
+    sizes = {"a": 9, "b": 1, "c": 3}
+    known = [Prompt(f"{d}{i}", d, "x") for d, size in sizes.items() for i in range(size)]
+
+    def count(*given):
+        return len(decoded_prompts(known, *given))
+
+    assert [count(1, 0, least) for least in (0, 3, 5, 7, 99)] == [3, 3, 5, 7, 13]
+
+
 @pytest.mark.parametrize(
     ("recorded", "per_domain", "first", "numbers"),
     [

@@ -133,3 +133,10 @@ def test_a_damaged_router_is_refused(router, tmp_path):
     path.write_bytes(turned(path.read_bytes(), -10))
     with pytest.raises(ValueError, match="is damaged: its SHA-256"):
         load_router(tmp_path)
+
+
+def test_a_card_names_the_domains_of_its_weights(router, tmp_path):
+    assert router.domains == DOMAINS
+    prepare.save(replace(router, domains=DOMAINS[:3]), tmp_path)
+    with pytest.raises(ValueError, match="has 4 domains, and its card.json names 3"):
+        load_router(tmp_path)

@@ -197,7 +197,19 @@ def test_the_best_setting_of_a_batch_and_its_passes():
 # ---- bad input -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mix", [{"code": 0.5, "chat": 0.4}, {"prose": 1.0}])
-def test_a_mix_is_of_shares_of_known_domains(mix):
-    with pytest.raises(ValueError, match="shares of code, chat"):
-        serving.check_mix(mix, ("code", "chat"))
+@pytest.mark.parametrize(
+    ("mix", "message"),
+    [
+        ({"code": 0.5, "chat": 0.4}, "shares of code and chat must"),
+        ({"code": 1.5, "chat": -0.5}, "shares of code and chat must"),
+        ({"prose": 1.0}, "prose: no such domain; the domains here are code and chat"),
+    ],
+)
+def test_a_mix_is_of_shares_of_known_domains(mix, message):
+    with pytest.raises(ValueError, match=message):
+        serving.mix_of(mix, ("code", "chat"))
+
+
+def test_no_mix_is_every_domain_equally_often():
+    assert serving.mix_of({}, ["a", "b", "c", "d"]) == dict.fromkeys("abcd", 0.25)
+    assert serving.mix_of(MIX, ["chat", "code"]) == MIX

@@ -124,7 +124,8 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     for c in cs:
         model = classifier(c).fit(fit["text"], _codes(fit))
         p = model.predict_proba(held["text"])
-        router = Router(model, float(np.quantile(p.max(axis=1), 1 - KEPT)), {"C": c})
+        threshold = float(np.quantile(p.max(axis=1), 1 - KEPT))
+        router = Router(model, DOMAINS, threshold, {"C": c})
         tried.append((log_loss(_codes(held), p), c, router))
     *_, best = min(tried, key=lambda one: one[:2])
     return best
@@ -162,7 +163,8 @@ def save(router: Router, folder: Path) -> None:
     tensors = {name: np.ascontiguousarray(part, np.float16) for name, part in weights.items()}
     save_file(tensors, path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    facts = {"sha256": digest, "threshold": router.threshold, **router.card}
+    facts = {"sha256": digest, "threshold": router.threshold, "domains": router.domains}
+    facts = facts | router.card | facts  # in this order
     (folder / "card.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 

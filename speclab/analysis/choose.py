@@ -22,11 +22,14 @@ from speclab.estimates import Estimates, named
 from speclab.score import ALL, POOLED, across, domains_in, quotient, require
 from speclab.stats import (
     ABOVE,
+    MIN_PROMPTS,
     RESAMPLES,
+    UNNAMED,
     Draws,
     Interval,
     Resampling,
     bounds_of,
+    judged_domains,
     resampling_of,
     verdict,
 )
@@ -57,13 +60,15 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
 
 
 def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
-    """The column of the largest number (row 0: the sample, then resamples of the same prompts), and
-    words over which of the others its lead is not significant.
+    """The column of the largest number (row 0: the sample, then resamples of the same prompts, the
+    fewest of them in a domain), and words over which of the others its lead is not significant.
     """
     best = draws.iloc[0].idxmax()
     behind = draws.drop(columns=best).rsub(draws[best], axis=0)
     bounds = bounds_of(behind.to_numpy()[1:], n_prompts)
     sides = verdict(*bounds)
+    if n_prompts < MIN_PROMPTS:
+        return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
     tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
@@ -218,15 +223,20 @@ def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
 
 
 def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
-    """`how_sure` of the settings; `pooled`: one setting for everyone.
-
-    ValueError if a domain has fewer than 5 prompts.
-    """
+    """`how_sure` of the settings; `pooled`: one setting for everyone."""
     prompts = resampling_of(by_prompt.prompts, n)
     tokens = by_prompt.prompts[["emitted"]].to_numpy()
     emitted = domain_sums(prompts, tokens)
     speedup = emitted / domain_sums(prompts, by_prompt.cost)
     return how_sure(speedup, by_prompt.settings, prompts)
+
+
+def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows as of one domain where one of theirs has fewer than 5 prompts: numbers over all
+    prompts, and only these, may resample them together, and so have intervals.
+    """
+    is_whole = judged_domains(frame) == list(domains_in(frame))
+    return frame if is_whole else frame.assign(domain=UNNAMED)
 
 
 def best_gamma(
@@ -235,15 +245,25 @@ def best_gamma(
     """The smallest gamma (0: plain) that is not significantly slower than the `fastest` of plain
     and the chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
 
-    Arguments as of `block_counts`; ValueError if a domain has fewer than 5 prompts.
+    Arguments as of `block_counts`. Where a domain has fewer than 5 prompts, all prompts are
+    resampled together; of fewer than 5 in all it is the fastest, and the sentence says so.
     """
+    trace = of_all_prompts(trace)
     settings = {PLAIN_SETTING: PLAIN}
     settings |= {f"chain:{gamma}": chain(gamma) for gamma in range(1, longest + 1)}
     counted = block_counts(trace, settings, rule, max_new_tokens)
     table = best_setting(prompt_costs(counted, settings, costs))
     rows = table[table["domain"] == POOLED].reset_index(drop=True)  # by gamma
+    rows = rows.rename(columns={"speedup": "estimate"})
+    if trace["prompt_id"].nunique() < MIN_PROMPTS:
+        gamma = int(fastest(rows["estimate"]))
+        speedups = Estimates(rows.loc[[gamma]]).listed("setting")
+        return gamma, (
+            f"gamma = {gamma}: the fastest of 0 (plain) to {longest}, from too few prompts for an "
+            f"interval; speed-up as predicted: {speedups}"
+        )
     sides = verdict(rows["behind_low"], rows["behind_high"])
-    tied = rows[sides != ABOVE].rename(columns={"speedup": "estimate"})
+    tied = rows[sides != ABOVE]
     gamma = int(tied.index[0])
     return gamma, (
         f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not significantly slower "
@@ -301,9 +321,9 @@ def fit(
     the n resamples that `resampling_of` draws; a prompt drawn twice stays in one fold.
 
     routes: prompt_id -> the domain it is taken for (None: its own); where that is UNKNOWN, the
-    choice is made on the prompts of all domains. paid: the costs at which the choice is judged, if
-    they are others (another temperature, another machine) of the same prompts. ValueError if a
-    domain has fewer prompts than folds.
+    choice is made on the prompts of all domains, and so it is for the only prompt of a domain.
+    paid: the costs at which the choice is judged, if they are others (another temperature, another
+    machine) of the same prompts.
     """
     ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
     label = domain if routes is None else np.array([routes[name] for name in ids])
@@ -320,6 +340,8 @@ def fit(
         here = (fold == held_out) & (label == taken_for)
         alike = (domain == taken_for) | (taken_for == UNKNOWN)
         others = (fold != held_out) & alike
+        if not others.any():
+            others = fold != held_out
         cost = weights[:, others] @ by_prompt.cost[others]
         best = fastest(-cost.round(9))  # [1 + n], first of the sample itself
         number[here] = best[0]
@@ -367,16 +389,9 @@ def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
 
 
 def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
-    """A fold 0..folds-1 for each prompt, evenly within its domain, at random.
-
-    ValueError if a domain has fewer prompts than folds.
+    """A fold 0..folds-1 for each prompt, evenly within its domain, at random; each prompt of a
+    domain with no more prompts than folds has a fold of its own.
     """
-    sizes = pd.Series(domain).value_counts()
-    if sizes.min() < folds:
-        raise ValueError(
-            f"domain {sizes.idxmin()!r} has {sizes.min()} prompts, folds={folds}: "
-            "record more prompts, or take fewer folds"
-        )
     rng = np.random.default_rng(0)
     drawn = pd.Series(rng.random(len(domain)))
     ranks = drawn.groupby(domain).rank().to_numpy()

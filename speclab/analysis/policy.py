@@ -16,10 +16,11 @@ from pydantic import AfterValidator, ConfigDict
 from pydantic.dataclasses import dataclass
 
 from speclab.analysis import router
+from speclab.analysis.choose import UNKNOWN
 from speclab.cost import Costs, disturbed
 from speclab.plain import checked, read_json
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS, Prompt
+from speclab.prompts import Prompt, check_domain
 from speclab.runs import Run, written
 from speclab.shapes import parse_shape
 
@@ -29,6 +30,13 @@ def _checked(setting: str) -> str:
     return setting
 
 
+def _named(domains: dict[str, str]) -> dict[str, str]:
+    spelled: dict[str, str] = {}
+    for name in domains:
+        check_domain(name, spelled, "domains")
+    return domains
+
+
 READS = ["09/policy.json"]  # in the folder of a profile's figures
 BY_NOTEBOOK = READS[0]
 Setting = Annotated[str, AfterValidator(_checked)]
@@ -36,8 +44,8 @@ Setting = Annotated[str, AfterValidator(_checked)]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Policy:
-    """What to draft: `domains` (domain -> setting) and the `default` for every other prompt; a
-    setting is what `shapes.parse_shape` reads.
+    """What to draft: `domains` (domain, of any name -> setting) and the `default` for every other
+    prompt; a setting is what `shapes.parse_shape` reads.
 
     pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device:
     number formats, kernels and devices that it was measured with (`notebook.formats`), and costs
@@ -51,7 +59,7 @@ class Policy:
     device: str
     costs: Costs
     default: Setting
-    domains: dict[Literal[DOMAINS], Setting]  # type: ignore[valid-type]
+    domains: Annotated[dict[str, Setting], AfterValidator(_named)]
     router: Literal["none", "classifier"]
     run: str
     version: Literal[1] = 1
@@ -72,9 +80,11 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
     found = None if c is not None else measured_for(run, figures)
     if found:
         costs = found.costs
+        of_this = "this kind of machine" if this_machine() in found.made else "another machine"
         source = (
-            f"measured by notebook 09 {found.made}, in {found.device} (figures/{figures.name}/"
-            f"{BY_NOTEBOOK}; another machine has other costs: run notebook 09 there)"
+            f"measured by notebook 09 {found.made}, {of_this}, in {found.device} "
+            f"(figures/{figures.name}/{BY_NOTEBOOK}; another machine has other costs: run notebook "
+            "09 there)"
         )
         passes = (
             f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
@@ -101,10 +111,14 @@ def write_policy(policy: Policy, path: Path) -> None:
     """Write a policy as JSON, with the day and the kind of machine; the file appears whole or not
     at all.
     """
-    where = f"{platform.machine()}, {os.cpu_count()} CPUs"
-    policy = replace(policy, made=f"on {datetime.date.today()} ({where})")
+    policy = replace(policy, made=f"on {datetime.date.today()} ({this_machine()})")
     text = json.dumps(asdict(policy), indent=1) + "\n"
     written(path, lambda part: part.write_text(text, encoding="utf-8"))
+
+
+def this_machine() -> str:
+    """The kind of this machine, as a policy names it."""
+    return f"{platform.machine()}, {os.cpu_count()} CPUs"
 
 
 def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
@@ -128,13 +142,18 @@ def load(path: str | Path, pair: Mapping[str, str] | None = None) -> Policy:
 
 
 def setting_for(policy: Policy, prompt: Prompt) -> str:
-    """The setting of a prompt: of its domain as the policy's router finds it, the default where
-    that is unknown. A router sees the prompt's text only.
+    """The setting of a prompt: that of its domain, the default where it has none (`domain_of`)."""
+    return policy.domains.get(domain_of(policy, prompt), policy.default)
+
+
+def domain_of(policy: Policy, prompt: Prompt) -> str:
+    """A prompt's domain as the policy's router finds it, if the policy names it, else UNKNOWN. A
+    router sees the prompt's text only.
     """
     domain = prompt.domain
     if policy.router == "classifier":
-        (domain,) = _classifier().routes([prompt.text])
-    return policy.domains.get(domain, policy.default)
+        (domain,) = classifier().routes([prompt.text])
+    return domain if domain in policy.domains else UNKNOWN
 
 
-_classifier = cache(router.load_router)
+classifier = cache(router.load_router)  # the kit's, read once

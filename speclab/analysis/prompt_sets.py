@@ -4,7 +4,7 @@ again without the words that stand around each problem, and on a second set, wri
 a draft was trained on (data/second_prompts).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,12 +63,7 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     ending = "-sampled" if own.temperature else ""
     for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
-        theirs = domains_in(other.trace)
-        if not set(domains) & set(theirs):
-            raise ValueError(
-                f"other_prompts: {source} has the domains {named(theirs)} and none of "
-                f"{named(domains)}: name the domains alike, or leave the set out"
-            )
+        check_domains(source, domains_in(other.trace), domains)
         name = name_of(source)
         if name in sets:
             raise ValueError(
@@ -80,12 +75,38 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     return sets
 
 
+def check_domains(source: str, theirs: Collection[str], domains: Collection[str]) -> None:
+    """ValueError for a set none of whose domains is one of the profile's own prompts."""
+    if not set(domains) & set(theirs):
+        raise ValueError(
+            f"other_prompts: {source} has the domains {named([*theirs])} and none of "
+            f"{named([*domains])}: name the domains alike, or leave the set out"
+        )
+
+
 def _where(text: Text, is_kept: pd.Series) -> Text:
     """The texts of some of the prompts."""
     kept = text.trace["prompt_id"][is_kept].unique()
     frames = (text.trace, text.nodes)
     trace, nodes = (rows[rows["prompt_id"].isin(kept)] for rows in frames)
     return replace(text, trace=trace, nodes=nodes)
+
+
+def with_all_domains(sets: Mapping[str, Text]) -> dict[str, Text]:
+    """The sets that have every domain of the first, `OWN`: those whose means are of the same."""
+    domains = {*sets[OWN].trace["domain"]}
+    return {name: text for name, text in sets.items() if domains <= {*text.trace["domain"]}}
+
+
+def farthest(sets: Iterable[str]) -> str | None:
+    """Which set a sentence names that has room for one: the last of the others, whole."""
+    others = [name for name in sets if name not in (OWN, ENGLISH)]
+    return others[-1] if others else None
+
+
+def in_sentence(name: str) -> str:
+    """A set's name after 'the prompts of'."""
+    return f"the {name}" if name == SECOND else name
 
 
 def name_of(source: str) -> str:

@@ -20,7 +20,6 @@ from sklearn.pipeline import Pipeline
 
 from speclab.analysis.choose import UNKNOWN
 from speclab.profiles import ROOT
-from speclab.prompts import DOMAINS
 
 READS = ["data/routing"]
 ROUTING = ROOT / READS[0]
@@ -31,7 +30,7 @@ TOKENS = r"\w+|[^\w\s]"
 def classifier(c: float = 1.0) -> Pipeline:
     """The untrained estimator: counts of hashed words, signs and pairs of neighbours (which word it
     was cannot be recovered), TF-IDF (rare words weigh more), and logistic regression with the
-    inverse regularisation c; its classes are the numbers of DOMAINS.
+    inverse regularisation c; its classes are the numbers of the router's domains.
     """
     words = HashingVectorizer(
         token_pattern=TOKENS,
@@ -46,9 +45,12 @@ def classifier(c: float = 1.0) -> Pipeline:
 
 @dataclass(frozen=True)
 class Router:
-    """A trained `classifier`; threshold: least probability that is trusted; card: facts."""
+    """A trained `classifier`; domains: what its classes are called; threshold: least probability
+    that is trusted; card: facts.
+    """
 
     model: Pipeline
+    domains: tuple[str, ...]
     threshold: float
     card: Mapping
 
@@ -57,7 +59,7 @@ class Router:
         route (the guess; UNKNOWN where the confidence is below the threshold).
         """
         p = self.model.predict_proba(texts)
-        guess, confidence = np.array(DOMAINS)[p.argmax(axis=1)], p.max(axis=1)
+        guess, confidence = np.array(self.domains)[p.argmax(axis=1)], p.max(axis=1)
         route = np.where(confidence >= self.threshold, guess, UNKNOWN)
         return pd.DataFrame({"guess": guess, "confidence": confidence, "route": route})
 
@@ -80,15 +82,15 @@ def with_weights(weights: Mapping[str, np.ndarray]) -> Pipeline:
     model = classifier()
     regression = model["regression"]
     regression.coef_, regression.intercept_ = weights["weight"], weights["bias"]
-    regression.classes_ = np.arange(len(DOMAINS))
+    regression.classes_ = np.arange(len(weights["bias"]))
     model["tfidf"].idf_ = weights["idf"]
     return model
 
 
 def load_router(folder: str | Path = ROUTING) -> Router:
-    """The trained router of a folder, without pickle.
+    """The trained router of a folder, without pickle; its card names the domains.
 
-    ValueError if its weights are damaged.
+    ValueError if its weights are damaged, or its card names another number of domains.
     """
     path = Path(folder) / "router.safetensors"
     card = json.loads((Path(folder) / "card.json").read_text())
@@ -98,4 +100,10 @@ def load_router(folder: str | Path = ROUTING) -> Router:
             "again (python -m data.routing.prepare --data DIR)"
         )
     weights = {name: part.astype(np.float32) for name, part in load_file(path).items()}
-    return Router(with_weights(weights), card["threshold"], card)
+    domains = tuple(card["domains"])
+    if len(domains) != len(weights["bias"]):
+        raise ValueError(
+            f"{path} has {len(weights['bias'])} domains, and its card.json names {len(domains)} "
+            f"({', '.join(domains)}); restore both"
+        )
+    return Router(with_weights(weights), domains, card["threshold"], card)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from speclab.plain import read_json
 from speclab.profiles import Profile
-from speclab.prompts import Prompt, read_prompts
+from speclab.prompts import EncodedPrompt, Prompt, read_prompts
 
 if TYPE_CHECKING:
     from speclab.sampling import Sampling
@@ -22,8 +22,8 @@ DEFAULT = "chain:4"  # the shape where none is named
 MEND = "choose another --out, or --force to start over"
 # the parameters of a profile that decide what is decoded
 READS = (
-    *("target", "draft", "dtype", "device", "backend", "template"),
-    *("max_prompt_tokens", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
+    *("target", "draft", "dtype", "device", "backend", "template", "max_prompt_tokens"),
+    *("truncate", "max_new_tokens", "temperature", "top_k", "top_p", "seed"),
 )
 
 
@@ -35,9 +35,13 @@ class DecodeCall:
     """
 
     profile: Profile
-    prompts: Annotated[Path, "JSON lines with prompt_id and prompt."]
+    prompts: Annotated[Path, "JSON lines with prompt_id, and prompt or messages."]
     out: Annotated[Path, "JSON lines with the texts; a call that was stopped goes on."]
-    rule: Annotated[str, "greedy, rejection, point-mass or without-replacement."] = "greedy"
+    rule: Annotated[
+        str | None,
+        "greedy, rejection, point-mass or without-replacement (default: greedy at temperature 0; "
+        "above it rejection for chains, point-mass for trees).",
+    ] = None
     shape: Annotated[
         str | None,
         "plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], dynamic:DEPTH,BRANCHES,BUDGET, "
@@ -53,8 +57,9 @@ class DecodeCall:
     force: Annotated[bool, "Start over: replace what is in --out."] = False
 
     def __post_init__(self) -> None:
-        if self.check and self.rule != "greedy":
-            raise ValueError(f"--check compares greedy texts, not those of --rule {self.rule}")
+        if self.check and not self.is_greedy:
+            texts = f"--rule {self.rule}" if self.rule else f"T = {self.profile.temperature:g}"
+            raise ValueError(f"--check compares greedy texts, not those of {texts}")
         if self.policy and self.shape:
             raise ValueError(f"--policy {self.policy} names the shapes; leave out --shape")
 
@@ -79,6 +84,19 @@ class DecodeCall:
         """How the target's words are drawn."""
         return self.profile.sampling
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the texts are the target's greedy ones."""
+        return self.rule == "greedy" if self.rule else self.sampling.greedy
+
+    def rule_for(self, shape: "Shape") -> str:
+        """The rule that accepts what a shape drafts: the one that is named, else the lossless rule
+        for the temperature.
+        """
+        if self.rule or self.sampling.greedy:
+            return self.rule or "greedy"
+        return "rejection" if shape.is_chain else "point-mass"
+
     @cached_property
     def shapes(self) -> "list[Shape]":
         """What is drafted for each prompt; ValueError where the rule cannot take it."""
@@ -91,8 +109,25 @@ class DecodeCall:
             settings = [setting_for(self.plan, prompt) for prompt in self.prompt_list]
         shapes = list(map(parse_shape, settings))
         for shape in shapes:
-            check_rule(self.rule, shape, self.sampling)
+            check_rule(self.rule_for(shape), shape, self.sampling)
         return shapes
+
+    @cached_property
+    def without_domain(self) -> int:
+        """How many prompts get the policy's default, since it finds no domain that it knows."""
+        from speclab.analysis.policy import UNKNOWN, domain_of
+
+        if not self.plan:
+            return 0
+        found = [domain_of(self.plan, prompt) for prompt in self.prompt_list]
+        return found.count(UNKNOWN)
+
+    @cached_property
+    def encoded(self) -> tuple[EncodedPrompt, ...]:
+        """The prompts as the target reads them. ValueError as of `prompts.encode_prompts`."""
+        from speclab.models.folder import read_by_target
+
+        return read_by_target(self.profile, self.prompt_list).prompts
 
     # ---- the result ------------------------------------------------------------------------------
 
@@ -126,7 +161,8 @@ class DecodeCall:
         drafted: Any = self.shape or DEFAULT
         if self.plan:
             drafted = {key: getattr(self.plan, key) for key in ("router", "default", "domains")}
-        settings |= {"rule": self.rule, "drafted": drafted, "check": self.check}
+        rules = {self.rule_for(shape) for shape in self.shapes}
+        settings |= {"rule": " and ".join(sorted(rules)), "drafted": drafted, "check": self.check}
         return settings | read_by_target(profile, self.prompt_list).facts
 
     def refuse_inputs(self, profile: Path) -> None:

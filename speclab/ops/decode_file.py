@@ -14,7 +14,7 @@ from speclab.models.pairs import Pair, fix_few_rows
 from speclab.ops.decode_call import MEND, DecodeCall
 from speclab.plain import notice, read_json
 from speclab.profiles import MODELS
-from speclab.prompts import EncodedPrompt, encode_prompts
+from speclab.prompts import EncodedPrompt
 from speclab.record import generate
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
@@ -22,20 +22,25 @@ from speclab.shapes import Shape
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:
     """Decode the prompts of a call one after another, each line written as it is done; goes on
-    after the lines of an earlier call, cuts half a line, and says which prompts were cut.
+    after the lines of an earlier call, cuts half a line, and says how many prompts were cut and how
+    many have no domain that the policy knows.
 
     A line says `drafted`, the most tokens of a block. Where texts are compared with plain greedy
     decoding it says `plain_difference` (see there). Returns how many texts differ, which is said on
     standard error as well. ValueError if the file holds something else.
     """
-    profile, out = call.profile, call.out
-    is_checked = call.rule == "greedy" and (call.check or not pair.is_exact)
-    limit = profile.max_prompt_tokens
-    encoded = encode_prompts(pair.tokenizer, call.prompt_list, limit, profile.template)
+    out, limit = call.out, call.profile.max_prompt_tokens
+    is_checked = call.is_greedy and (call.check or not pair.is_exact)
+    encoded = call.encoded
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
+    if unknown := call.without_domain:
+        notice(
+            f"{unknown} of {len(encoded)} prompts have no domain that the policy knows and get its "
+            f"default, {call.plan.default}"
+        )
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         lines = call.lines_there(is_checked)
         done = len(lines)
@@ -79,7 +84,7 @@ def decoded_row(
 ) -> dict[str, Any]:
     """Decode a prompt; what the file says of it."""
     new, seed = call.profile.max_new_tokens, call.profile.seed
-    decoded = decode_prompt(pair, prompt, call.rule, shape, call.sampling, new, seed)
+    decoded = decode_prompt(pair, prompt, call.rule_for(shape), shape, call.sampling, new, seed)
     text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
     row = {
         "prompt_id": decoded.prompt_id,

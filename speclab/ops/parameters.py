@@ -68,16 +68,18 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
 
 def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
     """The type of what is allowed, for pydantic: that of the default (whole numbers are numbers
-    too), its first element that of all. Only where anything is allowed may a list be empty.
+    too), its first element that of all; an empty one holds numbers. Only where anything is allowed,
+    or the default is empty, may a list be empty.
 
     values: of all parameters, for ranges that end at one of them.
     """
     if isinstance(default, (list, dict)):
         is_dict = isinstance(default, dict)
-        first, *_ = default.values() if is_dict else default
+        first, *_ = [*(default.values() if is_dict else default), 0.0]
         element = type_of(first, allowed, values)
         kind: Any = dict[str, element] if is_dict else list[element]  # type: ignore[valid-type]
-        return Annotated[kind, Field(min_length=int(allowed != "any"))]
+        least = int(bool(default) and allowed != "any")
+        return Annotated[kind, Field(min_length=least)]
     if allowed.startswith("one of "):
         words = allowed.removeprefix("one of ").split(", ")
         return Literal[tuple(type(default)(word) for word in words)]

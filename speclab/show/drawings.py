@@ -201,6 +201,9 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+CELLS = {"a draft that was kept": "#BDD7E7", "the target's own, which ends a pass": "#08519C"}
+
+
 def draw_text(frame: pd.DataFrame) -> Figure:
     """One text as the blocks of each gamma cut it: a line a gamma, a cell a token. `frame`: gamma,
     passes, kept, drafted, position and is_drafted (else the target's own) of every token.
@@ -208,25 +211,27 @@ def draw_text(frame: pd.DataFrame) -> Figure:
     lines = frame.groupby("gamma", sort=False)
     cells = np.stack([rows["is_drafted"] for _, rows in lines])
     heads = lines[["passes", "kept", "drafted"]].first()
-    labels = [
-        f"gamma {row.Index}: {row.passes} passes, {row.kept} of {row.drafted} drafts kept"
-        for row in heads.itertuples()
-    ]
-    figure, axes = figures.subplots(height=0.8 + 0.27 * len(labels))
+    labels = [f"gamma {row.Index}: {row.passes} passes" for row in heads.itertuples()]
+    if not figures.is_narrow():
+        counts = heads.itertuples()
+        labels = [
+            f"{label}, {row.kept} of {row.drafted} drafts kept"
+            for label, row in zip(labels, counts, strict=True)
+        ]
+    figure, axes = figures.subplots(height=0.9 + 0.27 * len(labels))
     place = np.arange(len(labels))
     width = cells.shape[1]
     for line, own in enumerate(cells):
         starts = np.flatnonzero(own), np.flatnonzero(~own)
-        for at, colour in zip(starts, ("#BDD7E7", "#08519C"), strict=True):
+        for at, (label, colour) in zip(starts, CELLS.items(), strict=True):
             spans = [(cell + 0.05, 0.9) for cell in at]
-            axes.broken_barh(spans, (line + 0.08, 0.84), facecolors=colour, linewidth=0)
+            name = label if line == 0 else "_"
+            axes.broken_barh(spans, (line + 0.08, 0.84), facecolors=colour, lw=0, label=name)
     axes.set_yticks(place + 0.5, labels)
     axes.set(xlim=(0, width), ylim=(len(labels), 0))
     axes.grid(False)
-    axes.set(
-        xlabel=figures.AXIS_LABELS["position"],
-        title="light: a draft that was kept · dark: the target's own token, which ends a pass",
-    )
+    axes.set_xlabel(figures.AXIS_LABELS["position"])
+    figures.legend_above(figure, axes)
     return figure
 
 
@@ -264,7 +269,7 @@ def draw_ladder(frame: pd.DataFrame, last: Sequence[str], grey: Sequence[str]) -
         title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
     )
     grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
-    grid[1, 0].set(xlabel="tokens per target pass\n(published_length: E[L])")
+    grid[1, 0].set(xlabel="tokens per target pass")
     grid[1, 1].set(xlabel="1 = highest")
     figures.legend_above(figure, grid[0, 0])
     return figure

@@ -20,12 +20,12 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
 
-LEAST_PANEL = 1.25  # inches across
+LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # inches across
 GROUP_LABELS = 1.2  # inches, of the names of groups that lie
 
 
@@ -87,6 +87,10 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 def laid_out(figure: Figure) -> None:
     """Break the lines of titles and labels to the room that they have, and fix the layout."""
     layout = figure.get_layout_engine()
+    names = {axes: _names_under(axes) for axes in figure.axes}
+    for axes, texts in names.items():
+        if texts:  # long ones would squeeze the panels
+            axes.set_xticks(axes.get_xticks(), [""] * len(texts))
     layout.execute(figure)
     inside = figure.bbox
     for axes in figure.axes:
@@ -94,7 +98,7 @@ def laid_out(figure: Figure) -> None:
         for title in (axes.title, axes._left_title, axes.xaxis.label):
             break_lines(title, panel.width)
         break_lines(axes.yaxis.label, panel.height)
-        _fit_names(axes, panel.width)
+        _fit_names(axes, names[axes], panel.width)
         for name in axes.get_yticklabels():
             break_lines(name, 0.36 * inside.width)
     for label, room in ((figure._supxlabel, inside.width), (figure._supylabel, inside.height)):
@@ -116,25 +120,35 @@ def broken(text: str, share: float) -> str:
     """The text with its lines broken to a share of the length of the longest one."""
     lines = text.split("\n")
     most = max(int(share * max(map(len, lines))), 1)
-    parts = (textwrap.wrap(line, most, break_long_words=False) or [""] for line in lines)
-    return "\n".join(part for line in parts for part in line)
+    whole = [line.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") for line in lines]
+    parts = (textwrap.wrap(line, most, break_long_words=False) or [""] for line in whole)
+    text = "\n".join(part for line in parts for part in line)
+    return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def _fit_names(axes: Axes, room: float) -> None:
-    """Break the names of groups under an axis; turn them where words are longer than a group."""
-    names = [name for name in axes.get_xticklabels() if name.get_text() and name.get_visible()]
-    if not names or axes.xaxis.get_major_formatter().__class__.__name__ != "FixedFormatter":
+def _names_under(axes: Axes) -> list[str]:
+    """The names of groups on the axis under a panel; [] where it has numbers."""
+    if not isinstance(axes.xaxis.get_major_formatter(), FuncFormatter):
+        return []
+    return [name.get_text() for name in axes.get_xticklabels()]
+
+
+def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
+    """Put the names of groups back, broken to the room of a group; turned where words are longer
+    than that.
+    """
+    if not texts:
         return
-    of_each = room / len(names)
-    texts = [name.get_text() for name in names]
+    of_each = 0.94 * room / len(texts)
+    axes.set_xticks(axes.get_xticks(), texts)
+    names = axes.get_xticklabels()
     for name in names:
-        break_lines(name, 0.94 * of_each)
-    if max(name.get_window_extent().width for name in names) > of_each:
-        for name, text in zip(names, texts, strict=True):
-            name.set_text(text)
+        break_lines(name, of_each)
+    are_wider = max(name.get_window_extent().width for name in names) > of_each
+    if are_wider:
         axes.tick_params(axis="x", labelrotation=90)
-    ticks = axes.get_xticks()
-    axes.set_xticks(ticks, [name.get_text() for name in axes.get_xticklabels()])
+    shown = texts if are_wider else [name.get_text() for name in names]
+    axes.set_xticks(axes.get_xticks(), shown)
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
@@ -145,11 +159,11 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         handle_of |= dict(zip(labels, handles, strict=True)) | handle_of
-    for columns in range(len(handle_of), 0, -1):
+    count, room = len(handle_of), figure.bbox.width
+    for rows in range(1, count + 1):
         figure.legends.clear()
-        place = {"loc": "outside upper center", "ncols": columns}
+        place = {"loc": "outside upper center", "ncols": -(-count // rows)}
         legend = figure.legend(handle_of.values(), handle_of, **place)
-        room = figure.bbox.width
         if legend.get_window_extent().width <= room:
             return
     for label in legend.get_texts() if handle_of else ():
@@ -284,11 +298,14 @@ def facets(
     panels = list(product(down, across))
     series = looks_of(pd.unique(frame[hue]), hue)
     groups = frame[x].nunique()
-    marks = len(series) * groups
-    beside = _panels_beside(kind, marks)
+    marks = groups * (len(series) if hue != x else 1)
+    beside = _panels_beside(kind, groups, marks)
     wide = len(across) if beside >= len(across) else min(beside, len(panels))
+    each = _panel_height(kind, height, groups, marks)
+    if lying and each * -(-len(panels) // wide) > style.TALLEST and len(panels) > wide:
+        wide += 1
     lines = -(-len(panels) // wide)
-    tall = _panel_height(kind, height, groups, marks) * lines + 0.3
+    tall = each * lines + 0.3
     figure, grid = subplots(
         lines,
         wide,
@@ -318,7 +335,8 @@ def facets(
         shown = [axes for axes in column if axes.axison]
         for axes in shown[-1:]:
             axes.tick_params(axis="x", labelbottom=True)
-    for axes in grid.flat:  # once all is drawn: an open end then fits every panel
+    drawn = [axes for axes in grid.flat if axes.axison]
+    for axes in drawn:  # once all is drawn: an open end then fits every panel
         if reference is not None:
             draw = axes.axvline if lying else axes.axhline
             draw(reference, color="black", linewidth=0.7)
@@ -328,15 +346,16 @@ def facets(
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
     figure.supylabel(x_label if lying else y_label)
-    legend_above(figure, *grid.flat)
+    legend_above(figure, *drawn)
     return figure
 
 
-def _panels_beside(kind: str, marks: int) -> int:
+def _panels_beside(kind: str, groups: int, marks: int) -> int:
     """How many panels stand side by side; marks: points with intervals in one of them."""
     if kind == "bars":
-        return max(int((width() - GROUP_LABELS) / LEAST_PANEL), 1)
-    least = max(LEAST_PANEL, 0.11 * marks) if kind == "points" else LEAST_PANEL
+        least = LEAST_PANEL if is_narrow() else LEAST_BARS
+        return max(int((width() - GROUP_LABELS) / least), 1)
+    least = max(LEAST_PANEL, 0.11 * marks, 0.17 * groups) if kind == "points" else LEAST_PANEL
     return max(int((width() - 0.3) / least), 1)
 
 

@@ -13,7 +13,7 @@ from speclab.analysis import association, bins, published
 from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
-from speclab.stats import NUMBERS
+from speclab.stats import ABOVE, BELOW, NUMBERS, verdict
 
 # what may predict acceptance; the last is known only after the target pass
 SIGNALS = {
@@ -24,6 +24,7 @@ SIGNALS = {
 RISE_OR_FALL = ("rises in", "falls in", "no significant trend in")
 PREDICTS = ("significantly above 0.5 in", "below 0.5 in", "not significantly different in")
 BETTER = ("higher than", "lower than", "not significantly different from")
+MOST_NAMED = 6  # domains in a sentence of the answer
 TOO_SURE = ("underconfident in", "overconfident in", "no significant difference in")
 
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
@@ -59,7 +60,8 @@ def entropy_correlations(views: Views) -> Estimates:
 
 def trend(correlations: Estimates) -> str:
     """What acceptance does as entropy rises, as a predicate: 'falls in all four domains (Spearman
-    -0.31 to -0.27)'. Domains without an interval are left out.
+    -0.31 to -0.27)'; of more than MOST_NAMED domains how many. Those without an interval are left
+    out.
     """
     if correlations.span() == "undefined":
         return "does not vary, so it has no trend"
@@ -68,6 +70,10 @@ def trend(correlations: Estimates) -> str:
         return "has no interval in any domain"
     known = Estimates(correlations.frame[is_known].reset_index(drop=True), correlations.digits)
     said = known.sentence("rises in", "falls in", "has no significant trend in")
+    if len(known.frame) > MOST_NAMED:
+        sides = list(verdict(known.frame["low"], known.frame["high"]))
+        falling, rising = sides.count(BELOW), sides.count(ABOVE)
+        said = f"falls in {falling} and rises in {rising} of {len(sides)} domains"
     return f"{said} (Spearman {known.span()})"
 
 

@@ -44,7 +44,7 @@ Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
 SPECIALIST = "specialist"  # the family that learned some domains only
 CALIBRATED_TOGETHER = 32  # calibration texts that the target continues in one batch
-# acceptance of the draft's best token at T = 0, and of a sampled one at T = 1
+# acceptance of the draft's best token at T = 0, and of a sampled one of sampled text
 HIT = score.mean_of("hit", "hit[1]")
 ESTIMATORS = {"greedy": HIT, "sampled": score.alpha}  # of a run of each kind
 COLUMNS = ("position", "token", "draft_rank", "target_top", "overlap")
@@ -180,8 +180,8 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
 
 
 class Tried:
-    """The drafts tried so far on the target's texts at T = 0 and at T = 1; the pair's own draft is
-    the first.
+    """The drafts tried so far on the target's texts at T = 0 and at the profile's temperature; the
+    pair's own draft is the first.
 
     per_domain: prompts of each domain that drafts are judged on (`prompts.decoded_prompts`); 0:
     all. prompts: these, encoded; candidates: by name; texts: token ids by kind of run and prompt.
@@ -265,7 +265,8 @@ def calibration_prompts(
             f"calibration_rows={count}: allowed are 1 to {len(composed)}; for more rows raise "
             "calibration_prompts_per_domain"
         )
-    encoded = encode_prompts(pair.tokenizer, composed, profile.max_prompt_tokens, profile.template)
+    limits = profile.max_prompt_tokens, profile.template
+    encoded = encode_prompts(pair.tokenizer, composed, *limits, truncate=True)
     by_length = sorted(encoded, key=lambda prompt: len(prompt.ids))
     step = len(by_length) // count
     return by_length[::step][:count]

@@ -16,7 +16,7 @@ from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.plain import read_json
-from speclab.prompts import DOMAINS, EncodedPrompt
+from speclab.prompts import EncodedPrompt
 from speclab.score import ALL, POOLED, ratio_of
 from speclab.shapes import parse_shape
 from speclab.studies.better_drafts.candidates import (
@@ -36,8 +36,8 @@ SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
 
 
 def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
-    """hit[1] at T = 0 and alpha at T = 1 of some drafts: estimator, draft, domain (then `all`,
-    `pooled`), estimate, low, high.
+    """hit[1] of greedy and alpha of sampled text, of some drafts: estimator, draft, domain (then
+    `all`, `pooled`), estimate, low, high.
     """
     by_estimator = {}
     for kind, estimator in ESTIMATORS.items():
@@ -91,8 +91,8 @@ def trained_change(
 
 
 def gained(tried: Tried, trained: Families) -> Estimates:
-    """`trained_change` of every family at T = 0 and T = 1: estimator, draft, domain, before, after,
-    and its other columns.
+    """`trained_change` of every family on greedy and on sampled text: estimator, draft, domain,
+    before, after, and its other columns.
     """
     parts = {}
     for kind, estimator in ESTIMATORS.items():
@@ -126,11 +126,12 @@ def objective_of(drafts: Mapping[str, TrainedDraft]) -> str:
 IN_CARD = {"hit[1]": "hit", "alpha": "alpha"}  # an estimator, and its name in a card's log
 
 
-def learning_curve(pair: Pair) -> Estimates | None:
+def learning_curve(pair: Pair, domains: Iterable[str]) -> Estimates | None:
     """How the acceptance of the pair's own draft rose in the last phase of its training, from the
     log in card.json beside the draft's folder; None where no card has such a log.
 
-    Keys: estimator, domain (first `all`, the mean of the domains), steps. No intervals are known.
+    Keys: estimator, domain (first `all`, the mean of the log's domains, then those of `domains`
+    that it has), steps. No intervals are known.
     Step 0 is the end of the phase before.
     """
     card = pair.draft.folder.path.parent / "card.json"
@@ -142,9 +143,10 @@ def learning_curve(pair: Pair) -> Estimates | None:
     steps = pd.DataFrame({"steps": [0, *(row["step"] + 1 for row in last)]})
     curves = {}
     for estimator, name in IN_CARD.items():
-        columns = {ALL: name} | {domain: f"{domain} {name}" for domain in DOMAINS}
+        columns = {ALL: name} | {domain: f"{domain} {name}" for domain in domains}
         for domain, column in columns.items():
-            curves[estimator, domain] = without_interval(steps, log[column])
+            if column in log:
+                curves[estimator, domain] = without_interval(steps, log[column])
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
@@ -162,17 +164,19 @@ def curve_in_words(curve: Estimates | None) -> str:
 
 
 def training_in_words(trained: Families, profile: str) -> str:
-    """How many trained drafts of a pair come with the kit, and what they cost, as sentences."""
+    """How many trained drafts of a profile's pair come with the kit, and what they cost, as
+    sentences.
+    """
     made = [draft.facts for family in trained.values() for draft in family.values()]
     if not made:
         return (
-            f"No further trained draft of `{profile}` comes with the kit; "
+            "No further trained draft of this pair comes with the kit; "
             f"`python -m data.drafts.prepare --profile {profile}` trains some."
         )
     minutes = sum(facts["minutes"] for facts in made)
     texts = max(facts["texts"] for facts in made)
     return (
-        f"The kit has {counted(len(made), 'trained draft')} of `{profile}`. The training took "
+        f"The kit has {counted(len(made), 'trained draft')} of this pair. The training took "
         f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft."
     )
 
@@ -298,7 +302,7 @@ def compared(
 ) -> Compared:
     """Every draft at its own best gamma, by the measured costs (c from `pass_cost`) and where a
     pass costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens
-    of a copy.
+    of a copy. Prompts are resampled as `choose.of_all_prompts` says.
     """
     rows, numbers = [], {}
     for one in drafts:
@@ -308,13 +312,15 @@ def compared(
         row = {"draft": name} | sizes | {"weight_bytes": one.weight_bytes}
         row |= {"of_target_bytes": share, "c": c}
         for kind, estimator in ESTIMATORS.items():
-            numbers[name, estimator.name] = tried.trace(one.name, kind), estimator
+            trace = choose.of_all_prompts(tried.trace(one.name, kind))
+            numbers[name, estimator.name] = trace, estimator
         machines = {"": with_c(costs, c), "_by_bytes": Costs.assumed(share)}
         for end, machine in machines.items():
             if one.name == LOOKUP:
                 gamma, sums = best_copies(tried, machine, gammas)
             else:
                 gamma, sums = best_chain(tried.trace(one.name, "greedy"), machine, gammas)
+            sums = choose.of_all_prompts(sums)
             row[f"gamma{end}"] = gamma
             numbers[name, f"speedup{end}"] = sums, SPEEDUP
             numbers[name, f"block_efficiency{end}"] = sums, TOKENS

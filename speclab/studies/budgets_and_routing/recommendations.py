@@ -18,7 +18,7 @@ from speclab.cost import Costs, disturbed
 from speclab.estimates import Estimates, yes_or_no
 from speclab.score import POOLED
 from speclab.shapes import parse_shape
-from speclab.stats import BELOW, NUMBERS, Draws, verdict
+from speclab.stats import BELOW, MIN_PROMPTS, NUMBERS, Draws, Resampling, verdict
 from speclab.tree import Tree
 
 REFUSED = "refused: the clock was disturbed"
@@ -76,16 +76,25 @@ def drawn_clocks(n: int, clocks: int) -> np.ndarray:
     return np.random.default_rng(4).integers(0, clocks, n)
 
 
+def note_on_few(prompts: Resampling) -> str:
+    """That numbers over all domains have no interval, where a domain has too few prompts."""
+    if prompts.fewest >= MIN_PROMPTS:
+        return ""
+    return f" A domain has fewer than {MIN_PROMPTS} prompts, so these numbers have no interval."
+
+
 # ---- what to draft -------------------------------------------------------------------------------
 
 
 def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     """What to draft in each domain, from the costs of settings (plain among them) on a machine:
-    domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is),
-    and its speed-up, which `speeds` hold as "own": each prompt judged by the setting that was
-    fastest on other prompts of its domain; `speculate` (`_speculate`).
+    domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is;
+    missing below 5 prompts), and its speed-up, which `speeds` hold as "own": each prompt judged by
+    the setting that was fastest on other prompts of its domain; `speculate` (`_speculate`).
     """
     fastest = choose.fastest_rows(choose.best_setting(by_prompt))
+    is_few = fastest["n_prompts"] < MIN_PROMPTS
+    fastest = fastest.assign(share_best=fastest["share_best"].mask(is_few))
     advice = fastest.loc[fastest["domain"] != POOLED, ["domain", "setting", "share_best"]]
     speedup = speeds.table({"own": speeds["own"]})[["domain", *NUMBERS]]
     table = advice.merge(speedup, on="domain")

@@ -21,7 +21,7 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates, stack, starting
+from speclab.estimates import Estimates, named, stack, starting, whole
 from speclab.score import POOLED, domains_in
 from speclab.stats import NUMBERS, RESAMPLES, Draws, resampling_of
 
@@ -33,13 +33,31 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     0 or a sum that is not 1.
     """
     shares = np.array([mix.get(name, 0.0) for name in domains])
-    unknown = set(mix) - set(domains)
-    if unknown or (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+    if unknown := [name for name in mix if name not in domains]:
         raise ValueError(
-            f"mix={mix}: the shares of {', '.join(domains)} must be 0 or more and sum to 1, and no "
-            "other domain may have one; change mix"
+            f"mix: {named(unknown)}: no such domain; the domains here are {named(domains)} "
+            "(mix={} takes all equally often)"
+        )
+    if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
+        raise ValueError(
+            f"mix={dict(mix)}: the shares of {named(domains)} must be 0 or more and sum to 1"
         )
     return shares
+
+
+def mix_of(mix: Mapping[str, float], domains: Sequence[str]) -> dict[str, float]:
+    """A mix that `check_mix` accepts; an empty one is every domain equally often."""
+    shares = dict(mix) or dict.fromkeys(domains, 1 / len(domains))
+    check_mix(shares, domains)
+    return shares
+
+
+def mix_in_words(mix: Mapping[str, float]) -> str:
+    """The shares of the requests, as a sentence."""
+    if len({*mix.values()}) == 1 < len(mix):
+        return f"The requests are of {whole('domain', len(mix))}, equally often."
+    shares = [f"{share:.0%} {name}" for name, share in mix.items()]
+    return f"Of the requests are {named(shares)}."
 
 
 # ---- one setting for a mix -----------------------------------------------------------------------
@@ -240,5 +258,8 @@ def rates_in_words(rate: Estimates) -> str:
 
 def batches_in_words(crowd: Estimates) -> str:
     """At which batches drafting pays, over all prompts, as a clause."""
+    over_all = crowd.at(domain=POOLED)
+    if over_all.frame["low"].isna().all():
+        return "the speed-up of drafting has no interval"
     words = ("pays at batch", "slows decoding at batch", "makes no significant difference at batch")
-    return f"drafting {crowd.at(domain=POOLED).sentence(*words, names='batch', than=1)}"
+    return f"drafting {over_all.sentence(*words, names='batch', than=1)}"

@@ -58,14 +58,16 @@ class PairTexts:
 
 
 def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
-    """The texts of a profile: read where they are recorded or shipped, else recorded now.
+    """The texts of a profile at T = 0 and, whatever its temperature, at T = 1, of which the claims
+    speak: read where they are recorded or shipped, else recorded now.
 
     strings: the text of each token (`pictures.strings_of`).
     """
+    profile = profile.replace(temperature=1.0)
     temperatures = []
     for kind in ("greedy", "sampled"):
         texts = prompt_sets.texts(profile, Text.recorded(profile, kind))
-        del texts[prompt_sets.ENGLISH]  # a part of the second set
+        texts.pop(prompt_sets.ENGLISH, None)  # a part of the second set
         marked = {name: with_numbers(text, strings) for name, text in texts.items()}
         temperatures.append(marked)
     return PairTexts(profile, *temperatures)
