@@ -21,7 +21,7 @@ from pandas.testing import assert_frame_equal
 
 from speclab.ops.commands import main
 from speclab.profiles import ROOT
-from speclab.show import drawings, figures, redraw, style
+from speclab.show import drawings, figures, redraw, style, tables
 from speclab.tree import chain, static_tree
 
 FRAME = pd.DataFrame(
@@ -338,3 +338,21 @@ def test_boxes_of_any_tree_stand_apart(width, tree):
         assert min(across, down) < 1
     shown = " ".join(text.get_text() for text in figure.axes[0].texts)
     assert f"␣t{last}\n" in shown, "the accepted path stays"
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
+    cells = pd.DataFrame({"a_b": ["$5 & 3 %", "−1"], "code": ["0.70 [0.60, 0.75]", None]})
+    words = {"caption": "Share of `hit[1]` (95 %).", "label": "02-shares"}
+    values, page = tables.export(FRAME, tmp_path, "shares", cells=cells, **words)
+    assert_frame_equal(pd.read_csv(values), FRAME)
+    text = page.read_text(encoding="utf-8")
+    begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
+    assert begun == ["table", "tabular"] and ended == begun[::-1]
+    assert r"\caption{Share of hit[1] (95 \%).}" in text and r"\label{tab:02-shares}" in text
+    assert r"\$5 \& 3 \% & 0.70 [0.60, 0.75] \\" in text and r"$-$1 & -- \\" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    of_name = tables.export(FRAME, tmp_path, "best-gamma")[1].read_text(encoding="utf-8")
+    assert r"\caption{best gamma}" in of_name and r"\label{tab:best-gamma}" in of_name

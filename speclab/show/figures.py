@@ -84,8 +84,11 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 # ---- text that fits ------------------------------------------------------------------------------
 
 
-def laid_out(figure: Figure) -> None:
-    """Break the lines of titles and labels to the room that they have, and fix the layout."""
+def laid_out(figure: Figure, may_grow: bool = True) -> None:
+    """Break the lines of titles and labels to the room that they have, and fix the layout.
+
+    may_grow: the figure becomes higher, up to style.TALLEST, by names that have to be turned.
+    """
     layout = figure.get_layout_engine()
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
@@ -101,6 +104,8 @@ def laid_out(figure: Figure) -> None:
         _fit_names(axes, names[axes], panel.width)
         for name in axes.get_yticklabels():
             break_lines(name, 0.36 * inside.width)
+    if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
+        figure.set_figheight(min(figure.get_figheight() + turned, style.TALLEST))
     for label, room in ((figure._supxlabel, inside.width), (figure._supylabel, inside.height)):
         if label is not None:
             break_lines(label, room)
@@ -131,6 +136,12 @@ def _names_under(axes: Axes) -> list[str]:
     if not isinstance(axes.xaxis.get_major_formatter(), FuncFormatter):
         return []
     return [name.get_text() for name in axes.get_xticklabels()]
+
+
+def _turned(axes: Axes) -> float:
+    """Inches that turned names take under a panel."""
+    names = [name for name in axes.get_xticklabels() if name.get_rotation() == 90]
+    return max((name.get_window_extent().height for name in names), default=0) / axes.figure.dpi
 
 
 def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:

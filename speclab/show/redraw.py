@@ -195,7 +195,7 @@ def drawn(
             figure = draw()
             if height:
                 figure.set_figheight(height)
-            figures.laid_out(figure)
+            figures.laid_out(figure, may_grow=not height)
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: its text leaves no room for its panels at {inches} inches; make it larger")
