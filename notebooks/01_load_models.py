@@ -136,11 +136,11 @@ ctx.say(
 # ## 3. What the target writes
 # The first prompt of each domain, continued by the target alone, greedily: the most likely token at
 # every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. Speculative decoding will write exactly this. Two of the recorded texts are shown; ▌
-# stands between the end of what the user wrote and the continuation.
+# reached. Speculative decoding will write exactly this. One or two of the recorded texts are shown;
+# ▌ stands between the end of what the user wrote and the continuation.
 
 # %%
-for prompt in firsts[1:-1] or firsts:
+for prompt in firsts[1:3] or firsts:
     text = texts[prompt.prompt_id]
     words = prompt.text[-400:]  # the end of what the user wrote
     reply = tokenizer.decode(text, skip_special_tokens=True)

@@ -292,7 +292,7 @@ if held_fixed:
 
 # %% [markdown]
 # ## 4. The same prompts in the other format
-# The paper gave a chat-tuned target its prompts as plain text. The same prompts in the target's
+# The paper gave an instruction-tuned target plain text. The same prompts in the target's
 # chat template make another text, and a draft that was trained on only one of the two formats may
 # do better there. The difference is template minus plain, paired by prompt; its interval resamples
 # the pairs.

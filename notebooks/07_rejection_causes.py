@@ -112,7 +112,7 @@ frame = labelled(greedy, "greedy")
 members = study.flags(frame)
 often = study.frequencies(frame, members)
 domains = list(score.domains_in(frame))
-wholes = {ALL: "mean of the sets"} if len(domains) > 1 else {}  # of one domain it is its own mean
+wholes = {ALL: "mean of\nthe sets"} if len(domains) > 1 else {}  # of one domain it is its own mean
 
 # %% [markdown]
 # How often a class is met, by hand for the tokens that begin a word: its base rate, its share of
@@ -218,7 +218,9 @@ if len(rates.frame):
 
 # %%
 pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
-order = pd.MultiIndex.from_product([[*wholes, *domains], pictured], names=["domain", "cause"])
+panels = len(wholes) + len(domains)  # of more than six there is no room side by side
+parts = [*wholes, *domains] if panels < 7 else [*domains, *wholes]
+order = pd.MultiIndex.from_product([parts, pictured], names=["domain", "cause"])
 rows = excess.frame.merge(causes).set_index(order.names)
 rows = rows.reindex(order).dropna(subset="quantity").reset_index()
 
@@ -227,15 +229,15 @@ first = study.first_causes(draws["excess"], causes)
 kinds, states = (first.at(family=name) for name in ("kind", "state"))
 
 # %%
+beside = {"hue": "quantity", "columns": "domain"} if panels < 7 else {"hue": "domain"}
 ctx.plot(
     Estimates(rows.replace({"domain": wholes})),
     x="cause",
-    hue="quantity",
-    columns="domain",
+    **beside,
     kind="bars",
     y="gain minus the gain of as many random positions, tokens per target pass",
     x_label=" ",
-    height=0.22 * len(pictured),
+    height=0.22 * len(pictured) if panels < 7 else 7,
     reference=0,
     slug="top-causes",
     caption="Tokens per target pass gained if the draft were never wrong in a class, minus the "
@@ -405,10 +407,16 @@ ctx.plot(
 # %%
 best = states.at(domain=ALL)
 (state,) = best.frame["cause"]
-ctx.answer(
-    f"On `{p.name}`, being right where `{study.alone(state)}` gains {best} more tokens per target "
-    f"pass than at as many random positions. {elsewhere}"
+found = (
+    f"being right where `{study.alone(state)}` gains {best} more tokens per target pass than at as "
+    "many random positions"
 )
+if best.verdict() != stats.ABOVE:
+    found = (
+        "being right in no class of certainty gains significantly more than at as many random "
+        f"positions. The most is {best} tokens per target pass (`{study.alone(state)}`)"
+    )
+ctx.answer(f"On `{p.name}`, {found}. {elsewhere}")
 
 # %% [markdown]
 # ## Try it

@@ -429,7 +429,11 @@ agrees = {
     "kept": "The clock agrees with the prediction",
     "not kept": "The clock disagrees with the prediction",
 }.get(outcome, "Whether the clock agrees with the prediction is inconclusive")
-elsewhere = f", and {mean.at(set=other)} times on the prompts of {other}" if other else ""
+elsewhere = there = ""
+if other:
+    named = prompt_sets.in_sentence(other)
+    elsewhere = f", and {mean.at(set=other)} times on the prompts of {named}"
+    there = f", {gains.at(set=other)} % on the prompts of {named}"
 verdict = (
     f"In {machine} the policy is predicted to decode {mean.at(set=prompt_sets.OWN)} times as fast "
     f"as plain decoding on its own prompts{elsewhere}. {agrees} (to within {cost_margin:.0%})."
@@ -439,11 +443,11 @@ if not recommendations.is_trusted(costs):
 
 # %%
 if several:
-    there = f", on {other} {gains.at(set=other)} %" if other else ""
     own = gains.at(set=prompt_sets.OWN)
     verdict += f" A setting per domain gains {own} % over one for all{there}."
-few = recommendations.note_on_few(ours.prompts)
-ctx.answer(f"{verdict}{few} This is `{base.name}` at c = {costs.c():.2f}.")
+if several or recommendations.is_trusted(costs):
+    verdict += recommendations.note_on_few(ours.prompts)
+ctx.answer(f"{verdict} This is `{base.name}` at c = {costs.c():.2f}.")
 
 # %% [markdown]
 # ### The line for your server

@@ -402,9 +402,9 @@ timed_of = {}
 for source in ctx.profile.others:
     if source != "unwrapped":
         of_set = runs.of_kind(settings, runs.kind_of_set(source))
-        every = runs.encoded_prompts(of_set)
-        prompt_sets.check_domains(source, {prompt.domain for prompt in every}, domains)
-        alike = [prompt for prompt in every if prompt.domain in domains]
+        whole_set = runs.encoded_prompts(of_set)
+        prompt_sets.check_domains(source, {prompt.domain for prompt in whole_set}, domains)
+        alike = [prompt for prompt in whole_set if prompt.domain in domains]
         timed_of[source] = prompts.decoded_prompts(alike, prompts_per_domain_timed, least=least)
 if not timed_of:
     ctx.say(prompt_sets.NO_OTHERS)
@@ -588,7 +588,8 @@ ctx.record(c=costs.c(), overhead=costs.overhead)
 there = ""
 if other:
     *_, texts = of_sets[other]
-    there = f", and {elsewhere.at(set=other)} times on {len(texts)} prompts of {other}"
+    there = f", and {elsewhere.at(set=other)} times on {len(texts)} prompts of "
+    there += prompt_sets.in_sentence(other)
 ctx.answer(
     refused
     or f"On `{ctx.profile.name}`, in {machine}, the fastest method, {fastest}, decodes "

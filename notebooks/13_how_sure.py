@@ -16,10 +16,11 @@
 #
 # ![Share of repeated positions by their position in the text](../figures/smollm/13/length.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (T = 0),
-# `sampled-0.3`, `sampled-0.7`, `sampled`, `sampled-seed-1` and `sampled-seed-2` of the profile,
-# recorded if they are not there, and the simulated studies of `data/coverage` ·
-# *writes* `figures/<profile>/13/`.
+# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature
+# T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1;
+# three seeds), `sampled-0.3` and `sampled-0.7` (T = 0.3 and 0.7), recorded if they are not there,
+# `long` where it was recorded, and the simulated studies of `data/coverage` · *writes*
+# `figures/<profile>/13/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -51,15 +52,17 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from math import comb
+
 import numpy as np
 import pandas as pd
 from scipy.stats import nct, t
 
-from speclab import prompts, runs, score, stats
-from speclab.analysis import association, bins, power, published
+from speclab import runs, score, stats
+from speclab.analysis import association, bins, power, prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, named
 from speclab.show import notebook
 from speclab.studies import how_sure as study
 
@@ -67,13 +70,18 @@ RUNS = ["greedy", "seeds", "sampled-0.3", "sampled-0.7"]
 
 # %%
 ctx = notebook.start("13_how_sure", profile, overrides)
-at_0 = Text.recorded(ctx.profile, "greedy")
-at_1 = Text.recorded(ctx.profile, *SEEDS)
-ctx.say(notebook.made_with(at_0.pair))
+greedy = Text.recorded(ctx.profile, "greedy")
+sampled = Text.recorded(ctx.profile, *SEEDS)
+ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-domains = list(score.domains_in(at_0.trace))
-count = at_0.trace.groupby("domain")["prompt_id"].nunique().min()
+domains = list(score.domains_in(greedy.trace))
+mean = "mean of the domains" if len(domains) > 1 else domains[0]
+unshown = [score.POOLED] if len(domains) > 1 else [score.POOLED, score.ALL]
+judged = stats.judged_domains(greedy.trace)  # of which an interval or a test says something
+prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()
+sizes = prompts[judged].tolist()
+count = min(sizes)
 longest = ctx.profile.max_new_tokens
 
 # %% [markdown]
@@ -130,13 +138,22 @@ ctx.say(
 )
 
 # %%
-of_second = prompts.load_prompts("second", 75)
-second = pd.Series([one.domain for one in of_second]).value_counts()
+own_coverage = study.coverage_at(used, sizes)
+fewer = [name for name in domains if name not in judged]
 ctx.say(
-    f"**The second prompt set is small**: {second.min()} prompts per domain (chat: "
-    f"{second['chat']}). At that size intervals cover the true value in {of_size[second.min()]} % "
-    "of simulated studies, and they are wide: read its *inconclusive* as too few prompts."
+    f"This study has {study.sizes_in_words(sizes)}. At such sizes the intervals cover the true "
+    f"value in {own_coverage} % of simulated studies."
+    + (f" There is no interval for {named(fewer)}." if fewer else "")
 )
+
+# %%
+for source, few in study.small_sets(ctx.profile, domains).items():
+    ctx.say(
+        f"**Few prompts in {prompt_sets.name_of(source)}**: "
+        f"{named([f'{domain} {size}' for domain, size in few.items()])}. At such sizes intervals "
+        f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
+        "and they are wide: read *inconclusive* there as too few prompts."
+    )
 
 # %% [markdown]
 # ## 2. How many prompts would be enough?
@@ -145,55 +162,70 @@ ctx.say(
 # prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
 # the prompts of one domain. Student's test needs a difference beyond the quantile of its level, at
 # the first and strictest step of Holm's correction. Where there is a true difference, its statistic
-# follows the noncentral t distribution:
+# follows the noncentral t distribution. Here n is the number of prompts of the smallest domain that
+# has 5 or more.
 
 # %%
-first, second = domains[:2]
-means = at_0.trace.groupby(["domain", "prompt_id"])["hit"].mean()
-error = np.sqrt((means[first].var() + means[second].var()) / 50)
+compares = ctx.compares(judged)
+tests = comb(len(judged), 2)
+means = greedy.trace.groupby(["domain", "prompt_id"])["hit"].mean()
 
 # %%
-free, true = 2 * (50 - 1), 0.05  # degrees of freedom; a difference of 0.05
-limit = t.isf(level / 6 / 2, free)  # six tests
-by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
+if compares:
+    first, second = judged[:2]
+    error = np.sqrt((means[first].var() + means[second].var()) / count)
+    free, true = 2 * (count - 1), 0.05  # degrees of freedom; a difference of 0.05
+    limit = t.isf(level / tests / 2, free)
+    by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
 
 # %%
-if error > 0:  # else the prompts do not differ, and there is nothing to plan with
+if compares and error > 0:  # else the prompts do not differ, and there is nothing to plan with
     rows = means.reset_index()
     design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
-    assert np.isclose(by_hand, design.power(true, 50, level / 6), rtol=1e-4)
+    assert np.isclose(by_hand, design.power(true, count, level / tests), rtol=1e-4)
 
 # %% [markdown]
-# (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) The paper
-# had 50 prompts per domain. With which probability would such a study find each of the paper's
-# differences, if prompts differed as much as they do here? The differences are those of Table I,
-# and of Table II read as tokens per target pass. `needed`: the prompts per domain for a power of
-# `likely`.
+# (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) So what can
+# this study find? `least` is the smallest true difference between two domains that its prompts find
+# with the probability `likely`. Domains of unequal sizes count with the standard error of both and
+# with the `prompts` of the smaller one.
 
 # %%
-asked = {
-    "published_alpha": (at_0.nodes, score.published_alpha),
-    "block_efficiency": study.of_blocks(at_0.tree(ctx.profile.tree)),
-}
+asked = {text.acceptance.name: text.accepted() for text in (greedy, sampled)}
+asked["block_efficiency"] = study.of_blocks(greedy.tree(ctx.profile.tree))
+found_by_us = {}
+if compares:
+    found_by_us = {name: power.detectable(*one, likely, level) for name, one in asked.items()}
+    ctx.table(pd.concat(found_by_us.values(), ignore_index=True), "detectable")
+for rows in found_by_us.values():
+    ctx.say(f"* {study.detectable_in_words(rows, likely)}")
+
+# %% [markdown]
+# Where the domains are the paper's: with which probability would a study of n prompts per domain
+# (the paper had 50) find each of the paper's differences, if prompts differed as much as they do
+# here? The differences are those of Table I, and of Table II read as tokens per target pass.
+# `needed`: the prompts per domain for a power of `likely`.
 
 # %%
 paper = pd.concat([published.published(table) for table in ("I", "II")])
-paper = paper.pivot(index="domain", columns="quantity", values="published").loc[domains]
+paper = paper.pivot(index="domain", columns="quantity", values="published")
+in_paper = set(judged) <= set(paper.index)
 
 # %%
-columns = ["alpha_mean", "expected_accepted_length"]
-parts = [
-    power.every_pair(*question, paper[column], 50, likely, level)
-    for question, column in zip(asked.values(), columns, strict=True)
-]
-
-# %%
-plans = pd.concat(parts, ignore_index=True)
-ctx.table(plans, "power")
-
-# %%
-for name, rows in zip(asked, parts, strict=True):
-    ctx.say(f"* `{name}`: {study.power_in_words(rows)}")
+parts = {}
+if compares and in_paper:
+    parts = {
+        name: power.every_pair(*question, paper.loc[judged, column], count, likely, level)
+        for name, question, column in (
+            ("published_alpha", (greedy.nodes, score.published_alpha), "alpha_mean"),
+            ("block_efficiency", asked["block_efficiency"], "expected_accepted_length"),
+        )
+    }
+    ctx.table(pd.concat(parts.values(), ignore_index=True), "power")
+for name, rows in parts.items():
+    ctx.say(f"* `{name}`: {study.power_in_words(rows, count)}")
+if not in_paper:
+    ctx.say("The paper does not have these domains.")
 
 # %% [markdown]
 # ## 3. Would another seed change the numbers?
@@ -201,9 +233,9 @@ for name, rows in zip(asked, parts, strict=True):
 
 # %%
 asked = {
-    f"seed {seed}": (rows, score.alpha) for seed, rows in at_1.trace.groupby("seed", sort=False)
+    f"seed {seed}": (rows, score.alpha) for seed, rows in sampled.trace.groupby("seed", sort=False)
 }
-draws = stats.jointly(asked | {"three seeds": (at_1.trace, score.alpha)})
+draws = stats.jointly(asked | {"three seeds": (sampled.trace, score.alpha)})
 alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 
 # %% [markdown]
@@ -213,7 +245,7 @@ alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
 # differ about as much as before. How often do they differ as much or more?
 
 # %%
-texts = at_1.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
+texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
 totals = texts.unstack("seed")
 number = totals.index.get_level_values("domain").factorize()[0]
 firsts = np.flatnonzero(np.diff(number, prepend=-1))  # of the prompts of a domain
@@ -242,20 +274,22 @@ why = (
     else "The seeds do not differ significantly."
 )
 ctx.say(
-    f"**Seeds.** `alpha` at T = 1, mean of the domains: {alphas.listed('texts')}. Shuffling the "
-    f"seeds within each prompt gives p = {p_seeds:.3f}. {why} We pool three seeds at T = 1."
+    f"**Seeds.** `alpha` at {sampled.name}, {mean}: {alphas.listed('texts')}. Shuffling the seeds "
+    f"within each prompt gives p = {p_seeds:.3f}. {why} We pool three seeds of sampled text."
 )
 
 # %% [markdown]
-# ## 4. Between T = 0 and T = 1
+# ## 4. Between the temperatures
 # A temperature T divides the logits of both models before the softmax, which gives p and q: at T =
 # 0.3 both are sharper than at T = 1. The prompts are the same, the texts are the target's own at
-# each temperature. At T = 0 acceptance of one drafted token is `hit[1]`, above it `alpha` of a
-# drawn token; chains are drafted by the same rule.
+# each temperature: T = 0, 0.3, 0.7 and the profile's. At T = 0 acceptance of one drafted token is
+# `hit[1]`, above it `alpha` of a drawn token; chains are drafted by the same rule.
 
 # %%
-between = [Text.recorded(ctx.profile, f"sampled-{T}") for T in (0.3, 0.7)]
-warm = [at_0, *between, at_1]
+others = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
+others.pop(sampled.temperature, None)  # it is there already, with three seeds
+warm = [greedy, sampled, *(Text.recorded(ctx.profile, kind) for kind in others.values())]
+warm.sort(key=lambda text: text.temperature)
 per_pass = f"tokens per target pass, gamma {gamma}"
 asked = {
     "acceptance": {text.temperature: text.accepted() for text in warm},
@@ -277,8 +311,8 @@ ctx.plot(
     x_label="T, temperature of the text (and of p and q)",
     slug="temperatures",
     caption=f"Acceptance of one drafted token and tokens per target pass of chains of {gamma}, by "
-    f"the temperature of the text. Acceptance, mean of the domains: {of_one.listed('T')}. Bands: "
-    "95 % intervals.",
+    f"the temperature of the text. Acceptance ({mean}) by T: {of_one.listed('T')}. Bands: 95 % "
+    "intervals.",
 )
 
 # %% [markdown]
@@ -290,24 +324,24 @@ ctx.plot(
 # them.
 
 # %%
-rows = at_0.trace[at_0.trace["prompt_id"] == at_0.trace["prompt_id"].iloc[0]]
+rows = greedy.trace[greedy.trace["prompt_id"] == greedy.trace["prompt_id"].iloc[0]]
 tokens = rows["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]
 assert again == repeats(rows).tolist()[3:]
 
 # %%
-recorded = runs.recorded_run(ctx.profile.replace(temperature=0.0), "long")
-lasting = Text.of(recorded) if recorded else at_0
+recorded = runs.recorded_run(ctx.profile, "long")
+lasting = Text.of(recorded) if recorded else greedy
 marked, sampled, lasting = (
-    text.with_columns(repeats=repeats(text.trace)) for text in (at_0, at_1, lasting)
+    text.with_columns(repeats=repeats(text.trace)) for text in (greedy, sampled, lasting)
 )
 
 # %%
 most = int(lasting.trace["position"].max()) + 1
-shorter = [n for n in sorted(new_tokens) if n < most]
-sizes = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
-cut = {f"{n} tokens": lasting.cut(n) for n in sizes}
+shorter = [n for n in sorted({*new_tokens, longest}) if n < most]
+sizes_of_texts = [*(shorter or [max(most // 2, 1)]), most]  # at least two lengths
+cut = {f"{n} tokens": lasting.cut(n) for n in sizes_of_texts}
 
 # %%
 repeated = score.mean_of("repeats")
@@ -320,11 +354,11 @@ asked = {
 # %%
 draws = {quantity: stats.jointly(each) for quantity, each in asked.items()}
 by_length = {quantity: each.table(key="length") for quantity, each in draws.items()}
-by_length = Estimates.stacked(by_length, "quantity").without(domain=score.POOLED)
+by_length = Estimates.stacked(by_length, "quantity").without(domain=unshown)
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
-width, looping = 8, {}  # tokens that are taken together
+width, looping = max(longest // 8, 1), {}  # tokens that are taken together
 for text in (lasting, sampled):
     middle = text.trace["position"] // width * width + width / 2
     rows = text.trace.assign(position=middle)
@@ -332,7 +366,8 @@ for text in (lasting, sampled):
 
 # %%
 looping = Estimates.stacked(looping, "text").without(domain=score.POOLED)
-at_the_end = looping.at(text="T = 0", position=looping.frame["position"].max())
+of_greedy = looping.at(text=greedy.name)
+at_the_end = of_greedy.at(position=of_greedy.frame["position"].max())
 
 # %%
 ctx.plot(
@@ -357,11 +392,11 @@ changes = {
     quantity: each.table({"change": each[whole_text] - each[short]})
     for quantity, each in draws.items()
 }
-changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=score.POOLED)
+changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=unshown)
 
 # %%
 ctx.say(
-    f"**Share of positions in loops** (texts of {longest} tokens, mean of the domains): "
+    f"**Share of positions in loops** (texts of {longest} tokens, {mean}): "
     f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** "
     f"({lasting.trace['prompt_id'].nunique()} prompts) the share in greedy texts changes by "
     f"{changes.at(quantity='share in loops').listed()}. The tokens per target pass of a chain of "
@@ -370,7 +405,7 @@ ctx.say(
 if not recorded:
     ctx.say(
         "Longer texts were not recorded. To record some: "
-        f"`python -m speclab record --profile {ctx.profile.name} --set temperature=0 --kind long`."
+        f"`python -m speclab record --profile {profile} --kind long`."
     )
 
 # %% [markdown]
@@ -390,7 +425,7 @@ else:
 
 # %%
 if trained_on:
-    hits = at_0.trace.groupby("prompt_id")["hit"].mean()
+    hits = greedy.trace.groupby("prompt_id")["hit"].mean()
     rho = association.correlations(seen.join(hits, on="prompt_id"), "seen", "hit")
     rho, nearest = Estimates(rho), seen.nlargest(1, "seen").iloc[0]
 
@@ -405,12 +440,16 @@ if trained_on:
     )
 
 # %%
-nearest_size = max(size for size in of_size if size <= count)
-looped = in_loops.at(temperature="T = 0").value
+planned = "One domain alone has nothing to compare."
+if parts:
+    planned = study.power_in_words(parts["published_alpha"], count)
+elif compares:
+    planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
+looped = in_loops.at(temperature=greedy.name).value
 ctx.answer(
-    f"With {count} prompts per domain our 95 % intervals cover the true value in "
-    f"{of_size[nearest_size]} % of simulated studies. {study.power_in_words(parts[0])} "
-    f"{100 * looped:.1f} % of greedy positions are in loops."
+    f"With {study.sizes_in_words(sizes)} our 95 % intervals cover the true value in "
+    f"{own_coverage} % of simulated studies. {planned} {100 * looped:.1f} % of greedy positions "
+    "are in loops."
 )
 
 # %% [markdown]
@@ -425,7 +464,7 @@ ctx.answer(
 # four times as many. More tokens of the same prompts do not help as much: the spread between
 # prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(at_0.trace, 8)`. Do more
+# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(greedy.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>

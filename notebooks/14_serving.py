@@ -307,7 +307,7 @@ answer = (
     f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}"
 )
 if other:
-    answer += f", on the prompts of {other} by {gained.at(set=other)}"
+    answer += f", on the prompts of {prompt_sets.in_sentence(other)} by {gained.at(set=other)}"
 answer += ". "
 if several:
     best = relative.at(policy="per-domain", metric="tokens_per_s")

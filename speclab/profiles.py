@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from speclab.place import ROOT
+from speclab import place
 from speclab.plain import STRICT, Facts, checked, near, parse_yaml, read_yaml
 from speclab.prompts import SETS
 from speclab.tree import Tree, static_tree
@@ -19,6 +19,7 @@ from speclab.tree import Tree, static_tree
 if TYPE_CHECKING:
     from speclab.sampling import Sampling
 
+ROOT = place.ROOT
 FOLDER = ROOT / "notebooks" / "profiles"
 Which = Literal["target", "draft"]
 MODELS: tuple[str, ...] = get_args(Which)

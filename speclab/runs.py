@@ -392,12 +392,13 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     for name in MODELS:
         model, named = run["profile"][name], wanted["weights"][name]
         is_known = named in (run["weights"][name], model["revision"])
-        is_called_so = not named and _ends_with(model["path"], wanted["profile"][name]["path"])
+        is_called_so = not named and _may_be(model["path"], wanted["profile"][name]["path"])
         if not (is_known or is_called_so):
             differ.append(f"{name} weights")
     if run["prompt_set"] != wanted["prompt_set"]:
         return [*differ, "prompts"]
-    names, sides = ("encoded", "stop_ids"), (run, wanted)
+    names: tuple[str, ...] = ("encoded", "stop_ids")
+    sides = run, wanted
     if "encoded" not in wanted:
         names, sides = ("template", "max_prompt_tokens", "truncate"), profiles
     its, ours = sides
@@ -405,12 +406,14 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
     return differ
 
 
-def _ends_with(path: str, name: str) -> bool:
-    """Whether a folder may be the one that is called so elsewhere: a profile names it from where it
-    stands itself, a run by its whole path.
+def _may_be(path: str, name: str) -> bool:
+    """Whether a folder of another machine may be the one of this name: a run knows it by its whole
+    path. A folder that is here, without weights, is named by its whole path too, and then the last
+    two parts count.
     """
-    parts = Path(name).parts
-    return Path(path).parts[-len(parts) :] == parts
+    there, here = Path(path).parts, Path(name).parts
+    count = 2 if Path(name).is_absolute() else len(here)
+    return there[-count:] == here[-count:]
 
 
 def kind_of_set(source: str) -> str:

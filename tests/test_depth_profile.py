@@ -11,6 +11,7 @@ from frames import text_of
 from test_score import make_run, tree_nodes
 
 from speclab import score
+from speclab.estimates import Estimates
 from speclab.studies import depth_profile as study
 from speclab.studies.by_hand import node_columns
 from speclab.tree import chain
@@ -113,3 +114,24 @@ def test_acceptance_along_the_text_has_the_first_tokens_apart():
     assert code["tokens"].tolist() == ["1-8", "9-16", "17-32", "33-64"]
     assert code["estimate"].tolist() == [1, 0, 0, 1]
     assert set(along.frame["domain"]) == {"code"}, "chat has four long texts only"
+
+
+@pytest.mark.parametrize(
+    ("last", "bins"),
+    [(24, ["1-3", "4-6", "7-12", "13-24"]), (17, ["1-3", "4-5", "6-9", "10-17"])],
+)
+def test_bins_along_the_text_follow_its_length(last, bins):
+    along = study.along_text([text_of(long_texts(last))])
+    assert along.at(domain="code").frame["tokens"].tolist() == bins
+
+
+def test_kinds_are_named_by_the_temperature_and_own_domains_have_no_panel_of_the_paper():
+    cold, warm = text_of(make_run()), text_of(make_run(seed=1), 0.7)
+    kinds = study.kinds(cold, cold, warm, 3, 2)
+    assert study.best_path_name(warm) in kinds and "T = 0.7" in study.best_path_name(warm)
+    profiles = study.by_depth(kinds)
+    named = {"code": "tax", "math": "law", "reasoning": "art", "chat": "war"}
+    own = Estimates(profiles.frame.replace({"domain": named}))
+    for numbers, panels in ((profiles, 2), (own, 1)):
+        shown = study.beside_the_paper(numbers, [study.best_path_name(warm)])
+        assert shown.frame["panel"].nunique() == panels

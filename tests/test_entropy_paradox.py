@@ -2,6 +2,7 @@
 ones.
 """
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,6 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_score import make_run
 
+from speclab.analysis.published import CORRECTED, OURS
+from speclab.analysis.texts import Text
+from speclab.profiles import load_profile
 from speclab.studies import entropy_paradox as study
 
 # x by domain and group: chat is 0.1 higher in either group, and meets the harder one less often
@@ -126,3 +130,53 @@ def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
     everything = [text.with_columns(said=1.0) for text in texts]
     named = {what for _, what in study.held_fixed(*everything, 2)}
     assert study.NEVER_SAID not in named, "nothing to hold fixed: not a row of zeros"
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+
+
+def test_the_domain_is_the_one_of_highest_entropy_or_the_one_that_is_named(texts):
+    greedy, _ = texts
+    assert study.asked_domain("", greedy) == "chat"
+    assert study.asked_domain("code", greedy) == "code"
+    with pytest.raises(ValueError, match="domain='caht': did you mean 'chat'"):
+        study.asked_domain("caht", greedy)
+    two = study.of_domains(greedy, ["math", "code"])
+    assert set(two.nodes["domain"]) == {"math", "code"}
+    assert study.asked_domain("", two) in ("math", "code")
+
+
+@pytest.mark.parametrize(
+    ("more", "template", "said"),
+    [
+        ({"messages": [{"role": "user", "content": "Hi."}]}, "chat", "conversations, which only"),
+        ({"prompt": "apple " * 500}, "none", "tokens with the chat template"),
+    ],
+)
+def test_prompts_that_cannot_be_given_in_the_other_format_are_said(
+    tmp_path, more, template, said, monkeypatch
+):
+    path = tmp_path / "mine.jsonl"
+    path.write_text(json.dumps({"prompt_id": "p", "domain": "tax"} | more))
+    profile = load_profile("tiny", {"prompts": str(path), "template": template})
+    monkeypatch.setattr(Text, "recorded", None)  # nothing is recorded
+    text, why = study.in_other_format(profile)
+    assert text is None and said in why
+
+
+@pytest.mark.parametrize("names", [["lone"], ["a", "b"], [f"d{i}" for i in range(6)]])
+def test_the_figure_has_every_domain_and_the_papers_panel_only_for_its_domains(names):
+    quantities = ["alpha_mean", "target_entropy_mean"]
+    table = pd.DataFrame(
+        [(name, quantity) for name in names for quantity in quantities],
+        columns=["domain", "quantity"],
+    )
+    table = table.assign(published=np.nan, **dict.fromkeys(CORRECTED + OURS, 0.5))
+    rows = pd.DataFrame({"domain": names})
+    texts = [Text(temperature, rows, rows) for temperature in (0.0, 0.7)]
+    for published, panels in ((np.nan, 3), (0.5, 4)):
+        tables = [table.assign(published=published)] * 2
+        drawn = study.entropy_and_acceptance(*tables, texts)
+        assert drawn["panel"].nunique() == panels
+        assert drawn["domain"].unique().tolist() == names
+    assert drawn["panel"].iloc[-1].startswith("sampled text (T = 0.7)")

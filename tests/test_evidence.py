@@ -275,6 +275,19 @@ def test_other_prompts_are_measured_by_what_is_exact_there(pair, found):
     assert ways.to_dict() == {OWN: {PUBLISHED, AT_0, AT_1}, SECOND: {AT_0, AT_1}}
 
 
+def test_claims_are_asked_at_t1_whatever_the_temperature_of_the_profile(monkeypatch):
+    asked = []
+
+    def recorded(profile, kind):
+        asked.append((kind, profile.sampled_temperature))
+        return made_text()
+
+    monkeypatch.setattr(Text, "recorded", recorded)
+    monkeypatch.setattr(evidence, "with_numbers", lambda text, strings: text)
+    evidence.recorded_texts(load_profile("tiny", {"temperature": 0.7, "other_prompts": []}), [])
+    assert asked == [("greedy", 1.0), ("sampled", 1.0)]
+
+
 def test_pairs_beside_are_as_they_are_shipped():
     own = load_profile("smollm").replace(prompts_per_domain=9)
     profiles = evidence.profiles_beside(own, ["tiny", "smollm"])

@@ -1,5 +1,6 @@
 """How sure: a text that is cut against a shorter one, and what a draft had seen."""
 
+import json
 from types import SimpleNamespace
 
 import pandas as pd
@@ -8,8 +9,9 @@ from frames import text_of
 from toy import plain, recorded_tables, toy_pair
 
 from data.pairs.smollm import prepare
+from speclab.estimates import Estimates
 from speclab.profiles import load_profile
-from speclab.prompts import EncodedPrompt, Prompt
+from speclab.prompts import DOMAINS, EncodedPrompt, Prompt
 from speclab.studies import how_sure as study
 from speclab.tree import static_tree
 
@@ -54,3 +56,29 @@ def test_the_composed_prompts_are_those_that_the_draft_was_trained_on():
     assert (known.seed, known.composed) == (prepare.SEED, prepare.COMPOSED)
     assert len(study.composed_prompts(profile)) == sum(prepare.COMPOSED.values())
     assert study.composed_prompts(load_profile("tiny")) == []
+
+
+# ---- sizes ---------------------------------------------------------------------------------------
+
+
+def test_coverage_is_that_of_the_next_fewer_prompts_that_were_simulated():
+    rows = pd.DataFrame({"n_prompts": [5, 10, 50], "estimate": [90.0, 93, 96]})
+    used = Estimates(rows.assign(low=0.0, high=100.0), digits=0)
+    found = [study.coverage_at(used, sizes) for sizes in ([50], [9, 5], [7, 49], [300])]
+    assert found == ["96", "90", "90 to 93", "96"]
+    assert study.sizes_in_words([5, 9, 5]) == "5 to 9 prompts per domain"
+
+
+def test_small_sets_are_those_that_the_profile_names(tmp_path):
+    profile = load_profile("tiny")
+    assert study.small_sets(profile, DOMAINS) == {
+        "second": {"code": 15, "math": 15, "reasoning": 15}
+    }
+    lines = [
+        json.dumps({"prompt_id": f"{domain}{i}", "domain": domain, "prompt": "Hello."})
+        for domain, count in (("chat", 6), ("math", 3), ("tax", 7))
+        for i in range(count)
+    ]
+    (tmp_path / "mine.jsonl").write_text("\n".join(lines))
+    own = profile.replace(other_prompts=(str(tmp_path / "mine.jsonl"),))
+    assert list(study.small_sets(own, DOMAINS).values()) == [{"chat": 6}]

@@ -136,7 +136,7 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
         ("00", {"domains": ["math"], "prompts_per_domain": 5, "max_new_tokens": 8}, 0),
         ("08", {}, 6),
         *((f"{n:02}", changes, 0) for n in range(16) for changes in ({}, {"top_k": 2})),
-        *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 14)),
+        *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 13, 14)),
         ("03", {"temperature": 0.7}, 0),
     ],
 )
@@ -147,7 +147,6 @@ def test_what_notebooks_can_study_is_not_refused(number, changes, judged):
 @pytest.mark.parametrize(
     ("number", "changes", "said"),
     [
-        ("13", {"domains": ["math"]}, "2 domains and has 1"),
         ("11", {"domains": ["math", "chat"]}, "the domains of the paper's claims"),
         ("02", {"prompts_per_domain": 4}, "5 prompts in a domain and has 4"),
         ("07", {"max_new_tokens": 8}, "16 max_new_tokens and has 8"),

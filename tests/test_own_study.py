@@ -23,18 +23,19 @@ from speclab.runs import record_run, sizes_of
 EXAMPLE = ROOT / "data/examples/support_tickets/study.yaml"
 TINY = {f"{name}": f"data/pairs/tiny/{name}" for name in ("target", "draft")}
 NUMBERS = ("02", "03", "05", "06")
-SMALL = {"max_new_tokens": 16}
+SMALL = {"max_new_tokens": 24}
+# words of the project's own prompts; a target may be chat-tuned and have a chat template
 OF_PROJECT = re.compile(
-    r"\b(code|math|maths|reasoning|chat|unwrapped|second set|second prompt set)\b(?! template)",
+    r"\b(code|maths?|reasoning|chat(?! template|-tuned)|unwrapped|second (prompt )?set)\b",
     re.IGNORECASE,
 )
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def visible(page):
-    """The text that a reader of a page sees, what is set as code left out."""
+    """The text that a reader of a page sees, but what is set as code and the page's own labels."""
     soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
-    for hidden in soup(["script", "style", "code", "pre", "title"]):
+    for hidden in soup(["script", "style", "code", "pre", "title", "label"]):
         hidden.decompose()
     for picture in soup("img"):
         picture.replace_with(picture.get("alt", ""))

@@ -104,3 +104,25 @@ def test_an_estimator_that_is_undefined_in_a_domain_is_named():
     nodes["best_path"] = nodes["best_path"] & (nodes["domain"] != "math")
     with pytest.raises(ValueError, match=r"best_path_ratio is undefined in math"):
         power.influence(nodes, score.best_path_ratio)
+
+
+def test_the_least_difference_is_found_as_often_as_it_says():
+    """Of unequal domains too: with the standard error of both, and the smaller one's prompts."""
+    for prompts in (5, 9, 50):
+        least = Design(0.3).least_difference(prompts, 0.8, 0.005)
+        assert Design(0.3).power(least, prompts, 0.005) == pytest.approx(0.8)
+    few = texts("lone", [1, 2, 3, 4])
+    alike = pd.concat([texts("a", [1] * 5), texts("b", [2] * 6)])
+    twelve = texts("many", np.arange(12.0))
+    found = power.detectable(pd.concat([TWO, twelve, few]), MEAN, 0.8, 0.05)
+    assert found[["first", "second"]].agg("-".join, axis=1).tolist() == [
+        "code-chat",
+        "code-many",
+        "chat-many",
+    ]
+    assert found["prompts"].tolist() == [5, 5, 5]
+    error = np.sqrt(2.5 / 5 + 13 / 12)
+    assert found["least"][1] == pytest.approx(
+        Design(error * np.sqrt(5)).least_difference(5, 0.8, 0.05 / 3)
+    )
+    assert power.detectable(alike, MEAN)["least"].isna().all()

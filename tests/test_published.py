@@ -150,3 +150,17 @@ def test_exports_are_byte_stable_and_hold_every_digit(tmp_path):
     assert_allclose(pd.read_csv(once[0])["corrected"], frame["corrected"], rtol=1e-14)
     assert "nan" not in once[1].read_text().lower()
     assert [file.read_bytes() for file in once] == [file.read_bytes() for file in again]
+
+
+@pytest.mark.parametrize("names", [{"math": "billing"}, {}])
+def test_table_v_of_other_domains_is_the_pooled_row_alone(names):
+    """Of some of the paper's domains too: its row pools all four."""
+    run = make_run(positions=40)
+    for name in ("nodes", "trace"):
+        rows = getattr(run, name)
+        kept = rows if names else rows[rows["domain"] != "code"]
+        setattr(run, name, kept.replace({"domain": names}))
+    table = published.comparison("V", run)
+    assert set(table["domain"]) == {"all"} and len(table) == 6
+    assert table["published"].isna().all() and table["corrected"].notna().all()
+    assert "published" not in published.in_cells(table)

@@ -228,3 +228,22 @@ def test_the_largest_of_several_is_first_only_where_its_lead_is_real(ahead, leas
         found = causes.first_causes(stats.jointly(asked, n=400), candidates)
         first.append(found.frame["lead"][0].endswith("is significant"))
     assert least <= np.mean(first) <= most
+
+
+def test_a_lead_in_a_domain_goes_by_its_own_prompts():
+    """A domain of three prompts takes no lead from one of thirty."""
+    rng = np.random.default_rng(0)
+    domain = ["many"] * 30 + ["few"] * 3
+    rows = pd.DataFrame({"prompt_id": range(33), "domain": domain, "a": 0.0})
+    rows["b"] = rng.normal(2, 0.1, 33)
+    candidates = pd.DataFrame({"domain": ["many", "few"], "family": "state"})
+    candidates = candidates.merge(pd.DataFrame({"cause": ["a", "b"]}), how="cross")
+    draws = stats.jointly({name: (rows, score.mean_of(name)) for name in "ab"})
+    found = causes.first_causes(draws, candidates).frame.set_index("domain")
+    assert found["lead"].str.endswith("is significant").to_dict() == {"many": True, "few": False}
+
+
+def test_labels_keep_the_order_of_the_prompts():
+    trace = trace_of([0, 1], [1, 0], copies=1).iloc[::-1]
+    assert labelled(trace)["prompt_id"].tolist() == ["chat-1-0"] * 2 + ["chat-0-0"] * 2
+    assert labelled(trace)["position"].tolist() == [0, 1, 0, 1]

@@ -709,8 +709,9 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository)
         return reproduce.open_call(str(path), wanted, {}, changes or {}).notebooks
 
     for changes, expected in [({}, [2, 4]), ({"gamma": 7}, [7, 7])]:
-        notebooks = opened({"01_good": {"gamma": 2}}, changes=changes)
-        assert [notebook.values["gamma"] for notebook in notebooks] == expected
+        for name in ("01_good", "01"):
+            notebooks = opened({name: {"gamma": 2}}, changes=changes)
+            assert [notebook.values["gamma"] for notebook in notebooks] == expected
     for wrong, said in [("01_good", "did you mean 'gamma'"), ("03_c", "notebook '03_c'")]:
         with pytest.raises(ValueError, match=said):
             opened({wrong: {"gama": 2}}, ["02"])

@@ -9,7 +9,7 @@ import pytest
 
 from speclab import runs
 from speclab.__main__ import main
-from speclab.ops.run_plan import declared, kinds_of
+from speclab.ops.run_plan import chosen, declared, kinds_of
 from speclab.profiles import ROOT, load_profile
 
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
@@ -107,3 +107,8 @@ def test_what_a_notebook_names_it_declares(source):
     kinds = kinds_of(load_profile("tiny"), declared(source))
     assert {*kinds} <= {*runs.kinds_of(load_profile("tiny"))}
     assert kinds_in(source.read_text(encoding="utf-8")) <= {*kinds}
+
+
+def test_a_notebook_that_was_renamed_is_found_by_its_former_name():
+    (path,) = chosen(["06_chat_paradox"])
+    assert [path] == chosen(["06"]) and path.stem == "06_entropy_paradox"

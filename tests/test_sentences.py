@@ -42,7 +42,12 @@ def held_fixed(**changes):
 
 
 def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}))
+    return how_sure.power_in_words(pd.DataFrame({"power": power}), 50)
+
+
+def least(*differences):
+    rows = pd.DataFrame({"least": differences, "estimator": "hit[1]"})
+    return how_sure.detectable_in_words(rows, 0.8)
 
 
 def first(*leads):
@@ -72,6 +77,7 @@ CASES = [
     *(f"It {entropy.trend(rows)}." for rows in TABLES),
     *(domain_acceptance.conflict(SIGNS * sign) for sign in (0, 1, np.array([[1], [-1]]))),
     *(plans(*power) for power in ([np.nan], [0.05, np.nan], [0.05, 0.7])),
+    *(least(*differences) for differences in ([np.nan], [0.05, np.nan])),
     *(first(*leads) for leads in ([SURE], [UNSURE], [SURE, UNSURE])),
     *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),

@@ -258,8 +258,9 @@ def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, mo
         (folder / "model.safetensors").unlink()
         if left == "nothing":
             shutil.rmtree(folder)
-    elsewhere = own.replace(target=replace(own.target, path="target"))
-    for profile in (own, elsewhere):
+    by_end = own.replace(target=replace(own.target, path="target"))
+    moved = own.replace(target=replace(own.target, path=str(kit.parent / "new/pair/target")))
+    for profile in (own, by_end, moved):
         assert load_or_record(profile).folder.resolve() == kit / "traces" / "greedy"
     another = {"target": replace(own.target, path="another/target")}
     for changes in (another, {"template": "chat"}, {"max_new_tokens": 5}):

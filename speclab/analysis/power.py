@@ -10,6 +10,7 @@ that very test on redrawn prompts). Knows no model and no figure.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
@@ -17,17 +18,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 from statsmodels.stats.power import FTestAnovaPower
 
 from speclab.estimates import named
 from speclab.score import Estimator, domains_in
-from speclab.stats import MIN_PROMPTS, resampling_of
+from speclab.stats import MIN_PROMPTS, judged_domains, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
+NO_SPREAD = 1e-18  # variance of prompts that are all alike, but for rounding
 LEAST_SPREAD = 1e-200  # of prompts that are all alike: any difference is then found
 MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
 F_TEST = FTestAnovaPower()
 PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
+LEAST = ["estimator", "first", "second", "prompts", "least"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,17 @@ class Design:
         both_sides = F_TEST.solve_power(effect, alpha=level, power=power, k_groups=2)
         return int(np.ceil(np.squeeze(both_sides) / 2))
 
+    def least_difference(self, prompts: int, power: float = 0.8, level: float = 0.05) -> float:
+        """The smallest true difference that `prompts` prompts a side find with probability
+        `power`.
+        """
+        error = self.sd / np.sqrt(prompts)
+
+        def missing(errors: float) -> float:
+            return power - float(self.power(errors * error, prompts, level))
+
+        return float(error * brentq(missing, 0, MOST_ERRORS))
+
 
 # ---- the spread between prompts ------------------------------------------------------------------
 
@@ -101,7 +116,7 @@ def between(frame: pd.DataFrame, estimator: Estimator, first: str, second: str) 
     if few := [name for name, values in sides.items() if len(values) < MIN_PROMPTS]:
         raise ValueError(f"fewer than {MIN_PROMPTS} prompts in {named(few)}: record more")
     variance = sum(values.var(ddof=1) for values in sides.values())
-    if variance <= 1e-18:
+    if variance <= NO_SPREAD:
         raise ValueError(
             "the estimate is the same in every prompt: there is no spread to plan with; "
             "record prompts that differ"
@@ -145,3 +160,30 @@ def every_pair(
         if difference:
             plan["needed"] = design.prompts_needed(difference, wanted, first_step)
     return pd.DataFrame(plans, columns=PLAN).astype({"needed": "Int64"})
+
+
+def detectable(
+    frame: pd.DataFrame, estimator: Estimator, wanted: float = 0.8, level: float = 0.05
+) -> pd.DataFrame:
+    """Every pair of the domains with 5 prompts or more: the columns LEAST.
+
+    `least`: the smallest true difference that the prompts of the frame find with probability
+    `wanted`, in the family of all pairs. The standard error is that of both sides; the test counts
+    as one of `prompts` prompts a side, as many as the smaller side has, and so promises slightly
+    less. It is missing where the prompts do not differ, or where the number is undefined.
+    """
+    domains = judged_domains(frame)
+    pairs = list(combinations(domains, 2))
+    rows = []
+    for first, second in pairs:
+        both = frame[frame["domain"].isin([first, second])]
+        fewest = int(both.groupby("domain")["prompt_id"].nunique().min())
+        of_means = 0.0
+        with suppress(ValueError):  # undefined there
+            sides = influence(both, estimator).values()
+            of_means = sum(values.var(ddof=1) / len(values) for values in sides)
+        design = Design(float(np.sqrt(of_means * fewest)))
+        is_spread = of_means > NO_SPREAD
+        least = design.least_difference(fewest, wanted, level / len(pairs)) if is_spread else np.nan
+        rows.append((estimator.name, first, second, fewest, least))
+    return pd.DataFrame(rows, columns=LEAST)

@@ -104,6 +104,11 @@ def farthest(sets: Iterable[str]) -> str | None:
     return others[-1] if others else None
 
 
+def in_sentence(name: str) -> str:
+    """A set's name after 'the prompts of'."""
+    return f"the {name}" if name == SECOND else name
+
+
 def name_of(source: str) -> str:
     """What a set is called in tables."""
     return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)

@@ -5,6 +5,7 @@ interrupt stops.)
 """
 
 import html
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -65,11 +66,11 @@ def request(
     room = positions - new_tokens - drafted.room
     longest = max(1, min(profile.max_prompt_tokens, room))
     words = [Prompt("typed", "", prompt)]
-    [encoded] = encode_prompts(pair.tokenizer, words, longest, profile.template)
-    if encoded.cut:
+    [encoded] = encode_prompts(pair.tokenizer, words, sys.maxsize, profile.template)
+    if len(encoded.ids) > longest:
         raise ValueError(
-            f"The prompt is too long: {len(encoded.ids) + encoded.cut} tokens, and {longest} fit "
-            f"with {new_tokens} new ones. Shorten it."
+            f"The prompt is too long: {len(encoded.ids)} tokens, and {longest} fit with "
+            f"{new_tokens} new ones. Shorten it."
         )
     return {
         "prompt_ids": encoded.ids,

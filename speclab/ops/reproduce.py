@@ -243,7 +243,7 @@ def open_call(
 
 def found(overrides: dict, profile: Profile) -> dict:
     """The overrides with files and folders as the profile has them: kernels run elsewhere."""
-    named = {"prompts": profile.prompts, "traces": profile.traces}
+    named: dict[str, Any] = {"prompts": profile.prompts, "traces": profile.traces}
     named["other_prompts"] = list(profile.others)
     for model in MODELS:
         named[f"{model}.path"] = getattr(profile, model).path

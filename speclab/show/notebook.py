@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from speclab.profiles import Profile
 
 
-LEAST_DOMAINS = {"13": 2}  # of notebooks that need more than one
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
 LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
 WITHOUT_INTERVALS = ("00", "01", "12", "15")
@@ -254,8 +253,8 @@ def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
 
 def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing. Known
-    before anything is recorded: too few domains, prompts or tokens, or texts whose trees cannot be
-    scored.
+    before anything is recorded: too few prompts or tokens, other domains than the paper's, or texts
+    whose trees cannot be scored.
     """
     from speclab.prompts import DOMAINS
 
@@ -265,7 +264,6 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
         return "needs the domains of the paper's claims, which these prompts do not have"
     for name, least, count in (
-        ("domains", LEAST_DOMAINS.get(number, 1), len(sizes)),
         ("prompts in a domain", LEAST_PROMPTS, max(sizes.values())),
         ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
     ):

@@ -8,10 +8,11 @@ from collections.abc import Iterable
 import pandas as pd
 
 from speclab import replay, runs, score
-from speclab.estimates import counted
+from speclab.estimates import Estimates, counted
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
+from speclab.stats import FEW_PROMPTS, MIN_PROMPTS
 
 HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
 
@@ -31,6 +32,30 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
     shown = pair if (studies["pair"] == pair).any() else ELSEWHERE
     rows = studies[studies["pair"] == shown]
     return shown, rows.drop(columns="pair").reset_index(drop=True)
+
+
+def coverage_at(used: Estimates, sizes: Iterable[int]) -> str:
+    """The coverage (least to greatest) of simulated studies of so many prompts per domain, or of
+    the next fewer that were simulated. sizes: 5 or more, the others have no interval.
+    """
+    simulated = used.frame["n_prompts"].unique()
+    nearest = {simulated[simulated <= size].max() for size in sizes}
+    return used.at(n_prompts=list(nearest)).span()
+
+
+def small_sets(profile: Profile, domains: Iterable[str]) -> dict[str, dict[str, int]]:
+    """The other sets of prompts that have 5 prompts or more but fewer than 20 in some of these
+    domains: how many there, by set and domain. (`unwrapped` has as many as the profile's own.)
+    """
+    small = {}
+    for source in runs.sets_asked(profile, domains):
+        of_set = profile.replace(prompts=source, prompts_per_domain=None, domains=None)
+        sizes = runs.sizes_of(of_set)
+        there = {name: sizes[name] for name in domains if name in sizes}
+        few = {name: n for name, n in there.items() if MIN_PROMPTS <= n < FEW_PROMPTS}
+        if few and source != "unwrapped":
+            small[source] = few
+    return small
 
 
 # ---- blocks --------------------------------------------------------------------------------------
@@ -79,9 +104,19 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["prompt_id", "domain", "seen", "nearest"])
 
 
-def power_in_words(plans: pd.DataFrame) -> str:
-    """How likely it is that 50 prompts per domain find the paper's differences, as a sentence, from
-    the rows of `power.every_pair` for one estimator.
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def sizes_in_words(sizes: Iterable[int]) -> str:
+    """'50 prompts per domain', '5 to 12 prompts per domain'."""
+    known = list(sizes)
+    ends = dict.fromkeys((min(known), max(known)))
+    return f"{' to '.join(map(str, ends))} prompts per domain"
+
+
+def power_in_words(plans: pd.DataFrame, prompts: int) -> str:
+    """How likely it is that `prompts` prompts per domain find the paper's differences, as a
+    sentence, from the rows of `power.every_pair` for one estimator.
     """
     powers = plans["power"].dropna()
     if powers.empty:
@@ -89,6 +124,20 @@ def power_in_words(plans: pd.DataFrame) -> str:
     ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
     what = counted(len(powers), "difference")
     return (
-        f"A study of 50 prompts per domain finds each of the paper's {what} with a probability of "
-        f"{' to '.join(ends)} %."
+        f"A study of {prompts} prompts per domain finds each of the paper's {what} with a "
+        f"probability of {' to '.join(ends)} %."
+    )
+
+
+def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
+    """Which differences this study finds, as a sentence, from the rows of `power.detectable` for
+    one estimator.
+    """
+    known = least["least"].dropna()
+    if known.empty:
+        return "The prompts do not differ here, so nothing can be planned."
+    (name,) = least["estimator"].unique()
+    return (
+        f"These prompts find a difference of {known.max():.2f} in `{name}` between any two domains "
+        f"with a probability of at least {100 * likely:.0f} %."
     )

@@ -81,7 +81,8 @@ def label(
     rule, and `state` has no meaning: p_token is no longer p of the target's best token.
     """
     signals = bins.signals(text.trace)
-    frame = signals.sort_values(PLACE, ignore_index=True)
+    order = signals.groupby(PLACE[:2], sort=False).ngroup()
+    frame = signals.iloc[np.lexsort([signals["position"], order])].reset_index(drop=True)
     rank = frame["draft_rank"]
     target_sure = frame["p_token"] >= sure
     draft_sure = frame["confidence"] >= sure
