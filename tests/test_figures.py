@@ -276,7 +276,7 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
     assert figure.get_figwidth() == width and figure.get_figheight() <= style.TALLEST
     assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
     inside = figure.bbox.padded(3)
-    for label in [*figure.legends[0].get_texts(), figure._supxlabel, figure._supylabel]:
+    for label in [*figure.legends[0].get_texts(), *figure.texts]:
         box = label.get_window_extent()
         assert inside.x0 <= box.x0 and box.x1 <= inside.x1
     for axes in figure.axes:

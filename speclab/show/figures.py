@@ -98,7 +98,8 @@ def laid_out(figure: Figure, may_grow: bool = True) -> None:
     inside = figure.bbox
     for axes in figure.axes:
         panel = axes.get_window_extent()
-        for title in (axes.title, axes._left_title, axes.xaxis.label):
+        titles = [text for text in axes.get_children() if isinstance(text, Text)]
+        for title in (*titles[len(axes.texts) :], axes.xaxis.label):
             break_lines(title, panel.width)
         break_lines(axes.yaxis.label, panel.height)
         _fit_names(axes, names[axes], panel.width)
@@ -106,9 +107,8 @@ def laid_out(figure: Figure, may_grow: bool = True) -> None:
             break_lines(name, 0.36 * inside.width)
     if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
         figure.set_figheight(min(figure.get_figheight() + turned, style.TALLEST))
-    for label, room in ((figure._supxlabel, inside.width), (figure._supylabel, inside.height)):
-        if label is not None:
-            break_lines(label, room)
+    for label in figure.texts:  # of all panels together
+        break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
     layout.execute(figure)
     figure.set_layout_engine("none")
 
@@ -190,10 +190,10 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
-    first, then = style.DOMAIN_LOOKS, style.OTHER_LOOKS
+    ordered = [*style.DOMAIN_LOOKS, *style.OTHER_LOOKS]
     if hue != "domain":
-        first, then = then, first
-    free = cycle([look for look in (*first, *then) if look not in fixed])
+        ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
+    free = cycle([look for look in ordered if look not in fixed])
     return {
         name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
         for name in names
