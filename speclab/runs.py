@@ -481,20 +481,20 @@ def say_once(line: str) -> None:
 
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
-    """Folders of the traces that may be read for a kind of run, that of the same kind first: those
-    under SPECLAB_TRACES, else (it is not set, or holds SpecDecode-Bench's files only) those that
-    come with the profile, but not for a kind that each machine records itself.
+    """Folders of the traces that may be read for a kind of run, those of the same kind first: those
+    under SPECLAB_TRACES, then those that come with the profile, but not for a kind that each
+    machine records itself.
 
-    ValueError where SPECLAB_TRACES holds neither.
+    ValueError where SPECLAB_TRACES holds no trace, and no file of SpecDecode-Bench either.
     """
     named = os.environ.get(PLACE)
-    manifests = [*Path(named).rglob("manifest.json")] if named else []
+    manifests = sorted(Path(named).rglob("manifest.json")) if named else []
     if named and not manifests and not any(Path(named).glob(BENCH)):
         raise ValueError(f"{PLACE}={named}: no trace there; name a folder that has some")
-    if not manifests and profile.traces and kind not in profile.recorded:
-        manifests = [*(ROOT / profile.traces).rglob("manifest.json")]
+    if profile.traces and kind not in profile.recorded:
+        manifests += sorted((ROOT / profile.traces).rglob("manifest.json"))
     folders = [manifest.parent for manifest in manifests]
-    return sorted(folders, key=lambda folder: (folder.name != kind, folder))
+    return sorted(folders, key=lambda folder: folder.name != kind)
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
