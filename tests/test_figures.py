@@ -113,7 +113,7 @@ def test_the_verb_draws_what_the_notebook_drew_and_other_widths_and_fonts(
     [
         (["03/by-domain"], "notebook '03' has no figures in"),
         (["02/by-domian"], "did you mean 'by-domain'?"),
-        (["02/by-domain", "--font", "DejaVu Serf"], "did you mean 'DejaVu Serif'?"),
+        (["02/by-domain", "--font", "DejaVu Serf"], "near it are DejaVu Serif, "),
         (["02/by-domain", "--width", "21"], "1<=x<=20"),
         (["02/by-domain", "--format", "eps"], "'pdf', 'svg', 'png'"),
         (["02/by-domain", "--out", "a.eps"], "must end in .pdf, .svg or .png"),
