@@ -66,7 +66,7 @@ from speclab.estimates import Estimates, named
 from speclab.show import notebook
 from speclab.studies import how_sure as study
 
-RUNS = ["greedy", "seeds", "sampled-0.3", "sampled-0.7"]
+RUNS = ["greedy", "seeds", "other-temperatures"]
 
 # %%
 ctx = notebook.start("13_how_sure", profile, overrides)

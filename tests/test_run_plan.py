@@ -112,3 +112,13 @@ def test_what_a_notebook_names_it_declares(source):
 def test_a_notebook_that_was_renamed_is_found_by_its_former_name():
     (path,) = chosen(["06_chat_paradox"])
     assert [path] == chosen(["06"]) and path.stem == "06_entropy_paradox"
+
+
+def test_what_a_profile_cannot_or_need_not_record_is_not_planned(tmp_path):
+    turns = {"prompt_id": "p", "domain": "tax", "messages": [{"role": "user", "content": "Hi."}]}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(turns))
+    own = {"prompts": str(tmp_path / "mine.jsonl"), "template": "chat", "temperature": 0.7}
+    asked = ["other-format", "other-temperatures"]
+    assert kinds_of(load_profile("tiny", own), asked) == ["sampled-0.3"]
+    of_kit = ["chat-template", "sampled-0.3", "sampled-0.7"]
+    assert kinds_of(load_profile("tiny"), asked) == of_kit

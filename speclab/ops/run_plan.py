@@ -27,9 +27,20 @@ TRACE_BYTES, NODE_BYTES, WITH_PARTS = 165, 25, 2.2
 
 
 def other_format(profile: Profile) -> list[str]:
-    """The kind of run that gives a profile's prompts in the other format than its own."""
+    """The kind of run that gives a profile's prompts in the other format than its own; none for
+    conversations, which only a chat template joins.
+    """
+    in_hand = [] if profile.prompts in HUB_SETS else runs.profile_prompts(profile)
+    if profile.template == "chat" and any(prompt.messages for prompt in in_hand):
+        return []
     templates = {kind: changes.get("template") for kind, changes in runs.OTHER_PROMPTS.items()}
     return [kind for kind, its in templates.items() if its not in (None, profile.template)]
+
+
+def other_temperatures(profile: Profile) -> list[str]:
+    """The kinds of run at the temperatures between 0 and 1, but not at the profile's own."""
+    between = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
+    return [kind for heat, kind in between.items() if heat != profile.sampled_temperature]
 
 
 def of_others(profile: Profile, ending: str = "") -> list[str]:
@@ -42,6 +53,7 @@ def of_others(profile: Profile, ending: str = "") -> list[str]:
 STANDING_FOR: dict[str, Callable[[Profile], Sequence[str]]] = {
     "seeds": lambda _: ("sampled", *runs.OTHER_SEEDS),
     "other-format": other_format,
+    "other-temperatures": other_temperatures,
     "others": of_others,
     "others-sampled": lambda profile: of_others(profile, "-sampled"),
 }
