@@ -21,7 +21,7 @@ from pandas.testing import assert_frame_equal
 
 from speclab.ops.commands import main
 from speclab.profiles import ROOT
-from speclab.show import drawings, figures, redraw, style
+from speclab.show import drawings, figures, redraw, style, tables
 from speclab.tree import chain, static_tree
 
 FRAME = pd.DataFrame(
@@ -113,7 +113,7 @@ def test_the_verb_draws_what_the_notebook_drew_and_other_widths_and_fonts(
     [
         (["03/by-domain"], "notebook '03' has no figures in"),
         (["02/by-domian"], "did you mean 'by-domain'?"),
-        (["02/by-domain", "--font", "DejaVu Serf"], "did you mean 'DejaVu Serif'?"),
+        (["02/by-domain", "--font", "DejaVu Serf"], "near it are DejaVu Serif, "),
         (["02/by-domain", "--width", "21"], "1<=x<=20"),
         (["02/by-domain", "--format", "eps"], "'pdf', 'svg', 'png'"),
         (["02/by-domain", "--out", "a.eps"], "must end in .pdf, .svg or .png"),
@@ -276,7 +276,7 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
     assert figure.get_figwidth() == width and figure.get_figheight() <= style.TALLEST
     assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
     inside = figure.bbox.padded(3)
-    for label in [*figure.legends[0].get_texts(), figure._supxlabel, figure._supylabel]:
+    for label in [*figure.legends[0].get_texts(), *figure.texts]:
         box = label.get_window_extent()
         assert inside.x0 <= box.x0 and box.x1 <= inside.x1
     for axes in figure.axes:
@@ -338,3 +338,21 @@ def test_boxes_of_any_tree_stand_apart(width, tree):
         assert min(across, down) < 1
     shown = " ".join(text.get_text() for text in figure.axes[0].texts)
     assert f"␣t{last}\n" in shown, "the accepted path stays"
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def test_a_table_is_numbers_to_compute_with_and_cells_to_print(tmp_path):
+    cells = pd.DataFrame({"a_b": ["$5 & 3 %", "−1"], "code": ["0.70 [0.60, 0.75]", None]})
+    words = {"caption": "Share of `hit[1]` (95 %).", "label": "02-shares"}
+    values, page = tables.export(FRAME, tmp_path, "shares", cells=cells, **words)
+    assert_frame_equal(pd.read_csv(values), FRAME)
+    text = page.read_text(encoding="utf-8")
+    begun, ended = (re.findall(rf"\\{word}{{(\w+)}}", text) for word in ("begin", "end"))
+    assert begun == ["table", "tabular"] and ended == begun[::-1]
+    assert r"\caption{Share of hit[1] (95 \%).}" in text and r"\label{tab:02-shares}" in text
+    assert r"\$5 \& 3 \% & 0.70 [0.60, 0.75] \\" in text and r"$-$1 & -- \\" in text
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == 1
+    of_name = tables.export(FRAME, tmp_path, "best-gamma")[1].read_text(encoding="utf-8")
+    assert r"\caption{best gamma}" in of_name and r"\label{tab:best-gamma}" in of_name

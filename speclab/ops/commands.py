@@ -300,7 +300,7 @@ def _figure(name, profile, kind, width, height, font, size, out, figures) -> Non
     """Draw a figure of a notebook again, as 02/speed-up: at another width, in another font. It is
     drawn from its data; no notebook runs.
     """
-    from speclab.profiles import ROOT
+    from speclab.place import ROOT
     from speclab.show import redraw
 
     if profile.endswith((".yaml", ".yml")):

@@ -156,7 +156,7 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
     rejected_bars = ("rejected: the rest of q", frame["q"] - kept, white)
     recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, orange)
     panels = {
-        "1  Draw from q, keep with min(1, p/q)": [kept_bars, rejected_bars],
+        "1  Draw, keep with min(1, p/q)": [kept_bars, rejected_bars],
         "2  If rejected: residual": [("_", frame["residual"], orange)],
         "3  What comes out: p": [kept_bars, recovered_bars],
     }

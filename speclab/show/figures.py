@@ -84,8 +84,11 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 # ---- text that fits ------------------------------------------------------------------------------
 
 
-def laid_out(figure: Figure) -> None:
-    """Break the lines of titles and labels to the room that they have, and fix the layout."""
+def laid_out(figure: Figure, may_grow: bool = True) -> None:
+    """Break the lines of titles and labels to the room that they have, and fix the layout.
+
+    may_grow: the figure becomes higher, up to style.TALLEST, by names that have to be turned.
+    """
     layout = figure.get_layout_engine()
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
@@ -95,15 +98,17 @@ def laid_out(figure: Figure) -> None:
     inside = figure.bbox
     for axes in figure.axes:
         panel = axes.get_window_extent()
-        for title in (axes.title, axes._left_title, axes.xaxis.label):
+        titles = [text for text in axes.get_children() if isinstance(text, Text)]
+        for title in (*titles[len(axes.texts) :], axes.xaxis.label):
             break_lines(title, panel.width)
         break_lines(axes.yaxis.label, panel.height)
         _fit_names(axes, names[axes], panel.width)
         for name in axes.get_yticklabels():
             break_lines(name, 0.36 * inside.width)
-    for label, room in ((figure._supxlabel, inside.width), (figure._supylabel, inside.height)):
-        if label is not None:
-            break_lines(label, room)
+    if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
+        figure.set_figheight(min(figure.get_figheight() + turned, style.TALLEST))
+    for label in figure.texts:  # of all panels together
+        break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
     layout.execute(figure)
     figure.set_layout_engine("none")
 
@@ -131,6 +136,12 @@ def _names_under(axes: Axes) -> list[str]:
     if not isinstance(axes.xaxis.get_major_formatter(), FuncFormatter):
         return []
     return [name.get_text() for name in axes.get_xticklabels()]
+
+
+def _turned(axes: Axes) -> float:
+    """Inches that turned names take under a panel."""
+    names = [name for name in axes.get_xticklabels() if name.get_rotation() == 90]
+    return max((name.get_window_extent().height for name in names), default=0) / axes.figure.dpi
 
 
 def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
@@ -179,10 +190,10 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
-    first, then = style.DOMAIN_LOOKS, style.OTHER_LOOKS
+    ordered = [*style.DOMAIN_LOOKS, *style.OTHER_LOOKS]
     if hue != "domain":
-        first, then = then, first
-    free = cycle([look for look in (*first, *then) if look not in fixed])
+        ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
+    free = cycle([look for look in ordered if look not in fixed])
     return {
         name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
         for name in names

@@ -88,7 +88,8 @@ class Context:
         """
         from speclab.show import figures, style
 
-        series = getattr(estimates, "frame", estimates)[hue].nunique()
+        frame: pd.DataFrame = getattr(estimates, "frame", estimates)
+        series = frame[hue].nunique()
         if series > len(style.LOOKS):
             caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
         self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
@@ -203,7 +204,8 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     """
     from IPython.display import Markdown, display
 
-    from speclab.profiles import ROOT, load_profile
+    from speclab.place import ROOT
+    from speclab.profiles import load_profile
 
     settings = load_profile(profile, overrides)
     out = Path(os.environ.get("SPECLAB_OUT") or ROOT)

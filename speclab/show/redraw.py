@@ -5,6 +5,7 @@ So a figure can be drawn again, at another width or in another font, without a n
 torch. Files are byte-stable.
 """
 
+import difflib
 import importlib
 import inspect
 import io
@@ -195,7 +196,7 @@ def drawn(
             figure = draw()
             if height:
                 figure.set_figheight(height)
-            figures.laid_out(figure)
+            figures.laid_out(figure, may_grow=not height)
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: its text leaves no room for its panels at {inches} inches; make it larger")
@@ -283,8 +284,13 @@ def redraw(
         )
     if slug not in recipes:
         raise ValueError(f"notebook {number} draws no figure {slug!r}: {near(slug, recipes)}")
-    if font and font not in figures.fonts():
-        raise ValueError(f"font {font!r} is not installed: {near(font, figures.fonts())}")
+    installed = figures.fonts()
+    if font and font not in installed:
+        alike = difflib.get_close_matches(font, installed, 5, cutoff=0.3) or installed[:5]
+        raise ValueError(
+            f"font {font!r} is not installed; near it are {', '.join(alike)}, "
+            f"of {len(installed)} fonts"
+        )
     figure = figure_of(folder, slug, width, height, font, size)
     return picture(figure, kind, title_of(folder, slug), caption_of(folder, slug))
 

@@ -26,8 +26,10 @@ COMMANDS = {
 
 
 def flat(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table whose index, if it is more than 0, 1, 2, …, has become columns."""
-    return frame if isinstance(frame.index, pd.RangeIndex) else frame.reset_index()
+    """A table whose index, if it is more than row numbers, has become columns."""
+    index = frame.index
+    is_of_rows = index.names == [None] and pd.api.types.is_integer_dtype(index)
+    return frame.reset_index(drop=is_of_rows)
 
 
 def export(
