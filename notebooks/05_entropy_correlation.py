@@ -104,8 +104,8 @@ correlations = study.entropy_correlations(views)
 both = study.beside_published(correlations)
 
 # %%
-of_greedy = correlations.at(acceptance=study.one_token(greedy))
-of_sampled = correlations.at(acceptance=study.one_token(sampled))
+of_greedy = correlations.at(acceptance=study.name_of_acceptance(greedy))
+of_sampled = correlations.at(acceptance=study.name_of_acceptance(sampled))
 of_paper = ""
 if "published" in set(both.frame["acceptance"]):
     printed = both.at(acceptance="published")
@@ -149,8 +149,8 @@ ctx.say("**Acceptance as entropy rises** (and its correlations):\n\n" + "\n".joi
 drawn = {
     "rank 0, published": views["min(1, p/q), rank 0"],
     "rank 1, published": views["min(1, p/q), rank 1"],
-    f"alpha ({sampled.name})": views[study.one_token(sampled)],
-    f"hit[1] ({greedy.name})": views[study.one_token(greedy)],
+    f"alpha ({sampled.name})": views[study.name_of_acceptance(sampled)],
+    f"hit[1] ({greedy.name})": views[study.name_of_acceptance(greedy)],
 }
 
 # %%

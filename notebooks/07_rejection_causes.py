@@ -274,7 +274,7 @@ ctx.say(f"The rate ratio of tokens that begin a word is {word_starts.listed()}."
 
 # %%
 ctx.say(prompt_sets.described(p))
-kind_of = {prompt_sets.name_of(source): runs.kind_of_set(source) for source in p.others}
+kind_of = {prompt_sets.set_name(source): runs.kind_of_set(source) for source in p.others}
 kind_of[prompt_sets.ENGLISH] = "second"
 others = prompt_sets.texts(p, greedy)
 del others[prompt_sets.OWN]

@@ -420,7 +420,7 @@ of_sets = {prompt_sets.OWN: (speed, tau, timed)}
 for source, of_set in speeds_of.items():
     run = runs.load_or_record(settings, runs.kind_of_set(source))
     differ = timing.differs(of_set, runs.texts_of(run), new_tokens).sum()
-    name = prompt_sets.name_of(source)
+    name = prompt_sets.set_name(source)
     ctx.say(f"{name}: {differ} of {len(of_set)} texts differ from the target's own.")
     assert not pair.is_exact or differ == 0, "same text"
     set_tau, set_speed = study.rates(of_set)

@@ -149,7 +149,7 @@ ctx.say(
 # %%
 for source, few in study.small_sets(ctx.profile, domains).items():
     ctx.say(
-        f"**Few prompts in {prompt_sets.name_of(source)}**: "
+        f"**Few prompts in {prompt_sets.set_name(source)}**: "
         f"{named([f'{domain} {size}' for domain, size in few.items()])}. At such sizes intervals "
         f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
         "and they are wide: read *inconclusive* there as too few prompts."

@@ -22,7 +22,7 @@ import speclab
 from speclab import runs
 from speclab.__main__ import main
 from speclab.analysis import specdecode_bench, texts
-from speclab.ops.run_plan import declared, kinds_of
+from speclab.ops.run_plan import declared, kinds_named
 from speclab.profiles import ROOT, load_profile, parse_overrides
 from speclab.runs import load_or_record
 from speclab.show import figures
@@ -151,7 +151,7 @@ def test_a_notebook_runs_and_asks_for_the_runs_that_it_declares(
     said = capfd.readouterr()
     assert status == 0, said.out[-3000:] + said.err[-3000:]
     check_done(name, tmp_path)
-    kinds = kinds_of(load_profile("tiny"), declared(ROOT / "notebooks" / name))
+    kinds = kinds_named(load_profile("tiny"), declared(ROOT / "notebooks" / name))
     asked = {*asked_for.read_text().splitlines()}
     assert {line for line in asked if line.startswith("tiny ")} == {f"tiny {k}" for k in kinds}
 

@@ -41,7 +41,7 @@ def kept(folder, frame=FRAME, function=figures.facets, slug="by-domain"):
     options = {}
     if function is figures.facets:
         options = {"x": "estimator", "kind": "points"}
-    redraw.keep(function, frame, folder, slug, CAPTION, options)
+    redraw.keep_recipe(function, frame, folder, slug, CAPTION, options)
     return folder
 
 
@@ -193,7 +193,7 @@ def test_the_explorer_has_the_colours_of_the_figures():
 def test_names_are_shown_as_they_are():
     names = ["_under", "$x_1$ & $y", "a|b", "<b>*c*</b>"]
     frame = pd.concat([FRAME[:1].assign(domain=name) for name in names])
-    figure = redraw.drawn(lambda: figures.facets(frame, "domain", kind="points"))
+    figure = redraw.draw_styled(lambda: figures.facets(frame, "domain", kind="points"))
     svg = redraw.picture(figure, "svg").decode()
     for shown in ("_under", "$x_1$ &amp; $y", "a|b", "&lt;b&gt;*c*&lt;/b&gt;"):
         assert svg.count(shown) >= 2, "under the axis and in the legend"
@@ -270,7 +270,7 @@ def test_a_figure_of_any_size_is_legible_and_fits_a_page(kind, width, domains, p
     x = "domain"
     if kind == "lines":
         frame, x = pd.concat([frame.assign(gamma=1), frame.assign(gamma=2)]), "gamma"
-    figure = redraw.drawn(
+    figure = redraw.draw_styled(
         lambda: figures.facets(frame, x, columns="name", kind=kind, y="share of tokens"), width
     )
     assert figure.get_figwidth() == width and figure.get_figheight() <= style.TALLEST
@@ -328,7 +328,7 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
 def test_boxes_of_any_tree_stand_apart(width, tree):
     last = int(tree.depth.argmax())
     path = [last, *(node for node in tree.parent[[last]] if node)]
-    figure = redraw.drawn(lambda: drawings.draw_tree(tree_of(tree, path)), width)
+    figure = redraw.draw_styled(lambda: drawings.draw_tree(tree_of(tree, path)), width)
     assert figure.get_figheight() <= style.TALLEST
     figure.draw_without_rendering()
     boxes = [text.get_bbox_patch().get_window_extent() for text in figure.axes[0].texts]

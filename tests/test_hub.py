@@ -78,7 +78,7 @@ def refusing(monkeypatch, kind):
 def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
     refusing(monkeypatch, kind)
     spec = ModelSpec(NAME, revision="main2")
-    for ask in (hub.fetch, hub.config, ModelFolder.fetched):
+    for ask in (hub.snapshot, hub.config, ModelFolder.fetched):
         with pytest.raises(hub.ModelsMissing, match=NAME) as caught:
             ask(spec)
         assert words in str(caught.value)
@@ -86,11 +86,11 @@ def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
 
 def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
     assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
-    hub.fetch(ModelSpec(NAME), shows=True)
+    hub.snapshot(ModelSpec(NAME), shows=True)
     assert f"fetching {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
     with pytest.raises(ValueError, match=r"1\.00 GB free, 3\.00 GB needed; make room"):
-        hub.fetch(ModelSpec(NAME), shows=True)
+        hub.snapshot(ModelSpec(NAME), shows=True)
     assert made_up == [NAME]
 
 

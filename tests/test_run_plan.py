@@ -9,7 +9,7 @@ import pytest
 
 from speclab import runs
 from speclab.__main__ import main
-from speclab.ops.run_plan import chosen, declared, kinds_of
+from speclab.ops.run_plan import chosen, declared, kinds_named
 from speclab.profiles import ROOT, load_profile
 
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
@@ -104,7 +104,7 @@ def kinds_in(source):
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.stem)
 def test_what_a_notebook_names_it_declares(source):
     """That it declares no more and no less is what `test_end_to_end` holds, which runs them."""
-    kinds = kinds_of(load_profile("tiny"), declared(source))
+    kinds = kinds_named(load_profile("tiny"), declared(source))
     assert {*kinds} <= {*runs.kinds_of(load_profile("tiny"))}
     assert kinds_in(source.read_text(encoding="utf-8")) <= {*kinds}
 
@@ -119,6 +119,6 @@ def test_what_a_profile_cannot_or_need_not_record_is_not_planned(tmp_path):
     (tmp_path / "mine.jsonl").write_text(json.dumps(turns))
     own = {"prompts": str(tmp_path / "mine.jsonl"), "template": "chat", "temperature": 0.7}
     asked = ["other-format", "other-temperatures"]
-    assert kinds_of(load_profile("tiny", own), asked) == ["sampled-0.3"]
+    assert kinds_named(load_profile("tiny", own), asked) == ["sampled-0.3"]
     of_kit = ["chat-template", "sampled-0.3", "sampled-0.7"]
-    assert kinds_of(load_profile("tiny"), asked) == of_kit
+    assert kinds_named(load_profile("tiny"), asked) == of_kit

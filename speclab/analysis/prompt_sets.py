@@ -64,7 +64,7 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
     for source in sets_asked(profile, domains):
         other = Text.recorded(profile, f"{kind_of_set(source)}{ending}")
         check_domains(source, domains_in(other.trace), domains)
-        name = name_of(source)
+        name = set_name(source)
         if name in sets:
             raise ValueError(
                 f"other_prompts: {source}: tables call another set {name!r}; rename it"
@@ -109,7 +109,7 @@ def in_sentence(name: str) -> str:
     return f"the {name}" if name == SECOND else name
 
 
-def name_of(source: str) -> str:
+def set_name(source: str) -> str:
     """What a set is called in tables."""
     return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
 
@@ -132,12 +132,12 @@ def _about(profile: Profile, source: str) -> str:
     and which of these it lacks.
     """
     if source in HUB_SETS:
-        return f"**{name_of(source)}**: the public set of this name."
+        return f"**{set_name(source)}**: the public set of this name."
     sizes = sizes_of(profile.replace(prompts=source, prompts_per_domain=None, domains=None))
     domains = list(sizes_of(profile))
     there = [f"{domain} {sizes[domain]}" for domain in domains if domain in sizes]
     missing = [domain for domain in domains if domain not in sizes]
-    has = f"**{name_of(source)}**: prompts of `{Path(source).name}` ({named(there)})."
+    has = f"**{set_name(source)}**: prompts of `{Path(source).name}` ({named(there)})."
     if not missing:
         return has
     return f"{has} It lacks {named(missing)}, so comparisons of all domains leave it out."

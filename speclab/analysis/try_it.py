@@ -205,7 +205,7 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
         display(Markdown(compared))
         display(Markdown(words))
         if steps[number].drafted:
-            display(redraw.drawn(partial(drawings.draw_tree, frame)))
+            display(redraw.draw_styled(partial(drawings.draw_tree, frame)))
 
     pressed = {"manual": True, "manual_name": "Decode"}
     block = BoundedIntText(min=0, max=256)

@@ -71,7 +71,7 @@ class ModelFolder:
         """
         if folder := cls.local(spec):
             return folder
-        return cls(hub.fetch(spec, weights))
+        return cls(hub.snapshot(spec, weights))
 
     # ---- what it holds
 

@@ -24,7 +24,7 @@ class ModelsMissing(ValueError):
 
 
 @contextmanager
-def asked(spec: ModelSpec) -> Iterator[None]:
+def answering(spec: ModelSpec) -> Iterator[None]:
     """Errors of the hub, or of the way to it, are what a reader can do about them."""
     try:
         yield
@@ -66,7 +66,7 @@ def config(spec: ModelSpec) -> Facts:
     from huggingface_hub import hf_hub_download
 
     with TemporaryDirectory() as folder:
-        with asked(spec):
+        with answering(spec):
             where = {"revision": spec.revision, "local_dir": folder}
             path = hf_hub_download(spec.path, "config.json", **where)
         found: Facts = read_json(path, MEND)
@@ -77,14 +77,14 @@ def size(spec: ModelSpec) -> int:
     """The bytes of the files of a model that `fetch` fetches."""
     from huggingface_hub import HfApi
 
-    with asked(spec):
+    with answering(spec):
         facts = HfApi().model_info(spec.path, revision=spec.revision, files_metadata=True)
     files = facts.siblings or []
     wanted = [file for file in files if any(fnmatch(file.rfilename, like) for like in WEIGHTS)]
     return sum(file.size or 0 for file in wanted)
 
 
-def fetch(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
+def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
     """The folder of a model in the hub's cache, fetched where it is not there.
 
     weights: False fetches settings and tokenizer alone. shows: first say how much it is, hold it
@@ -99,7 +99,7 @@ def fetch(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
         needed = size(spec)
         notice(f"fetching {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
         _check_room(needed, Path(constants.HF_HUB_CACHE))
-    with asked(spec):
+    with answering(spec):
         patterns = WEIGHTS if weights else READING
         wanted = {"revision": spec.revision, "allow_patterns": patterns}
         return Path(snapshot_download(spec.path, **wanted, **bar))

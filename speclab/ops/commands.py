@@ -327,7 +327,7 @@ def _pair(profile, changes) -> None:
     from speclab.ops import pair
 
     settings = load_profile(profile, changes)
-    made = pair.make(settings) + pair.fetch(settings)
+    made = pair.make(settings) + pair.fetch_pair(settings)
     for path in made:
         echo(path)
     if not made:
@@ -350,9 +350,9 @@ def _plan(profile, notebooks, changes) -> None:
     """
     import torch
 
-    from speclab.ops.run_plan import report
+    from speclab.ops.run_plan import lines_of_plan
 
-    for line in report(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
+    for line in lines_of_plan(load_profile(profile, changes), notebooks, torch.cuda.device_count()):
         echo(line)
 
 

@@ -60,7 +60,7 @@ def source_of(folder: Path) -> Source | None:
     )
 
 
-def fetch(profile: Profile) -> list[Path]:
+def fetch_pair(profile: Profile) -> list[Path]:
     """Fetch the profile's models that are not here from the hub, each with its size and a bar; the
     folders that were fetched. ModelsMissing where one cannot be had.
     """
@@ -69,7 +69,7 @@ def fetch(profile: Profile) -> list[Path]:
         for spec in (profile.target, profile.draft)
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec))
     ]
-    return [hub.fetch(spec, shows=True) for spec in away]
+    return [hub.snapshot(spec, shows=True) for spec in away]
 
 
 def missing(profile: Profile) -> list[Source]:

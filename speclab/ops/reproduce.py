@@ -52,7 +52,7 @@ from speclab.models.hub import ModelsMissing
 from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
-from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_of
+from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
 from speclab.plain import digest_of, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
@@ -808,8 +808,8 @@ def fetch_weights(call: Call) -> None:
         pair.make(call.profile)
         asked = [declared(notebook.path) for notebook in call.notebooks]
         if None in asked or any(loads_the_pair(notebook) for notebook in call.notebooks):
-            pair.fetch(call.profile)
+            pair.fetch_pair(call.profile)
         else:
-            fetch_models(call.profile, kinds_of(call.profile, chain(*asked)))
+            fetch_models(call.profile, kinds_named(call.profile, chain(*asked)))
     except (RunError, ModelsMissing, OSError) as error:
         print(f"{error}. Notebooks that read recordings run all the same.")

@@ -112,7 +112,7 @@ def declared(notebook: Path) -> list[str] | None:
     return None
 
 
-def kinds_of(profile: Profile, names: Iterable[str]) -> list[str]:
+def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
     """The kinds of run that the names of a list RUNS mean for a profile, each once."""
     kinds: list[str] = []
     for name in names:
@@ -120,11 +120,11 @@ def kinds_of(profile: Profile, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
-def planned(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
+def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
     """The runs that these notebooks ask for, in the order in which they do."""
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
-        for kind in kinds_of(profile, declared(notebook) or []):
+        for kind in kinds_named(profile, declared(notebook) or []):
             readers.setdefault(kind, []).append(notebook.stem[:2])
     is_told = can_be_told(profile)
     found = []
@@ -149,13 +149,13 @@ def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
     """
     if can_be_told(profile) and all(runs.recorded_run(profile, kind) for kind in kinds):
         return
-    pair.fetch(profile)
+    pair.fetch_pair(profile)
 
 
 # ---- what it takes -------------------------------------------------------------------------------
 
 
-def measured(profile: Profile) -> list[Facts]:
+def manifests_of_pair(profile: Profile) -> list[Facts]:
     """The manifests of runs of the profile's models that were recorded on this machine."""
     found = []
     for path in runs.RUNS.glob("*/manifest.json"):
@@ -186,7 +186,7 @@ def seconds_of(run: PlannedRun, known: Sequence[Facts]) -> float | None:
 # ---- the page ------------------------------------------------------------------------------------
 
 
-def report(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
+def lines_of_plan(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
     """The lines of the plan for the notebooks of these numbers or names (none: all) on a machine
     with so many GPUs.
     """
@@ -200,12 +200,12 @@ def report(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
             if declared(notebook) is None:
                 left_out.append(f"not known: {notebook.stem} declares no RUNS among its imports")
     yield about(profile)
-    known = measured(profile)
-    planned_runs = planned(profile, asked)
+    known = manifests_of_pair(profile)
+    planned_runs = runs_asked(profile, asked)
     yield from table_of(planned_runs, known)
     yield total(profile, [run for run in planned_runs if not run.here], known)
     yield from left_out
-    yield from memory(profile, gpus)
+    yield from memory_lines(profile, gpus)
 
 
 def about(profile: Profile) -> str:
@@ -265,7 +265,7 @@ def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Fa
     return said
 
 
-def memory(profile: Profile, gpus: int) -> Iterator[str]:
+def memory_lines(profile: Profile, gpus: int) -> Iterator[str]:
     """The memory that recording needs on each device."""
     try:
         needs: Mapping[str, int] = plan.planned_bytes(profile, plan.planned_pair(profile, gpus))

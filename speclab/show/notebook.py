@@ -68,7 +68,7 @@ class Context:
 
         frame = getattr(data, "frame", data)
         self._claim(slug, frame)
-        redraw.keep(function, frame, self.figures, slug, caption, options)
+        redraw.keep_recipe(function, frame, self.figures, slug, caption, options)
         redraw.write_pictures(self.figures, slug)
         path = self.figures / f"{slug}.png"
         display(Image(path.read_bytes(), width=770, alt=caption))

@@ -78,7 +78,7 @@ def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str)
     return pd.concat(parts, ignore_index=True)
 
 
-def texts_of(frame: pd.DataFrame) -> list[str]:
+def text_columns(frame: pd.DataFrame) -> list[str]:
     """The columns that hold text: as such they are read again, "NA" and "007" too."""
     kinds = frame.infer_objects().dtypes
     return [name for name, kind in kinds.items() if kind.kind not in "biuf"]
@@ -102,7 +102,7 @@ def data_of(path: Path, texts: Sequence[str]) -> pd.DataFrame:
 # ---- recipes -------------------------------------------------------------------------------------
 
 
-def keep(
+def keep_recipe(
     function: Callable[..., "Figure"],
     frame: pd.DataFrame,
     folder: Path,
@@ -117,7 +117,7 @@ def keep(
     function_named(name)
     flat = tables.flat(frame)
     tables.write_values(flat, folder, slug)
-    recipe = {"function": name, "options": options, "texts": texts_of(flat)}
+    recipe = {"function": name, "options": options, "texts": text_columns(flat)}
     _add(folder / RECIPES, slug, recipe)
     _add(folder / CAPTIONS, slug, caption)
 
@@ -174,10 +174,10 @@ def figure_of(
     recipe = recipes_in(folder)[slug]
     function = function_named(recipe["function"])
     frame = data_of(folder / f"{slug}.csv", recipe["texts"])
-    return drawn(partial(function, frame, **recipe["options"]), width, height, font, size)
+    return draw_styled(partial(function, frame, **recipe["options"]), width, height, font, size)
 
 
-def drawn(
+def draw_styled(
     draw: Callable[[], "Figure"],
     width: float | None = None,
     height: float | None = None,
@@ -226,7 +226,7 @@ def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> 
 
     file = io.BytesIO()
     with warnings.catch_warnings(), figures.styled():
-        warnings.simplefilter("ignore")  # `drawn` has said what is to be said
+        warnings.simplefilter("ignore")  # `draw_styled` has said what is to be said
         figure.savefig(file, format=kind, metadata=metadata)
     return file.getvalue()
 

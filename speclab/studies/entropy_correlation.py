@@ -30,7 +30,7 @@ TOO_SURE = ("underconfident in", "overconfident in", "no significant difference 
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
 
 
-def one_token(text: Text) -> str:
+def name_of_acceptance(text: Text) -> str:
     """What the acceptance of one drafted token is called: 'hit (T = 0)', 'overlap (T = 1)'."""
     return f"{text.value} ({text.name})"
 
@@ -43,7 +43,7 @@ def acceptances(greedy: Text, sampled: Text) -> Views:
     for rank, nodes in greedy.nodes.groupby("rank"):
         views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
     for text in (sampled, greedy):
-        views[one_token(text)] = (text.trace, text.value)
+        views[name_of_acceptance(text)] = (text.trace, text.value)
     return views
 
 
