@@ -440,7 +440,7 @@ if trained_on:
     )
 
 # %%
-planned = "One domain alone has nothing to compare."
+planned = f"Only one domain has {stats.MIN_PROMPTS} prompts or more: nothing to compare."
 if parts:
     planned = study.power_in_words(parts["published_alpha"], count)
 elif compares:

@@ -128,8 +128,8 @@ def run_line(line, folder):
     """A line of README in a folder, by this interpreter."""
     bin_folder = folder / "bin"
     bin_folder.mkdir(exist_ok=True)
-    if not (bin_folder / "python").exists():
-        (bin_folder / "python").symlink_to(sys.executable)
+    (bin_folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (bin_folder / "python").chmod(0o755)
     environment = os.environ | {
         "PATH": f"{bin_folder}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
@@ -153,7 +153,7 @@ def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
         shutil.copytree(ROOT / "data/pairs/tiny" / name, here / "models" / name)
     facts = read_yaml(EXAMPLE, "") | {"max_new_tokens": 8}
     facts |= {name: {"path": f"models/{name}"} for name in ("target", "draft")}
-    (here / "study.yaml").write_text(str(facts).replace("'", '"'))
+    (here / "study.yaml").write_text(json.dumps(facts))
     shutil.copy(EXAMPLE.with_name("prompts.jsonl"), here)
     record, pack, copy, study_there = lines_of("Record here, study there")
     for line in (record, pack):
