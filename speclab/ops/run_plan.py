@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from speclab import runs
+from speclab.estimates import counted
 from speclab.ops import pair, plan
 from speclab.plain import Facts, near, read_json
 from speclab.profiles import MODELS, ROOT, Profile
@@ -248,7 +249,8 @@ def takes(unrecorded: Sequence[PlannedRun], known: Sequence[Facts]) -> str:
     seconds = [seconds_of(run, known) for run in unrecorded]
     lasting = "time unknown"
     if None not in seconds:
-        lasting = f"about {sum(filter(None, seconds)) / 60:.1f} minutes"
+        minutes = round(sum(filter(None, seconds)) / 60)
+        lasting = f"about {counted(minutes, 'minute')}" if minutes else "less than a minute"
     return f"{lasting}, {sum(run.bytes for run in unrecorded) / 1e6:.1f} MB"
 
 
