@@ -392,22 +392,23 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
     """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
     value of `panel`; rows with a `prompt_id` are dots (`dots_of`).
     """
+    import seaborn.objects as so  # takes two seconds, and few notebooks draw dots
+
     titles = pd.unique(frame["panel"])
     domains = list(pd.unique(frame["domain"]))
-    looks = looks_of(domains)
+    colours = {domain: look["color"] for domain, look in looks_of(domains).items()}
     figure, grid = row_of_panels(len(titles), max(2.6, 0.3 * len(domains)), sharex=True)
-    dots = {"linestyle": "none", "marker": "o", "markersize": 3, "markeredgewidth": 0, "alpha": 0.6}
+    dot, apart = so.Dot(pointsize=3, alpha=0.6, edgewidth=0), so.Jitter(0.5, seed=0)
     is_dot = frame["prompt_id"] != ""
     for axes, title in zip(grid, titles, strict=True):
         is_here = frame["panel"] == title
         prompts, numbers = frame[is_here & is_dot], frame[is_here & ~is_dot]
-        apart = np.random.default_rng(0)
-        for place, domain in enumerate(numbers["domain"]):
-            values = prompts.loc[prompts["domain"] == domain, "estimate"]
-            heights = place + apart.uniform(-0.25, 0.25, len(values))
-            axes.plot(values, heights, **dots, color=looks[domain]["color"])
+        dots = so.Plot(prompts, x="estimate", y="domain", color="domain")
+        dots = dots.add(dot, apart, legend=False)
+        order = so.Nominal(order=list(numbers["domain"]))
+        dots.scale(y=order, color=colours).on(axes).plot()
         interval_bars(numbers.assign(of=""), axes, "domain", "of", horizontal=True)
-        axes.set(title=title, xlabel=label)
+        axes.set(title=title, xlabel=label, ylabel="")
     return figure
 
 
