@@ -84,17 +84,19 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     ctx = notebook.start("03_domain_acceptance", "tiny", {"prompts_per_domain": 20})
     assert ctx.profile.prompts_per_domain == 20
     assert ctx.figures == tmp_path / "figures/tiny/03"
-    alphas = pd.DataFrame({"domain": ["code"], "estimate": [0.5], "low": [0.4], "high": [0.6]})
+    names = [f"domain {number}" for number in range(13)]
+    alphas = pd.DataFrame({"domain": names, "estimate": 0.5, "low": 0.4, "high": 0.6})
     ctx.plot(alphas, "domain", "by-domain", "Alpha by domain.", kind="points")
     ctx.table(pd.DataFrame({"domain": ["code", "math"], "alpha": [0.51249, 1]}), "table-1", rows=1)
     ctx.record(tau=1.234567, pairs=2)
     ctx.answer("Yes.")
     _, picture, text, table, more = shown
     assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
-    assert picture.alt == "Alpha by domain." and text.data == "*Alpha by domain.*"
+    caption = "Alpha by domain. 13 series share 12 looks: they repeat in order."
+    assert picture.alt == caption and text.data == f"*{caption}*"
     assert "0.512" in table.data and "math" not in table.data and "1 of 2 rows" in more.data
     read = [json.loads((ctx.figures / f"{n}.json").read_text()) for n in ("captions", "numbers")]
-    assert read == [{"by-domain": "Alpha by domain."}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
+    assert read == [{"by-domain": caption}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
     another = notebook.start("15_at_scale", "tiny")
     assert another.figures == tmp_path / "figures/llama-3.1-8b/15"
     files = {path.name for path in ctx.figures.glob("by-domain*")}
