@@ -74,7 +74,7 @@ from speclab.models import pairs, timing
 from speclab.show import notebook
 from speclab.studies import wall_clock as study
 
-RUNS = ["greedy", "chain", "sampled", "others"]
+RUNS = ["greedy", "chain", "sampled", "others-but-unwrapped"]
 
 # %% tags=["timed"]
 ctx = notebook.start("10_wall_clock", profile, overrides)

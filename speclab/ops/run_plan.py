@@ -56,6 +56,7 @@ STANDING_FOR: dict[str, Callable[[Profile], Sequence[str]]] = {
     "other-format": other_format,
     "other-temperatures": other_temperatures,
     "others": of_others,
+    "others-but-unwrapped": lambda profile: [k for k in of_others(profile) if k != "unwrapped"],
     "others-sampled": lambda profile: of_others(profile, "-sampled"),
 }
 
