@@ -13,10 +13,9 @@
 # that, alpha, by domain, and its domains hardly differ. But no lossless algorithm accepts tokens at
 # that rate. We compare it with estimators that are exact for a decoder; both the level and the
 # ranking of the domains can differ. A domain here is a set of prompts, so section 5 asks which of
-# the findings hold on other prompts, where the profile names some. The picture is of the pair
-# `smollm`.
+# the findings hold on other prompts, where the profile names some.
 #
-# ![Four domains under each estimator, and their places](../figures/smollm/03/ladder.png)
+# ![Each domain under each estimator, and its rank](../figures/smollm/03/ladder.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy`
 # (temperature T = 0), the runs `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's

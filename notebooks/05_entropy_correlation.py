@@ -14,8 +14,7 @@
 # number, for its two ranks apart, and for the acceptance of a decoder at either temperature. And
 # since the target's entropy is known only after its pass, the second half asks what a decoder could
 # use: does the draft's own confidence predict acceptance, and is it calibrated? The last section
-# asks everything of other prompts, where the profile names some. The picture is of the pair
-# `smollm`.
+# asks everything of other prompts, where the profile names some.
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
