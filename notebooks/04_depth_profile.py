@@ -296,7 +296,7 @@ ctx.say(
 # acceptance at the deepest level minus acceptance at depth 1, along the best path at T = 0.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile))
+ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.texts(ctx.profile, cut)
 others = [name for name in sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)]
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))

@@ -202,7 +202,7 @@ if pairs:  # else all positions fared alike
 # %%
 of_domains = areas.at(domain=domains)
 mean_area = areas.at(signal="draft confidence", domain=score.ALL)
-if len(of_domains.defined().frame):
+if len(of_domains.known):
     ctx.plot(
         of_domains.defined(),
         x="domain",

@@ -271,7 +271,7 @@ if others:
             ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
 
 # %%
-held_fixed = [*change.defined().frame["held_fixed"].unique()] if others else []
+held_fixed = [*change.known["held_fixed"].unique()] if others else []
 if held_fixed:
     ctx.plot(
         found,
@@ -367,7 +367,7 @@ if others and sets:
     ctx.plot(
         elsewhere,
         x="set",
-        only={"set": [*elsewhere.defined().frame["set"].unique()]},
+        only={"set": [*elsewhere.known["set"].unique()]},
         columns="quantity",
         kind="bars",
         x_label="",
@@ -399,7 +399,7 @@ if others and sets:
 # %%
 if others:
     hit = greedy.acceptance.name
-    fixed = change.at(estimator=hit).defined().frame["held_fixed"]
+    fixed = change.at(estimator=hit).known["held_fixed"]
     changes = {what: study.staged(tests[hit, what], domain)[1]["change"] for what in fixed}
     changes = pd.DataFrame(changes)
     of_hits = stats.jointly({hit: cold.accepted()})
@@ -428,7 +428,7 @@ if others:
     verdict = study.is_highest(at_0.row.share_highest).capitalize()
     points = Estimates(100 * at_0.frame[["estimate", "low", "high"]], digits=0)
     ctx.answer(
-        f"{verdict}: {domain}'s acceptance minus the others' mean is {points} points "
+        f"{verdict}: acceptance in {domain} minus the mean of the others is {points} points "
         f"({greedy.name}). {there}{most}"
     )
 else:

@@ -273,7 +273,7 @@ ctx.say(f"The rate ratio of tokens that begin a word is {word_starts.listed()}."
 # The same question on the other prompts that the profile names (`other_prompts`):
 
 # %%
-ctx.say(prompt_sets.described(p))
+ctx.say(prompt_sets.described(p, is_sampled=False))
 kind_of = {prompt_sets.set_name(source): runs.kind_of_set(source) for source in p.others}
 kind_of[prompt_sets.ENGLISH] = "second"
 others = prompt_sets.texts(p, greedy)

@@ -358,7 +358,7 @@ if several:
 # domains counts, because the sets hold other numbers of prompts of each.
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile))
+ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 
 # %%
 texts = prompt_sets.texts(ctx.profile, Text.recorded(base, "greedy"))

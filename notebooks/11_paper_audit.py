@@ -79,7 +79,8 @@ records = authors.read(author_records)
 
 # %%
 pairs = {}
-for name, of_pair in evidence.profiles_beside(ctx.profile, beside).items():
+profiles = evidence.profiles_beside(ctx.profile, beside)
+for name, of_pair in profiles.items():
     strings = strings_of(ModelFolder.fetched(of_pair.target, weights=False).tokenizer)
     pairs[name] = evidence.recorded_texts(of_pair, strings)
     ctx.say(f"`{name}`: {notebook.made_with(pairs[name].greedy[OWN].pair)}")
@@ -88,7 +89,7 @@ for name, of_pair in evidence.profiles_beside(ctx.profile, beside).items():
 parts = [evidence.of_sources(listed)]
 prompts = {}
 for name, pair in pairs.items():
-    tables = tables_of(name, ctx.figures.parents[1])
+    tables = tables_of(name, ctx.figures.parents[1], profiles[name].sampled_temperature)
     parts.append(evidence.of_pair(pair, listed, grid, tables))
     prompts[name] = evidence.fewest_prompts(pair.greedy[OWN].trace)
 

@@ -257,7 +257,7 @@ ctx.say(
 # clock, and its intervals are wider.)
 
 # %%
-ctx.say(prompt_sets.described(ctx.profile))
+ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 
 # %%
 chosen = choose.setting_by_domain(by_prompt)

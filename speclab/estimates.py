@@ -95,9 +95,14 @@ class Estimates:
     def _of_rows(self, rows: pd.DataFrame) -> "Estimates":
         return replace(self, frame=rows.reset_index(drop=True))
 
+    @property
+    def known(self) -> pd.DataFrame:
+        """The rows whose estimate is a number; there may be none."""
+        return self.frame.dropna(subset="estimate")
+
     def defined(self) -> "Estimates":
-        """The rows whose estimate is a number."""
-        return self._of_rows(self.frame.dropna(subset="estimate"))
+        """The rows whose estimate is a number. ValueError where there is none."""
+        return self._of_rows(self.known)
 
     def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
         """(value, the rows that have it) for every value of a key, in order of appearance."""

@@ -451,6 +451,16 @@ def kinds_of(profile: Profile) -> dict[str, Facts]:
     return kinds
 
 
+def other_format(profile: Profile) -> str | None:
+    """The kind of run that gives a profile's prompts in the other format than its own; None for
+    conversations, which only a chat template joins.
+    """
+    if profile.template == "none":
+        return "chat-template"
+    prompts = () if profile.prompts in HUB_SETS else profile_prompts(profile)
+    return None if any(prompt.messages for prompt in prompts) else "plain-template"
+
+
 def of_kind(profile: Profile, kind: str) -> Profile:
     """The profile as a run of this kind is recorded; ValueError for a kind that is not one of
     `kinds_of`.

@@ -62,7 +62,7 @@ FALLS, OPEN, NO_INTERVAL = (-0.3, -0.4, -0.2), (0.1, -0.2, 0.3), (0.4, np.nan, n
     ("numbers", "said"),
     [
         ([FALLS, NO_INTERVAL], "falls in a (Spearman -0.30)"),
-        ([FALLS, FALLS, NO_INTERVAL], "falls in both domains (Spearman -0.30)"),
+        ([FALLS, FALLS, NO_INTERVAL], "falls in both domains with an interval (Spearman -0.30)"),
         ([NO_INTERVAL], "has no interval in any domain"),
         ([OPEN, *[FALLS] * 6], "falls in 6 and rises in 0 of 7 domains (Spearman -0.30 to 0.10)"),
     ],

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from speclab import estimates
 
@@ -47,3 +48,12 @@ def test_lists_and_sentences_within_a_key():
         "T = 0: rises in code; falls in chat. T = 1: is open in code; no estimate for math; "
         "no interval for reasoning"
     )
+
+
+def test_estimates_that_are_all_undefined_are_known_to_be_none():
+    rows = [("code", np.nan, np.nan, np.nan), ("math", 1.0, 0.5, 1.5)]
+    table = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))
+    assert list(table.known["domain"]) == list(table.defined().frame["domain"]) == ["math"]
+    assert table.at(domain="code").known.empty
+    with pytest.raises(ValueError, match="estimates is empty"):
+        table.at(domain="code").defined()

@@ -348,6 +348,12 @@ def test_a_sessions_own_tables_stand_before_those_that_are_shipped(tmp_path, mon
     shipped = other_notebooks.tables_of("tiny", tmp_path)
     for rows in other_notebooks.of_tables(LISTED, shipped).values():
         assert np.isfinite(rows["estimate"]).all()
+    other = other_notebooks.tables_of("tiny", tmp_path, 0.7)
+    sampled = [
+        [(table.get("estimator", pd.Series()) == "alpha").any() for table in tables.values()]
+        for tables in (shipped, other)
+    ]
+    assert list(map(any, sampled)) == [True, False], "the claims speak of T = 1"
     path = tmp_path / "tiny" / "10" / "pass-times.csv"
     path.parent.mkdir(parents=True)
     path.write_text("n\n7\n")

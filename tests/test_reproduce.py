@@ -29,7 +29,7 @@ from speclab.__main__ import main
 from speclab.ops import report, reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.runs import RunError
-from speclab.show import style
+from speclab.show import redraw, style
 
 FIGURE = """
 import json, os, pathlib, sys
@@ -160,6 +160,11 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     page = (empty.build / "01_drawn.html").read_text()
     assert base64.b64encode(drawn["01/plot.png"]).decode() in page
     assert empty.run() == 0 and "up to date" in capsys.readouterr().out
+    code.write_text("LINES = 4")
+    monkeypatch.setattr(redraw, "redraw_all", {}.__getitem__)
+    assert empty.run() == 0, "what today's code cannot draw runs again"
+    said = capsys.readouterr().out
+    assert "cannot be drawn again (" in said and " done" in said
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):

@@ -114,16 +114,18 @@ def set_name(source: str) -> str:
     return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
 
 
-def described(profile: Profile) -> str:
-    """What the other sets are, in sentences (Markdown); where there is none, that too."""
+def described(profile: Profile, is_sampled: bool = True) -> str:
+    """What the other sets are, in sentences (Markdown); where there is none, that too. is_sampled:
+    whether their sampled texts are asked too.
+    """
     lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
     if not lines:
         return NO_OTHERS
-    heated = f"T = {profile.sampled_temperature:g}"
-    lines.append(
-        f"At {heated} every set, our own too, has one text per prompt, of one seed, so that like "
-        "is compared with like."
-    )
+    if is_sampled:
+        lines.append(
+            f"At T = {profile.sampled_temperature:g} every set, our own too, has one text per "
+            "prompt, of one seed, so that like is compared with like."
+        )
     return "\n\n".join(lines)
 
 

@@ -53,7 +53,7 @@ from speclab.ops import pair, report
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
-from speclab.plain import digest_of, sha256_of
+from speclab.plain import digest_of, one_line, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
 from speclab.runs import (
@@ -557,9 +557,25 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
     tell(stamp, status)
 
 
-def draw_again(call: Call, stamp: Stamp) -> Stamp:
-    """Draw the figures of a notebook that is up to date in today's style, from their data; its
-    pages show them. Returns its new stamp.
+def is_in_style(call: Call, stamp: Stamp) -> bool:
+    """Whether the figures of a notebook that is up to date are those of today's style: where they
+    are not, they are drawn again. False where today's code cannot draw their data: the notebook has
+    to run again.
+    """
+    if stamp.status != DONE or stamp.style == style_digest():
+        return True
+    try:
+        draw_again(call, stamp)
+    except Exception as error:  # data and options of other code fail in any way
+        tqdm.write(f"{stamp.name}: its figures cannot be drawn again ({one_line(error)})")
+        return False
+    tqdm.write(f"{stamp.name}: its figures are drawn again")
+    return True
+
+
+def draw_again(call: Call, stamp: Stamp) -> None:
+    """Draw the figures of a notebook in today's style, from their data. Its pages show them, and it
+    gets a new stamp.
     """
     name, folder = stamp.name, call.exported(stamp.name)
     with figures_locked(call, folder):
@@ -576,7 +592,6 @@ def draw_again(call: Call, stamp: Stamp) -> Stamp:
         kept = dict(content(folder / file for file in stamp.kept))
         stamp = replace(stamp, kept=kept, style=style_digest())
         write_facts(call.page(name, "json"), asdict(stamp), [])
-    return stamp
 
 
 def tell(stamp: Stamp, status: str) -> None:
@@ -694,12 +709,9 @@ def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
         try:
             for notebook, now in zip(wave, digests, strict=True):
                 stamp = call.stamp(notebook.name)
-                if stamp and call.is_current(stamp, now):
-                    said = "up to date" if stamp.status == DONE else stamp.status
-                    if stamp.status == DONE and stamp.style != style_digest():
-                        stamp, said = draw_again(call, stamp), "its figures are drawn again"
+                if stamp and call.is_current(stamp, now) and is_in_style(call, stamp):
                     call.current[notebook.name] = stamp
-                    tell(stamp, said)
+                    tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
                     pending.add(pool.submit(run_one, call, notebook, now, room))
             while pending:  # a second at a time: on Windows a wait hears no Ctrl-C

@@ -27,17 +27,6 @@ JUDGED = "judged_prompts_per_domain"  # a parameter of 08
 TRACE_BYTES, NODE_BYTES, WITH_PARTS = 165, 25, 2.2
 
 
-def other_format(profile: Profile) -> list[str]:
-    """The kind of run that gives a profile's prompts in the other format than its own; none for
-    conversations, which only a chat template joins.
-    """
-    in_hand = [] if profile.prompts in HUB_SETS else runs.profile_prompts(profile)
-    if profile.template == "chat" and any(prompt.messages for prompt in in_hand):
-        return []
-    templates = {kind: changes.get("template") for kind, changes in runs.OTHER_PROMPTS.items()}
-    return [kind for kind, its in templates.items() if its not in (None, profile.template)]
-
-
 def other_temperatures(profile: Profile) -> list[str]:
     """The kinds of run at the temperatures between 0 and 1, but not at the profile's own."""
     between = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
@@ -51,9 +40,9 @@ def of_others(profile: Profile, ending: str = "") -> list[str]:
 
 
 # what a name in RUNS stands for that is no kind of run itself
-STANDING_FOR: dict[str, Callable[[Profile], Sequence[str]]] = {
+STANDING_FOR: dict[str, Callable[[Profile], Iterable[str]]] = {
     "seeds": lambda _: ("sampled", *runs.OTHER_SEEDS),
-    "other-format": other_format,
+    "other-format": lambda profile: filter(None, [runs.other_format(profile)]),
     "other-temperatures": other_temperatures,
     "others": of_others,
     "others-but-unwrapped": lambda profile: [k for k in of_others(profile) if k != "unwrapped"],

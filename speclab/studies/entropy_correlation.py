@@ -60,8 +60,8 @@ def entropy_correlations(views: Views) -> Estimates:
 
 def trend(correlations: Estimates) -> str:
     """What acceptance does as entropy rises, as a predicate: 'falls in all four domains (Spearman
-    -0.31 to -0.27)'; of more than MOST_NAMED domains how many. Those without an interval are left
-    out.
+    -0.31 to -0.27)'; of more than MOST_NAMED domains how many. It is said where some have no
+    interval: these are left out.
     """
     if correlations.span() == "undefined":
         return "does not vary, so it has no trend"
@@ -74,6 +74,8 @@ def trend(correlations: Estimates) -> str:
         sides = list(verdict(known.frame["low"], known.frame["high"]))
         falling, rising = sides.count(BELOW), sides.count(ABOVE)
         said = f"falls in {falling} and rises in {rising} of {len(sides)} domains"
+    if not is_known.all() and said.endswith(" domains"):
+        said += " with an interval"
     return f"{said} (Spearman {known.span()})"
 
 

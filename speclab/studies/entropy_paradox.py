@@ -28,9 +28,8 @@ Pair = tuple[Question, Question]
 
 AS_PUBLISHED = "the paper's procedure"
 STAGES = ["before", "after", "change"]
-# how prompts are given, by a profile's template, and the kind of run that gives them otherwise
+# how prompts are given, by a profile's template
 FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
-OTHERWISE = {"none": "chat-template", "chat": "plain-template"}
 NEVER_SAID = "tokens never said"
 MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "frequency_bin"}
 
@@ -62,9 +61,8 @@ def in_other_format(profile: Profile) -> tuple[Text | None, str]:
     """Greedy texts of the same prompts in the other format than the profile's; none, and why, where
     the prompts cannot be given in it.
     """
-    kind = OTHERWISE[profile.template]
-    prompts = runs.profile_prompts(profile)
-    if kind == "plain-template" and any(prompt.messages for prompt in prompts):
+    kind = runs.other_format(profile)
+    if kind is None:
         return None, "some of them are conversations, which only a chat template joins"
     try:
         runs.encoded_prompts(runs.of_kind(profile, kind))

@@ -27,9 +27,10 @@ VERIFIED = 5  # tokens of a pass that verifies four drafted ones
 Tables = Mapping[str, pd.DataFrame]
 
 
-def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
+def tables_of(pair: str, figures: Path, temperature: float = 1.0) -> dict[str, pd.DataFrame]:
     """The tables that a pair has of READS: in `figures`, the session's own folder, else what is
-    committed, else what is shipped.
+    committed, else what is shipped. temperature: of their sampled texts; the claims speak of T = 1,
+    so rows of another are left out.
     """
     tables = {}
     shipped = SHIPPED / f"{pair}.json"
@@ -41,6 +42,11 @@ def tables_of(pair: str, figures: Path) -> dict[str, pd.DataFrame]:
             path = folder / pair / name
             if path.is_file():
                 tables[name.removesuffix(".csv")] = pd.read_csv(path)
+    if temperature != 1:
+        sampled = ESTIMATORS[AT_1]
+        for name, table in tables.items():
+            if "estimator" in table:
+                tables[name] = table[table["estimator"] != sampled]
     return tables
 
 
@@ -67,7 +73,7 @@ def of_drafts(tables: Tables, estimator: str, entry: Mapping[str, Any]) -> pd.Da
     table = tables.get(entry["name"], pd.DataFrame(columns=list(wanted)))
     rows = table[table[list(wanted)].isin(wanted).all(axis=1)]
     if rows.empty:
-        raise ValueError("notebook 08 has not run for this pair, or has no such draft")
+        raise ValueError("notebook 08 has no such draft of this pair at this temperature")
     rows = rows.rename(columns={entry.get("estimate", "estimate"): "estimate"})
     return rows_of(estimator + entry.get("says", ""), rows, entry.get("row", "domain"))
 
