@@ -84,12 +84,19 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 # ---- text that fits ------------------------------------------------------------------------------
 
 
-def laid_out(figure: Figure, may_grow: bool = True) -> None:
+def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = True) -> None:
     """Break the lines of titles and labels to the room that they have, and fix the layout.
 
-    may_grow: the figure becomes higher, up to style.TALLEST, by names that have to be turned.
+    title: a sentence above the figure; stamp: a warning across it. may_grow: the figure becomes
+    higher, up to style.TALLEST, by its title and by names that have to be turned.
     """
     layout = figure.get_layout_engine()
+    above = figure.text(0.01, 1, title, va="top", weight="bold", in_layout=False)
+    break_lines(above, 0.98 * figure.bbox.width)
+    strip = above.get_window_extent().height / figure.dpi + style.UNDER_TITLE if title else 0
+    most = style.TALLEST - strip
+    height = figure.get_figheight()
+    figure.set_figheight(min(height, most) if may_grow else height - strip)
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
         if texts:  # long ones would squeeze the panels
@@ -106,11 +113,28 @@ def laid_out(figure: Figure, may_grow: bool = True) -> None:
         for name in axes.get_yticklabels():
             break_lines(name, 0.36 * inside.width)
     if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
-        figure.set_figheight(min(figure.get_figheight() + turned, style.TALLEST))
+        figure.set_figheight(min(figure.get_figheight() + turned, most))
     for label in figure.texts:  # of all panels together
         break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
     layout.execute(figure)
     figure.set_layout_engine("none")
+    _add_above(figure, strip)
+    above.set_y(1 - 0.03 / figure.get_figheight())
+    figure.text(0.5, 0.5, stamp, **style.STAMP)
+
+
+def _add_above(figure: Figure, inches: float) -> None:
+    """Make a figure that is laid out higher, with nothing in what it gains."""
+    height = figure.get_figheight()
+    share = height / (height + inches)
+    for axes in figure.axes:
+        left, bottom, wide, tall = axes.get_position().bounds
+        axes.set_position((left, share * bottom, wide, share * tall))
+    for text in figure.texts:
+        text.set_y(share * text.get_position()[1])
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, share), figure.transFigure)
+    figure.set_figheight(height + inches)
 
 
 def break_lines(text: Text, room: float) -> None:

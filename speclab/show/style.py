@@ -14,6 +14,16 @@ NARROW = 5.0  # below this width panels are stacked
 TALLEST = 8.0
 FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
 TEXT, SMALL_TEXT = 8.0, 7.0  # points; the second one in a narrow figure
+UNDER_TITLE = 0.08  # inches of air
+STAMP: dict[str, Any] = {  # a warning across a figure
+    "rotation": 20,
+    "ha": "center",
+    "va": "center",
+    "size": "xx-large",
+    "weight": "bold",
+    "color": "#882255",
+    "alpha": 0.35,
+}
 
 
 def _look(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
