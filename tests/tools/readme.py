@@ -1,5 +1,5 @@
-"""`make readme`: the numbers of README.md and GLOSSARY.md, written between marks
-(`readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
+"""`make readme`: the numbers of README.md, GLOSSARY.md and data/engines/README.md, written between
+marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what was measured:
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
@@ -37,9 +37,14 @@ MEASURED = {  # by pair, in the order of the columns
     "tiny": Path("data", "measured", "tiny.json"),
 }
 OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
-HIT, CHAIN = "`hit[1]`, T = 0", "`block_efficiency` of a chain of 3, T = 0"
+# what README.md calls the estimators
+ALPHA, LENGTH = "the paper's acceptance (`published_alpha`)", "the paper's E[L] (`published_length`)"
+HIT, DRAWN = "top token accepted (`hit[1]`)", "one sampled token accepted (`alpha`)"
+TREE = "tokens per target pass, tree of 2 + 4 + 2 (`block_efficiency`)"
+CHAIN = "tokens per target pass, chain of 3 (`block_efficiency`)"
+AT_0, AT_1 = " | 0", " | 1"  # with the temperature, as two cells
 SETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
-PAGES = ("README.md", "GLOSSARY.md")
+PAGES = ("README.md", "GLOSSARY.md", "data/engines/README.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TRACES = ROOT / "data" / "traces" / "smollm"
 MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.DOTALL)
@@ -132,6 +137,7 @@ def values():
         "bench": measured["tiny"]["bench"],
         "questions": {name: question(name) for name in names},
         "answers": {name: answer(name) for name in names},
+        "pages": {name: page_of(name) for name in names},
         "headline": numbers("03_domain_acceptance").get("on_other_prompts", ""),
         "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
         "printed": printed(),
@@ -158,6 +164,12 @@ def numbers(notebook):
     return read(path) if path.is_file() else {}
 
 
+def page_of(notebook):
+    """The page that shows an executed notebook."""
+    folder = drawn_in(Path("figures", "smollm"), notebook)
+    return (folder / "README.md").as_posix()
+
+
 def answer(notebook):
     """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
     has not.
@@ -182,18 +194,18 @@ def texts():
 
 
 def estimates(greedy, sampled):
-    """Means of the domains with their intervals, by name: what README.md shows of a pair."""
+    """Means of the domains with their intervals, by name and temperature."""
     tree = load_profile("smollm").tree
     per_pass = score.block_estimators()["block_efficiency"]
     found = stats.jointly(
         {
-            "`published_alpha`, T = 0": (greedy.nodes, score.published_alpha),
-            HIT: (greedy.trace, score.member(score.hit, 1)),
-            "`alpha`, T = 1": (sampled.trace, sampled.acceptance),
-            "`published_length`, T = 0": (greedy.nodes, score.published_length),
-            "`block_efficiency`, T = 0": (prompt_sums(greedy.tree(tree)), per_pass),
-            "`block_efficiency`, T = 1": (prompt_sums(sampled.tree(tree)), per_pass),
-            CHAIN: (chain_sums(greedy.trace, [3]), per_pass),
+            ALPHA + AT_0: (greedy.nodes, score.published_alpha),
+            HIT + AT_0: (greedy.trace, score.member(score.hit, 1)),
+            DRAWN + AT_1: (sampled.trace, sampled.acceptance),
+            LENGTH + AT_0: (greedy.nodes, score.published_length),
+            TREE + AT_0: (prompt_sums(greedy.tree(tree)), per_pass),
+            TREE + AT_1: (prompt_sums(sampled.tree(tree)), per_pass),
+            CHAIN + AT_0: (chain_sums(greedy.trace, [3]), per_pass),
         }
     )
     table = found.table().query("domain == 'all'")
@@ -201,12 +213,12 @@ def estimates(greedy, sampled):
 
 
 def at_scale():
-    """What notebook 15 found of another pair: proposer, weight (by request, by token), name (as in
-    `estimates`), domain, estimate, low, high.
+    """What notebook 15 found for another pair at T = 0: proposer, weight (by request, by token),
+    name (as in `estimates`), domain, estimate, low, high.
     """
     folder = drawn_in(ROOT / "figures" / "smollm", "15")
     chains = pd.read_csv(folder / "tokens-per-pass.csv").query("gamma == 3")
-    named = {HIT: pd.read_csv(folder / "hit.csv"), CHAIN: chains}
+    named = {HIT + AT_0: pd.read_csv(folder / "hit.csv"), CHAIN + AT_0: chains}
     return pd.concat(named, names=["name"]).reset_index("name")
 
 
@@ -216,8 +228,8 @@ def published():
     domains = values[values["domain"].isin(DOMAINS) & values["depth"].isna()]
     means = domains.groupby(["table", "quantity"])["value"].mean()
     return {
-        "`published_alpha`, T = 0": means["I", "alpha_mean"],
-        "`published_length`, T = 0": means["II", "expected_accepted_length"],
+        ALPHA + AT_0: means["I", "alpha_mean"],
+        LENGTH + AT_0: means["II", "expected_accepted_length"],
     }
 
 
