@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab import estimates
+from speclab import estimates, stats
 
 
 def test_wide_writes_intervals_as_text():
@@ -57,3 +57,30 @@ def test_estimates_that_are_all_undefined_are_known_to_be_none():
     assert table.at(domain="code").known.empty
     with pytest.raises(ValueError, match="estimates is empty"):
         table.at(domain="code").defined()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "digits", "unit", "text"),
+    [
+        ((0.724, 0.7, 0.746), 0, "%", "72 % [70, 75]"),
+        ((0.058, 0.046, 0.081), 0, "points", "+6 points [5, 8]"),
+        ((-0.301, -0.334, -0.27), 0, "points", "−30 points [−33, −27]"),
+        ((1.3456, 1.3201, 1.3699), 2, "x", "1.35x [1.32, 1.37]"),
+        ((-0.001, np.nan, np.nan), 2, "", "0.00"),
+    ],
+)
+def test_cells_have_units(numbers, digits, unit, text):
+    assert stats.cell(*numbers, digits, unit) == text
+    table = estimates.Estimates(
+        pd.DataFrame([("code", *numbers)], columns=["domain", *stats.NUMBERS])
+    )
+    assert str(table.in_units(unit, digits)) == text
+    assert table.in_units(unit, digits).verdict() == table.verdict()
+
+
+def test_a_span_has_its_unit_once():
+    rows = [("code", 0.431, 0.4, 0.5), ("chat", -0.62, -0.7, -0.5)]
+    table = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *stats.NUMBERS]))
+    assert table.in_units("%").span() == "−62 to 43 %"
+    assert table.in_units("points", 1).span() == "−62.0 to +43.1 points"
+    assert table.at(domain="code").in_units("x").span() == "0.43x"

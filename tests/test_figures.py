@@ -73,6 +73,27 @@ def test_files_are_the_same_bytes_and_say_what_they_are(place, tmp_path):
     assert_allclose(sizes, [style.TWO_COLUMNS, style.ONE_COLUMN])
 
 
+@pytest.mark.parametrize("inches", [style.TWO_COLUMNS, style.ONE_COLUMN])
+def test_a_title_stands_above_everything_and_a_stamp_across(place, inches):
+    kept(place, slug="bare")
+    title = "Code is accepted more often than chat under both estimators, by 20 points"
+    options = {"x": "estimator", "kind": "points"}
+    words = {"title": title, "stamp": "timing unreliable"}
+    redraw.keep_recipe(figures.facets, FRAME, place, "told", CAPTION, options, **words)
+    bare, told = (redraw.figure_of(place, slug, inches) for slug in ("bare", "told"))
+    above, stamp = told.texts[-2:]
+    assert above.get_text().replace("\n", " ") == title and stamp.get_text() == words["stamp"]
+    assert told.get_figheight() > bare.get_figheight()
+    lowest = above.get_window_extent().y0
+    others = [*told.axes, *told.legends, *told.texts[:-2]]
+    assert max(one.get_tightbbox().y1 for one in others) < lowest
+    assert above.get_window_extent().x1 < told.bbox.x1
+    panels = [one.axes[0].get_window_extent().height for one in (bare, told)]
+    assert_allclose(*panels, atol=1)
+    without = redraw.figure_of(place, "told", inches, title="")
+    assert without.texts[-2].get_text() == "" and redraw.title_of(place, "told").startswith(title)
+
+
 def test_data_are_read_as_they_were_written(place):
     frame = pd.DataFrame(
         {

@@ -1,7 +1,7 @@
-"""What every notebook needs and no analysis does: a quiet start, where figures go, computed text,
-what is attached on Kaggle.
+"""The start and the end of every notebook: a quiet start, the folder of its figures, computed text,
+what is attached on Kaggle, the answer.
 
-Imports at the top are the standard library's alone, so that every verb may ask for `quiet` first.
+It imports only the standard library at the top, so that every verb can call `quiet` first.
 """
 
 import json
@@ -39,8 +39,8 @@ ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 
 @dataclass(frozen=True)
 class Context:
-    """One notebook's run: the `profile`, the folder its figures and tables go to, what each of its
-    tables of values holds, and the main numbers.
+    """One run of a notebook: the `profile`, the folder of its figures and tables, its tables by
+    slug, and its main numbers.
     """
 
     profile: "Profile"
@@ -124,14 +124,14 @@ class Context:
         caption: str = "",
     ) -> None:
         """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
-        decimals. cells: what the page and the .tex show in its place, as `Estimates.wide`.
+        decimals. cells: a table that the page and the .tex show instead, as `Estimates.wide`.
         """
         self.export(table, slug, cells, caption)
         shown = getattr(table, "frame", table) if cells is None else cells
         show_table(shown.head(rows), digits)
         if len(shown) > rows:
             whole = f"`{self.figures.name}/{slug}.csv`"
-            self.say(f"*{rows} of {len(shown)} rows; all of them are in {whole}.*")
+            self.say(f"*{rows} of {len(shown)} rows. All rows are in {whole}.*")
 
     def export(
         self,
@@ -151,11 +151,11 @@ class Context:
         tables.export(frame, self.figures, slug, cells=cells, caption=caption, label=label)
 
     def _claim(self, slug: str, frame: "pd.DataFrame") -> None:
-        """slug.csv holds one table: a figure and a table of one name have the same rows. ValueError
-        for others, but in an open notebook, where a cell may run again with other parameters.
+        """ValueError if slug.csv already holds other rows: a figure and a table with the same name
+        need the same rows. Not in an open notebook, where a cell may run again.
         """
         if not frame.equals(self.values.setdefault(slug, frame)) and not is_open():
-            raise ValueError(f"{slug}.csv holds another table: name one of the two otherwise")
+            raise ValueError(f"{slug}.csv already holds another table: choose another name")
 
     def _write(self, slug: str, facts: dict[str, Any]) -> None:
         self.figures.mkdir(parents=True, exist_ok=True)
@@ -165,19 +165,17 @@ class Context:
 
     @staticmethod
     def say(text: str) -> None:
-        """Show a computed sentence (Markdown): numbers in a notebook's text come from here and are
-        never typed.
-        """
+        """Show a computed sentence (Markdown). Every number in a notebook's text is computed."""
         from IPython.display import Markdown, display
 
         display(Markdown(text))
 
     def compares(self, domains: Sequence[str]) -> bool:
-        """Whether there are two domains or more to compare; says so where there is one. domains:
-        those with prompts enough (`stats.judged_domains`).
+        """Whether there are two domains or more to compare; if not, says so. domains: those with
+        enough prompts (`stats.judged_domains`).
         """
         if len(domains) < 2:
-            self.say(f"Only one domain has 5 prompts or more, {domains[0]}: nothing to compare.")
+            self.say(f"Only {domains[0]} has 5 prompts or more, so no domains are compared.")
         return len(domains) > 1
 
     def record(self, **numbers: float | int | str) -> None:
@@ -189,9 +187,11 @@ class Context:
         self._write("numbers", self.numbers)
 
     def answer(self, text: str) -> None:
-        """One to three computed sentences that answer the notebook's question, the first one with
-        its number. They take the place of its first output, and stand in numbers.json, in the
-        report and in README's table. A test holds them to the length of `too_long`.
+        """Show the answer to the notebook's question: one to three computed sentences, the first
+        with the main number, within the limits of `too_long`.
+
+        The answer replaces the notebook's first output. numbers.json keeps it, and the report and
+        README's table show it.
         """
         from IPython.display import Markdown, update_display
 
@@ -208,13 +208,13 @@ def too_long(answer: str) -> str:
 
 
 def start(notebook: str, profile: str, overrides: dict | None = None, judged: int = 0) -> Context:
-    """The context of the notebook called `NN_name` on a profile (name or file) with `overrides` of
-    its parameters.
+    """The context of the notebook `NN_name` on a profile (name or file) with `overrides` of the
+    profile's parameters.
 
-    judged: prompts a domain that its intervals are made of; 0: all of the profile's. Also quiets
-    the libraries' notices and limits threads. Figures go to
-    `figures/<profile>/NN` (`drawn_in`) under SPECLAB_OUT (default: the repository). Raises
-    ValueError for an unknown profile or parameter, or for what the notebook `lacks`.
+    judged: prompts per domain behind the intervals; 0: all of the profile's. Silences the
+    libraries' notices and limits threads. Figures go to `figures/<profile>/NN` (`drawn_in`) under
+    SPECLAB_OUT (default: the repository). ValueError for an unknown profile or parameter, or if
+    the profile `lacks` something.
     """
     from IPython.display import Markdown, display
 
@@ -241,7 +241,7 @@ def drawn_in(figures: Path, notebook: str) -> Path:
 
 
 def _hosted(profile: "Profile") -> None:
-    """Use what is attached on Kaggle: models, data sets, saved runs. Says what to do where the
+    """Use what is attached on Kaggle: models, data sets, saved runs. Says what to do if the
     profile's target needs GPTQModel and it is not installed.
     """
     from speclab.ops import hosted
@@ -252,13 +252,13 @@ def _hosted(profile: "Profile") -> None:
     target = profile.notes.target_config
     if "quantization_config" in target and find_spec("gptqmodel") is None:
         print(
-            f"GPTQModel is not installed, and the target of {profile.name} needs it: run "
-            "`python -m speclab hosted install --gptq` and restart the session"
+            f"GPTQModel is not installed, and the target of {profile.name} needs it. Run "
+            "`python -m speclab hosted install --gptq` and restart the session."
         )
 
 
 def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
-    """The prompts of each domain that a notebook's intervals are made of: `judged`, or all of the
+    """The number of prompts per domain behind a notebook's intervals: `judged`, or all of the
     profile's.
     """
     from speclab.runs import sizes_of
@@ -268,9 +268,10 @@ def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
 
 
 def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
-    """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing. Known
-    before anything is recorded: too few prompts or tokens, other domains than the paper's, or texts
-    whose trees cannot be scored.
+    """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing.
+
+    It checks before anything is recorded: too few prompts or tokens, other domains than the
+    paper's, or trees that cannot be scored.
     """
     from speclab.prompts import DOMAINS
 
@@ -278,7 +279,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     if number in WITHOUT_INTERVALS:
         return ""
     if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
-        return "needs the domains of the paper's claims, which these prompts do not have"
+        return "needs the domains of the paper's claims, and these prompts have others"
     for name, least, count in (
         ("prompts in a domain", LEAST_PROMPTS, max(sizes.values())),
         ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
@@ -288,16 +289,16 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
     if is_cut and number in SAMPLED_TREES:
         return (
-            f"needs a probability of each of the {profile.branches} drafted branches: set top_k=0 "
-            f"(or {profile.branches} or more) and top_p=1, where the profile has "
-            f"top_k={profile.top_k} and top_p={profile.top_p:g}"
+            f"needs a draft probability for each of the {profile.branches} branches. "
+            f"top_k={profile.top_k} and top_p={profile.top_p:g} can exclude some of them: set "
+            f"top_k=0 (or {profile.branches} or more) and top_p=1"
         )
     return ""
 
 
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
-    """Says what intervals are worth of domains with few prompts; sizes: prompts by domain; where:
-    of which set, as ', second set'.
+    """Warn about the intervals of domains with few prompts. sizes: prompts by domain; where: names
+    the prompt set, as ' in the second prompt set'.
     """
     from speclab import stats
     from speclab.estimates import named
@@ -305,21 +306,21 @@ def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
     few = [f"{domain} {size}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
     if few:
         Context.say(
-            f"**Few prompts{where}**: {named(few)}. Intervals of 95 % then cover the true value "
-            f"less often than that (notebook 13). {stats.FEW_PROMPTS} are enough; below "
-            f"{stats.MIN_PROMPTS} there is no interval."
+            f"**Few prompts{where}**: {named(few)}. A 95 % interval from fewer than "
+            f"{stats.FEW_PROMPTS} prompts per domain covers the true value less often than 95 % "
+            f"(notebook 13). Below {stats.MIN_PROMPTS} prompts we give no interval."
         )
 
 
 def is_open() -> bool:
-    """Whether somebody has the notebook open: `make reproduce` runs it headless, with SPECLAB_OUT
-    set, and there pictures stand for what wants a hand.
+    """Whether a reader has the notebook open. `make reproduce` runs it headless, with SPECLAB_OUT
+    set, and shows pictures instead of widgets.
     """
     return not os.environ.get("SPECLAB_OUT")
 
 
 def quiet() -> None:
-    """Silence notices that no reader of a notebook can act on; errors stay."""
+    """Silence notices that no reader can act on; errors stay."""
     import logging
 
     os.environ |= {

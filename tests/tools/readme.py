@@ -3,9 +3,9 @@ marks (`readme.md.j2` holds the blocks). A test holds the pages equal to what wa
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
   recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
-  `tiny`, whose figures are not committed, also holds the tables that notebook 11 reads, line by
-  line, what `make bench` measured (build/bench.json), and the seconds of `make test` (given by
-  hand);
+  `tiny`, whose figures are not committed, also holds its answers, the tables that notebook 11
+  reads, line by line, what `make bench` measured (build/bench.json), and the seconds of `make
+  test` (given by hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
 * figures/llama-3.1-8b/15: another pair's acceptance and answer;
 * data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
@@ -38,7 +38,10 @@ MEASURED = {  # by pair, in the order of the columns
 }
 OF_PAPER = ("08/distillation", "08/self-drafts", "08/specialist", "10/pass-times")
 # what README.md calls the estimators
-ALPHA, LENGTH = "the paper's acceptance (`published_alpha`)", "the paper's E[L] (`published_length`)"
+ALPHA, LENGTH = (
+    "the paper's acceptance (`published_alpha`)",
+    "the paper's E[L] (`published_length`)",
+)
 HIT, DRAWN = "top token accepted (`hit[1]`)", "one sampled token accepted (`alpha`)"
 TREE = "tokens per target pass, tree of 2 + 4 + 2 (`block_efficiency`)"
 CHAIN = "tokens per target pass, chain of 3 (`block_efficiency`)"
@@ -118,6 +121,8 @@ def measure(alone=None, tests_s=None, tables=False):
         paths = {name: ROOT / "figures" / "tiny" / f"{name}.csv" for name in OF_PAPER}
         lines = {name: path.read_text("utf-8").splitlines() for name, path in paths.items()}
     found["tiny"]["tables"] = lines
+    said = sorted((ROOT / "figures" / "tiny").glob("*/numbers.json"))
+    found["tiny"]["answers"] = {path.parent.name: read(path)["answer"] for path in said}
     for pair, path in MEASURED.items():
         text = json.dumps(found[pair], indent=1, ensure_ascii=False)
         (ROOT / path).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,66 @@
+"""What a person reads: no private idioms, answers that fit one look, a title on every figure."""
+
+import json
+import re
+
+import pytest
+
+from speclab.plain import read_json
+from speclab.profiles import ROOT
+from speclab.show import notebook, redraw
+
+IDIOMS = re.compile(
+    r"told\s+apart|cannot\s+be\s+told|not\s+to\s+be\s+told|tokens\s+a\s+(?:target\s+)?pass\b"
+    r"|\bdear(?:er|est)?\b|foretell|hold\s+the\s+truth|\bless\s+that\b|\banew\b|\bso\s+many\b"
+    r"|\bbehind\s+(?:a|an|the|its|it)\b|\bis\s+none\b|\bof\s+one\s+seed\b|\bfor\s+ever\b"
+    r"|\b(?:row|cell|dot|line|text|prompt)\s+a\s+(?:token|prompt|position|node|domain|pass)\b"
+)
+READ = ("*.md", "data/**/*.md", "notebooks/*.py", "speclab/**/*.py", "speclab/**/*.j2")
+PAGE = ("speclab/**/*.html", "speclab/**/*.js")
+ANSWERS = {
+    path.relative_to(ROOT / "figures").parent.as_posix(): read_json(path, "")["answer"]
+    for path in sorted((ROOT / "figures").glob("*/*/numbers.json"))
+}
+TINY = json.loads((ROOT / "data" / "measured" / "tiny.json").read_text("utf-8"))
+ANSWERS |= {f"tiny/{number}": answer for number, answer in TINY["answers"].items()}
+
+
+def idioms_in(text):
+    """The private idioms of a text whose lines may be comments."""
+    return IDIOMS.findall(re.sub(r"\n\s*#? ?", " ", text))
+
+
+def test_idioms_are_found():
+    assert idioms_in("# they cannot\n# be told apart") == ["cannot be told"]
+    assert idioms_in("one row a node; the dearest draft") == ["row a node", "dearest"]
+    assert idioms_in("one row per node; the most expensive draft") == []
+
+
+def test_nothing_that_is_read_has_private_idioms():
+    paths = [path for pattern in (*READ, *PAGE) for path in ROOT.glob(pattern)]
+    found = {path: idioms_in(path.read_text(encoding="utf-8")) for path in paths}
+    assert {path.name: idioms for path, idioms in found.items() if idioms} == {}
+
+
+def test_an_answer_that_is_too_long_is_known():
+    assert notebook.too_long("word " * 44 + "1 " * 0) == ""
+    assert notebook.too_long("word " * 45) == "45 words where 44 are allowed"
+    assert notebook.too_long("1.5 [−1, 2] 3 4 5 6 7 8,000") == ""
+    assert notebook.too_long("1 2 3 4 5 6 7 8 9") == "9 numbers where 8 are allowed"
+
+
+@pytest.mark.parametrize("where", ANSWERS)
+def test_answers_are_short(where):
+    assert notebook.too_long(ANSWERS[where]) == ""
+
+
+def test_every_figure_says_what_it_shows():
+    folders = [path.parent for path in (ROOT / "figures").glob(f"*/*/{redraw.RECIPES}")]
+    assert folders
+    titles = {
+        f"{folder.parent.name}/{folder.name}/{slug}": recipe.get("title", "")
+        for folder in folders
+        for slug, recipe in redraw.recipes_in(folder).items()
+    }
+    assert [name for name, title in titles.items() if not title] == []
+    assert [title for title in titles.values() if len(title) > 100 or title.endswith(".")] == []
