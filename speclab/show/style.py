@@ -48,7 +48,9 @@ OTHER_LOOKS = (
 )
 CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
-SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers
+_MEASURED = _look("#332288", "o", "-")
+SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers,
+    # and how a number was found
     "code": CODE,
     "math": MATH,
     "reasoning": REASONING,
@@ -58,6 +60,9 @@ SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, 
     "cnn": REASONING,
     "sharegpt": CHAT,
     "published": _look("black", "x", (0, (1, 2))),
+    "measured": _MEASURED,
+    "predicted": _MEASURED | {"markerfacecolor": "white"},
+    "assumed": _MEASURED | {"markerfacecolor": "white", "linestyle": "--"},
 }
 STYLE = {
     "axes.titlesize": "medium",
