@@ -402,9 +402,8 @@ ctx.table(estimators.to_frame(), "estimators")
 
 # %%
 ctx.say(
-    f"For the same trees the paper's measure reports an acceptance of "
-    f"{100 * five['published_alpha']:.0f} %. At temperature 0 the target accepts {tau - 1:.2f} of the 8 "
-    "drafted words and adds one word of its own."
+    f"For these trees the paper's measure is {100 * five['published_alpha']:.0f} %. At temperature "
+    f"0 the target accepts {tau - 1:.2f} of the 8 drafted words and adds one word of its own."
 )
 
 # %% [markdown]

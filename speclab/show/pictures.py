@@ -112,7 +112,7 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
 
 def strings_of(tokenizer) -> list[str]:
     """The text of every token id, with its white space. The decoder of a SentencePiece vocabulary
-    drops spaces, so there the pieces themselves are used and their marks for space and bytes undone.
+    drops spaces, so there the pieces are used, and their marks for space and bytes are undone.
     """
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     begin_words = sum(piece.startswith(SPACE) for piece in pieces)
