@@ -86,7 +86,7 @@ def test_a_broken_shape_says_what_is_allowed(text):
         (lambda: static_tree(2, 0), "branches=0"),
         (lambda: parse_shape("chain:5+lookup:9"), "lookup=9: .* from 1 to 8"),
         (lambda: parse_shape("lookup:0"), "lookup=0"),
-        (lambda: Shape(static_tree(2, 2), lookup=1), "in place of a chain"),
+        (lambda: Shape(static_tree(2, 2), lookup=1), "needs a chain"),
     ],
 )
 def test_limits_are_named(call, words):
