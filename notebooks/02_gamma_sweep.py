@@ -395,7 +395,7 @@ ctx.plot(
     "speed-up",
     f"Estimated speed-up over plain decoding by gamma, for an assumed c of {cost_ratio:g}. Above "
     "the line drafting is faster. Bands: 95 % intervals.",
-    title=f"The maximum of the estimated speed-up is {peaks.in_units('x').span()}",
+    title=f"At the best gamma the estimated speed-up is {peaks.in_units('x').span()}",
     columns="temperature",
     y="estimated speed-up (x)",
     reference=1,

@@ -98,8 +98,8 @@ def test_limits_are_named(call, words):
     ("parent", "depth", "words"),
     [
         ([-1, 0, 1, 0], [0, 1, 2, 1], "breadth-first"),
-        ([-1, 2, 0], [0, 1, 1], "parents stand before"),
-        ([-1, 0, 1], [0, 1, 1], "one below its parent"),
+        ([-1, 2, 0], [0, 1, 1], "parents come before"),
+        ([-1, 0, 1], [0, 1, 1], "one level deeper"),
     ],
 )
 def test_nodes_out_of_order_are_no_tree(parent, depth, words):
