@@ -409,7 +409,8 @@ def machine(settings):
 
 
 def pairs(settings):
-    """Does a pair on the device, or on the device and the CPU, give the same records as on the CPU?
+    """Does a pair on the device, or split between device and CPU, give the same records as on the
+    CPU?
     """
     needs_cuda(settings, "a pair on it, or on it and the CPU,")
     here = load_pair(tiny_profile(device="cpu"))
@@ -536,8 +537,7 @@ def waits(settings):
 
 
 def attention(settings):
-    """Does a kernel other than `math` run the pair's passes, both over one token and over a tree?
-    """
+    """Does a kernel other than `math` run the pair's passes, over one token and over a tree?"""
     needs_cuda(settings, "asking for the kernel of attention")
     pair = load_pair(tiny_profile(device=settings.device))
     kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
@@ -750,8 +750,7 @@ def told(name, seconds, found):
 
 
 def in_child(name, settings):
-    """The result of a check in its own process. A process that dies or exceeds LIMIT_S has failed.
-    """
+    """The result of a check in its own process. A process that dies or exceeds LIMIT_S fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
@@ -808,7 +807,7 @@ def options(arguments=None):
     add = top.add_argument
     add("--device", default="auto", help="cuda:0, cuda:1, … or cpu; auto: the first GPU")
     add("--only", nargs="+", choices=ASKED, metavar="CHECK", help=", ".join(ASKED))
-    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="the .json file to write")
+    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json file")
     add("--tokens", type=int, help="new tokens of a text")
     add("--literal-tokens", type=int, help="new tokens that the literal procedure follows")
     add("--child", nargs=3, help=argparse.SUPPRESS)
