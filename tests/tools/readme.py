@@ -1,14 +1,14 @@
-"""`make readme`: write the numbers of README.md and GLOSSARY.md between marks (`readme.md.j2` has
-the blocks). A test checks that the pages equal what was measured. The numbers come from
+"""`make readme`: the numbers of README.md and GLOSSARY.md, written between marks
+(`readme.md.j2` holds the blocks); a test holds the pages equal to what was measured:
 
 * figures/smollm/measured.json and data/measured/tiny.json: seconds of each notebook and of one
-  recording, collected from build/ and from data/runs or the shipped traces. The figures of `tiny`
-  are not committed. Its file therefore also contains the tables that notebook 11 reads, line by
-  line, the results of `make bench` (build/bench.json), and the seconds of `make test` (passed as an
-  option);
+  recording, collected here from build/ and data/runs (where a run or a trace of it is); that of
+  `tiny`, whose figures are not committed, also holds the tables that notebook 11 reads, line by
+  line, what `make bench` measured (build/bench.json), and the seconds of `make test` (given by
+  hand);
 * figures/smollm/NN/numbers.json: the notebooks' answers;
 * figures/llama-3.1-8b/15: another pair's acceptance and answer;
-* data/traces/smollm: estimates of acceptance, and the output of README.md's Python code;
+* data/traces/smollm: estimates of acceptance, and what README.md's lines of Python print;
 * data/engines/names.yaml: other engines' names.
 """
 
@@ -49,21 +49,22 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 
 
 def collect(pair, root=ROOT):
-    """Measurements of the last `make reproduce` of a pair: seconds by notebook, and seconds,
-    positions and peak bytes of the greedy recording. Raises ValueError if a notebook has not run or
-    has failed.
+    """What the last `make reproduce` of a pair measured: seconds by notebook, and of the greedy
+    recording seconds, positions and peak bytes.
+
+    ValueError if a notebook has not been run, or failed.
     """
     seconds = seconds_of(root / "build" / pair)
     names = [path.stem for path in sorted((root / "notebooks").glob("[0-9]*.ipynb"))]
     if missing := [name for name in names if name not in seconds]:
         raise ValueError(
-            f"{missing[0]} has no finished run: run `make reproduce PROFILE={pair}` first"
+            f"{missing[0]} has no finished run: call `make reproduce PROFILE={pair}` first"
         )
     return {"seconds": seconds, "recording": recording(pair, root)}
 
 
 def seconds_of(build):
-    """Seconds of each finished notebook, by name."""
+    """Seconds of each notebook that is done, by name."""
     stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
     return {
         name: round(stamp["seconds"]) for name, stamp in stamps.items() if stamp["status"] == "done"
@@ -71,14 +72,14 @@ def seconds_of(build):
 
 
 def recording(pair, root):
-    """Seconds, positions and memory of a pair's last greedy recording. Tests leave small runs in
-    the same folder, so only the runs with the most positions count.
+    """Seconds, positions and memory of the last greedy recording of a pair: of those with the most
+    positions, since tests and tries leave runs of a few prompts beside it.
     """
     own = (root / "data" / "runs").glob(f"{pair}-greedy-*/manifest.json")
     shipped = (root / "data" / "traces" / pair).glob("greedy/manifest.json")
     found = sorted([*own, *shipped], key=lambda path: path.stat().st_mtime)
     if not found:
-        raise ValueError(f"no greedy run: run `make reproduce PROFILE={pair}` first")
+        raise ValueError(f"no greedy run: call `make reproduce PROFILE={pair}` first")
     newest_first = map(read, reversed(found))
     manifest = max(newest_first, key=lambda one: one["rows"]["trace"])
     return {
@@ -89,16 +90,16 @@ def recording(pair, root):
 
 
 def read(path):
-    """Read a JSON file."""
+    """A JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def measure(alone=None, tests_s=None, tables=False):
     """Write the measured files of both pairs.
 
-    alone: the folder of a `make reproduce OUT=folder` without the models. tests_s: seconds of `make
-    test`. None keeps the previous values. tables: also take the tables that notebook 11 reads, from
-    a run of tiny that judged all prompts.
+    alone: the folder that `make reproduce OUT=folder` wrote where the models were not there;
+    tests_s: seconds of `make test`. None keeps the last ones. tables: whether those that notebook
+    11 reads are taken too, from a run of tiny that judged all prompts.
     """
     known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     found = {pair: collect(pair) for pair in MEASURED}
@@ -117,11 +118,11 @@ def measure(alone=None, tests_s=None, tables=False):
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
 
 
-# ---- values of the blocks ------------------------------------------------------------------------
+# ---- what the blocks say -------------------------------------------------------------------------
 
 
 def values():
-    """The template's values, from measured files."""
+    """What the template reads, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     greedy, sampled = texts()
     names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
@@ -152,14 +153,14 @@ def question(notebook):
 
 
 def numbers(notebook):
-    """The numbers that the notebook last recorded on `smollm`; {} if there are none."""
+    """What the notebook last recorded on `smollm`; {} where it has not."""
     path = drawn_in(ROOT / "figures" / "smollm", notebook) / "numbers.json"
     return read(path) if path.is_file() else {}
 
 
 def answer(notebook):
-    """From the notebook's last answer on `smollm`, the first sentence with a number; "" without an
-    answer.
+    """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
+    has not.
     """
     said = numbers(notebook).get("answer", "")
     sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
@@ -167,7 +168,7 @@ def answer(notebook):
 
 
 def printed():
-    """The output of README.md's Python code."""
+    """What README.md's lines of Python print."""
     [lines] = PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(ROOT):
         exec(lines, {})
@@ -181,7 +182,7 @@ def texts():
 
 
 def estimates(greedy, sampled):
-    """Means of the domains with their intervals, by name, for README.md."""
+    """Means of the domains with their intervals, by name: what README.md shows of a pair."""
     tree = load_profile("smollm").tree
     per_pass = score.block_estimators()["block_efficiency"]
     found = stats.jointly(
@@ -200,7 +201,7 @@ def estimates(greedy, sampled):
 
 
 def at_scale():
-    """Notebook 15's numbers for another pair: proposer, weight (by request, by token), name (as in
+    """What notebook 15 found of another pair: proposer, weight (by request, by token), name (as in
     `estimates`), domain, estimate, low, high.
     """
     folder = drawn_in(ROOT / "figures" / "smollm", "15")
@@ -221,9 +222,7 @@ def published():
 
 
 def facts_of(name):
-    """A profile's name and description. For a profile that was not measured, also the planned
-    memory on a T4.
-    """
+    """A profile's name and description, and what is planned for a T4 where none measured it."""
     profile = load_profile(name)
     facts = {"name": name, "description": profile.description}
     if name in MEASURED:
@@ -236,25 +235,25 @@ def facts_of(name):
 
 
 def template():
-    """The template with the blocks of both pages."""
+    """The blocks of both pages."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     settings = {"trim_blocks": True, "lstrip_blocks": True, "autoescape": False}
     return jinja2.Environment(loader=loader, **settings).get_template("readme.md.j2")
 
 
 def filled(text, values):
-    """The page with every marked block rewritten. Raises KeyError for a mark without a block."""
+    """A page with every marked block written again; KeyError for a mark without a block."""
     blocks, context = template().blocks, template().new_context(values)
     return MARKS.sub(lambda m: m[1] + "".join(blocks[m[2]](context)) + m[3], text)
 
 
 def main(arguments=None):
-    """Collect the measurements and write the blocks of both pages."""
+    """Collect what was measured and write the blocks of both pages."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    said = "OUT of a `make reproduce PROFILE=smollm` without the models; its seconds are read"
+    said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
-    parser.add_argument("--tables", action="store_true", help="also take notebook 11's tables")
-    parser.add_argument("--tests", type=float, help="seconds of `make test`")
+    parser.add_argument("--tables", action="store_true", help="take notebook 11's tables")
+    parser.add_argument("--tests", type=float, help="seconds that `make test` took")
     given = parser.parse_args(arguments)
     measure(given.alone, given.tests, given.tables)
     for page in PAGES:
