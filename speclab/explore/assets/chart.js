@@ -80,7 +80,8 @@ export function lineChart({ width, height, x, y, series, reference, chosen, choo
       svg("text", { x: right + 8, y: at + 4, class: "reference-name" }, reference.label));
   }
   for (const { look, points, bounds, apart, apartBounds } of series) {
-    const known = points.flatMap(([a], i) => (bounds?.[i] ? [[across(a), ...bounds[i].map(up)]] : []));
+    const known = points.flatMap(([a], i) =>
+      bounds?.[i] ? [[across(a), ...bounds[i].map(up)]] : []);
     const lower = known.map(([a, low]) => [a, low]);
     const upper = known.map(([a, , high]) => [a, high]).reverse();
     const edge = [...lower, ...upper];

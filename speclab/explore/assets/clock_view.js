@@ -1,7 +1,7 @@
 // Plain and speculative decoding of one text on one clock, token by token.
 
 import { partsOfBlock } from "./cost.js";
-import { byId, el, fixed, isStill, plural, put, times } from "./dom.js";
+import { byId, fixed, isStill, plural, put, targetPasses, times } from "./dom.js";
 import { shapeWords, treeOf } from "./model.js";
 import { coloured, shownToken } from "./text_view.js";
 
@@ -41,7 +41,7 @@ function endOf(lane) {
 function doing(lane, now) {
   const done = lane.filter((block) => block.end <= now + 1e-9);
   const tokens = done.reduce((sum, block) => sum + block.emitted, 0);
-  const count = `${plural(tokens, "token")} after ${plural(done.length, "target pass", "target passes")}`;
+  const count = `${plural(tokens, "token")} after ${targetPasses(done.length)}`;
   const block = lane[done.length];
   if (!block) return `${count}. The text is finished.`;
   const drafting = block.parts.filter(([kind]) => kind === "draft")

@@ -8,7 +8,7 @@ import { drawMachineSettings } from "./machine_view.js";
 import { domainsOf, middleText, ruleOf, textsOf } from "./model.js";
 
 const RULES = {
-  greedy: "Rule at T = 0 (greedy): a drafted token is kept if it is the target's most probable token.",
+  greedy: "Rule (greedy): a drafted token is kept if it is the target's most probable token.",
   rejection: "Rule (rejection): the draft draws tokens from q, and each is kept with min(1, p/q).",
   "point-mass": "Rule (point-mass): the draft proposes its most probable tokens, and each is kept "
     + "with the probability that the target gives it.",

@@ -1,10 +1,10 @@
-// What blocks cost on a machine (speclab/cost.py, speclab/analysis/choose.py). All times are in target
-// passes over one token. A machine is { c, knee, o, batch, draft, verify, treeLoop }:
+// What blocks cost on a machine (speclab/cost.py, speclab/analysis/choose.py). All times are in
+// target passes over one token. A machine is { c, knee, o, batch, draft, verify, treeLoop }:
 //   c: a draft pass; o: the loop's own time per block;
 //   knee: the number of tokens up to which a target pass takes no longer;
 //   batch: how many texts one pass serves;
-//   draft, verify: measured times of a draft and a target pass, as { sizes, ratios }, null where c and
-//   knee are assumed; treeLoop: the loop's measured time per block of a tree, null where it is o.
+//   draft, verify: measured times of a draft and a target pass, as { sizes, ratios }, null where c
+//   and knee are assumed; treeLoop: the loop's measured time per block of a tree, null where it is o.
 // Pure functions.
 
 import { depthOf, nodesToDepth, parentsByDepth } from "./replay.js";
@@ -30,7 +30,7 @@ function targetPass(n, machine) {
   return Math.max(1, n / machine.knee);
 }
 
-/** v(n): a target pass over n tokens of each text of the batch, in passes over one token of each. */
+/** v(n): a target pass over n tokens of each text of the batch, in passes over one token each. */
 export function passCost(n, machine) {
   return targetPass(n * machine.batch, machine) / targetPass(machine.batch, machine);
 }
@@ -77,8 +77,8 @@ export function speedup(sums, tree, machine) {
   return sums.emitted / costOf(sums, blockPrices(tree, machine));
 }
 
-/** The c, the same for every draft pass, at which the speed-up is 1; negative: not even a draft that
- * costs nothing helps. */
+/** The c, the same for every draft pass, at which the speed-up is 1; negative: not even a draft
+ * that costs nothing helps. */
 export function breakEvenCost(sums, tree, machine) {
   const free = blockPrices(tree, { ...machine, c: 0, draft: null });
   let draftPasses = 0;

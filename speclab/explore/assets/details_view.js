@@ -43,8 +43,8 @@ function whyBonus(view, facts) {
     ? "The target kept everything that was drafted before this token"
     : "The kept tokens before this one reached the end of a branch";
   const would = facts.rank === 0 ? "would have been right" : "would have been wrong";
-  return [end, ", so its pass added this token for free. Nothing was drafted at this position. The ",
-    `draft's first choice ${would}.`];
+  return [end, ", so its pass added this token for free. Nothing was drafted at this position. ",
+    `The draft's first choice ${would}.`];
 }
 
 /** Where the text's own token is among the draft's choices. */
@@ -91,7 +91,8 @@ function mostRejected(facts) {
 function whyRejection(view, token, facts) {
   const say = (number) => word(view.trace.strings[number]);
   const kept = Math.min(1, facts.q / facts.p);
-  const rule = ["The draft draws its token from q. The target keeps it with probability min(1, p/q). "];
+  const rule = ["The draft draws its token from q. ",
+    "The target keeps it with probability min(1, p/q). "];
   if (facts.detailed) {
     rule.push(`Here it keeps ${percent(facts.overlap)} of all draws (the overlap). `);
   }
@@ -115,8 +116,8 @@ function whyRejection(view, token, facts) {
 function whyPointMass(view, token, facts) {
   const own = word(view.trace.strings[facts.token]);
   if (token.kind === "accepted") {
-    return ["The target drew ", own, `, the draft's ${choiceName(facts.rank)}. The tree contains it, `,
-      "so the target keeps it."];
+    return ["The target drew ", own, `, the draft's ${choiceName(facts.rank)}. `,
+      "The tree contains it, so the target keeps it."];
   }
   return ["The target drew ", own, facts.q === 0
     ? `, which is ${OUTSIDE}. `
@@ -162,8 +163,8 @@ function choices(view, facts) {
   }
   const head = ["choice", "token", "q, draft", "p, target"];
   const table = el("table", { class: "choices" },
-    el("caption", null, "The draft's most probable tokens here, with the probability that each model "
-      + "gives them"),
+    el("caption", null, "The draft's most probable tokens here, with the probability that each "
+      + "model gives them"),
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", null, rows.map((row) => {
       const line = rowOf(view, row, facts);

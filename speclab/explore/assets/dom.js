@@ -83,6 +83,11 @@ export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
+/** "1 target pass", "27 target passes". */
+export function targetPasses(count) {
+  return plural(count, "target pass", "target passes");
+}
+
 /** "1.35x". */
 export function times(value) {
   return `${fixed(value)}x`;

@@ -1,4 +1,4 @@
-// The next word, drawn many times: shares of what comes out, beside the probabilities of the target.
+// The next word, drawn many times: shares of what comes out, and the probabilities of the target.
 
 import { panel, WORDS } from "./bench_view.js";
 import { random } from "./chance.js";
@@ -16,7 +16,7 @@ function ofFiveWords({ p, q }) {
   return { names: WORDS, p: target, q: draft, kept: split(target, draft).kept, best };
 }
 
-/** p, q and min(p, q) at the chosen position: the draft's best tokens, and all others as one entry. */
+/** p, q and min(p, q) at the chosen position: the draft's best tokens, all others as one entry. */
 function ofToken(view) {
   const facts = factsAt(view, view.state.position);
   const rows = facts.best;
@@ -65,8 +65,8 @@ function sentenceOf(draws, source) {
     ? `The careless rule stays ${fixed(gap)} away from p, however many words are drawn.`
     : "With these probabilities the careless rule is exact as well.";
   if (!draws.drawn) {
-    return `Nothing is drawn yet. ${lossy} It keeps the draft's best word with min(1, p/q), as if that `
-      + "word had been drawn from q.";
+    return `Nothing is drawn yet. ${lossy} It keeps the draft's best word with min(1, p/q), as if `
+      + "that word had been drawn from q.";
   }
   const shares = draws.lossless.slice(0, source.p.length).map((count) => count / draws.drawn);
   const away = fixed(totalVariation(source.p, shares));

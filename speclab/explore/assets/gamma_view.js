@@ -71,7 +71,8 @@ function seriesOf(view) {
 function tableOf(lines, shape) {
   const gammas = [1, 2, 3, 4, 6, 8, 12, 16];
   const tree = shape.kind === "tree";
-  const head = ["", ...gammas.map((gamma) => `gamma ${gamma}`), ...(tree ? [shapeWords(shape)] : [])];
+  const head = ["", ...gammas.map((gamma) => `gamma ${gamma}`)];
+  if (tree) head.push(shapeWords(shape));
   const rows = lines.map((line) => {
     const cells = gammas.map((gamma) =>
       withInterval(line.points[gamma - 1][1], line.bounds?.[gamma - 1]));

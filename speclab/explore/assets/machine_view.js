@@ -178,7 +178,8 @@ export function drawMachineSettings({ state: { machine } }) {
   byId("o").value = machine.o;
   byId("batch").value = BATCHES.indexOf(machine.batch);
   put("c-value", fixed(machine.c));
-  put("knee-value", machine.verify ? `measured, v(5) = ${fixed(passCost(5, { ...machine, batch: 1 }))}`
+  const five = passCost(5, { ...machine, batch: 1 });
+  put("knee-value", machine.verify ? `measured, v(5) = ${fixed(five)}`
     : plural(machine.knee, "token"));
   put("o-value", fixed(machine.o));
   put("batch-value", machine.batch);
@@ -195,8 +196,9 @@ export function drawMachine(view, act) {
   put("machine-words", sentenceOf(choices));
   put("machine-picture", chartOf(choices, view, act));
   const tree = view.state.shape.kind === "tree" ? " and the chosen tree" : "";
-  put("machine-note", `★ marks the fastest of plain decoding, gamma 1 to 16${tree}. The last column `
-    + `tells up to which c some draft is faster than plain decoding. ${intervalNote(view.run)}`);
+  put("machine-note", `★ marks the fastest of plain decoding, gamma 1 to 16${tree}. The last `
+    + "column tells up to which c some draft is faster than plain decoding. "
+    + intervalNote(view.run));
   put("machine-table", tableOf(choices));
   drawTimeline(view);
 }

@@ -156,7 +156,8 @@ const act = {
     if (!matchMedia(NARROW).matches) return;
     document.body.classList.add("sheet");
     const token = document.querySelector("#words [aria-pressed=true]");
-    const isHidden = token.getBoundingClientRect().bottom > byId("details").getBoundingClientRect().top;
+    const sheet = byId("details").getBoundingClientRect();
+    const isHidden = token.getBoundingClientRect().bottom > sheet.top;
     if (isHidden) token.scrollIntoView({ block: "start", behavior: isStill() ? "auto" : "smooth" });
   },
   closeSheet() {
@@ -322,7 +323,7 @@ async function start() {
   if (!packed) {
     drawWords();
   } else if (!canUnpack()) {
-    put("message", "This browser cannot unpack the recorded run, because it lacks DecompressionStream. "
+    put("message", "This browser cannot unpack the recorded run: it lacks DecompressionStream. "
       + "Use Chrome or Edge 80, Firefox 113, Safari 16.4, or a later one.");
     byId("message").hidden = false;
     byId("all").hidden = true;

@@ -48,9 +48,9 @@ function picked(probabilities, coin) {
   return found < 0 ? probabilities.findLastIndex((value) => value > 0) : found;
 }
 
-/** One word as the rule `rejection` makes it: draw from q, keep with min(1, p/q), else draw from the
- * residual. As the rule `ratio` makes it, which is not lossless, the draft's best word takes the place
- * of the draw. kept: min(p, q); best: the draft's best word. */
+/** One word as the rule `rejection` makes it: draw from q, keep with min(1, p/q), else draw from
+ * the residual. As the rule `ratio` makes it, which is not lossless, the draft's best word takes the
+ * place of the draw. kept: min(p, q); best: the draft's best word. */
 export function drawnWord({ p, q, kept, best }, isLossless, next) {
   const drafted = isLossless ? picked(q, next()) : best;
   if (next() < kept[drafted] / q[drafted]) return drafted;

@@ -1,6 +1,8 @@
 // The text as its blocks cut it, and the buttons that step through them.
 
-import { byId, el, fixed, plural, put, readable, seen, shortened, word } from "./dom.js";
+import {
+  byId, el, fixed, plural, put, readable, seen, shortened, targetPasses, word,
+} from "./dom.js";
 import { cutOf, ruleOf, shapeWords, textSums, tokensPerPass } from "./model.js";
 
 const LONGEST = 60; // characters of a token that are shown in the text
@@ -92,7 +94,7 @@ export function comparison(shape, cut, otherShape, other) {
   if (name === otherName) return `Both are ${name}. Choose another gamma to compare.`;
   const passes = difference(
     other.blocks.length - cut.blocks.length,
-    (count) => `saves ${plural(count, "target pass", "target passes")}`,
+    (count) => `saves ${targetPasses(count)}`,
     (count) => `needs ${plural(count, "more target pass", "more target passes")}`,
     "needs the same number of target passes",
   );
@@ -106,7 +108,7 @@ export function comparison(shape, cut, otherShape, other) {
 }
 
 function totals(shape, cut) {
-  const passes = plural(cut.blocks.length, "target pass", "target passes");
+  const passes = targetPasses(cut.blocks.length);
   return `${shapeWords(shape)}, ${passes}, ${plural(wasted(cut), "drafted token")} wasted`;
 }
 
@@ -168,7 +170,7 @@ export function drawSummary(view) {
   const passes = cut.blocks.length;
   const sentence = [
     `With ${shapeWords(state.shape)}, `,
-    el("strong", null, plural(passes, "target pass", "target passes")),
+    el("strong", null, targetPasses(passes)),
     passes === 1 ? " yields " : " yield ",
     `${plural(length, "token")}, `,
     el("strong", null, `${fixed(length / passes)} per target pass`),
@@ -211,8 +213,8 @@ export function drawStep(view) {
   const number = whole ? null : state.step;
   put("step-name", whole ? "All blocks" : `Block ${number + 1} of ${cut.blocks.length}`);
   if (whole) {
-    put("step-words", "A block is a draft and the target pass that checks it. Step through the text "
-      + "block by block, or choose a token to see why it was kept or rejected.");
+    put("step-words", "A block is a draft and the target pass that checks it. Step through the "
+      + "text block by block, or choose a token to see why it was kept or rejected.");
     return;
   }
   const block = cut.blocks[number];

@@ -1,6 +1,6 @@
 // The tour: saved states of the page, each with a sentence, a question, and what happens then.
 
-import { byId, el, fixed, inWords, plural, put, times, word } from "./dom.js";
+import { byId, el, fixed, inWords, plural, put, targetPasses, times, word } from "./dom.js";
 import { chainOf } from "./gamma_view.js";
 import { choiceOf } from "./machine_view.js";
 import {
@@ -30,8 +30,8 @@ function onePass(view) {
     title: "One target pass",
     section: "text-section",
     before: { ...state, position: found.start, step: Math.max(0, step - 1) },
-    words: `The text is written up to here. The draft now proposes ${plural(found.drafted, "token")}, `
-      + "and one target pass checks them.",
+    words: "The text is written up to here. The draft now proposes "
+      + `${plural(found.drafted, "token")}, and one target pass checks them.`,
     question: "How many new tokens will this one pass yield? Guess first.",
     after: { ...state, position, step },
     answer: () => {
@@ -85,12 +85,12 @@ function easyAndHard(view) {
     title: "An easy and a hard text",
     section: "text-section",
     before: { ...state, text: easy },
-    words: `This text (${recorded.domain[easy]}) is the easiest for the draft. One target pass yields `
-      + `${fixed(rate(easy))} tokens.`,
+    words: `This text (${recorded.domain[easy]}) is the easiest for the draft. One target pass `
+      + `yields ${fixed(rate(easy))} tokens.`,
     question: "How many tokens does a pass yield in the hardest text? Guess, and guess its domain.",
     after: { ...state, text: hard },
-    answer: () => [`The hardest text (${recorded.domain[hard]}) yields ${fixed(rate(hard))} tokens per `
-      + "target pass. Plain decoding yields 1."],
+    answer: () => [`The hardest text (${recorded.domain[hard]}) yields ${fixed(rate(hard))} tokens `
+      + "per target pass. Plain decoding yields 1."],
   };
 }
 
@@ -119,12 +119,12 @@ function secondChoice(view) {
     section: "tree-section",
     before: { ...state, shape: chainOf(4) },
     words: "The draft's first choice is wrong here, so the whole chain after it is wasted.",
-    question: "Would a second choice for each token help? Guess how many tokens the target keeps then.",
+    question: "Would a second choice for each token help? Guess how many tokens are kept then.",
     after: { ...state, shape: FIRST_TREE },
     answer: () => {
       const kept = tree.blocks[tree.tokens[position].block].accepted;
-      return [`A tree with two choices per token lets the target keep ${plural(kept, "token")} here. `
-        + `The whole text needs ${plural(tree.blocks.length, "target pass", "target passes")} with the `
+      return [`With two choices per token the target keeps ${plural(kept, "token")} here. `
+        + `The whole text needs ${targetPasses(tree.blocks.length)} with the `
         + `tree and ${chain.blocks.length} with the chain.`];
     },
   };
@@ -145,11 +145,11 @@ function anotherDraw(view) {
     section: "text-section",
     before: { ...state, seed: 1 },
     words: `Above temperature 0 the draft draws its tokens at random. This draw needs `
-      + `${plural(first, "target pass", "target passes")}.`,
+      + `${targetPasses(first)}.`,
     question: "What changes with another draw: the text, the number of passes, or both?",
     after: { ...state, seed },
     answer: () => [`The text stays the same, because it is the target's own. Another draw needs `
-      + `${plural(passes(seed), "target pass", "target passes")}.`],
+      + `${targetPasses(passes(seed))}.`],
   };
 }
 
@@ -177,8 +177,8 @@ function costOfDrafting(view) {
     answer: () => {
       const expensive = bestAt(EXPENSIVE);
       const gain = expensive.shape.gamma ? `, with ${times(expensive.speedup)}` : "";
-      return [`In ${domain} it is now ${shapeWords(expensive.shape)}${gain}. An expensive draft must be `
-        + "short."];
+      return [`In ${domain} it is now ${shapeWords(expensive.shape)}${gain}. An expensive draft `
+        + "must be short."];
     },
   };
 }

@@ -178,7 +178,7 @@ export function drawTree(view, number) {
   const drawn = ruleOf(view.run, view.state.shape) === "rejection";
   const unknown = nodes.some((node) => node.token === undefined && node.kind === "rejected");
   const why = drawn
-    ? "A question mark is a token that was drawn from q and rejected. It leaves no trace in the text."
+    ? "A question mark is a token that was drawn from q and rejected. The text does not show it."
     : "A question mark is a drafted token that the run did not record.";
   put("tree-note", unknown ? why : []);
 }
