@@ -800,9 +800,9 @@ def numbers(content: dict) -> str:
     ms = content["milliseconds per pass, one thread"]
     lines.append("")
     lines.append(
-        f"Means over {content['prompts']} prompts, with 95 % intervals (prompts resampled within their "
-        f"domain). A pass over one token on one thread takes {ms['draft']:.2f} ms for the draft and "
-        f"{ms['target']:.2f} ms for the target, so **c = {content['c']:.3f}**."
+        f"Means over {content['prompts']} prompts, with 95 % intervals (prompts resampled within "
+        f"their domain). A pass over one token on one thread takes {ms['draft']:.2f} ms for the "
+        f"draft and {ms['target']:.2f} ms for the target, so **c = {content['c']:.3f}**."
     )
     return "\n".join(lines)
 
