@@ -20,8 +20,8 @@
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1),
-# and runs of the other prompts that the profile names (`other_prompts`). Missing runs are recorded.
-# · *writes* `figures/<profile>/02/`.
+# and runs of the other prompts that the profile names (`other_prompts`), all recorded if missing ·
+# *writes* `figures/<profile>/02/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
