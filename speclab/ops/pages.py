@@ -106,9 +106,7 @@ def recorded(runs: Sequence[tuple[str, str]]) -> list[NotebookNode]:
     span = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
     count = f"{len(each)} recorded run{'' if len(each) == 1 else 's'} ({span})"
     lines = "\n".join(f"* `{name}`, {day}" for name, day in each.items())
-    return [
-        new_markdown_cell(f"<details><summary>{count}</summary>\n\n{lines}\n\n</details>")
-    ]
+    return [new_markdown_cell(f"<details><summary>{count}</summary>\n\n{lines}\n\n</details>")]
 
 
 def _add_code(
@@ -122,10 +120,10 @@ def _add_code(
     outputs = [_shown(page, output, files, leading) for output in cell.outputs]
     cell.outputs = [output for output in outputs if output]
     before = page.cells[-1] if page.cells else None
-    if before and before.cell_type == "code" and not before.outputs:
-        if before.metadata["label"] == cell.metadata["label"]:
-            cell.source = f"{before.source}\n\n{cell.source}"
-            page.cells.pop()
+    label = before.metadata.get("label") if before and not before.get("outputs") else None
+    if label == cell.metadata["label"]:
+        cell.source = f"{before.source}\n\n{cell.source}"
+        page.cells.pop()
     page.cells.append(cell)
 
 
@@ -198,9 +196,7 @@ def embedded(picture: Path) -> str:
 # ---- Markdown ------------------------------------------------------------------------------------
 
 
-def to_markdown(
-    notebook: Path, folder: Path, figures: Path, others: Collection[str] = ()
-) -> Path:
+def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[str] = ()) -> Path:
     """Write an executed notebook as Markdown beside its figures in `folder` (`page.md.j2`);
     figures: of the profile; others: as of `to_html`. Nothing of the machine is in it.
     """
@@ -282,14 +278,13 @@ def sources() -> list[Path]:
 
 def around(name: str, there: Collection[str]) -> tuple[str, str]:
     """The notebooks before and after one, of those whose page is there; "" for none."""
-    names = [source.stem for source in sources() if source.stem in {name, *there}]
-    padded = ["", *names, ""]
+    padded = ["", *sorted({name, *there}), ""]
     place = padded.index(name)
     return padded[place - 1], padded[place + 1]
 
 
 def write_page(notebook: Path, figures: Path, others: Collection[str]) -> None:
-    """Write both pages of an executed notebook; figures: of the profile; others: as of `to_html`."""
+    """Write both pages of an executed notebook; figures: of the profile; others: see `to_html`."""
     folder = kit.drawn_in(figures, notebook.stem)
     to_html(notebook, folder, others)
     to_markdown(notebook, folder, figures, others)

@@ -1,5 +1,5 @@
-"""The report, index.html, which a reader opens after `make reproduce`: four numbers, ten findings in
-order of importance, and what is to be known of each notebook. It needs no network and no other
+"""The report, index.html, which a reader opens after `make reproduce`: four numbers, ten findings
+in order of importance, and what is to be known of each notebook. It needs no network and no other
 file. A light copy, its pictures by link, lies beside the figures.
 """
 
@@ -163,7 +163,9 @@ def with_committed(facts: Facts, figures: Path) -> Facts:
         return facts
     shipped = facts
     if not facts.pictures:
-        shipped = facts_of(ROOT / "notebooks" / f"{facts.name}.ipynb", ROOT / "figures" / figures.name)
+        shipped = facts_of(
+            ROOT / "notebooks" / f"{facts.name}.ipynb", ROOT / "figures" / figures.name
+        )
     remark = COMMITTED if shipped.pictures else ""
     return replace(shipped, outcome=facts.outcome, remark=remark)
 
@@ -184,7 +186,7 @@ def headlines(notebooks: Sequence[Facts]) -> list[str]:
 
 
 def what_is_off(notebooks: Sequence[Facts]) -> str:
-    """What a reader of the report must know of it as a whole, in a sentence or more; "": nothing."""
+    """What is wrong with the report as a whole, in a sentence; "": nothing."""
     ended = [facts.outcome.status for facts in notebooks if facts.outcome]
     counts = {
         "failed": ended.count(FAILED),

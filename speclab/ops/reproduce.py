@@ -51,8 +51,8 @@ from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
 from speclab.models.hub import ModelsMissing
 from speclab.ops import pages, pair, report
-from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.pages import cells_of
+from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
 from speclab.plain import digest_of, one_line, sha256_of

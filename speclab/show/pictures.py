@@ -120,12 +120,13 @@ def as_markdown(page: str) -> str:
     found = [TOKEN.findall(block) for block in body.split(BAR)[1:]]
     counts = Counter(kind for block in found for kind, _ in block)
     blocks = [" ".join(_code(html.unescape(text), kind) for kind, text in block) for block in found]
-    passes = below.rpartition(" · ")[2].removesuffix("</div></div>")
-    return (
-        f"┃ {' ┃ '.join(blocks)}\n\nAccepted tokens ({counts['accepted']}) are plain, **recovered** "
-        f"ones ({counts['recovered']}) bold, *bonus* tokens ({counts['bonus']}) in italics; each ┃ "
-        f"begins a block. {passes}."
+    passes = below.partition(" · ")[2].removesuffix("</div></div>")
+    legend = (
+        f"Accepted tokens ({counts['accepted']}) are plain, **recovered** ones "
+        f"({counts['recovered']}) bold, *bonus* tokens ({counts['bonus']}) in italics; each ┃ "
+        "begins a block."
     )
+    return f"┃ {' ┃ '.join(blocks)}\n\n{legend} {passes}."
 
 
 def _code(text: str, kind: str) -> str:

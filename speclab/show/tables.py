@@ -116,11 +116,10 @@ class Table:
 
 
 def _html_row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
-    there = zip(cells, sides, strict=True)
-    row = "".join(
-        f'<{tag} style="text-align:{side}{UNBROKEN * (len(cell) < LONG)}">{html.escape(cell)}</{tag}>'
-        for cell, side in there
-    )
+    row = ""
+    for cell, side in zip(cells, sides, strict=True):
+        style = f"text-align:{side}{UNBROKEN if len(cell) < LONG else ''}"
+        row += f'<{tag} style="{style}">{html.escape(cell)}</{tag}>'
     return f"<tr>{row}</tr>"
 
 
