@@ -21,7 +21,6 @@ import nbformat
 from nbconvert import HTMLExporter, MarkdownExporter
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell, new_output
-from traitlets.config import Config
 
 from speclab.plain import brief, digest_of, sha256_of
 from speclab.profiles import ROOT
@@ -232,15 +231,16 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
 @cache
 def markdown_exporter() -> MarkdownExporter:
     """What fills `page.md.j2`."""
-    settings = {
-        "NbConvertBase": {"display_data_priority": PREFERRED},
-        "ExtractOutputPreprocessor": {"enabled": False},
-    }
-    template = str(TEMPLATES / "page.md.j2")
-    exporter = MarkdownExporter(config=Config(settings), template_file=template)
+    exporter = MarkdownExporter(template_file=str(TEMPLATES / "page.md.j2"))
+    exporter.register_filter("filter_data_type", preferred)
     exporter.register_filter("plain", _plain)
     exporter.register_filter("from_html", from_html)
     return exporter
+
+
+def preferred(data: dict[str, Any]) -> list[str]:
+    """The kind of an output that the page shows."""
+    return [kind for kind in PREFERRED if kind in data][:1]
 
 
 def stamp(source: Path, folder: Path) -> str:
