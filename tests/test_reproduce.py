@@ -155,7 +155,7 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     monkeypatch.setitem(style.STYLE, "axes.linewidth", 3)
     capsys.readouterr()
     assert empty.run() == 0
-    assert "its figures are drawn again" in capsys.readouterr().out
+    assert "its figures are redrawn" in capsys.readouterr().out
     (again,) = empty.stamps().values()
     assert again["seconds"] == stamp["seconds"] and again["digest"] == stamp["digest"]
     drawn = empty.drawn()
@@ -169,7 +169,7 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     monkeypatch.setattr(redraw, "redraw_all", {}.__getitem__)
     assert empty.run() == 0, "what today's code cannot draw runs again"
     said = capsys.readouterr().out
-    assert "cannot be drawn again (" in said and " done" in said
+    assert "cannot be redrawn (" in said and " done" in said
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
@@ -327,9 +327,13 @@ def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tree", "x = 1\ny = = 2\n", "tree.py, line 2: invalid syntax; mend it"),
-        ("studies/__init__", "x = = 2\n", "__init__.py, line 1: invalid syntax; mend it"),
-        ("score", "\nREADS = [ROOT]\n", "score.py, line 2: READS holds plain texts; mend it"),
+        ("tree", "x = 1\ny = = 2\n", "tree.py, line 2: invalid syntax; fix it"),
+        ("studies/__init__", "x = = 2\n", "__init__.py, line 1: invalid syntax; fix it"),
+        (
+            "score",
+            "\nREADS = [ROOT]\n",
+            "score.py, line 2: READS must be a list of plain texts; fix it",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_read_is_named(kit, capsys, name, text, said):
@@ -699,7 +703,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--set domains=[maths]", "no domain 'maths': did you mean 'math'?"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
-        ("--notebook 03", "03_damaged.ipynb is no notebook ("),
+        ("--notebook 03", "03_damaged.ipynb is not a notebook ("),
         ("--notebook 02 --set prompts_per_domain=3", "02_also_good needs at least 5 prompts"),
     ],
 )
