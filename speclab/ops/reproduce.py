@@ -4,8 +4,8 @@ Two notebooks run at once. Notebooks that read the tables of others run after th
 cell that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook
 gets a kernel of this interpreter at the root of the repository. Its results are
 build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. A failed notebook is kept as
-NN_name.failed.ipynb. A notebook that lacks models or files is not a failure, and its figures stay
-as they are. After an interruption, the same command continues from the stamps.
+NN_name.failed.ipynb. At the end of a call README.md is written beside the figures, the notebook as
+Markdown. A notebook that lacks models or files is not a failure, and its figures stay as they are. After an interruption, the same command continues from the stamps.
 
 A change in the code that draws figures (DRAWING) makes no notebook stale. The figures are redrawn
 from their data.
@@ -50,7 +50,8 @@ from tqdm import tqdm
 from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
 from speclab.models.hub import ModelsMissing
-from speclab.ops import pair, report
+from speclab.ops import pages, pair, report
+from speclab.ops.pages import cells_of
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
@@ -295,13 +296,6 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
         ) from None
     is_timed = any(map(measures_time, book.cells))
     return Notebook(path, cells, code, known, values, is_timed)
-
-
-def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
-    """(kind, text, tags) of every cell."""
-    return [
-        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
-    ]
 
 
 def measures_time(cell: nbformat.NotebookNode) -> bool:
@@ -594,7 +588,7 @@ def draw_again(call: Call, stamp: Stamp) -> None:
                 if new := changed.get(base64.b64decode(shown)):
                     output["data"]["image/png"] = base64.b64encode(new).decode()
         nbformat.write(book, page)
-        report.to_html(page)
+        pages.to_html(page, folder)
         kept = dict(content(folder / file for file in stamp.kept))
         stamp = replace(stamp, kept=kept, style=style_digest())
         write_facts(call.page(name, "json"), asdict(stamp), [])
@@ -635,11 +629,11 @@ def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
     if status == FAILED:
         return FAILED, f"{said} (see {os.path.relpath(failed)})"
     if status == DONE:
-        folder = os.path.relpath(call.exported(name).parent, call.build)
+        folder = call.exported(name)
+        shown = Path(os.path.relpath(folder.parent, call.build)).as_posix()
         text = failed.read_text(encoding="utf-8")
-        shown = PICTURES.sub(f"]({Path(folder).as_posix()}/", text)
-        page.write_text(shown, encoding="utf-8")
-        report.to_html(page)
+        page.write_text(PICTURES.sub(f"]({shown}/", text), encoding="utf-8")
+        pages.to_html(page, folder)
     failed.unlink(missing_ok=True)
     return status, said
 
@@ -777,9 +771,15 @@ def reproduce(call: Call, workers: int | None = None) -> int:
 
 
 def write_report(call: Call) -> Path:
-    """Write the report and the explorer. The report describes the profile with this call's
-    overrides if all notebooks had them, else the profile without overrides.
+    """Write the pages of this call's notebooks, the explorer and the report. The report describes
+    the profile with this call's overrides if all notebooks had them, else the profile without
+    overrides.
     """
+    of_call = call.current | call.ran
+    done = [stamp.name for stamp in of_call.values() if stamp.status == DONE]
+    for name in done:
+        with figures_locked(call, call.exported(name)):
+            pages.write_page(call.page(name, "ipynb"), call.figures, done)
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     profile, overrides = call.given["profile"], call.given["overrides"]
@@ -791,7 +791,7 @@ def write_report(call: Call) -> Path:
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    return report.write_pages(call.build, call.figures, head, stamps, remarks)
+    return report.write_report(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:
