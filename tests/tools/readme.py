@@ -24,7 +24,7 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis.texts import SEEDS, Text
-from speclab.ops import plan
+from speclab.ops import plan, report
 from speclab.plain import read_yaml
 from speclab.profiles import ROOT, load_profile, profile_names
 from speclab.prompts import DOMAINS
@@ -47,6 +47,7 @@ TREE = "tokens per target pass, tree of 2 + 4 + 2 (`block_efficiency`)"
 CHAIN = "tokens per target pass, chain of 3 (`block_efficiency`)"
 AT_0, AT_1 = " | 0", " | 1"  # with the temperature, as two cells
 SETS = ("gsm8k", "cnn", "instructcoder", "sharegpt")
+FINDINGS = 5  # in README.md
 PAGES = ("README.md", "GLOSSARY.md", "data/engines/README.md")
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 TRACES = ROOT / "data" / "traces" / "smollm"
@@ -143,7 +144,7 @@ def values():
         "questions": {name: question(name) for name in names},
         "answers": {name: answer(name) for name in names},
         "pages": {name: page_of(name) for name in names},
-        "headline": numbers("03_domain_acceptance").get("on_other_prompts", ""),
+        "findings": findings(),
         "minutes": lambda seconds: f"{sum(seconds.values()) / 60:.0f}",
         "printed": printed(),
         "prompts": greedy.trace["prompt_id"].nunique(),
@@ -179,9 +180,14 @@ def answer(notebook):
     """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
     has not.
     """
-    said = numbers(notebook).get("answer", "")
-    sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", said)
-    return next((one for one in sentences if re.search(r"\d", one)), said)
+    return report.first_sentence(numbers(notebook).get("answer", ""))
+
+
+def findings():
+    """The most important findings as (sentence, page): the report's, without the introduction."""
+    names = {path.stem[:2]: path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
+    first = [names[number] for number in report.FINDINGS if number != "00"][:FINDINGS]
+    return [(answer(name), name[:2], page_of(name)) for name in first]
 
 
 def printed():
