@@ -210,13 +210,15 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
 
 def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, Any]]:
     """Colour, marker, line style and label of each series: fixed for the names of style.SERIES,
-    else in order of appearance, without those that the fixed names among them have. Twelve differ.
+    else in order of appearance, without those that the fixed names among them have, and last those
+    in the colours of tokens. Twelve differ.
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
     ordered = [*style.DOMAIN_LOOKS, *style.OTHER_LOOKS]
     if hue != "domain":
         ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
+    ordered.sort(key=lambda look: look in style.OF_TOKENS)
     free = cycle([look for look in ordered if look not in fixed])
     return {
         name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
@@ -238,9 +240,10 @@ def interval_bars(
     horizontal: bool = False,
     whole: pd.DataFrame | None = None,
     looks: Mapping[Any, Mapping] = {},
+    apart: bool = True,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of
-    `hue`, both in order of appearance.
+    `hue`, both in order of appearance; apart: side by side.
 
     NaN ends of an interval draw the point alone. `horizontal` puts the groups on the y axis.
     whole: the frame of all panels that share their ticks, of which this frame may lack some values.
@@ -250,7 +253,7 @@ def interval_bars(
     groups = pd.unique(whole[x])
     looks = looks or looks_of(pd.unique(whole[hue]), hue)
     error = "xerr" if horizontal else "yerr"
-    step = 0.7 / max(len(looks), 3)
+    step = 0.7 / max(len(looks), 3) if apart else 0
     for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
@@ -309,13 +312,14 @@ def facets(
     y: str = "estimate",
     x_label: str | None = None,
     height: float = 2.4,
-    reference: float | None = None,
+    reference: float | Mapping[str, float] | None = None,
     reference_name: str = "",
     limits: Sequence[float | None] | None = None,
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
     only: Mapping[str, Sequence] = {},
+    apart: bool = True,
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
     colour for each value of `hue`.
@@ -323,11 +327,12 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value, reference_name: what the legend calls it. limits: of the estimate's axis. share_y: one
-    scale of it for all panels. looks: matplotlib's options of lines and points by value of `hue`,
-    over those of `looks_of`. log: both axes logarithmic. only: the values of a column that are
-    drawn, of those in the frame. Values of every key are drawn in order of appearance; the panels
-    are the figure's axes, row by row.
+    value, or by values of `columns`; reference_name: what the legend calls it. limits: of the
+    estimate's axis. share_y: one scale of it for all panels. looks: matplotlib's options of lines
+    and points by value of `hue`, over those of `looks_of`. log: both axes logarithmic. only: the
+    values of a column that are drawn, of those in the frame. apart: points of a group stand side by
+    side. Values of every key are drawn in order of appearance; the panels are the figure's axes,
+    row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -364,7 +369,7 @@ def facets(
         if kind == "lines":
             lines_with_bands(part, axes, x, hue, series)
         else:
-            interval_bars(part, axes, x, hue, lying, frame, series)
+            interval_bars(part, axes, x, hue, lying, frame, series, apart)
         axes.set_title(", ".join(map(str, wanted.values())))
         if log:
             _logarithmic(axes)
@@ -375,12 +380,13 @@ def facets(
         for axes in shown[-1:]:
             axes.tick_params(axis="x", labelbottom=True)
     drawn = [axes for axes in grid.flat if axes.axison]
-    for axes in drawn:  # once all is drawn: an open end then fits every panel
-        if reference is not None:
+    for axes, (_, column) in zip(grid.flat, panels, strict=False):
+        at = reference.get(column) if isinstance(reference, Mapping) else reference
+        if axes.axison and at is not None:
             draw = axes.axvline if lying else axes.axhline
-            draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
-        if limits is not None:
-            axes.set(**{"xlim" if lying else "ylim": limits})
+            draw(at, color="black", linewidth=0.7, label=reference_name or "_")
+    for axes in drawn if limits is not None else ():  # an open end now fits every panel
+        axes.set(**{"xlim" if lying else "ylim": limits})
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
