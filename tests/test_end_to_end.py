@@ -1,8 +1,8 @@
-"""Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path
-with fewer prompts and tokens.
+"""Every notebook, found by glob, runs completely on the tiny pair, with the same code but fewer
+prompts and tokens.
 
-`make test` runs their cells in copies of a process that has imported the libraries (see
-`same_process`), and one of them as a user does; `make test-full` runs each as a user does.
+`make test` runs the cells in copies of a process that has imported the libraries (see
+`same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""Notebook 12 in JupyterLab, in a real browser: somebody opens it, runs it, types, presses."""
+"""Notebook 12 in JupyterLab, in a real browser: a user opens it, runs it, types and clicks."""
 
 import json
 import shutil

@@ -1,5 +1,5 @@
-"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure
-or an interruption leaves behind.
+"""`make reproduce` on small repositories made by the tests: which notebooks run, which do not, and
+what a failure or an interruption leaves.
 """
 
 import base64
