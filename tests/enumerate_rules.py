@@ -160,7 +160,7 @@ def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.nd
 
 
 class Behind:
-    """A world behind a text; where tokens are copied there, a share `sure` of q is theirs."""
+    """A world after a text. If tokens are copied, a share `sure` of q belongs to them."""
 
     def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
         self.world, self.text, self.copy, self.sure = world, text, copy, sure

@@ -103,7 +103,7 @@ def copied(random_folders, tmp_path):
 
 
 def refused(target, draft):
-    """What loading says: one line."""
+    """The message of loading: one line."""
     with pytest.raises(ValueError) as error:
         pair_of(target, draft)
     assert "\n" not in str(error.value)

@@ -161,5 +161,5 @@ def test_sentences_begin_as_sentences_do():
 
 
 def test_the_words_follow_the_numbers():
-    """Each branch says something else, so that a wording cannot stand for all of them."""
+    """Each branch has its own sentence, so no wording can serve all branches."""
     assert len({*CASES}) > len(CASES) - 6

@@ -34,7 +34,7 @@ def changed(**changes):
 
 @pytest.fixture
 def published(monkeypatch, tmp_path):
-    """Writes a made-up file that stands in for the published ones; returns its folder."""
+    """Writes a made-up file in place of the published ones and returns its folder."""
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
 
     def write(*lines):
