@@ -1,5 +1,5 @@
-"""Figures: drawn from their data alone, the same bytes every time, legible at one column; helpers
-draw the numbers that they are given.
+"""Figures are drawn from their data alone, with the same bytes every time, and are legible at one
+column. Helpers draw the numbers that they get.
 """
 
 import json
@@ -113,7 +113,7 @@ def test_the_verb_draws_what_the_notebook_drew_and_other_widths_and_fonts(
     [
         (["03/by-domain"], "notebook '03' has no figures in"),
         (["02/by-domian"], "did you mean 'by-domain'?"),
-        (["02/by-domain", "--font", "DejaVu Serf"], "near it are DejaVu Serif, "),
+        (["02/by-domain", "--font", "DejaVu Serf"], "installed fonts: DejaVu Serif, "),
         (["02/by-domain", "--width", "21"], "1<=x<=20"),
         (["02/by-domain", "--format", "eps"], "'pdf', 'svg', 'png'"),
         (["02/by-domain", "--out", "a.eps"], "must end in .pdf, .svg or .png"),
@@ -131,10 +131,10 @@ def test_what_cannot_be_drawn_is_said_in_one_line(place, options, said, capsys):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("os.system", "is no function of speclab"),
-        ("speclab.ops.commands.main", "draws no figure"),
-        ("speclab.show.figures.nothing", "draws no figure"),
-        ("speclab.nowhere.draw", "draws no figure"),
+        ("os.system", "is not a function of speclab"),
+        ("speclab.ops.commands.main", "does not draw a figure"),
+        ("speclab.show.figures.nothing", "does not draw a figure"),
+        ("speclab.nowhere.draw", "does not draw a figure"),
     ],
 )
 def test_a_recipe_names_a_function_of_the_package_that_draws(place, function, said):
@@ -253,7 +253,7 @@ def test_panels_hold_their_own_rows_and_share_ticks():
 
 
 def frame_of(domains, panels):
-    """Estimates of so many domains and panels, all with long names."""
+    """Estimates of this many domains and panels, all with long names."""
     rows = [
         (f"panel number {panel}", f"a longer name of category {domain}", 0.5, 0.4, 0.6)
         for panel in range(panels)
@@ -329,7 +329,7 @@ def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
     figure.draw_without_rendering()
     boxes = figure.axes[0].texts
     assert len(boxes) == tree.size + 1
-    across = figure.axes[0].get_xticks().size > 0  # the depths stand above it
+    across = figure.axes[0].get_xticks().size > 0  # the depths are above it
     for text, parent in zip(boxes[1:], tree.parent[1:], strict=True):
         line = text.arrow_patch.get_path().transformed(text.arrow_patch.get_transform())
         ends = line.vertices[[0, -1]]

@@ -1,5 +1,5 @@
-"""Chains from what was recorded by start: against replay from ranks, by hand, and what is refused.
-(tests/test_decode.py holds them against the decoder's own counts.)
+"""Chains from records by start: against replay from ranks, by hand, and rejected input.
+(tests/test_decode.py compares them with the decoder's counts.)
 """
 
 import numpy as np
@@ -59,7 +59,7 @@ def test_a_draft_that_depends_on_where_the_block_began_by_hand():
 @pytest.mark.parametrize(
     ("starts", "gamma", "complaint"),
     [
-        (HEAD, 6, "5 drafted tokens per block were recorded of 'head'"),
+        (HEAD, 6, "5 drafted tokens per block were recorded for 'head'"),
         (HEAD, 65, "whole numbers from 1 to 64"),
         (HEAD.drop(columns="limit"), 2, "limit"),
         (HEAD.iloc[:0], 2, "empty"),
