@@ -91,9 +91,9 @@ def in_tex(text: str) -> str:
 
 
 def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
-    """A table as a page shows it, in Markdown: numbers with `digits` decimals, a true minus and
-    thousands separators, on the right; text on the left; a missing value is blank, truth is yes or
-    no, and a p-value is never 0.
+    """A table for a page, in Markdown. Numbers are on the right, with `digits` decimals, a true
+    minus and thousands separators. Missing values are blank, booleans are yes or no, and a p-value
+    is never 0.
     """
     table = flat(frame)
     names = ["" if name == "index" else in_markdown(str(name)) for name in table]
@@ -124,6 +124,6 @@ def _in_words(value: Any, digits: int) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """A text as Markdown that shows it as it stands, on one line."""
+    """A text as one line of Markdown, with special characters escaped."""
     escaped = MARKDOWN.sub(r"\\\g<0>", text)
     return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").split())
