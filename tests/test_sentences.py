@@ -42,7 +42,7 @@ def held_fixed(**changes):
 
 
 def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}), 50)
+    return how_sure.power_in_words(pd.DataFrame({"power": power}))
 
 
 def least(*differences):

@@ -20,7 +20,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
@@ -315,6 +315,7 @@ def facets(
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
+    percent: bool = False,
     only: Mapping[str, Sequence] = {},
 ) -> Figure:
     """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
@@ -325,9 +326,9 @@ def facets(
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
     value, reference_name: what the legend calls it. limits: of the estimate's axis. share_y: one
     scale of it for all panels. looks: matplotlib's options of lines and points by value of `hue`,
-    over those of `looks_of`. log: both axes logarithmic. only: the values of a column that are
-    drawn, of those in the frame. Values of every key are drawn in order of appearance; the panels
-    are the figure's axes, row by row.
+    over those of `looks_of`. log: both axes logarithmic. percent: the estimates are fractions of 1,
+    shown in percent. only: the values of a column that are drawn, of those in the frame. Values of
+    every key are drawn in order of appearance; the panels are the figure's axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -381,12 +382,24 @@ def facets(
             draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
+        if percent:
+            show_percent(axes.xaxis if lying else axes.yaxis)
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
     figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *drawn)
     return figure
+
+
+class _Percent(Formatter):
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return self.fix_minus(f"{100 * value:.6g}")
+
+
+def show_percent(axis: Any) -> None:
+    """Show the fractions of 1 on an axis in percent; its label names the unit."""
+    axis.set_major_formatter(_Percent())
 
 
 def _panels_beside(kind: str, groups: int, marks: int) -> int:
