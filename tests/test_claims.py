@@ -1,5 +1,5 @@
-"""Claims as facts, and the logic that makes verdicts of intervals: constructed cases that must
-hold, must fail and are inconclusive, for each kind of region.
+"""Claims as facts, and the verdicts from intervals: constructed cases that hold, fail or are
+inconclusive, for each kind of region.
 """
 
 import numpy as np
@@ -100,7 +100,7 @@ BARELY_OUTSIDE, CLEARLY_OUTSIDE = (-0.1, -0.19, -0.01), (-0.3, -0.4, -0.2)
         ([BARELY_OUTSIDE], FAILS),
         ([BARELY_OUTSIDE, INSIDE, INSIDE, INSIDE], UNDECIDED),
         ([CLEARLY_OUTSIDE, INSIDE, INSIDE, INSIDE], FAILS),
-        ([BARELY_INSIDE] * 4, HOLDS),  # no correction is asked of them
+        ([BARELY_INSIDE] * 4, HOLDS),  # they need no correction
         ([BARELY_INSIDE, BARELY_INSIDE, (-0.1, 0.1)], UNDECIDED),
         ([BARELY_INSIDE, (0.1, np.nan, np.nan)], UNDECIDED),
         ([], NOT_TESTED),

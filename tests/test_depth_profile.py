@@ -1,5 +1,5 @@
-"""Depth: the chain's shares against the tree estimators, the identity of a deeper node and a new
-block's first node, mixtures by hand, acceptance along the text, the answer.
+"""Notebook 04's study: the chain's shares against the estimators' own, the identity of a deeper
+node and a new block's first node, mixtures by hand, and positions in the text.
 """
 
 from types import SimpleNamespace

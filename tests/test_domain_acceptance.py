@@ -1,4 +1,4 @@
-"""Domains: the definitions of acceptance, ties in an order, and what holds on other prompts."""
+"""Notebook 03's study: the estimators, ties in an order, and sentences about other prompt sets."""
 
 import re
 from itertools import product
@@ -81,8 +81,8 @@ def test_the_ladder_is_drawn_in_words_exact_definitions_before_published_ones():
 
 
 def asked_of_sets(lead, spread, last, highest="math"):
-    """Contrasts of two temperatures: (estimate, low, high) on our own prompts and on the second
-    set; the change is that of the estimates, give or take 0.05.
+    """Contrasts at two temperatures: (estimate, low, high) on our own prompts and on the second
+    set. The change is the difference of the estimates, ± 0.05.
     """
     rows = []
     for name, (role, pair) in product(
