@@ -17,7 +17,7 @@
 # exactly, without a model. The four sets are prompt sets, not domains: gsm8k (school maths), cnn
 # (summaries), instructcoder (code edits) and sharegpt (chats).
 #
-# ![Tokens per target pass of EAGLE, copies, both together and an oracle](../figures/llama-3.1-8b/15/together.png)
+# ![EAGLE, copies, both together and an oracle](../figures/llama-3.1-8b/15/together.png)
 #
 # *Runs on* any machine · *minutes* two on 2 cores · *reads* SpecDecode-Bench's files, whatever the
 # profile (`python -m speclab fetch specdecode-bench`, 9 MB, or a folder named in SPECLAB_TRACES) ·
@@ -112,7 +112,9 @@ ours = {
 ours = pd.DataFrame(ours)
 assert (ours.round(2) == published).all(axis=None)
 eight = published.join(ours, lsuffix=" published", rsuffix=" ours")
-ctx.table(eight.reset_index(names="gsm8k, EAGLE, batch"), "eight")
+eight = eight.reset_index(names="gsm8k, EAGLE, batch")
+heads = {name: f"batch {name.replace(' ', ', ')}" for name in eight.columns[1:]}
+ctx.table(eight, "eight", cells=eight.rename(columns=heads), digits=2)
 
 # %% [markdown]
 # All eight speed-ups agree to 0.01. From here on we read the lists without that shift.
@@ -140,8 +142,8 @@ by_kit = sums_of_starts(text, [3])
 assert (by_kit["emitted"].item(), by_kit["blocks"].item()) == (len(text), passes)
 
 # %% [markdown]
-# A set can be averaged in two ways. **By token** divides all tokens of the set by all its blocks, so
-# long texts count most. **By request** is the mean of the texts' own ratios, so every request
+# A set can be averaged in two ways. **By token** divides all tokens of the set by all its blocks,
+# so long texts count most. **By request** is the mean of the texts' own ratios, so every request
 # counts the same. A text **ran away** when it was stopped at the limit of 8,192 tokens, in the
 # published text or in EAGLE's list.
 
@@ -154,7 +156,7 @@ said = [f"{counted(of_set[name], 'text')} of {name}" for name in sets if of_set[
 ctx.record(ran_away=len(ran_away))
 ctx.say(
     f"**{len(ran_away)} of {len(bench.texts):,} texts ran away**: {named(said)}. They hold "
-    f"{share.max():.0%} of EAGLE's tokens in {share.idxmax()}."
+    f"{100 * share.max():.0f} % of EAGLE's tokens in {share.idxmax()}."
 )
 
 # %% [markdown]
@@ -175,11 +177,12 @@ ctx.plot(
     columns="proposer",
     y="tokens per target pass",
     reference=1,
+    reference_name="plain decoding",
     slug="tokens-per-pass",
     title=f"At gamma 3 EAGLE emits {by_request.at(proposer='EAGLE').span()} tokens per target pass,"
     f" lookup {by_request.at(proposer='lookup').span()}",
     caption="Tokens per target pass by gamma and prompt set, every request weighted the same. "
-    "Curves flatten where longer drafts are mostly rejected. Bands: 95 % intervals. Line at 1: "
+    "Curves flatten where longer drafts are mostly rejected. Bands: 95 % intervals."
     "plain decoding.",
 )
 notebook.show_table(at_3.wide(["proposer", "weight"], "domain"))
@@ -215,7 +218,8 @@ tested["significant"] = tested["p_holm"] < 0.05
 # %%
 of_requests = tested[tested["weight"] == study.BY_REQUEST]
 ctx.export(tested, "differences")
-notebook.show_table(of_requests.drop(columns=["weight", "p_value"]))
+notebook.show_table(study.in_pairs(of_requests))
+ctx.say(f"*Differences by request. A star marks significant ones ({study.count_of(of_requests)}).*")
 
 # %%
 top = by_request.at(proposer="EAGLE").highest("proposer")
@@ -230,9 +234,9 @@ ctx.say(f"**EAGLE emits the most tokens per pass on {best}:**\n\n" + "\n".join(s
 # %% [markdown]
 # ## 4. Is a token accepted more often at greater depth?
 # Two effects mix. **Choice of positions:** only drafts at easy positions get deep. **Cost of
-# depth:** a deep token is drafted without seeing the target's tokens before it. A new block that
-# begins at the same position separates the two effects, because its first token does not depend on
-# an earlier draft. Texts that ran away are left out.
+# depth:** EAGLE drafts a deep token from its own guesses instead of the target's states. A new
+# block that begins at the same position separates the two effects, because its first token depends
+# on no guess. Texts that ran away are left out.
 
 # %%
 ended = {
@@ -258,7 +262,8 @@ ctx.draw(
     drawings.draw_depth,
     depths,
     "depth",
-    title=f"At depth {deepest} the cost of depth is {cost_of_depth.span()} of EAGLE's acceptance",
+    title=f"At depth {deepest} the cost of depth changes EAGLE's acceptance by "
+    f"{cost_of_depth.span()}",
     caption="EAGLE's acceptance by depth, given that all shallower tokens were accepted, and the "
     "acceptance of a new block's first token at the same positions. The shaded gap is the cost of "
     "depth. Thin line: a new block's first token at all positions. Bands: 95 % intervals.",
@@ -281,8 +286,9 @@ ctx.table(change, "depth-parts", rows=60, cells=change.wide("EAGLE", "domain"))
 
 # %%
 words = "rises on", "falls on", "does not change significantly on"
+trend = study.by_set(change.at(EAGLE=study.CHANGE)).sentence(*words, names=study.SET)
 ctx.say(
-    f"**From depth 1 to depth 3 EAGLE's acceptance** {change.at(EAGLE=study.CHANGE).sentence(*words)}. "
+    f"**From depth 1 to depth 3 EAGLE's acceptance** {trend}. "
     f"The choice of positions contributes {change.at(EAGLE=study.CHOICE).span()}, the cost of "
     f"depth {change.at(EAGLE=study.COST).span()}."
 )
@@ -314,7 +320,7 @@ long_ones = tokens[tokens["prompt_id"].isin(ran_away)]
 repeats = long_ones["value"].mean()
 title = "No text ran away"
 if len(ran_away):
-    title = f"In texts that ran away {repeats:.0%} of the tokens repeat earlier ones"
+    title = f"In texts that ran away {100 * repeats:.0f} % of the tokens repeat earlier ones"
 ctx.strips(
     pictured,
     "value",
@@ -362,12 +368,14 @@ ctx.plot(
     columns="batch",
     y="speed-up (x, mean of the sets)",
     reference=1,
+    reference_name="plain decoding",
+    looks=study.predicted(study.READINGS),
     slug="speed",
-    title=f"Batch {batches[0]}: EAGLE's best gamma is {per_block} if paid per block, {per_token} if "
-    "per token",
-    caption="Predicted speed-up by gamma under their cost model, by batch size. EAGLE's draft is "
-    "paid once per block or once per token. The peak is the best gamma. Bands: 95 % intervals. "
-    "Line at 1: plain decoding.",
+    title=f"Batch {batches[0]}: EAGLE's best gamma is {per_block} if paid per block, "
+    f"{per_token} if per token",
+    caption="Predicted speed-up by gamma under their cost model (hollow), by batch size. EAGLE's "
+    "draft is paid once per block or once per token. The peak is the best gamma. Bands: 95 % "
+    "intervals.",
 )
 best_gammas = pd.DataFrame(fastest).T.rename_axis("best gamma").reset_index()
 notebook.show_table(best_gammas)
@@ -412,6 +420,7 @@ ctx.plot(
     y="tokens per target pass",
     x_label="",
     reference=1,
+    reference_name="plain decoding",
     slug="together",
     title=f"Both together emit {mixed.span()} tokens per target pass, EAGLE alone {alone.span()}",
     caption="Tokens per target pass by prompt set, for EAGLE alone, copies alone, both, and an "
@@ -474,12 +483,13 @@ in_time = Estimates(stack(in_time, [price, "batch"])).at(domain=sets)
 ctx.export(in_time, "together-in-time")
 ctx.export(stack(fitted, [price, "batch"]), "fitted-in-time")
 gains = in_time.at(proposer=gain)
+alone_or_both = [combined.DRAFT, combined.COPIES, combined.BOTH]
 is_faster = gains.frame["low"] > 0
 cases = f"{is_faster.sum()} of {len(is_faster)} cases"
 ctx.plot(
     in_time,
     x="domain",
-    only={"proposer": [*in_time.without(proposer=gain).frame["proposer"].unique()]},
+    only={"proposer": alone_or_both},
     hue="proposer",
     rows=price,
     columns="batch",
@@ -487,18 +497,23 @@ ctx.plot(
     y="speed-up (x)",
     x_label="",
     reference=1,
+    reference_name="plain decoding",
     height=2.2,
+    looks=study.predicted(alone_or_both),
     slug="together-in-time",
     title=f"Both together are predicted faster than the better one alone in {cases}",
-    caption="Predicted speed-up by prompt set, each point with its own fitted settings. Upper row: "
-    "EAGLE's draft is paid once per block; lower row: once per token. Columns: batch sizes. Bars: "
-    "95 % intervals; the table tests the differences on the same resamples.",
+    caption="Predicted speed-up (hollow) by prompt set, each point with its own fitted settings. "
+    "Upper row: EAGLE's draft is paid once per block. Lower row: once per token. Columns: batch "
+    "sizes. Bars: 95 % intervals. The table below tests the differences on the same resamples.",
 )
 notebook.show_table(gains.wide([price, "batch"], "domain"))
 
 # %%
 words = "faster on", "slower on", "no significant difference on"
-said = [f"* {name}: {part.sentence(*words, within='batch')}." for name, part in gains.groups(price)]
+said = [
+    f"* {name}. {part.sentence(*words, names=study.SET, within='batch')}."
+    for name, part in study.by_set(gains).groups(price)
+]
 ctx.say("**Both together, compared with the better one alone:**\n\n" + "\n".join(said))
 
 # %% [markdown]

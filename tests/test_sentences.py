@@ -11,10 +11,11 @@ import pytest
 from speclab.analysis import choose, claims
 from speclab.estimates import Estimates, counted, starting, whole
 from speclab.stats import NUMBERS
-from speclab.studies import domain_acceptance, entropy_paradox, how_sure
+from speclab.studies import at_scale, domain_acceptance, entropy_paradox, how_sure
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
+from speclab.studies.paper_audit import summary
 
 BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
@@ -64,6 +65,17 @@ def leader(*columns):
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
 
 
+def audited(verdicts):
+    gap = table(FALLS).in_units("points").row
+    return summary.answer("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
+
+
+def scaled(*beaten):
+    found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
+    lead = at_scale.more_than(beaten, 4)
+    return at_scale.answer(found[0], lead, found[1], "21 of 24 cases")
+
+
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 TABLES = [table(*rows, of="x") for rows in ROWS]
 SURE, UNSURE = "it is significant", "not so"
@@ -82,6 +94,11 @@ CASES = [
     *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
+    *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
+    *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
+    *(summary.costs_title("smollm", pd.Series(of)) for of in (TALLIES[2], [claims.TURNS])),
+    *(summary.costs_caption(c) for c in (None, 0.07)),
+    *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
     *(held_fixed(**changes) for changes in CHANGES),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
 ]

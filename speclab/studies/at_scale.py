@@ -12,8 +12,8 @@ one request repeated, the first token comes with the prompt's own pass, and ever
 loop's own time. Constants: `predictor.py` of the commit that `specdecode_bench` names.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -202,7 +202,7 @@ def times(blocks: pd.DataFrame, batch: int = 1, draft_cost: str = "block") -> pd
 def speeds_by_gamma(
     bench: traces.SpecDecodeBench, gammas: Sequence[int], batches: Sequence[int]
 ) -> Estimates:
-    """The mean speed-up of texts by batch size ('batch 8'), reading (READINGS), gamma and domain."""
+    """The mean speed-up of texts by batch size ('batch 8'), reading (READINGS), gamma, domain."""
     speedup = score.mean_of("speedup")
     tables = {}
     for name, (proposer, draft_cost) in READINGS.items():
@@ -278,7 +278,38 @@ def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
     return choices
 
 
-# ---- sentences -----------------------------------------------------------------------------------
+# ---- what a reader sees --------------------------------------------------------------------------
+
+SET = "prompt set"
+
+
+def by_set(found: Estimates) -> Estimates:
+    """The same numbers; their domains are called prompt sets."""
+    return replace(found, frame=found.frame.rename(columns={"domain": SET}))
+
+
+def predicted(names: Iterable[str]) -> dict[str, dict]:
+    """Looks of series that are predicted: hollow."""
+    return {name: {"markerfacecolor": "white"} for name in names}
+
+
+def in_pairs(tested: pd.DataFrame) -> pd.DataFrame:
+    """The differences between sets as cells, a star where they are significant: a row for each pair
+    of sets, a column for each proposer.
+    """
+    numbers = tested[["difference", "low", "high"]].itertuples(index=False)
+    cells = [stats.cell(*number, 2) for number in numbers]
+    stars = tested["significant"].map({True: " *", False: ""})
+    pair = tested["first"] + " \N{MINUS SIGN} " + tested["second"]
+    table = tested.assign(pair=pair, cell=cells + stars)
+    wide = table.pivot(index="pair", columns="proposer", values="cell")
+    return wide.rename_axis(columns=None).reset_index()
+
+
+def count_of(tested: pd.DataFrame) -> str:
+    """How many differences are significant, as 'EAGLE 6 of 6 and lookup 5 of 6'."""
+    by_proposer = tested.groupby("proposer", sort=False)["significant"]
+    return named([f"{name} {rows.sum()} of {len(rows)}" for name, rows in by_proposer])
 
 
 def differing(tested: pd.DataFrame, best: str) -> list[str]:
