@@ -69,9 +69,9 @@ def test_what_is_read_is_never_written_over(link, call_of, tmp_path):
     call = call_of(tmp_path / "out")
     call.refuse_inputs(tmp_path / "profile.yaml")
     (tmp_path / link).symlink_to(call.prompts)
-    with pytest.raises(ValueError, match="would be written over"):
+    with pytest.raises(ValueError, match="would overwrite"):
         call.refuse_inputs(tmp_path / "profile.yaml")
-    with pytest.raises(ValueError, match="would be written over"):
+    with pytest.raises(ValueError, match="would overwrite"):
         replace(call, prompts=tmp_path).refuse_inputs(call.prompts)
 
 
@@ -87,7 +87,7 @@ def test_models_are_loaded_only_for_what_is_left_and_before_anything_is_emptied(
     content = out.read_bytes()
     monkeypatch.setattr(pairs, "load_pair", refuse)
     assert main(words) == 0
-    assert f"2 texts in {out}: all of an earlier call" in capsys.readouterr().out
+    assert f"2 texts in {out}, all from an earlier call" in capsys.readouterr().out
     assert main([*words, "--force"]) == 2
     assert "the pair was loaded" in capsys.readouterr().err
     assert out.read_bytes() == content

@@ -47,7 +47,7 @@ def test_all_is_well_on_two_t4s(name):
     assert {line[:4] for line in lines} == {"ok  "}
     if name == "paper":
         assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in lines
-        assert "ok  data set openai/gsm8k: will be fetched from the hub" in lines
+        assert "ok  data set openai/gsm8k: will be downloaded from the hub" in lines
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
-    assert answered(*asked).startswith("ok  model: is here")
+    assert answered(*asked).startswith("ok  model: on this machine")
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / SMOLLM.target.path / name, folder)
     (folder / "model.safetensors").unlink()
@@ -99,7 +99,7 @@ def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
         models.append({"target": ModelSpec("no/model"), "notes": Notes(target_config=config)})
     for changes in models:
         found = "\n".join(examine(TINY.replace(**changes), CPU, True))
-        assert "memory: not known" in found and "\x1b" not in found
+        assert "memory: unknown" in found and "\x1b" not in found
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
@@ -155,7 +155,7 @@ def test_the_real_look_at_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("tiny: all is well\n")
+    assert said.endswith("tiny: ready\n")
     for subject in ("packages", "tokenizers", "prompts", "runs", "memory"):
         assert f"\nok  {subject}" in f"\n{said}"
     asked = ["--set", "domains=[maths]"]

@@ -263,7 +263,7 @@ def test_the_environment(variable, options, refused, monkeypatch):
         (ValueError("\x1b]0;\x07"), r"\x1b]0;\x07"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
-        (click.Abort(), "goes on from there"),
+        (click.Abort(), "Run the same command again"),
     ],
 )
 def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(error, word, monkeypatch, capsys):

@@ -115,7 +115,7 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
 def test_the_doctor_fetches_a_config_and_no_more(made_up):
     profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
     lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e9}, True))
-    assert f"ok  model {NAME}: will be fetched from the hub, 3.00 GB" in lines
+    assert f"ok  model {NAME}: will be downloaded from the hub, 3.00 GB" in lines
     [line] = [line for line in lines if "memory of cuda:0" in line]
     assert line.startswith("do ") and "1.0 GB free" in line
     assert {*made_up} == {f"{NAME}/config.json"}

@@ -1,8 +1,8 @@
 """The verbs of the command line `python -m speclab VERB`, see --help. `make` calls them too.
 
 Every verb passes its options to the module that does the work. It imports that module when it is
-called, so that --help is fast. An error that the user can fix is one line that says what to do, with
-exit status 2.
+called, so that --help is fast. An error that the user can fix is one line that says what to do,
+with exit status 2.
 """
 
 from collections.abc import Callable

@@ -39,8 +39,8 @@ class DecodeCall:
     out: Annotated[Path, "Output: JSON lines with the texts. A stopped call continues."]
     rule: Annotated[
         str | None,
-        "Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy at "
-        "temperature 0, else rejection for chains and point-mass for trees).",
+        "Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy "
+        "at temperature 0, else rejection for chains and point-mass for trees).",
     ] = None
     shape: Annotated[
         str | None,

@@ -1,5 +1,6 @@
-"""`make doctor PROFILE=t4`: one page that says whether a profile runs on this machine. Each question
-has a line: ok, or what to do. It loads no weights, and downloads at most the config.json of models.
+"""`make doctor PROFILE=t4`: one page that says whether a profile runs on this machine. Each
+question has a line: ok, or what to do. It loads no weights, and downloads at most the config.json
+of models.
 
 A question is a function that returns what is fine, or raises a ValueError 'what is wrong; what to
 do'. Bytes are computed by `plan`.
@@ -184,7 +185,7 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
 
 
 def report(profile: Profile) -> tuple[str, int]:
-    """The lines about a profile on this machine as text, and how many need something to be done."""
+    """The lines about a profile on this machine as text, and how many ask for something."""
     import torch
 
     from speclab.models.pairs import free_bytes
