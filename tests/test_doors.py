@@ -115,7 +115,7 @@ COMMANDS = {
         "--workers 2": "--workers",
         "--set name=../../x": "name='../../x'",
         "--set domains=[maths]": "'math'",
-        "--profile twice.yaml": "'seed' comes twice",
+        "--profile twice.yaml": "'seed' occurs twice",
     },
     "reproduce --out new": {
         "--notebook 99": "99",
@@ -139,7 +139,7 @@ ODD = {  # a line of the file of prompts, and a word of the line that is said
     '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
     '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
     '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
-    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' is taken",
+    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' occurs twice",
     '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
     '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
         "messages end with role 'assistant'"

@@ -209,5 +209,5 @@ def test_no_prompt_may_hold_an_id_that_only_the_target_has(
         lambda: record_prompt(pair, prompt, (3, 4), tree, Sampling()),
         lambda: decode_prompt(pair, prompt, "greedy", shape, Sampling(), 2),
     ):
-        with pytest.raises(ValueError, match="holds token id 47, and both models sha"):
+        with pytest.raises(ValueError, match="holds token id 47, but both models sha"):
             use()

@@ -146,7 +146,7 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
     assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
-    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken"):
+    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' occurs twice"):
         read_prompts(tmp_path)
 
 
@@ -164,12 +164,15 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
         (line("x", "n" * 200), "domain='nnn.*at most 60 printable characters"),
         (line("x", "a\nb"), "printable"),
         (line("x", "Pooled"), "choose another"),
-        (line("x", messages=[{"role": "user", "content": "y"}]), "either prompt or messages"),
+        (
+            line("x", messages=[{"role": "user", "content": "y"}]),
+            "exactly one of prompt and messages",
+        ),
         (conversation("user", "assistant"), "end with role 'assistant'"),
         (conversation("user", "tool"), "messages.1.role='tool'"),
         (conversation(), "messages"),
-        (line("a"), "'a' is taken"),
-        ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' comes twice"),
+        (line("a"), "'a' occurs twice"),
+        ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' occurs twice"),
         ('{"prompt": "\xff"}', "not valid JSON"),
     ],
 )
@@ -220,11 +223,13 @@ def test_arguments_are_checked(tmp_path):
         (tmp_path / "none", 1, "code", "no prompts at .*project, .*mt-bench"),
         ("gsm8k", 1, "math", "no domain 'math': allowed are reasoning"),
         ("project", 1, "reason", "did you mean 'reasoning'"),
-        (tmp_path / "empty.jsonl", None, "chat", r"empty.jsonl': no prompt in it"),
+        (tmp_path / "empty.jsonl", None, "chat", r"empty.jsonl' hold no prompt"),
     ):
         with pytest.raises(ValueError, match=words):
             load_prompts(source, count, [domain])
-    with pytest.raises(ValueError, match=r"seed-7.jsonl is not here; `python -m data.training"):
+    with pytest.raises(
+        ValueError, match=r"seed-7.jsonl does not exist; run `python -m data.training"
+    ):
         training_prompts(1, seed=7)
 
 

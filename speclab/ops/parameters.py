@@ -1,7 +1,8 @@
-"""Parameters of notebooks: their defaults, and what is allowed, both from the parameters cell.
+"""Parameters of notebooks: their defaults and allowed values, both from the parameters cell.
 
-The comment after a default begins with what is allowed, up to a semicolon: `1 to 64` (an end may
-be the name of another parameter), `one of a, b`, or `any`; of a list or dict each element.
+The comment after a default begins with the allowed values, up to a semicolon: `1 to 64` (an end may
+be the name of another parameter), `one of a, b`, or `any`. In a list or dict this goes for each
+element.
 """
 
 import ast
@@ -15,12 +16,12 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from speclab.plain import brief, near
 
-OF_PAIR = ("profile", "overrides")  # the checked profile stands for them
+OF_PAIR = ("profile", "overrides")  # checked as the profile
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """The default of a parameter, and what is allowed, in words."""
+    """The default of a parameter, and its allowed values in words."""
 
     default: Any
     allowed: str
@@ -37,21 +38,21 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """ValueError for a parameter that is not there (papermill only warns), or that says which pair
-    is studied: the folders would be those of another.
+    """ValueError for an unknown parameter (papermill only warns), or for one that names the pair,
+    because the folders would then belong to another pair.
     """
     for name in given:
         if name in OF_PAIR:
             raise ValueError(
-                f"parameter {name!r} says which pair is studied: give it as --profile and --set "
-                "(make: PROFILE=… SET=…)"
+                f"parameter {name!r} names the pair; use --profile and --set instead (make: "
+                "PROFILE=… SET=…)"
             )
         if name not in known:
             raise ValueError(f"unknown parameter {name!r}: {near(name, known)}")
 
 
 def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
-    """ValueError for a value that is not written as its default, or is not allowed."""
+    """ValueError for a value that has another type than its default, or is not allowed."""
     for name, parameter in known.items():
         if name in OF_PAIR:
             continue
@@ -61,17 +62,17 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
             TypeAdapter(kind).validate_python(values[name], strict=True)
         except ValidationError:
             raise ValueError(
-                f"parameter {name}={brief(values[name])}: allowed is {allowed}, written as "
+                f"parameter {name}={brief(values[name])} is not allowed; use {allowed}, written as "
                 f"{default!r}"
             ) from None
 
 
 def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
-    """The type of what is allowed, for pydantic: that of the default (whole numbers are numbers
-    too), its first element that of all; an empty one holds numbers. Only where anything is allowed,
-    or the default is empty, may a list be empty.
+    """The pydantic type of allowed values: the type of the default (whole numbers count as numbers
+    too). All elements have the type of the default's first element; those of an empty default are
+    numbers. A list may be empty only if anything is allowed or the default is empty.
 
-    values: of all parameters, for ranges that end at one of them.
+    values: of all parameters, for ranges that end at another parameter.
     """
     if isinstance(default, (list, dict)):
         is_dict = isinstance(default, dict)

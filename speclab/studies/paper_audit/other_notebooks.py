@@ -90,8 +90,8 @@ def one_pass(tables: Tables) -> pd.DataFrame:
     cheapest = table["v(n)"].min()
     if cheapest < LEAST_V:
         raise ValueError(
-            f"timing unreliable: a pass over several tokens took {cheapest:.2f} of the time of a "
-            "pass over one; rerun notebook 10 on an idle machine"
+            f"timing unreliable: a pass over several tokens was measured at {cheapest:.2f} of a "
+            "pass over one, which is impossible; rerun notebook 10 on an idle machine"
         )
     one, five = table.loc[1], table.loc[VERIFIED]
     numbers = {
