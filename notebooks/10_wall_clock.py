@@ -582,7 +582,12 @@ ctx.say(
 )
 
 # %%
-ctx.record(c=costs.c(), overhead=costs.overhead)
+ctx.record(
+    c=costs.c(),
+    overhead=costs.overhead,
+    tree_overhead=costs.loop(False),
+    drift=costs.drift,
+)
 
 # %%
 there = ""

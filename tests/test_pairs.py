@@ -133,13 +133,13 @@ def has_a_layer_more(path):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("config.json", cut_file, "fetch the model"),
+        ("config.json", cut_file, "download the whole model"),
         (
             "generation_config.json",
             cut_file,
-            "fetch the model",
+            "download the whole model",
         ),  # it names the tokens that end a text
-        ("tokenizer.json", cut_file, "fetch the model"),
+        ("tokenizer.json", cut_file, "download the whole model"),
         ("model.safetensors", cut_file, "model.safetensors is damaged or cut"),
         ("model.safetensors", lacks_a_weight, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_another_shape, f"1 weights are missing, .*'{DOWN}"),
@@ -169,7 +169,7 @@ LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
     ("name", "changes", "words"),
     [
         ("Falcon", {"alibi": True}, "alibi: its attention"),
-        ("Granite", {"logits_scaling": 8.0}, "not its head's alone"),
+        ("Granite", {"logits_scaling": 8.0}, "do not come from its head alone"),
         ("DeepseekV3", LATENT, "cannot be used"),
         ("Phi3", LONG | {"rope_scaling": TURNS}, "takes 64 positions"),
         ("Mamba", {"state_size": 4}, "does not support an attention implementation"),

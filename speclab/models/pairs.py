@@ -292,7 +292,8 @@ def _probe(model: LanguageModel) -> None:
         raise ValueError(
             f"{model.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
             f"{scale:.3g}. Its logits do not come from its head alone, its weights are damaged, or "
-            "its architecture does not support 4-D masks; use another model"
+            "its architecture does not support 4-D masks, so it cannot be used here; use another "
+            "model"
         )
 
 
@@ -326,8 +327,8 @@ def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> Non
     if beyond := [stop for stop in stops if stop not in range(shared)]:
         raise ValueError(
             f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
-            f"not among the {shared} ids that both models share; use a draft with this id, or correct "
-            "generation_config.json"
+            f"not among the {shared} ids that both models share; use a draft with this id, or "
+            "correct generation_config.json"
         )
 
 

@@ -1,8 +1,9 @@
-"""Parameters of notebooks: their defaults and allowed values, both from the parameters cell.
+"""Parameters of notebooks. Their defaults and allowed values are both read from the parameters
+cell.
 
-The comment after a default begins with the allowed values, up to a semicolon: `1 to 64` (an end may
-be the name of another parameter), `one of a, b`, or `any`. In a list or dict this goes for each
-element.
+The comment after a default starts with the allowed values, up to a semicolon: `1 to 64` (a bound
+may be the name of another parameter), `one of a, b`, or `any`. For a list or dict this applies to
+each element.
 """
 
 import ast
@@ -16,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from speclab.plain import brief, near
 
-OF_PAIR = ("profile", "overrides")  # checked as the profile
+OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Parameter:
 
 
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook, as its cell sets them, by name."""
+    """The parameters of a notebook by name, from its parameters cell."""
     parameters = {}
     for name, row in papermill.inspect_notebook(notebook).items():
         default = ast.literal_eval(row["default"])
@@ -38,21 +39,21 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """ValueError for an unknown parameter (papermill only warns), or for one that names the pair,
-    because the folders would then belong to another pair.
+    """Raise ValueError for an unknown parameter (papermill only warns), and for a parameter that
+    chooses the pair, because the folders would then belong to another pair.
     """
     for name in given:
         if name in OF_PAIR:
             raise ValueError(
-                f"parameter {name!r} names the pair; use --profile and --set instead (make: "
-                "PROFILE=… SET=…)"
+                f"parameter {name!r} chooses the pair: pass it as --profile and --set "
+                "(make: PROFILE=… SET=…)"
             )
         if name not in known:
             raise ValueError(f"unknown parameter {name!r}: {near(name, known)}")
 
 
 def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
-    """ValueError for a value that has another type than its default, or is not allowed."""
+    """Raise ValueError for a value that has another type than the default, or is not allowed."""
     for name, parameter in known.items():
         if name in OF_PAIR:
             continue
@@ -62,17 +63,18 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
             TypeAdapter(kind).validate_python(values[name], strict=True)
         except ValidationError:
             raise ValueError(
-                f"parameter {name}={brief(values[name])} is not allowed; use {allowed}, written as "
+                f"parameter {name}={brief(values[name])}: allowed is {allowed}, in the form of "
                 f"{default!r}"
             ) from None
 
 
 def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
-    """The pydantic type of allowed values: the type of the default (whole numbers count as numbers
-    too). All elements have the type of the default's first element; those of an empty default are
-    numbers. A list may be empty only if anything is allowed or the default is empty.
+    """The type of the allowed values, for pydantic.
 
-    values: of all parameters, for ranges that end at another parameter.
+    It is the type of the default; whole numbers count as numbers too. The first element of a list
+    or dict sets the type of all its elements, and an empty default means numbers. A list may be
+    empty only if anything is allowed or the default is empty. values: all parameters, for ranges
+    whose bound is another parameter.
     """
     if isinstance(default, (list, dict)):
         is_dict = isinstance(default, dict)

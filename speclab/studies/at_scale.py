@@ -323,7 +323,7 @@ def differing(tested: pd.DataFrame, best: str) -> list[str]:
 def more_than(beaten: Sequence[str], count: int) -> str:
     """Of how many sets the best one is significantly ahead, as a clause. count: of all sets."""
     if not beaten:
-        return "not significantly more than on any other set"
+        return "not significantly more than on other sets"
     others = "all other sets" if len(beaten) == count - 1 > 1 else named(beaten)
     return f"significantly more than on {others}"
 
