@@ -5,8 +5,8 @@ the real ones tokens per pass. (Their own eight speed-ups: notebook 15 asserts t
 import gzip
 import hashlib
 import json
-import re
 import os
+import re
 from dataclasses import replace
 
 import pandas as pd
