@@ -137,7 +137,7 @@ def test_a_gpu_without_kernels_in_torch_is_named(monkeypatch):
     monkeypatch.setattr(torch, "ones", refused)
     with pretended(1, (6, 0)):
         line = answered("GPU cuda:0", doctor.gpu, "cuda:0")
-    assert line.startswith("do  GPU cuda:0: pretended, compute capability 6.0, and this torch")
+    assert line.startswith("do  GPU cuda:0: pretended, compute capability 6.0, but this torch")
     assert "no kernel image" in line and "-> choose another GPU" in line
 
 
@@ -148,7 +148,7 @@ def test_the_memory_that_loading_takes_and_a_session_without_gpu_are_said(monkey
     assert not any("memory to load" in line for line in examine(TINY, CPU, True))
     monkeypatch.setattr(doctor, "platform", lambda: "Kaggle")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert "GPU: none in this session of Kaggle" in doctor.report(TINY)[0]
+    assert "GPU: none in this Kaggle session" in doctor.report(TINY)[0]
 
 
 def test_the_real_look_at_this_machine(capsys, monkeypatch):
