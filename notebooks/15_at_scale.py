@@ -39,7 +39,7 @@ batches: list = [1, 8, 64]  # 1 to 1024
 deepest: int = 6  # 3 to 20
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -555,7 +555,7 @@ ctx.table(verdicts[["claim", "said", "measured", "verdict"]], "claims", cells=sh
 # %%
 beaten = study.differing(of_eagle[of_eagle["weight"] == study.BY_REQUEST], best)
 of_lookup = hit.at(proposer="lookup", weight=study.BY_REQUEST)
-ctx.answer(study.answer(top, study.more_than(beaten, len(sets)), of_lookup, cases))
+ctx.answer(study.proposers_in_words(top, study.more_than(beaten, len(sets)), of_lookup, cases))
 
 # %% [markdown]
 # ## Try it

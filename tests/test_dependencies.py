@@ -62,7 +62,7 @@ ONLY = {
     "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
-    "nbconvert": {"ops.report"},
+    "nbconvert": {"ops.report", "ops.pages"},
     "ray": {"ops.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse
 }

@@ -50,7 +50,7 @@ def plan_of(capsys, *words):
 def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
     assert [*table] == ["run", "greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
-    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "at T = 0.7" in said
+    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "T = 0 and T = 0.7" in said
     assert table["greedy"].split()[1:5] == ["19", "0", "76", "02"]
     assert table["sampled"].split()[2] == "0.7"
     assert all("to record: time unknown" in line for line in list(table.values())[1:])

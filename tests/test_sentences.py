@@ -78,13 +78,13 @@ def leader(*columns):
 
 def audited(verdicts):
     gap = table(FALLS).in_units("points").row
-    return summary.answer("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
+    return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
 
 
 def scaled(*beaten):
     found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
     lead = at_scale.more_than(beaten, 4)
-    return at_scale.answer(found[0], lead, found[1], "21 of 24 cases")
+    return at_scale.proposers_in_words(found[0], lead, found[1], "21 of 24 cases")
 
 
 def gammas(*best):
@@ -137,12 +137,12 @@ CASES = [
 ]
 # of notebooks; the page shows each directly below its title
 ANSWERS = [
-    by_hand.answer(0.75, 2.73, 2.71, 0.29),
-    load_models.answer(SIZE, 2, 8, 64, 27),
-    load_models.answer(SIZE, 1, 1, 1, 1),
-    *(gamma_sweep.answer(best, 0.05, None) for best in BEST),
-    *(gamma_sweep.answer(best, 0.125, gammas(2, 3)) for best in BEST),
-    *(try_it.answer(*counts) for counts in ((64, 23), (1, 1))),
+    by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
+    load_models.pair_in_words(SIZE, 2, 8, 64, 27),
+    load_models.pair_in_words(SIZE, 1, 1, 1, 1),
+    *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
+    *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
+    *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
     *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
 ]

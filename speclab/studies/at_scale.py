@@ -328,7 +328,7 @@ def more_than(beaten: Sequence[str], count: int) -> str:
     return f"significantly more than on {others}"
 
 
-def answer(eagle: Estimates, lead: str, lookup: Estimates, cases: str) -> str:
+def proposers_in_words(eagle: Estimates, lead: str, lookup: Estimates, cases: str) -> str:
     """The notebook's answer. eagle: tokens per target pass on its best set; lead: of `more_than`;
     lookup: its acceptance by set; cases: in how many both together are faster.
     """

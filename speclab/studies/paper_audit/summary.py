@@ -126,7 +126,7 @@ def how_many_fail(pair: str, verdicts: pd.Series) -> str:
     return f"At T = 0, {many} of the {count} facts that `{pair}` can decide {fail}."
 
 
-def answer(pair: str, verdicts: pd.Series, printed: str, gap: Any) -> str:
+def verdicts_in_words(pair: str, verdicts: pd.Series, printed: str, gap: Any) -> str:
     """The notebook's answer. verdicts: on the facts at T = 0; printed: the paper's gap; gap: ours,
     with its interval.
     """
