@@ -3,9 +3,10 @@
 Two notebooks run at once. Notebooks that read the tables of others run after them (`turns_of`). A
 cell that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook
 gets a kernel of this interpreter at the root of the repository. Its results are
-build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. A failed notebook is kept as
-NN_name.failed.ipynb. At the end of a call README.md is written beside the figures, the notebook as
-Markdown. A notebook that lacks models or files is not a failure, and its figures stay as they are. After an interruption, the same command continues from the stamps.
+build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. At the end of a call the
+notebook is also written as Markdown, in README.md of its figures' folder. A failed notebook is kept
+as NN_name.failed.ipynb. A notebook that lacks models or files is not a failure, and its figures
+stay as they are. After an interruption, the same command continues from the stamps.
 
 A change in the code that draws figures (DRAWING) makes no notebook stale. The figures are redrawn
 from their data.
