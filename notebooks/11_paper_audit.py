@@ -141,8 +141,8 @@ ctx.say("\n".join([*lines, *summary.alike(of_pairs[of_pairs["pair"].isin(pairs)]
 
 # %% [markdown]
 # We test the same claims on the other prompt sets of the profile. Sets with few prompts have wide
-# intervals (notebook 13), so many of their verdicts are inconclusive. Texts that are the same as in
-# the own prompts decide nothing.
+# intervals (notebook 13), and many of their verdicts are inconclusive. Texts that are the same as
+# in the own prompts decide nothing.
 #
 # Signs: ✓ holds, (✓) holds on own prompts only, ✗ fails, ? inconclusive, c depends on c, *few* too
 # few prompts, – not tested.
@@ -268,8 +268,8 @@ if len(reached):
 # A claim about speed depends on c, the cost of a draft pass, and on v, the cost of a target pass
 # over several tokens. The paper names neither. (0.29, often quoted for its models, is for both in
 # f16, but its target is in 4 bit.) So we test each claim at every c, with constant and with rising
-# v. The best gamma is chosen again in every resample. Each c is tested separately. With so many
-# tests, an isolated c means nothing; a range of neighbouring values does.
+# v. The best gamma is chosen again in every resample. Each c is tested separately. With this
+# many tests, an isolated c means nothing; a range of neighbouring values does.
 
 # %%
 measured_c = summary.measured_c(tables[name])

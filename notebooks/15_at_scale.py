@@ -286,7 +286,7 @@ ctx.table(change, "depth-parts", rows=60, cells=change.wide("EAGLE", "domain"))
 
 # %%
 words = "rises on", "falls on", "does not change significantly on"
-trend = study.by_set(change.at(EAGLE=study.CHANGE)).sentence(*words, names=study.SET)
+trend = study.as_sets(change.at(EAGLE=study.CHANGE)).sentence(*words, names=study.SET)
 ctx.say(
     f"**From depth 1 to depth 3 EAGLE's acceptance** {trend}. "
     f"The choice of positions contributes {change.at(EAGLE=study.CHOICE).span()}, the cost of "
@@ -512,7 +512,7 @@ notebook.show_table(gains.wide([price, "batch"], "domain"))
 words = "faster on", "slower on", "no significant difference on"
 said = [
     f"* {name}. {part.sentence(*words, names=study.SET, within='batch')}."
-    for name, part in study.by_set(gains).groups(price)
+    for name, part in study.as_sets(gains).groups(price)
 ]
 ctx.say("**Both together, compared with the better one alone:**\n\n" + "\n".join(said))
 

@@ -183,7 +183,7 @@ def _first_of_trees(positions: pd.DataFrame, table: pa.Table, profile: Facts) ->
     wanted |= {name: np.repeat(firsts[name].to_numpy(), size) for name in WHO}
     for name, values in wanted.items():
         if not np.array_equal(table[name].to_numpy(), values):
-            raise ValueError("the nodes of a position differ from the profile's tree")
+            raise ValueError("the nodes differ from the profile's tree at some positions")
     return firsts
 
 

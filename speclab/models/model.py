@@ -106,8 +106,8 @@ class Projection:
     On a CPU it keeps a copy of the weights in oneDNN's layout, for three rows and more. One or two
     rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
     longer), or through oneDNN (`few_by_mkl` = False). Which is faster depends on the machine;
-    `take_fastest` measures it. oneDNN prepares for each new number of rows, so many rows are
-    padded to a multiple of STEP.
+    `take_fastest` measures it. oneDNN prepares for each new number of rows; therefore
+    many rows are padded to a multiple of STEP.
     """
 
     STEP = 32

@@ -283,7 +283,7 @@ def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
 SET = "prompt set"
 
 
-def by_set(found: Estimates) -> Estimates:
+def as_sets(found: Estimates) -> Estimates:
     """The same numbers; their domains are called prompt sets."""
     return replace(found, frame=found.frame.rename(columns={"domain": SET}))
 

@@ -33,7 +33,7 @@ def of_facts(verdicts: pd.DataFrame) -> pd.DataFrame:
     of_claim = first.sort_values("asked", key=_exact_first, kind="stable").groupby("claim")
     places = of_claim["verdict"].first().replace(SHORT | {FORM: FORM}).map(ORDER.index)
     rows = known.assign(place=known["claim"].map(places)).sort_values("place", kind="stable")
-    return in_cells(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
+    return with_signs(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
 
 
 def _exact_first(asked: pd.Series) -> pd.Series:
@@ -54,10 +54,10 @@ def of_costs(found: pd.DataFrame, listed: Mapping[str, Claim], pair: str) -> pd.
         verdict = by_c.first().where(by_c.nunique() == 1, claims.UNDECIDED)
         line = {"claim": claim, "said": listed[claim].claim, "asked": asked, "verdict": verdict}
         parts.append(pd.DataFrame(line).rename_axis("c").reset_index())
-    return in_cells(pd.concat(parts, ignore_index=True))
+    return with_signs(pd.concat(parts, ignore_index=True))
 
 
-def in_cells(rows: pd.DataFrame) -> pd.DataFrame:
+def with_signs(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the `word` and the `sign` of their verdicts."""
     verdict = rows["verdict"]
     return rows.assign(word=verdict.replace(SHORT), sign=verdict.map(claims.SIGNS))
