@@ -1,5 +1,5 @@
-"""Notebook 15's study: weights, acceptance by depth, a draft and copies together, and time, by
-hand on made-up starts; and what a test between sets says of sets that are alike, simulated.
+"""Notebook 15's study on made-up starts, checked by hand: weights, acceptance by depth, a draft
+with copies, and time. The test between sets is simulated on sets that are alike.
 """
 
 from functools import partial
@@ -57,7 +57,7 @@ def test_tokens_per_pass_by_hand_by_request_and_by_token():
 
 
 def simulated(rng, rates, prompts=12):
-    """Starts of sets of so many prompts; each text has a length and a rate of its own."""
+    """Starts of sets with these numbers of prompts; each text has its own length and rate."""
     frames = []
     for number, rate in enumerate(rates):
         texts = [
@@ -100,7 +100,7 @@ def test_a_set_that_differs_is_found():
 
 def test_by_depth_a_new_block_is_asked_at_the_same_places(alike):
     found = study.next_accepted(alike[0], 3)
-    # first token accepted at 1, 3, 4, 5, 6; the text goes on behind all of them
+    # first token accepted at 1, 3, 4, 5, 6; the text continues after all of them
     second = found[2]
     assert second[study.EVERYWHERE]["code"][0] == 5 / 7
     assert second[study.DEEPER]["code"][0] == 3 / 5  # at 1, 4, 5

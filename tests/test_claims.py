@@ -106,7 +106,7 @@ BARELY_OUTSIDE, CLEARLY_OUTSIDE = (-0.1, -0.19, -0.01), (-0.3, -0.4, -0.2)
         ([BARELY_OUTSIDE], FAILS),
         ([BARELY_OUTSIDE, INSIDE, INSIDE, INSIDE], UNDECIDED),
         ([CLEARLY_OUTSIDE, INSIDE, INSIDE, INSIDE], FAILS),
-        ([BARELY_INSIDE] * 4, HOLDS),  # no correction is asked of them
+        ([BARELY_INSIDE] * 4, HOLDS),  # they need no correction
         ([BARELY_INSIDE, BARELY_INSIDE, (-0.1, 0.1)], UNDECIDED),
         ([BARELY_INSIDE, (0.1, np.nan, np.nan)], UNDECIDED),
         ([], NOT_TESTED),

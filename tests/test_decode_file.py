@@ -1,5 +1,5 @@
-"""The result of `decode`: never written over what is read or over another's, and gone on with after
-a stop as if there had been none.
+"""The output file of `decode`: it never overwrites an input or another result, and an interrupted
+call continues as if it had not stopped.
 """
 
 import json
@@ -119,7 +119,7 @@ def test_settings_are_all_that_decides_a_text_and_no_path(
     options, changes, files, differ, call_of, random_profile, tmp_path
 ):
     def settings(name, changes, files):
-        """Settings of a call whose target stands in another folder, with some files written."""
+        """Settings of a call whose target is in another folder, with some files written."""
         target = shutil.copytree(random_profile.target.path, tmp_path / name)
         for file, text in ({"chat_template.jinja": "{{ messages[0].content }}"} | files).items():
             (target / file).write_text(text)
@@ -211,7 +211,9 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
 def test_a_rule_that_is_not_named_is_the_lossless_one(
     temperature, shape, rule, decoded, tmp_path, monkeypatch
 ):
-    """And a result of a call that named it is gone on with: nothing is decoded again."""
+    """A call without a rule also continues the result of a call that named the rule: nothing is
+    decoded again.
+    """
     options = {"temperature": temperature, "shape": shape}
     named = decoded(rule=rule, **options)
     assert decoded("unnamed", rule=None, **options) == named
@@ -222,7 +224,7 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(
 
 
 def test_prompts_are_read_as_a_study_reads_them(tmp_path):
-    """Messages in the chat template, cut inside the last one where the profile says so."""
+    """Messages in the chat template; the last message is cut if the profile allows it."""
     turns = [("system", "Be brief."), ("user", "Why? " * 60)]
     messages = [dict(zip(("role", "content"), turn, strict=True)) for turn in turns]
     path = tmp_path / "prompts.jsonl"

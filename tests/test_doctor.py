@@ -1,6 +1,4 @@
-"""The doctor: mistakes on machines that are made up and in folders that are broken, and one real
-look at this one.
-"""
+"""The doctor on made-up machines and broken folders, and once on this machine."""
 
 import json
 import shutil
@@ -103,7 +101,9 @@ def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
-    """The loader refuses them; and a target without a chat template is said where one is asked."""
+    """The loader rejects them. A target without a chat template is reported if the profile needs
+    one.
+    """
     draft = save_random_llama(tmp_path / "draft", 3, words=20)
     pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
     [line] = todo(TINY.replace(**pair), CPU)

@@ -1,4 +1,4 @@
-"""Domains: the ladder, ties in an order, and what other prompts say in words."""
+"""Notebook 03's study: the estimators, ties in an order, and sentences about other prompt sets."""
 
 import re
 from itertools import product
@@ -73,8 +73,8 @@ def test_a_tie_is_no_contradiction():
 
 
 def asked_of_sets(lead, spread, last, highest="math"):
-    """Contrasts of two temperatures: (estimate, low, high) on our own prompts and on the second
-    set; the change is that of the estimates, give or take 0.05.
+    """Contrasts at two temperatures: (estimate, low, high) on our own prompts and on the second
+    set. The change is the difference of the estimates, ± 0.05.
     """
     rows = []
     for name, (role, pair) in product(

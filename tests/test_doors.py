@@ -1,7 +1,7 @@
-"""Every door of the kit, tried with what does not fit: exit status 2 and one line that names what
-came, no traceback, no model loaded, nothing written.
+"""Every entry point of the kit with bad input: exit status 2 and one line that names the input, no
+traceback, no model loaded, nothing written.
 
-A row stands for a kind of mistake: a command, and a word of the line that is said.
+Each row is one kind of mistake: a command, and a word of the expected line.
 """
 
 import shlex
@@ -52,8 +52,8 @@ def refused(place, capsys):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working folder with a right profile and right prompts, where recordings go too; no variable
-    of the kit is set, no hub is asked, and a network that is loaded is a failure.
+    """A working folder with a valid profile and valid prompts, used for recordings too. No variable
+    of the kit is set and no hub is used. Loading a network is a failure.
     """
 
     def begun(*_, **__):
@@ -77,7 +77,7 @@ def place(tmp_path, monkeypatch):
 
 DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 
-# what follows the beginning of a command, and a word of the line that is said
+# the rest of a command, and a word of the expected message
 COMMANDS = {
     "": {
         "": "Missing command",
@@ -135,7 +135,7 @@ def test_the_command_line(command, word, place, refused):
 
 # ---- prompts of one's own ------------------------------------------------------------------------
 
-ODD = {  # a line of the file of prompts, and a word of the line that is said
+ODD = {  # a line of the prompts file, and a word of the expected message
     '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
     '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
     '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",

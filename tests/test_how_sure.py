@@ -1,4 +1,6 @@
-"""How sure: a text that is cut against a shorter one, and what a draft had seen."""
+"""Notebook 13's study: a truncated text against a shorter one, and the prompts that a draft has
+seen.
+"""
 
 import json
 from types import SimpleNamespace
@@ -19,7 +21,7 @@ TREE = static_tree(3, 2, 8)
 
 
 def recorded(new_tokens, prompts=20):
-    """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
+    """Greedy texts of the toy pair. The texts of 8 new tokens are the beginnings of those of 16."""
     pair, parts = toy_pair(0.6), []
     for i in range(prompts):
         ids, domain = (1 + i % 9, i // 9 + 1, 3), "code" if i % 2 else "chat"

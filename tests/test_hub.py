@@ -1,5 +1,5 @@
-"""Models of the hub, by a hub that is made up: what its errors mean, what is said before a
-download, and who asks for one. No test asks a network.
+"""Models of the hub, with a simulated hub: the meaning of its errors, messages before a download,
+and which commands download. No test uses a network.
 """
 
 import json
@@ -58,7 +58,7 @@ def refusing(monkeypatch, kind):
     """Every call of the hub fails with an error of this kind."""
 
     def refused(*_, **__):
-        raise kind.__new__(kind)  # its parts are those of an answer of the hub
+        raise kind.__new__(kind)  # it has the parts of a hub's response
 
     for name in ("hf_hub_download", "snapshot_download"):
         monkeypatch.setattr(huggingface_hub, name, refused)
@@ -130,7 +130,7 @@ def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
 
 
 def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
-    """huggingface_hub 2.4 calls a folder without README.md incomplete, and says where it is."""
+    """huggingface_hub 2.4 considers a folder without README.md incomplete, and gives its path."""
     incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))
     incomplete.snapshot_path = str(tmp_path)
     for error, place in ((incomplete, tmp_path), (nowhere, None)):

@@ -1,5 +1,5 @@
-"""The house format of notebooks, held for every notebooks/[0-9]*.py and its .ipynb twin; and what
-notebooks get from speclab.show.notebook.
+"""The house format of notebooks, checked for every notebooks/[0-9]*.py and its .ipynb twin, and the
+helpers in speclab.show.notebook.
 """
 
 import ast

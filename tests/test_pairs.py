@@ -1,4 +1,4 @@
-"""Loading: what is refused, and with which words; what a loaded pair says of itself."""
+"""Loading a pair: what is rejected and with which message, and the facts about a loaded pair."""
 
 import dataclasses
 import re
@@ -103,7 +103,7 @@ def copied(random_folders, tmp_path):
 
 
 def refused(target, draft):
-    """What loading says: one line."""
+    """The message of loading: one line."""
     with pytest.raises(ValueError) as error:
         pair_of(target, draft)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""The plan: weights as published, and an upper bound on what the recorder really holds."""
+"""The plan: weights as published, and an upper bound on the recorder's real memory."""
 
 import pytest
 from test_record import prompts_of
@@ -42,7 +42,7 @@ def test_devices_and_number_formats():
 
 
 def test_weights_are_those_of_the_loaded_network(random_pair):
-    """On a CPU in float32 those of products are held twice."""
+    """On a CPU in float32, the weights of products are stored twice."""
     for model in (random_pair.target, random_pair.draft):
         config = model.network.config.to_dict()
         planned = held(config, "float32", "cpu")

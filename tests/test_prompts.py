@@ -1,6 +1,4 @@
-"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token
-ids.
-"""
+"""Prompts: the kit's files, the paper's sets from a mirror, a user's file, digests, token ids."""
 
 import json
 import re
@@ -341,7 +339,7 @@ def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
     ("template", "text", "ids"),
     [
         ("none", "one three", (0, 5, 7)),  # with the tokenizer's special tokens
-        ("chat", "two", (2, 6, 3, 4)),  # [U] two [/U] [A], no [BOS] beside the template's own
+        ("chat", "two", (2, 6, 3, 4)),  # [U] two [/U] [A], no [BOS] in addition to the template's
     ],
 )
 def test_text_is_encoded_as_it_is_or_inside_the_template(template, text, ids):

@@ -1,5 +1,5 @@
-"""`python -m speclab plan`: what a study asks for is what its notebooks declare, and they declare
-what they ask for.
+"""`python -m speclab plan`: a study needs exactly the runs that its notebooks declare, and they
+declare all runs that they need.
 """
 
 import ast
@@ -20,7 +20,9 @@ SIZES = {"delivery": 6, "счёт": 5, "returns": 3, "app": 2, "repairs": 2, "ac
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """The YAML of a study of one's own over SIZES; no hub is asked, runs go beside it."""
+    """The YAML file of a user's study over SIZES. No hub is used, and runs are stored in its
+    folder.
+    """
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
@@ -40,7 +42,7 @@ def study(tmp_path, monkeypatch):
 
 
 def plan_of(capsys, *words):
-    """The lines that `plan` says, runs by kind."""
+    """The lines that `plan` prints, runs by kind."""
     assert main(["plan", *map(str, words)]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()

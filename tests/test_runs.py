@@ -1,4 +1,4 @@
-"""Runs on disk: files and columns, resume to the same bytes, keys, wrong folders."""
+"""Runs on disk: files and columns, resuming to the same bytes, keys, and wrong folders."""
 
 import shutil
 import threading
@@ -182,7 +182,7 @@ def test_the_keys_are_those_of_the_shipped_traces(pair):
 
 @pytest.fixture
 def short_of_memory(monkeypatch):
-    """A function of the recorder is out of memory where `too_large` says so of its arguments."""
+    """A function of the recorder that runs out of memory if `too_large` holds for its arguments."""
 
     def limit(name, too_large):
         honest = getattr(record, name)

@@ -1,4 +1,4 @@
-"""Sentences that are computed: they read well when nothing differs, one thing does, or a number is
+"""Computed sentences: they read well if nothing differs, if one thing differs, or if a number is
 undefined.
 """
 
@@ -180,5 +180,5 @@ def test_sentences_begin_as_sentences_do():
 
 
 def test_the_words_follow_the_numbers():
-    """Each branch says something else, so that a wording cannot stand for all of them."""
+    """Each branch has its own sentence, so no wording can serve all branches."""
     assert len({*CASES}) > len(CASES) - 6

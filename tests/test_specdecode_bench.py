@@ -1,5 +1,6 @@
-"""SpecDecode-Bench's files: made-up ones fetched, read and refused; their cost model by hand; on
-the real ones tokens per pass. (Their own eight speed-ups: notebook 15 asserts them.)
+"""SpecDecode-Bench's files: made-up files are downloaded, read and rejected; their cost model is
+checked by hand; the real files give tokens per pass. (Notebook 15 asserts their eight published
+speed-ups.)
 """
 
 import gzip
@@ -34,7 +35,7 @@ def changed(**changes):
 
 @pytest.fixture
 def published(monkeypatch, tmp_path):
-    """Writes a made-up file that stands in for the published ones; returns its folder."""
+    """Writes a made-up file in place of the published ones and returns its folder."""
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
 
     def write(*lines):
