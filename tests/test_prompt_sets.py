@@ -171,7 +171,7 @@ def test_the_kits_own_sets_are_described():
     [
         ({"set/again.jsonl": ["chat", "code"], "set/part.jsonl": ["math", "new"]}, ""),
         ({"set/again.jsonl": ["old", "new"]}, "has the domains old and new and none of code"),
-        ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets are called"),
+        ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets have the name"),
         ({"set/own prompts.jsonl": ["code"]}, "tables call another set 'own prompts'"),
     ],
 )
