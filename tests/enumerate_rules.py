@@ -175,8 +175,8 @@ class Behind:
 
 
 def texts(block_at, world: World, count: int) -> np.ndarray:
-    """Joint distribution [vocab] * count of a text that is decoded in blocks; block_at(text): the
-    exact distribution of the tokens of the block behind a text.
+    """Joint distribution [vocab] * count of a text that is decoded in blocks. block_at(text): the
+    exact distribution of a block's tokens after a text.
     """
     joint, unfinished = np.zeros((world.vocab,) * count), {(): 1.0}
     while unfinished:

@@ -114,7 +114,7 @@ FLIPS = [60, pytest.param(300, marks=pytest.mark.slow)]
 
 
 def each_turned(path, flips):
-    """A file's content with one bit turned, so many times."""
+    """A file's content with one bit flipped, this many times."""
     content, rng = path.read_bytes(), np.random.default_rng(14)
     for place in rng.integers(len(content), size=flips):
         yield turned(content, place, rng.integers(8))
