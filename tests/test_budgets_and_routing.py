@@ -1,5 +1,5 @@
-"""The study of notebook 09: which settings, which clock is believed, whether a promise was kept.
-(Serving, batches and routers: test_serving, test_router, test_policy.)
+"""Notebook 09's study: which settings are compared, when a timing is reliable, and whether the
+predicted speed-up holds. (Serving, batches and routers: test_serving, test_router, test_policy.)
 """
 
 import numpy as np
@@ -121,7 +121,9 @@ def test_the_check_by_hand():
     ],
 )
 def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
-    """A wide interval that holds 1 keeps no promise; a clock that ran wrong tells nothing."""
+    """A wide interval that includes 1 does not confirm the prediction, and a wrong clock gives no
+    result.
+    """
     ratio = Interval(1.0, *ends, 12)
     assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))

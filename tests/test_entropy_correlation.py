@@ -1,5 +1,5 @@
-"""Notebook 05's study: areas under ROC curves within texts against counted pairs, each acceptance
-on the text of its own temperature, calibration by hand.
+"""Notebook 05's study: areas under ROC curves within texts against counted pairs, acceptance on the
+text of its own temperature, and calibration by hand.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from speclab.studies import entropy_correlation as study
 
 
 def signals_of(frame):
-    """The frame with a column for each signal, of one seed."""
+    """The frame with a column for each signal, from one seed."""
     others = {"draft_certainty": frame["other"], "target_certainty": -frame["signal"]}
     return frame.assign(confidence=frame["signal"], seed=0, **others)
 

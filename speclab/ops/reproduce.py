@@ -3,9 +3,10 @@
 Two notebooks run at once. Notebooks that read the tables of others run after them (`turns_of`). A
 cell that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook
 gets a kernel of this interpreter at the root of the repository. Its results are
-build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. A failed notebook is kept as
-NN_name.failed.ipynb. At the end of a call README.md is written beside the figures, the notebook as
-Markdown. A notebook that lacks models or files is not a failure, and its figures stay as they are. After an interruption, the same command continues from the stamps.
+build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. At the end of a call the
+notebook is also written as Markdown, in README.md of its figures' folder. A failed notebook is kept
+as NN_name.failed.ipynb. A notebook that lacks models or files is not a failure, and its figures
+stay as they are. After an interruption, the same command continues from the stamps.
 
 A change in the code that draws figures (DRAWING) makes no notebook stale. The figures are redrawn
 from their data.
@@ -779,7 +780,7 @@ def write_report(call: Call) -> Path:
     done = [stamp.name for stamp in of_call.values() if stamp.status == DONE]
     for name in done:
         with figures_locked(call, call.exported(name)):
-            pages.write_page(call.page(name, "ipynb"), call.figures, done)
+            pages.publish(call.page(name, "ipynb"), call.figures, done)
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     profile, overrides = call.given["profile"], call.given["overrides"]
@@ -791,7 +792,7 @@ def write_report(call: Call) -> Path:
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    return report.write_report(call.build, call.figures, head, stamps, remarks)
+    return report.write(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:
