@@ -19,7 +19,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
@@ -322,6 +322,7 @@ def facets(
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
+    percent: bool = False,
     only: Mapping[str, Sequence] = {},
     apart: bool = True,
 ) -> Figure:
@@ -334,9 +335,9 @@ def facets(
     draws a line at this value (or at one value per value of `columns`), called reference_name in
     the legend. limits: range of the estimate's axis. share_y: one scale for all panels. looks:
     matplotlib's options for lines and points by value of `hue`, merged into `looks_of`. log: both
-    axes are logarithmic. only: for a column, the values to draw. apart: the points of a group are
-    side by side. Values of every key keep their order of appearance. The panels are the figure's
-    axes, row by row.
+    axes are logarithmic. percent: estimates are fractions of 1 and shown in percent. only: for a
+    column, the values to draw. apart: the points of a group are side by side. Values of every key
+    keep their order of appearance. The panels are the figure's axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -389,14 +390,27 @@ def facets(
         if axes.axison and at is not None:
             draw = axes.axvline if lying else axes.axhline
             draw(at, color="black", linewidth=0.7, label=reference_name or "_")
-    for axes in drawn if limits is not None else ():  # an open end now fits every panel
-        axes.set(**{"xlim" if lying else "ylim": limits})
+    for axes in drawn:  # after all panels are drawn, so that an open limit fits them all
+        if limits is not None:
+            axes.set(**{"xlim" if lying else "ylim": limits})
+        if percent:
+            show_percent(axes.xaxis if lying else axes.yaxis)
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
     figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *drawn)
     return figure
+
+
+class _Percent(Formatter):
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return self.fix_minus(f"{100 * value:.6g}")
+
+
+def show_percent(axis: Any) -> None:
+    """Show the fractions of 1 on an axis in percent; its label names the unit."""
+    axis.set_major_formatter(_Percent())
 
 
 def _panels_beside(kind: str, groups: int, marks: int) -> int:
