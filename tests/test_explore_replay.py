@@ -7,8 +7,8 @@ from browser import chromium, opened
 from frames import shipped
 from numpy.testing import assert_allclose
 
-from speclab import profiles, replay, stats
-from speclab.analysis import choose, rejection_rule
+from speclab import profiles, replay, runs, stats
+from speclab.analysis import choose, combined, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
 from speclab.studies import by_hand, gamma_sweep
@@ -51,7 +51,9 @@ def pages(recorded, tmp_path_factory):
         found = {}
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
-            packed = trace_data.pack_runs(both)
+            prompts = page._prompts(both[0])
+            encoded = runs.encoded_again(both[0], prompts)
+            packed = trace_data.pack_runs(both, encoded=encoded)
             file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong
@@ -178,6 +180,39 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             there = choose.prompt_costs(counted, settings, costs_of(machine, c)).table
             own = there.groupby("domain", sort=False).sum().loc[domain]
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
+
+
+LOOKUPS = """([shapes, machine]) => {
+  const { hasCopies, textSums, treeOf } = explore.modules["model.js"];
+  const { blockPrices, costOf } = explore.modules["cost.js"];
+  const [greedy, sampled] = explore.view.trace.runs;
+  if (hasCopies(sampled)) throw new Error("copies are replayed at T = 0");
+  return shapes.map((shape) => greedy.length.map((_, text) => {
+    const sums = textSums(greedy, text, shape);
+    return [sums.emitted, costOf(sums, blockPrices(treeOf(shape), machine)), sums.blocks];
+  }));
+}"""
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_lookups_are_the_kits(pages, recorded, pair):
+    """Tokens, cost and target passes of every text, with and without a draft beside the copies."""
+    greedy = recorded[pair][0]
+    encoded = runs.encoded_again(greedy, page._prompts(greedy))
+    texts = runs.texts_of(greedy)
+    tokens = {name: (ids, texts[name]) for name, ids in encoded.items()}
+    starts = combined.starts_of_trace(greedy.trace, "draft")
+    both = combined.with_copies(starts, tokens)
+    for gamma in (0, 4):
+        leasts = [1, 3, 8]
+        shapes = [{"kind": "lookup", "least": least, "gamma": gamma} for least in leasts]
+        machine = MACHINES[2]
+        found = pages[pair].evaluate(LOOKUPS, [shapes, machine])
+        costs = combined.settings_cost(both, gamma, costs_of(machine)).table
+        for least, sums in zip(leasts, found, strict=True):
+            of_setting = costs.loc[combined.setting(gamma, least)].reset_index()
+            rows = of_setting.set_index("prompt_id").loc[list(encoded)]
+            assert_allclose(sums, rows[["emitted", "cost", "target_passes"]], rtol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [2, 8])

@@ -23,7 +23,7 @@ from speclab.explore.trace_data import Packed, pack_runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
-from speclab.runs import Run, RunError, recorded_run, tokenizer_of, written
+from speclab.runs import Run, RunError, encoded_again, recorded_run, tokenizer_of, written
 from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
@@ -153,7 +153,9 @@ def page(
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
-    pack = partial(pack_runs, runs, strings, _prompts(runs[0]), details)
+    prompts = _prompts(runs[0])
+    encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
+    pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded)
     room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
     packed = pack(per_domain)
     while len(packed.base64) > room:

@@ -2,7 +2,7 @@
 
 import { columnOf, NATS, SHARES } from "./data.js";
 import {
-  choiceName, el, fixed, marked, percent, put, share, shortened, valued, word,
+  choiceName, el, fixed, marked, percent, plural, put, share, shortened, valued, word,
 } from "./dom.js";
 import { ruleOf } from "./model.js";
 
@@ -38,13 +38,28 @@ export function factsAt(view, position) {
 
 const OUTSIDE = "outside the draft's vocabulary";
 
-function whyBonus(view, facts) {
-  const end = view.state.shape.kind === "chain"
-    ? "The target kept everything that was drafted before this token"
-    : "The kept tokens before this one reached the end of a branch";
+function whyBonus(view, token, facts) {
+  const block = view.cut.blocks[token.block];
+  if (!block.drafted) {
+    return ["Nothing was proposed here, because too few of the last tokens stood together before. ",
+      "The target's pass gives one token, as in plain decoding."];
+  }
+  const end = view.state.shape.kind === "tree"
+    ? "The kept tokens before this one reached the end of a branch"
+    : `The target kept everything that was ${block.isCopied ? "copied" : "drafted"} before this token`;
   const would = facts.rank === 0 ? "would have been right" : "would have been wrong";
   return [end, ", so its pass added this token for free. Nothing was drafted at this position. ",
     `The draft's first choice ${would}.`];
+}
+
+function whyCopied(view, token, facts) {
+  const own = word(view.trace.strings[facts.token]);
+  const { start } = view.cut.blocks[token.block];
+  const matched = plural(view.column("matched")[start], "token");
+  const copy = `The last ${matched} before this block stood earlier in the prompt or the text. `;
+  return token.kind === "accepted"
+    ? [copy, own, " followed them there too, so the target keeps the copied token."]
+    : [copy, "Another token followed them there. The target rejects it and writes ", own, "."];
 }
 
 /** Where the text's own token is among the draft's choices. */
@@ -127,7 +142,8 @@ function whyPointMass(view, token, facts) {
 
 /** Why a token is what it is, as a row of nodes. */
 export function whyOf(view, token, facts) {
-  if (token.kind === "bonus") return whyBonus(view, facts);
+  if (token.kind === "bonus") return whyBonus(view, token, facts);
+  if (view.cut.blocks[token.block].isCopied) return whyCopied(view, token, facts);
   const rule = ruleOf(view.run, view.state.shape);
   if (rule === "greedy") return whyGreedy(view, token, facts);
   return rule === "rejection"
