@@ -34,7 +34,7 @@ draws: int = 4000  # 100 to 1000000; words drawn under each rule in section 4
 blocks_each: int = 500  # 10 to 100000; blocks decoded for each gamma in section 8, roughly
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -81,10 +81,10 @@ RUNS = []
 # %%
 ctx = notebook.start("00_by_hand", profile, overrides)
 rng = np.random.default_rng(seed)
-words = ["the", "cat", "dog", "sat", "."]
-the, cat, dog, sat, stop = range(5)
 
 # %% tags=["by-hand"]
+words = ["the", "cat", "dog", "sat", "."]
+the, cat, dog, sat, stop = range(5)
 p_table = np.array(
     [  # row: the last word, column: the next word
         [0.00, 0.50, 0.35, 0.05, 0.10],  # after "the"
@@ -94,6 +94,8 @@ p_table = np.array(
         [0.60, 0.10, 0.20, 0.05, 0.05],  # after "."
     ]
 )
+
+# %% tags=["by-hand"]
 q_table = np.array(
     [
         [0.05, 0.30, 0.55, 0.05, 0.05],
@@ -354,7 +356,7 @@ ctx.draw(
 )
 
 # %%
-ctx.say(study.tree_in_words(tree, verdict, labels, words))
+ctx.say(study.verdict_in_words(tree, verdict, labels, words))
 
 # %% [markdown]
 # ## 6. Five numbers that are called "acceptance"
@@ -484,7 +486,7 @@ assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is un
 # The speed-up is the number of words per target pass divided by gamma · c + v(gamma + 1) + o.
 
 # %%
-ctx.answer(study.answer(overlap, formula[2], counted.loc[3, "counted"], exact["ratio"]))
+ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], exact["ratio"]))
 
 # %% [markdown]
 # ## Try it
@@ -516,10 +518,10 @@ ctx.answer(study.answer(overlap, formula[2], counted.loc[3, "counted"], exact["r
 #    rejection_rule.survival(np.minimum(p_table, other), stop, 3).sum()`.
 #
 # <details><summary>What happens</summary>
-# The mean overlap stays 0.75. But a block that begins after "." now gives 2.99 words, and a block
-# that begins after "sat" gives 2.25 (put `sat` in the place of `stop`). The formula says 2.73 for
-# both. It holds only if acceptance does not depend on the context. In real texts acceptance does
-# depend on the context, as notebook 02 shows.
+# The mean overlap stays 0.75. But a block that begins after "." now gives 2.99 words. A block that
+# begins after "sat" gives 2.25 words (replace `stop` by `sat`). The formula says 2.73 for both. It
+# holds only if acceptance does not depend on the context. In real texts it does depend on the
+# context, as notebook 02 shows.
 # </details>
 #
 # %% [markdown]

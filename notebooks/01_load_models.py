@@ -32,7 +32,7 @@ wanted: int = 2  # 0 to 16; section 4 shows a tree with this number of accepted 
 wanted_overlap: float = 0.6  # 0 to 1; section 5 shows a position with about this overlap
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -278,16 +278,17 @@ if notebook.is_open():
 # run, and most of their questions need no model any more.
 
 # %%
-ctx.answer(study.answer(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps)))
+ctx.answer(
+    study.pair_in_words(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps))
+)
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B, and the
-#    target has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node?
-#    What is the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above
-#    q?
+# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B. The target
+#    has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node? What is
+#    the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above q?
 #
 # <details><summary>What happens</summary>
 # The target accepts B, the draft's second choice, because 0.5 is the largest p. A chain with A
@@ -299,7 +300,7 @@ ctx.answer(study.answer(size, len(path), tree.size, len(decoded.token_ids), len(
 # <details><summary>What happens</summary>
 # With 0, every proposal at depth 1 misses the target's best token. The pass gives one token, as
 # plain decoding would, and the draft's work is wasted. A tree that is accepted down to its last
-# level has nothing left to reject, so the notebook shows the first tree with the most accepted
+# level has nothing left to reject. Then the notebook shows the first tree with the most accepted
 # tokens. A high q does not guarantee acceptance, and a low q does not exclude it.</details>
 
 # %% [markdown]

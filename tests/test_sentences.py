@@ -1,4 +1,4 @@
-"""Sentences that are computed: they read well when nothing differs, one thing does, or a number is
+"""Computed sentences: they read well if nothing differs, if one thing differs, or if a number is
 undefined.
 """
 
@@ -122,12 +122,12 @@ CASES = [
 ]
 # of notebooks; the page shows each directly below its title
 ANSWERS = [
-    by_hand.answer(0.75, 2.73, 2.71, 0.29),
-    load_models.answer(SIZE, 2, 8, 64, 27),
-    load_models.answer(SIZE, 1, 1, 1, 1),
-    *(gamma_sweep.answer(best, 0.05, None) for best in BEST),
-    *(gamma_sweep.answer(best, 0.125, gammas(2, 3)) for best in BEST),
-    *(try_it.answer(*counts) for counts in ((64, 23), (1, 1))),
+    by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
+    load_models.pair_in_words(SIZE, 2, 8, 64, 27),
+    load_models.pair_in_words(SIZE, 1, 1, 1, 1),
+    *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
+    *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
+    *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
 ]
 # of figures
 TITLES = [

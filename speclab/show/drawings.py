@@ -159,7 +159,7 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
     kept = frame["accepted"]
     recovered = frame["recovered"]
     kept_bars = ("kept: min(p, q)", kept, KEPT)
-    rejected_bars = ("rejected: q - min(p, q)", frame["q"] - kept, REJECTED)
+    rejected_bars = ("rejected: q − min(p, q)", frame["q"] - kept, REJECTED)
     recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, RECOVERED)
     panels = {
         "1  Kept and rejected words": [kept_bars, rejected_bars],
@@ -193,12 +193,12 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     figure, axes = figures.subplots(height=2.8)
     places, left = range(len(frame)), np.zeros(len(frame))
     for label, (widths, look) in parts.items():
-        axes.barh(places, widths, left=left, height=0.8, label=label, **look)
+        axes.barh(places, widths, left=left, height=0.8, linewidth=0.6, label=label, **look)
         left = left + widths
     axes.set_yticks(places, frame["token"], family=style.MONOSPACED)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token, by q")
+    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token")
     figures.legend_above(figure, axes)
     return figure
 
