@@ -1,5 +1,7 @@
 """The page's replay equals the kit's for every recorded text of both pairs, in a real browser."""
 
+from dataclasses import asdict
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -51,7 +53,7 @@ def pages(recorded, tmp_path_factory):
         found = {}
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
-            prompts = page._prompts(both[0])
+            prompts = page.prompts_of(both[0])
             encoded = runs.encoded_again(both[0], prompts)
             packed = trace_data.pack_runs(both, encoded=encoded)
             file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
@@ -198,7 +200,7 @@ LOOKUPS = """([shapes, machine]) => {
 def test_lookups_are_the_kits(pages, recorded, pair):
     """Tokens, cost and target passes of every text, with and without a draft beside the copies."""
     greedy = recorded[pair][0]
-    encoded = runs.encoded_again(greedy, page._prompts(greedy))
+    encoded = runs.encoded_again(greedy, page.prompts_of(greedy))
     texts = runs.texts_of(greedy)
     tokens = {name: (ids, texts[name]) for name, ids in encoded.items()}
     starts = combined.starts_of_trace(greedy.trace, "draft")
@@ -247,10 +249,9 @@ def test_the_measured_preset_predicts_what_notebook_10_measured(pages, recorded)
           const prices = blockPrices(treeOf(shape), machinesOf(measured).measured);
           return [[sums.emitted, costOf(sums, prices)], prices];
         }""",
-        measured,
+        asdict(measured),
     )
-    costs = Costs(**measured)
-    assert_allclose(prices, choose.costs_by_levels(chain(4), costs), rtol=1e-12)
+    assert_allclose(prices, choose.costs_by_levels(chain(4), measured), rtol=1e-12)
     speeds = pd.read_csv(exported / "speed.csv")
     is_clock = speeds["quantity"].str.startswith("speed-up") & (speeds["made"] == "measured")
     (row,) = speeds[is_clock & (speeds["method"] == "chain of 4")].itertuples()

@@ -14,6 +14,13 @@ const RULES = {
     + "with the probability that the target gives it.",
 };
 
+const SHAPES = {
+  chain: "Draft (chain): tokens in a row.",
+  tree: "Draft (tree): several choices for each token, up to the budget of drafted tokens.",
+  lookup: "Draft (lookup): where the last tokens stood before in the prompt or the text, what followed "
+    + "them is copied, up to 16 tokens. A copy needs no draft pass.",
+};
+
 function choice(group, value, label, chosen) {
   return el("label", null,
     el("input", { type: "radio", name: group, value, onchange: chosen }),
@@ -75,7 +82,7 @@ export function drawSettings(view) {
   }
   byId("draw-row").hidden = ruleOf(run, shape) !== "rejection";
   put("seed-value", state.seed);
-  put("rule", RULES[ruleOf(run, shape)]);
+  put("rule", `${SHAPES[shape.kind]} ${RULES[ruleOf(run, shape)]}`);
   drawMachineSettings(view);
 }
 

@@ -2,7 +2,7 @@
 
 import { columnOf, NATS, SHARES } from "./data.js";
 import {
-  choiceName, el, fixed, marked, percent, plural, put, share, shortened, valued, word,
+  choiceName, el, fixed, marked, percent, put, share, shortened, valued, word,
 } from "./dom.js";
 import { ruleOf } from "./model.js";
 
@@ -41,7 +41,9 @@ const OUTSIDE = "outside the draft's vocabulary";
 function whyBonus(view, token, facts) {
   const block = view.cut.blocks[token.block];
   if (!block.drafted) {
-    return ["Nothing was proposed here, because too few of the last tokens stood together before. ",
+    const { least } = view.state.shape;
+    const last = least === 1 ? "last token" : `last ${least} tokens`;
+    return [`The ${last} did not occur before, so nothing was copied. `,
       "The target's pass gives one token, as in plain decoding."];
   }
   const end = view.state.shape.kind === "tree"
@@ -55,8 +57,9 @@ function whyBonus(view, token, facts) {
 function whyCopied(view, token, facts) {
   const own = word(view.trace.strings[facts.token]);
   const { start } = view.cut.blocks[token.block];
-  const matched = plural(view.column("matched")[start], "token");
-  const copy = `The last ${matched} before this block stood earlier in the prompt or the text. `;
+  const matched = view.column("matched")[start];
+  const last = matched === 1 ? "token" : `${matched} tokens`;
+  const copy = `The last ${last} before this block also occurred earlier. `;
   return token.kind === "accepted"
     ? [copy, own, " followed them there too, so the target keeps the copied token."]
     : [copy, "Another token followed them there. The target rejects it and writes ", own, "."];
