@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from speclab.score import require
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, cell, verdict
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, UNITS, cell, verdict
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
@@ -25,11 +25,13 @@ class Estimates:
     """One row a number: the columns before `estimate` are its keys (domain, gamma, …), then
     estimate, low, high, and what else is known.
 
-    `digits` are the decimals of cells and sentences; the frame itself is never rounded.
+    `digits` and `unit` (`stats.cell`) are those of cells and sentences; the frame itself is neither
+    rounded nor scaled.
     """
 
     frame: pd.DataFrame
     digits: int = 2
+    unit: str = ""
 
     def __post_init__(self) -> None:
         require(self.frame, NUMBERS, "estimates")
@@ -135,6 +137,13 @@ class Estimates:
 
     # ---- lay out ---------------------------------------------------------------------------------
 
+    def in_units(self, unit: str, digits: int | None = None) -> "Estimates":
+        """The same numbers, shown in a unit of `stats.UNITS`: "%" and "points" (a difference of
+        shares) by default without decimals, "x" (a ratio) with two.
+        """
+        usual = 2 if unit in ("", "x") else 0
+        return replace(self, unit=unit, digits=usual if digits is None else digits)
+
     def wide(self, rows: str | list[str], columns: str) -> pd.DataFrame:
         """A table of cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in
         order of appearance.
@@ -146,7 +155,7 @@ class Estimates:
         return table.rename_axis(columns=None).reset_index()
 
     def _cell(self, row: Any) -> str:
-        return cell(row.estimate, row.low, row.high, self.digits)
+        return cell(row.estimate, row.low, row.high, self.digits, self.unit)
 
     # ---- put into words --------------------------------------------------------------------------
 
@@ -159,7 +168,7 @@ class Estimates:
         return self.listed(names)
 
     def listed(self, names: str = "domain", within: str | None = None) -> str:
-        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63]'.
+        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63] and chat 0.43 [0.41, 0.45]'.
 
         within: a list for each value of this key, as 'T = 0: code …; T = 1: code …'.
         """
@@ -167,18 +176,20 @@ class Estimates:
             parts = self.groups(within)
             return "; ".join(f"{value}: {part.listed(names)}" for value, part in parts)
         members = [f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()]
-        return ", ".join(members)
+        return named(members)
 
     def span(self) -> str:
-        """Least to greatest estimate: '0.43 to 0.62'; '0.43' where both are this, 'undefined' where
-        no estimate is defined.
+        """Least to greatest estimate: '0.43 to 0.62', in a unit '43 to 62 %'; '0.43' where both are
+        this, 'undefined' where no estimate is defined.
         """
         known = self.frame["estimate"].dropna()
         if known.empty:
             return "undefined"
         ends = (known.min(), known.max())
-        texts = [cell(end, np.nan, np.nan, self.digits) for end in ends]
-        return " to ".join(dict.fromkeys(texts))
+        scale, after, sign = UNITS[self.unit]
+        texts = [f"{scale * end:{sign}z.{self.digits}f}" for end in ends]
+        span = " to ".join(dict.fromkeys(texts))
+        return span.replace("-", "\N{MINUS SIGN}") + after
 
     def sentence(
         self,

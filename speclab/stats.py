@@ -27,6 +27,8 @@ TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
 # of `verdict`
 ABOVE, BELOW, WITHIN = "above", "below", "within"
 INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
+# of `cell`: scale, what follows the number, and its sign
+UNITS = {"": (1, "", ""), "x": (1, "x", ""), "%": (100, " %", ""), "points": (100, " points", "+")}
 
 
 def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
@@ -48,14 +50,20 @@ def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any
     return words if words.ndim else str(words)
 
 
-def cell(estimate: float, low: float, high: float, digits: int = 3) -> str:
+def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = "") -> str:
     """A number and its interval as text: '0.565 [0.551, 0.579]', '0.565' where no interval is
     known, 'undefined'.
+
+    unit: one of UNITS; '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
+    2 digits. Shares and their differences are given as fractions of 1.
     """
     if np.isnan(estimate):
         return UNDEFINED
-    number, least, most = (f"{value:z.{digits}f}" for value in (estimate, low, high))
-    return number if np.isnan(low) else f"{number} [{least}, {most}]"  # z: no minus before a zero
+    scale, after, sign = UNITS[unit]
+    number = f"{scale * estimate:{sign}z.{digits}f}{after}"  # z: no minus before a zero
+    least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
+    text = number if np.isnan(low) else f"{number} [{least}, {most}]"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 @dataclass(frozen=True)

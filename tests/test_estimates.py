@@ -21,7 +21,7 @@ def test_wide_writes_intervals_as_text():
     assert list(table) == ["domain", "b", "a"] and list(table["domain"]) == ["math", "code"]
     assert (
         list(table["b"]) == ["0.50 [0.40, 0.62]", "undefined"]
-        and table["a"].iloc[1] == "-0.25 [-0.50, 0.00]"
+        and table["a"].iloc[1] == "−0.25 [−0.50, 0.00]"
     )
 
 
@@ -40,8 +40,8 @@ def test_lists_and_sentences_within_a_key():
         ("T = 1", 3),
     ]
     assert table.listed(within="temperature") == (
-        "T = 0: code 1.0 [0.5, 1.5], chat -1.0 [-2.0, -0.5]; T = 1: code 0.0 [-1.0, 1.0], "
-        "math undefined, reasoning 1.0"
+        "T = 0: code 1.0 [0.5, 1.5] and chat −1.0 [−2.0, −0.5]; T = 1: code 0.0 [−1.0, 1.0], "
+        "math undefined and reasoning 1.0"
     )
     said = table.sentence("rises in", "falls in", "is open in", within="temperature")
     assert said == (

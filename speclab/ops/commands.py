@@ -293,10 +293,11 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
 @option("--width", type=click.FloatRange(1, 20), help="Inches: 7 is two columns, 3.4 one.")
 @option("--height", type=click.FloatRange(1, 20), help="Inches (default: as the figure needs).")
 @option("--font", help="Name of an installed font.")
-@option("--size", type=click.FloatRange(4, 30), help="Of the text, in points.")
+@option("--size", type=click.FloatRange(4, 30), help="Text size in points.")
+@option("--title", help='The sentence above the figure (default: its own; "": none).')
 @option("--out", type=PLACE, help="The file (default: ./NN-SLUG.FORMAT).")
 @option("--figures", type=PLACE, help="Folder of figures (default: the repository's).")
-def _figure(name, profile, kind, width, height, font, size, out, figures) -> None:
+def _figure(name, profile, kind, width, height, font, size, title, out, figures) -> None:
     """Draw a figure of a notebook again, as 02/speed-up: at another width, in another font. It is
     drawn from its data; no notebook runs.
     """
@@ -311,7 +312,7 @@ def _figure(name, profile, kind, width, height, font, size, out, figures) -> Non
         ends = f".{kind}" if kind in redraw.FORMATS else ".pdf, .svg or .png"
         raise ValueError(f"--out {out}: the file's name must end in {ends}")
     folder = (figures or ROOT / "figures") / profile
-    drawn = redraw.redraw(folder, name, kind, width, height, font, size)
+    drawn = redraw.redraw(folder, name, kind, width, height, font, size, title)
     out = out or Path(f"{name.replace('/', '-')}.{kind}")
     redraw.written(out, lambda path: path.write_bytes(drawn))
     echo(out)

@@ -84,12 +84,19 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 # ---- text that fits ------------------------------------------------------------------------------
 
 
-def laid_out(figure: Figure, may_grow: bool = True) -> None:
+def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = True) -> None:
     """Break the lines of titles and labels to the room that they have, and fix the layout.
 
-    may_grow: the figure becomes higher, up to style.TALLEST, by names that have to be turned.
+    title: a sentence above the figure; stamp: a warning across it. may_grow: the figure becomes
+    higher, up to style.TALLEST, by its title and by names that have to be turned.
     """
     layout = figure.get_layout_engine()
+    above = figure.text(0.01, 1, title, va="top", weight="bold", in_layout=False)
+    break_lines(above, 0.98 * figure.bbox.width)
+    strip = above.get_window_extent().height / figure.dpi + style.UNDER_TITLE if title else 0
+    most = style.TALLEST - strip
+    height = figure.get_figheight()
+    figure.set_figheight(min(height, most) if may_grow else height - strip)
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
         if texts:  # long ones would squeeze the panels
@@ -106,11 +113,28 @@ def laid_out(figure: Figure, may_grow: bool = True) -> None:
         for name in axes.get_yticklabels():
             break_lines(name, 0.36 * inside.width)
     if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
-        figure.set_figheight(min(figure.get_figheight() + turned, style.TALLEST))
+        figure.set_figheight(min(figure.get_figheight() + turned, most))
     for label in figure.texts:  # of all panels together
         break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
     layout.execute(figure)
     figure.set_layout_engine("none")
+    _add_above(figure, strip)
+    above.set_y(1 - 0.03 / figure.get_figheight())
+    figure.text(0.5, 0.5, stamp, **style.STAMP)
+
+
+def _add_above(figure: Figure, inches: float) -> None:
+    """Make a figure that is laid out higher, with nothing in what it gains."""
+    height = figure.get_figheight()
+    share = height / (height + inches)
+    for axes in figure.axes:
+        left, bottom, wide, tall = axes.get_position().bounds
+        axes.set_position((left, share * bottom, wide, share * tall))
+    for text in figure.texts:
+        text.set_y(share * text.get_position()[1])
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, 0, 1, share), figure.transFigure)
+    figure.set_figheight(height + inches)
 
 
 def break_lines(text: Text, room: float) -> None:
@@ -213,16 +237,18 @@ def interval_bars(
     hue: str = "domain",
     horizontal: bool = False,
     whole: pd.DataFrame | None = None,
+    looks: Mapping[Any, Mapping] = {},
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, one point in it per value of
     `hue`, both in order of appearance.
 
     NaN ends of an interval draw the point alone. `horizontal` puts the groups on the y axis.
     whole: the frame of all panels that share their ticks, of which this frame may lack some values.
+    looks: as of `looks_of`, which is asked for them otherwise.
     """
     whole = frame if whole is None else whole
     groups = pd.unique(whole[x])
-    looks = looks_of(pd.unique(whole[hue]), hue)
+    looks = looks or looks_of(pd.unique(whole[hue]), hue)
     error = "xerr" if horizontal else "yerr"
     step = 0.7 / max(len(looks), 3)
     for index, (name, look) in enumerate(looks.items()):
@@ -234,8 +260,8 @@ def interval_bars(
         reach = np.clip([value - low, high - value], 0, None)
         spots = (value, place) if horizontal else (place, value)
         bars = {} if np.isnan(reach).all() else {error: reach}
-        look |= {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
-        axes.errorbar(*spots, **bars, **look)
+        points = {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
+        axes.errorbar(*spots, **bars, **look | points)
     ticks = axes.yaxis if horizontal else axes.xaxis
     ticks.set_ticks(range(len(groups)), labels=map(str, groups))
     ticks.grid(False)
@@ -284,6 +310,7 @@ def facets(
     x_label: str | None = None,
     height: float = 2.4,
     reference: float | None = None,
+    reference_name: str = "",
     limits: Sequence[float | None] | None = None,
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
@@ -296,10 +323,11 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
     same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
     themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value. limits: of the estimate's axis. share_y: one scale of it for all panels. looks:
-    matplotlib's options of lines by value of `hue`, over those of `looks_of`. log: both axes
-    logarithmic. only: the values of a column that are drawn, of those in the frame. Values of every
-    key are drawn in order of appearance; the panels are the figure's axes, row by row.
+    value, reference_name: what the legend calls it. limits: of the estimate's axis. share_y: one
+    scale of it for all panels. looks: matplotlib's options of lines and points by value of `hue`,
+    over those of `looks_of`. log: both axes logarithmic. only: the values of a column that are
+    drawn, of those in the frame. Values of every key are drawn in order of appearance; the panels
+    are the figure's axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -336,7 +364,7 @@ def facets(
         if kind == "lines":
             lines_with_bands(part, axes, x, hue, series)
         else:
-            interval_bars(part, axes, x, hue, lying, frame)
+            interval_bars(part, axes, x, hue, lying, frame, series)
         axes.set_title(", ".join(map(str, wanted.values())))
         if log:
             _logarithmic(axes)
@@ -350,7 +378,7 @@ def facets(
     for axes in drawn:  # once all is drawn: an open end then fits every panel
         if reference is not None:
             draw = axes.axvline if lying else axes.axhline
-            draw(reference, color="black", linewidth=0.7)
+            draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label

@@ -6,6 +6,7 @@ Imports at the top are the standard library's alone, so that every verb may ask 
 
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,8 @@ SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
 # whose numbers they are, of notebooks that read one pair's traces whatever the profile
 OWN_PAIR = {"15": "llama-3.1-8b"}
+ANSWER_WORDS, ANSWER_NUMBERS = 44, 8  # at most, in an answer
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 
 
@@ -51,16 +54,18 @@ class Context:
         data: "pd.DataFrame | Estimates",
         slug: str,
         caption: str,
+        title: str = "",
+        stamp: str = "",
         **options: Any,
     ) -> None:
         """Draw `data` by a function of the package that returns a Figure, and show the picture, its
-        caption under it.
+        title above and its caption under it.
 
         Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf at one,
         and the recipe by which `python -m speclab figure` draws it again (figures.json); options:
-        what JSON can hold. caption: one sentence that says what is drawn and what is seen; its
-        numbers are computed. It is also the picture's text for those who cannot see it, and stands
-        in the report (captions.json).
+        what JSON can hold. title: what the figure shows, a computed sentence; caption: how to read
+        it. The caption is also the picture's text for those who cannot see it, and stands in the
+        report (captions.json). stamp: a warning that is printed across the figure.
         """
         from IPython.display import Image, display
 
@@ -68,7 +73,7 @@ class Context:
 
         frame = getattr(data, "frame", data)
         self._claim(slug, frame)
-        redraw.keep_recipe(function, frame, self.figures, slug, caption, options)
+        redraw.keep_recipe(function, frame, self.figures, slug, caption, options, title, stamp)
         redraw.write_pictures(self.figures, slug)
         path = self.figures / f"{slug}.png"
         display(Image(path.read_bytes(), width=770, alt=caption))
@@ -83,8 +88,8 @@ class Context:
         hue: str = "domain",
         **options: Any,
     ) -> None:
-        """Draw estimates by `x` with their intervals; options as of `figures.facets` (rows,
-        columns, kind, …).
+        """Draw estimates by `x` with their intervals; options as of `draw` (title, stamp) and of
+        `figures.facets` (rows, columns, kind, …).
         """
         from speclab.show import figures, style
 
@@ -101,12 +106,13 @@ class Context:
         label: str,
         slug: str,
         caption: str,
+        title: str = "",
     ) -> None:
         """Draw a dot per prompt and each domain's own number; panels as of `redraw.dots_of`."""
         from speclab.show import figures, redraw
 
         dots = redraw.dots_of(panels, value)
-        self.draw(figures.strips, dots, slug, caption, label=label)
+        self.draw(figures.strips, dots, slug, caption, title, label=label)
 
     def table(
         self,
@@ -183,14 +189,22 @@ class Context:
         self._write("numbers", self.numbers)
 
     def answer(self, text: str) -> None:
-        """One or two computed sentences that answer the notebook's question, with the number and on
-        which pair. They take the place of its first output, and stand in numbers.json, in the
-        report and in README's table.
+        """One to three computed sentences that answer the notebook's question, the first one with
+        its number. They take the place of its first output, and stand in numbers.json, in the
+        report and in README's table. A test holds them to the length of `too_long`.
         """
         from IPython.display import Markdown, update_display
 
         update_display(Markdown(f"**Answer.** {text}"), display_id=ANSWER)
         self.record(answer=text)
+
+
+def too_long(answer: str) -> str:
+    """What an answer has too much of, as '48 words where 44 are allowed'; "": nothing."""
+    words, numbers = len(answer.split()), len(NUMBER.findall(answer))
+    limits = (("words", words, ANSWER_WORDS), ("numbers", numbers, ANSWER_NUMBERS))
+    over = [f"{n} {what} where {most} are allowed" for what, n, most in limits if n > most]
+    return ", ".join(over)
 
 
 def start(notebook: str, profile: str, overrides: dict | None = None, judged: int = 0) -> Context:

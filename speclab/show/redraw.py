@@ -109,15 +109,20 @@ def keep_recipe(
     slug: str,
     caption: str,
     options: Mapping[str, Any],
+    title: str = "",
+    stamp: str = "",
 ) -> None:
     """Write the data of a figure, its recipe and its caption; nothing is drawn yet. ValueError for
     a frame without rows.
+
+    title: what the figure shows, as a sentence above it; stamp: a warning across it.
     """
     name = f"{function.__module__}.{function.__name__}"
     function_named(name)
     flat = tables.flat(frame)
     tables.write_values(flat, folder, slug)
-    recipe = {"function": name, "options": options, "texts": text_columns(flat)}
+    words = {"title": title, "stamp": stamp}
+    recipe = {"function": name, "options": options, "texts": text_columns(flat)} | words
     _add(folder / RECIPES, slug, recipe)
     _add(folder / CAPTIONS, slug, caption)
 
@@ -167,14 +172,17 @@ def figure_of(
     height: float | None = None,
     font: str = "",
     size: float | None = None,
+    title: str | None = None,
 ) -> "Figure":
     """A figure drawn from its recipe and its data; width, height: inches; size: points of the text.
-    None, "": as the house has it.
+    None, "": as the house has it. title: in place of the recipe's; "": none.
     """
     recipe = recipes_in(folder)[slug]
     function = function_named(recipe["function"])
     frame = data_of(folder / f"{slug}.csv", recipe["texts"])
-    return draw_styled(partial(function, frame, **recipe["options"]), width, height, font, size)
+    draw = partial(function, frame, **recipe["options"])
+    above = recipe.get("title", "") if title is None else title
+    return draw_styled(draw, width, height, font, size, above, recipe.get("stamp", ""))
 
 
 def draw_styled(
@@ -183,6 +191,8 @@ def draw_styled(
     height: float | None = None,
     font: str = "",
     size: float | None = None,
+    title: str = "",
+    stamp: str = "",
 ) -> "Figure":
     """What a function draws, laid out in the house style; arguments as of `figure_of`. Says on
     stderr, once, which characters no font has.
@@ -196,7 +206,7 @@ def draw_styled(
             figure = draw()
             if height:
                 figure.set_figheight(height)
-            figures.laid_out(figure, may_grow=not height)
+            figures.laid_out(figure, title, stamp, may_grow=not height)
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
         notice(f"figure: its text leaves no room for its panels at {inches} inches; make it larger")
@@ -250,8 +260,9 @@ def caption_of(folder: Path, slug: str) -> str:
 
 
 def title_of(folder: Path, slug: str) -> str:
-    """A figure's name in words: 'speed-up (02, smollm)'."""
-    return f"{slug.replace('-', ' ')} ({folder.name}, {folder.parent.name})"
+    """A figure's title with its place, or else its name in words: 'speed-up (02, smollm)'."""
+    title = recipes_in(folder)[slug].get("title", "") or slug.replace("-", " ")
+    return f"{title} ({folder.name}, {folder.parent.name})"
 
 
 # ---- one figure again ----------------------------------------------------------------------------
@@ -265,6 +276,7 @@ def redraw(
     height: float | None = None,
     font: str = "",
     size: float | None = None,
+    title: str | None = None,
 ) -> bytes:
     """A figure that a notebook has drawn, as the bytes of a file; figures_folder: of a profile's
     figures; name: as '02/speed-up'. ValueError for a notebook, a figure or a font that is not
@@ -291,7 +303,7 @@ def redraw(
             f"font {font!r} is not installed; near it are {', '.join(alike)}, "
             f"of {len(installed)} fonts"
         )
-    figure = figure_of(folder, slug, width, height, font, size)
+    figure = figure_of(folder, slug, width, height, font, size, title)
     return picture(figure, kind, title_of(folder, slug), caption_of(folder, slug))
 
 

@@ -14,6 +14,16 @@ NARROW = 5.0  # below this width panels are stacked
 TALLEST = 8.0
 FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
 TEXT, SMALL_TEXT = 8.0, 7.0  # points; the second one in a narrow figure
+UNDER_TITLE = 0.08  # inches of air
+STAMP: dict[str, Any] = {  # a warning across a figure
+    "rotation": 20,
+    "ha": "center",
+    "va": "center",
+    "size": "xx-large",
+    "weight": "bold",
+    "color": "#882255",
+    "alpha": 0.35,
+}
 
 
 def _look(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
@@ -38,7 +48,9 @@ OTHER_LOOKS = (
 )
 CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
-SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers
+_MEASURED = _look("#332288", "o", "-")
+SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers,
+    # and how a number was found
     "code": CODE,
     "math": MATH,
     "reasoning": REASONING,
@@ -48,6 +60,9 @@ SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, 
     "cnn": REASONING,
     "sharegpt": CHAT,
     "published": _look("black", "x", (0, (1, 2))),
+    "measured": _MEASURED,
+    "predicted": _MEASURED | {"markerfacecolor": "white"},
+    "assumed": _MEASURED | {"markerfacecolor": "white", "linestyle": "--"},
 }
 STYLE = {
     "axes.titlesize": "medium",
