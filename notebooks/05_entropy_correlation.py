@@ -55,7 +55,7 @@ import pandas as pd
 from speclab import score
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates, named, starting
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
@@ -105,7 +105,7 @@ ctx.say(f"The correlation in {domains[0]} is {kit}.")
 # %%
 views = study.acceptances(greedy, sampled)
 correlations = study.entropy_correlations(views)
-best_token = correlations.at(acceptance=study.name_of_acceptance(greedy))
+best_token = correlations.at(acceptance=greedy.token)
 both = study.beside_published(correlations)
 
 # %%
@@ -127,7 +127,7 @@ ctx.plot(
 
 # %%
 sentences = [
-    f"* {name}: {rows.sentence(*study.RISE_OR_FALL)}."
+    f"* {starting(name)}: {rows.sentence(*study.RISE_OR_FALL)}."
     for name, rows in correlations.groups("acceptance")
 ]
 ctx.say("As the target's entropy rises, acceptance behaves as follows.\n\n" + "\n".join(sentences))
@@ -147,7 +147,7 @@ ctx.say("As the target's entropy rises, acceptance behaves as follows.\n\n" + "\
 drawn = {name: view for name, view in views.items() if name != study.ALL_NODES}
 curves = study.acceptance_in_bins(drawn, entropy_bins)
 ctx.export(curves, "curves")
-hits = curves.at(domain=score.POOLED, acceptance=study.name_of_acceptance(greedy)).in_units("%")
+hits = curves.at(domain=score.POOLED, acceptance=greedy.token).in_units("%")
 surest, *_, least_sure = (rows for _, rows in hits.groups("entropy_bin"))
 
 # %%
@@ -158,11 +158,11 @@ ctx.plot(
     y="share accepted",
     limits=(0, 1),
     slug="acceptance-by-entropy",
-    title=f"The draft's best token is right at {surest.span()} of the target's surest positions and "
-    f"at {least_sure.span()} of its least sure",
+    title=f"The draft is right at {surest.span()} of the surest positions and at "
+    f"{least_sure.span()} of the least sure ({greedy.name})",
     caption="Mean acceptance in bins of the target's entropy, by measure of acceptance and domain. "
-    "The lines of the domains differ at equal entropy, so entropy alone does not decide. Bands: "
-    f"95 % intervals. The title is about all domains together at {greedy.name}.",
+    "The title counts the draft's best token over all domains. Where the lines differ at equal "
+    "entropy, something else than entropy decides. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
@@ -197,8 +197,10 @@ of_domains = areas.at(domain=domains)
 confidence = of_domains.at(signal=study.CONFIDENCE)
 if pairs:  # else all positions fared alike
     assert np.isclose(won / pairs, confidence.at(domain=domains[0]).value)
-    ctx.say(f"In {domains[0]} the signal is larger at the accepted position in {won:,.0f} of "
-            f"{pairs:,} pairs: the AUC is {won / pairs:.2f}.")
+    ctx.say(
+        f"In {domains[0]} the signal is larger at the accepted position in {won:,.0f} of "
+        f"{pairs:,} pairs: the AUC is {won / pairs:.2f}."
+    )
 
 # %%
 mean_area = areas.at(signal=study.CONFIDENCE, domain=score.ALL)
@@ -213,7 +215,8 @@ if len(of_domains.known):
         y="AUC within texts",
         x_label="",
         slug="auc",
-        title=f"The AUC of the draft's confidence is {confidence.span()}, by domain",
+        title=f"The draft's confidence {confidence.tally(*study.PREDICTS, than=0.5)} "
+        f"(AUC {confidence.span()})",
         caption="How well three signals separate the accepted from the rejected positions of a "
         "text at T = 0, by domain. The line at 0.5 is a signal without information. Mean AUC of "
         f"the draft's confidence: {mean_area}. Bars: 95 % intervals.",

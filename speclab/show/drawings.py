@@ -286,6 +286,8 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     options = {"sharex": True, "sharey": True, "squeeze": False}
     figure, grid = figures.subplots(*shape, height=1.9 * shape[0] + 0.8, **options)
     numbers = frame.set_index(["panel", "domain", "quantity"])[["estimate", "low", "high"]]
+    entropies = numbers["estimate"].xs("entropy", level="quantity")
+    middle = (entropies.min() + entropies.max()) / 2
     for axes, title in zip(grid.flat, titles, strict=False):
         for name, look in looks.items():
             x, y = (numbers.loc[title, name, what] for what in ("entropy", "acceptance"))
@@ -293,8 +295,11 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
             axes.plot([x["estimate"]] * 2, y[1:], color=look["color"])
             axes.plot(x["estimate"], y["estimate"], **look | {"linestyle": "none"})
             if name == domain:
+                is_right = x["estimate"] > middle
                 place = {"textcoords": "offset points", "weight": "bold"}
-                axes.annotate(name, (x["estimate"], y["estimate"]), (5, 5), **place)
+                place["ha"] = "right" if is_right else "left"
+                shift = (-5, 5) if is_right else (5, 5)
+                axes.annotate(name, (x["estimate"], y["estimate"]), shift, **place)
         axes.set(title=title)
     for axes in grid.flat[len(titles) :]:
         axes.set_axis_off()
