@@ -272,8 +272,9 @@ def named(names: Sequence[str]) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """'1 prompt', '8 prompts'."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    """'1 prompt', '8 prompts', '2 target passes'."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def whole(noun: str, count: int) -> str:

@@ -18,7 +18,7 @@ from speclab.analysis.rejection_rule import (
 from speclab.cost import block_efficiency_iid
 from speclab.studies import by_hand as study
 from speclab.tree import chain, static_tree
-from speclab.verify import RULES
+from speclab.verify import RULES, Verdict
 
 P = np.array([0.0, 0.5, 0.35, 0.05, 0.1])
 Q = np.array([0.05, 0.3, 0.55, 0.05, 0.05])
@@ -128,6 +128,23 @@ def test_the_exact_limit_of_each_rule(name):
     came = study.first_words(name, P, Q, 2000, np.random.default_rng(0))
     shares = np.bincount(came, minlength=5) / 2000
     assert total_variation(shares, limit) < 0.05
+
+
+def test_what_a_tree_gives_is_said_in_words():
+    """The best path, another path, and no path at all."""
+    tree, words = static_tree(2, 2), list("abcd")
+    labels = ["a", "b", "c", "d", "a", "b", "c"]
+    texts = [
+        study.tree_in_words(tree, Verdict(path, 3, kind, 2), labels, words)
+        for path, kind in (((1, 3), "bonus"), ((1, 4), "bonus"), ((), "recovered"))
+    ]
+    begins = [text.partition(". ")[0] for text in texts]
+    assert begins == [
+        "The target accepts *b d* and adds the bonus word *d*",
+        "The target accepts *b a* and adds the bonus word *d*",
+        "The target accepts no drafted word and adds the recovered word *d*",
+    ]
+    assert ["give 2 words" in text for text in texts] == [False, True, False]
 
 
 def test_records_of_a_tree_hung_on_every_word():

@@ -312,13 +312,30 @@ def test_drawn_tree_shows_every_token_with_its_probabilities():
     rows = TREE[1:].itertuples()
     texts = [f"␣t{row.node}\nq {row.q:.2f}  p {row.p:.2f}" for row in rows]
     assert [t.get_text() for t in axes.texts] == ["␣t0", *texts]
-    assert [line.get_linestyle() for line in axes.lines[:8]] == [
-        "-" if taken else "--" for taken in TREE["accepted"][1:]
-    ]
+    widths = [text.arrow_patch.get_linewidth() for text in axes.texts[1:]]
+    assert (np.array(widths) > 2).tolist() == TREE["accepted"][1:].tolist()
     children = TREE.index[(TREE["parent"] == 1) & (TREE["node"] > 0)]
     heights = [axes.texts[n].get_position()[1] for n in children]
     assert heights == sorted(heights), "the draft's best on top: the y axis points down"
     assert axes.yaxis_inverted()
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+@pytest.mark.parametrize("tree", [chain(16), static_tree(3, 2, 8)], ids=["grows down", "lies"])
+def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
+    """It ends on the outlines of both boxes, on the sides that face each other."""
+    frame = tree_of(tree, [1])
+    figure = redraw.draw_styled(lambda: drawings.draw_tree(frame), width)
+    figure.draw_without_rendering()
+    boxes = figure.axes[0].texts
+    assert len(boxes) == tree.size + 1
+    across = figure.axes[0].get_xticks().size > 0  # the depths stand above it
+    for text, parent in zip(boxes[1:], tree.parent[1:], strict=True):
+        line = text.arrow_patch.get_path().transformed(text.arrow_patch.get_transform())
+        ends = line.vertices[[0, -1]]
+        own, above = (box.get_bbox_patch().get_window_extent() for box in (text, boxes[parent]))
+        sides = (own.x0, above.x1) if across else (own.y1, above.y0)
+        assert_allclose(ends[:, 0 if across else 1], sides, atol=1)
 
 
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])

@@ -46,4 +46,4 @@ def test_every_token_has_its_kind_and_block_and_is_escaped():
     for text in ("␣the", "⏎", '⇥&"', "<script>alert('x')</script>"):
         assert text in read
     assert "accepted 7 recovered 2 bonus 1" in read
-    assert "10 tokens in 5 target passes (2.00 tokens per pass)" in read
+    assert "10 tokens in 5 target passes · 2.00 tokens per target pass" in read

@@ -142,4 +142,4 @@ def test_a_problem_is_said_in_place_and_the_cell_stays_alive(cell):
     assert "shape=&#x27;&lt;b&gt;&#x27;: allowed are" in shown.value
     parts["shape"].value = before
     parts["Decode"].click()
-    assert "tokens per pass" in shown.value and "alert" not in shown.value
+    assert "tokens per target pass" in shown.value and "alert" not in shown.value

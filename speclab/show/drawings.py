@@ -2,41 +2,34 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from speclab.estimates import counted
 from speclab.show import figures, style
-from speclab.show.figures import Figure
+from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
 
 # ---- a drafted tree ------------------------------------------------------------------------------
 
 ACCEPTED = LOOKS["accepted"]
-# lines to the nodes of a tree
-TO_ACCEPTED: dict[str, Any] = {
-    "color": ACCEPTED.edge,
-    "linewidth": 2.4,
-    "label": "accepted by the target",
-}
-TO_OTHERS: dict[str, Any] = {
-    "color": "#8A8A8A",
-    "linewidth": 0.8,
-    "linestyle": "--",
-    "label": "drafted, not accepted",
-}
+# the box of a node and the line that leads to it
+ON_PATH: dict[str, Any] = {"color": ACCEPTED.edge, "linewidth": 2.4, "label": "accepted"}
+OFF_PATH: dict[str, Any] = {"color": "#8A8A8A", "linewidth": 1.0, "label": "drafted, not accepted"}
 IN_BOX = {"ha": "center", "va": "center", "linespacing": 1.2, "family": style.MONOSPACED}
 WIDE_BOX, NARROW_BOX = (1.3, 0.46), (0.66, 0.6)  # of a node: inches across and down
 
 
 def draw_tree(frame: pd.DataFrame) -> Figure:
-    """A drafted tree as a picture: each node's token with q (draft) and p (target), the accepted
-    path filled and with thick lines.
+    """A drafted tree: each node's token with q (draft) and p (target). The accepted path is filled
+    and its lines are thick; each line runs from box to box.
 
-    `frame` is of `speclab.show.pictures.tree_frame`. The draft's best stands on top; where the tree
-    is too deep for the width it grows downwards. Of a tree that is too large the branches that the
-    draft thinks least of are left out, and the legend says how many.
+    `frame` comes from `redraw.tree_frame`. The draft's best token stands on top. A tree that is too
+    deep for the width grows downwards. A tree that is too large loses the branches to which the
+    draft gives the lowest probability, and the legend says how many are drawn.
     """
     leaves = _leaves(frame)
     levels = int(frame["depth"].max()) + 1
@@ -48,13 +41,14 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
     places = _places(kept)
     tall = 0.6 + down * (levels if grows_down else count)
     figure, axes = figures.subplots(height=tall)
-    at = {
-        node: (places[node], depth) if grows_down else (depth, places[node])
-        for node, depth in zip(kept["node"], kept["depth"], strict=True)
-    }
+    boxes: dict[int, Any] = {}
     for row in kept.itertuples(index=False):
-        _draw_node(axes, row, at, split=across == NARROW_BOX[0])
-    axes.plot([], [], color="none", label="q: draft's probability, p: target's")
+        at = (places[row.node], row.depth) if grows_down else (row.depth, places[row.node])
+        above = boxes.get(row.parent)
+        boxes[row.node] = _draw_node(axes, row, at, above, grows_down, across == NARROW_BOX[0])
+    for look in (ON_PATH, OFF_PATH):
+        axes.plot([], [], **look)
+    axes.plot([], [], color="none", label="q: draft's probability, p: target's probability")
     if count < len(leaves):
         axes.plot([], [], color="none", label=f"{count} of {len(leaves)} branches are drawn")
     names = [f"depth {level}" if level else "context" for level in range(levels)]
@@ -75,19 +69,30 @@ def draw_tree(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-def _draw_node(axes: Any, row: Any, at: Mapping[int, tuple], split: bool) -> None:
-    """A node's box, and the line from its parent, under both boxes; split: q and p on two lines."""
+def _draw_node(
+    axes: Any, row: Any, at: tuple, above: Text | None, grows_down: bool, split: bool
+) -> Text:
+    """A node's box, and the line that joins it to the box `above` (None: the root has no parent);
+    split: q and p on two lines.
+    """
     on_path = row.accepted or not row.node
-    line = TO_ACCEPTED if on_path else TO_OTHERS
-    box = {"edgecolor": line["color"], "linewidth": 0.75 * line["linewidth"]}
-    box |= {"facecolor": ACCEPTED.face if on_path else "white", "boxstyle": "round,pad=0.25"}
-    text = visible(row.text, 8 if split else 14) or " "  # a blank has a box too
-    if row.node:
-        ends = zip(at[row.parent], at[row.node], strict=True)
-        axes.plot(*ends, zorder=0, **line)
-        text += f"\nq {row.q:.2f}{chr(10) if split else '  '}p {row.p:.2f}"
-    weight = "bold" if on_path else "normal"
-    axes.text(*at[row.node], text, weight=weight, bbox=box, size=6.5 if split else None, **IN_BOX)
+    look = ON_PATH if on_path else OFF_PATH
+    outline = {"edgecolor": look["color"], "linewidth": 0.75 * look["linewidth"]}
+    face = ACCEPTED.face if on_path else "white"
+    words = IN_BOX | {"weight": "bold" if on_path else "normal", "size": 6.5 if split else None}
+    words["bbox"] = outline | {"facecolor": face, "boxstyle": "round,pad=0.25"}
+    token = visible(row.text, 8 if split else 14) or " "  # a blank has a box too
+    if above is None:
+        return axes.text(*at, token, **words)
+    between = "\n" if split else "  "
+    label = f"{token}\nq {row.q:.2f}{between}p {row.p:.2f}"
+    own_side, side_above = ((0.5, 1), (0.5, 0)) if grows_down else ((0, 0.5), (1, 0.5))
+    line = {"arrowstyle": "-", "color": look["color"], "linewidth": look["linewidth"]}
+    line |= {"relpos": own_side, "shrinkA": 0, "shrinkB": 0, "patchB": above.get_bbox_patch()}
+    of_above = partial(Text.get_window_extent, above)  # of its words alone, without its own line
+    return axes.annotate(
+        label, side_above, at, of_above, textcoords="data", arrowprops=line, **words
+    )
 
 
 def _leaves(frame: pd.DataFrame) -> list[int]:
@@ -139,26 +144,27 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
 
 # ---- one word, one text --------------------------------------------------------------------------
 
+KEPT, RECOVERED = (
+    {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge} for kind in ("accepted", "recovered")
+)
+REJECTED = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
+
 
 def draw_rule(frame: pd.DataFrame) -> Figure:
-    """What becomes of one drafted word, as three panels: what is drawn from q and kept, the
-    residual, what comes out. `frame` has a row a word: word, p, q, residual, accepted, recovered.
+    """What becomes of one drafted word, in three panels: the draft's words and the kept part of
+    them, the residual, and the output. `frame` has one row per word: word, p, q, residual,
+    accepted, recovered.
     """
-    green, orange = (
-        {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge}
-        for kind in ("accepted", "recovered")
-    )
-    white = {"color": "white", "edgecolor": "#444444", "hatch": "/////"}
-    wanted = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, what is wanted"}
+    targets = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, the target"}
     kept = frame["accepted"]
     recovered = frame["recovered"]
-    kept_bars = ("kept: min(p, q)", kept, green)
-    rejected_bars = ("rejected: the rest of q", frame["q"] - kept, white)
-    recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, orange)
+    kept_bars = ("kept: min(p, q)", kept, KEPT)
+    rejected_bars = ("rejected: q - min(p, q)", frame["q"] - kept, REJECTED)
+    recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, RECOVERED)
     panels = {
-        "1  Draw, keep with min(1, p/q)": [kept_bars, rejected_bars],
-        "2  If rejected: residual": [("_", frame["residual"], orange)],
-        "3  What comes out: p": [kept_bars, recovered_bars],
+        "1  Kept and rejected words": [kept_bars, rejected_bars],
+        "2  Residual": [("_", frame["residual"], RECOVERED)],
+        "3  Output": [kept_bars, recovered_bars],
     }
     figure, grid = figures.row_of_panels(3, 2.7, sharey=True)
     for axes, (title, bars) in zip(grid, panels.items(), strict=True):
@@ -168,50 +174,47 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
             bottom = heights
         axes.set(title=title, ylim=(0, 0.9), xlabel="next word")
         if len(bars) > 1:
-            axes.plot(frame["p"], "k_", **wanted)
+            axes.plot(frame["p"], "k_", **targets)
     grid[0].set_ylabel("probability")
     figures.legend_above(figure, *grid)
     return figure
 
 
 def draw_overlap(frame: pd.DataFrame) -> Figure:
-    """The draft's favourite tokens at one position as bars: what both models give, and what only
-    one of them gives. `frame`: token, q, p, shared, the best on top.
+    """The draft's most likely tokens at one position as bars: the probability that both models
+    give, and the probability that only one of them gives. `frame`: token, q, p, shared.
     """
     shared = frame["shared"]
     parts = {
-        "both: min(p, q), the overlap": (shared, "#999999"),
-        "draft alone: rejected": (frame["q"] - shared, LOOKS["bonus"].face),
-        "target alone: recovered": (frame["p"] - shared, LOOKS["recovered"].face),
+        "kept: min(p, q)": (shared, KEPT),
+        "draft's excess: rejected": (frame["q"] - shared, REJECTED),
+        "draft's shortfall: recovered": (frame["p"] - shared, RECOVERED),
     }
     figure, axes = figures.subplots(height=2.8)
     places, left = range(len(frame)), np.zeros(len(frame))
-    for label, (widths, colour) in parts.items():
-        axes.barh(places, widths, left=left, color=colour, height=0.8, label=label)
+    for label, (widths, look) in parts.items():
+        axes.barh(places, widths, left=left, height=0.8, label=label, **look)
         left = left + widths
     axes.set_yticks(places, frame["token"], family=style.MONOSPACED)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set(
-        xlim=(0, None),
-        xlabel="probability of the next token",
-        ylabel="the draft's favourites, best on top",
-    )
+    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token, by q")
     figures.legend_above(figure, axes)
     return figure
 
 
-CELLS = {"a draft that was kept": "#BDD7E7", "the target's own, which ends a pass": "#08519C"}
+CELLS = {"accepted draft token": LOOKS["accepted"].face, "target's own token": "#444444"}
 
 
 def draw_text(frame: pd.DataFrame) -> Figure:
-    """One text as the blocks of each gamma cut it: a line a gamma, a cell a token. `frame`: gamma,
-    passes, kept, drafted, position and is_drafted (else the target's own) of every token.
+    """One text as the blocks of each gamma divide it: one line per gamma, one cell per token.
+    `frame`: gamma, passes, kept, drafted, and of every token its position and is_drafted (else it
+    is the target's own).
     """
     lines = frame.groupby("gamma", sort=False)
     cells = np.stack([rows["is_drafted"] for _, rows in lines])
     heads = lines[["passes", "kept", "drafted"]].first()
-    labels = [f"gamma {row.Index}: {row.passes} passes" for row in heads.itertuples()]
+    labels = [f"gamma {row.Index}: {counted(row.passes, 'pass')}" for row in heads.itertuples()]
     if not figures.is_narrow():
         counts = heads.itertuples()
         labels = [
@@ -230,7 +233,7 @@ def draw_text(frame: pd.DataFrame) -> Figure:
     axes.set_yticks(place + 0.5, labels)
     axes.set(xlim=(0, width), ylim=(len(labels), 0))
     axes.grid(False)
-    axes.set_xlabel(figures.AXIS_LABELS["position"])
+    axes.set_xlabel("position in the text (tokens)")
     figures.legend_above(figure, axes)
     return figure
 

@@ -1,8 +1,8 @@
-"""The token view: which tokens of a continuation were accepted, recovered or a bonus, as HTML.
+"""The token view: which tokens of a continuation were accepted, recovered or bonus tokens, as HTML.
 
-Takes the steps of `speclab.decode` (anything with `tokens`, `accepted`, `drafted` and `kind`) and
-the texts of token ids. Pure text work: knows no model, no figure. Colours are Okabe and
-Ito's; border and weight say the same in grey.
+It takes the steps of `speclab.decode` (anything with `tokens`, `accepted`, `drafted` and `kind`)
+and the texts of token ids. It knows no model and no figure. The colours come from Okabe and Ito.
+Borders and weights distinguish the same kinds in grey.
 """
 
 import html
@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from unicodedata import category
 
+from speclab.estimates import counted
+
 if TYPE_CHECKING:
     from speclab.decode import Step
 
-WIDEST = 14  # characters of a token in a table or a tree
+WIDEST = 14  # characters of a token in a table or a tree, at most
 SPACE = "\u2581"  # in a SentencePiece vocabulary
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # a byte there
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "⏎"}
-# Unicode's categories of controls, of marks that change the direction of text, of line ends
+# Unicode's categories of controls, of marks that change the direction of text, and of line ends
 UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 BAR = (
     '<span style="display:inline-block;border-left:3px solid #7F7F7F;height:1em;'
@@ -38,7 +40,9 @@ PAGE = (
 
 @dataclass(frozen=True)
 class Look:
-    """How a kind of token looks: colours of box and border, the border's line, bold or not."""
+    """How a kind of token looks: the colours of its box and border, the line of the border, and the
+    weight of the text.
+    """
 
     face: str
     edge: str
@@ -55,16 +59,14 @@ LOOKS = {
 
 
 def marked(text: str) -> str:
-    """Text with white space as signs that can be seen, and every other character of UNSEEN as
-    U+FFFD.
-    """
+    """Text with visible signs for white space and U+FFFD for every other character of UNSEEN."""
     shown = {c: "\N{REPLACEMENT CHARACTER}" for c in text if category(c) in UNSEEN}
     return text.translate(str.maketrans(shown | MARKS))
 
 
 def visible(text: str, most: int = WIDEST) -> str:
-    """A token or a piece of text as a reader can see it: spaces, tabs and line ends marked, cut
-    from the left to `most` characters.
+    """A token or a piece of text as a reader can see it: spaces, tabs and line ends are marked, and
+    only the last `most` characters are shown.
     """
     text = marked(text)
     return text if len(text) <= most else "…" + text[1 - most :]
@@ -81,11 +83,11 @@ def _box(text: str, kind: str, title: str = "") -> str:
 
 def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     """The continuation as a fragment of HTML: a coloured box per token, a bar before each block, a
-    hint on every box, a legend.
+    hint on every box, and a legend.
 
-    `token_strings[id]` is the text of token id, white space kept. The first `accepted` tokens of a
-    step are accepted, the one after them is the step's `kind`. Everything is inside: no script, no
-    style sheet, no request; texts are escaped.
+    `token_strings[id]` is the text of token id, with its white space. The first `accepted` tokens
+    of a step are accepted, and the token after them has the step's `kind`. The fragment needs no
+    script, style sheet or request. Texts are escaped.
     """
     counts = dict.fromkeys(LOOKS, 0)
     body = ""
@@ -100,17 +102,17 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
             body += _box(marked(text), kind, hint)
             body += "<br>" if text.endswith("\n") else ""
     kinds = [f"{_box(kind, kind)} {count}" for kind, count in counts.items()]
-    legend = f"{' '.join(kinds)} {BAR} a block begins"
+    legend = f"{' '.join(kinds)} {BAR} start of a block"
     tokens = sum(counts.values())
-    per_pass = f"{tokens / len(steps):.2f} tokens per pass"
-    passes = f"{tokens} tokens in {len(steps)} target passes ({per_pass})"
-    below = f'<div style="margin-top:6px">{legend} · {passes}</div>'
+    made = f"{counted(tokens, 'token')} in {counted(len(steps), 'target pass')}"
+    per_pass = f"{tokens / len(steps):.2f} tokens per target pass"
+    below = f'<div style="margin-top:6px">{legend} · {made} · {per_pass}</div>'
     return f'<div style="{PAGE}"><div>{body}</div>{below}</div>'
 
 
 def strings_of(tokenizer) -> list[str]:
-    """The text of every token id, white space kept: decoded, or the pieces of a SentencePiece
-    vocabulary (whose decoder drops spaces) with their marks for space and bytes undone.
+    """The text of every token id, with its white space. The decoder of a SentencePiece vocabulary
+    drops spaces, so there the pieces are used, and their marks for space and bytes are undone.
     """
     pieces = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     begin_words = sum(piece.startswith(SPACE) for piece in pieces)

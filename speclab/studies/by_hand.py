@@ -1,8 +1,7 @@
 """Notebook 00: speculative decoding on two models that fit on a page, word by word.
 
-A model is a table: row = the last word, column = the next (`analysis.rejection_rule`). The rules
-that decide are the kit's own (`speclab.verify`, `speclab.decode`); here their decisions are laid
-out.
+A model is a table: row = the last word, column = the next word (`analysis.rejection_rule`). The
+kit's own rules make the decisions (`speclab.verify`, `speclab.decode`). This module lays them out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,15 +14,23 @@ import torch
 
 from speclab.analysis import rejection_rule
 from speclab.decode import Step, decode
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates, counted, stack
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import Pair
 from speclab.sampling import Sampling
 from speclab.shapes import Shape
 from speclab.tree import Tree, chain
-from speclab.verify import RULES, draw_children, verify
+from speclab.verify import RULES, Verdict, draw_children, verify
 
 NAMES = ("rejection", "point-mass", "ratio", "typical")  # the rules of section 4
+SAMPLING_ERROR = "expected sampling error"
+LOOKS = {  # of the lines of section 4: none has the colour of a recovered or a bonus token
+    "rejection": {"color": "#0072B2"},
+    "point-mass": {"color": "#009E73"},
+    "ratio": {"color": "#882255"},
+    "typical": {"color": "#8C6D1F"},
+    SAMPLING_ERROR: {"color": "#AAAAAA", "linewidth": 3, "marker": "", "linestyle": "-"},
+}
 
 
 # ---- blocks, coin by coin ------------------------------------------------------------------------
@@ -36,7 +43,7 @@ def block(
     drafted: Sequence[int],
     coins: Sequence[float],
 ) -> Step:
-    """What `verify` makes of a chain of words after the word `last`, with the coins written out."""
+    """What `verify` decides about a chain of words after the word `last`, with given coins."""
     tokens = np.array([last, *drafted])
     rows = (torch.from_numpy(table)[tokens] for table in (p_table, q_table))
     shape = chain(len(drafted))
@@ -47,14 +54,23 @@ def block(
     return Step(emitted, count, len(drafted), verdict.kind)
 
 
+def block_in_words(number: int, step: Step) -> str:
+    """How many words a block gives, and why."""
+    return (
+        f"Block {number}: the target accepts {step.accepted} of "
+        f"{counted(step.drafted, 'drafted word')} and adds a {step.kind} word. The target pass "
+        f"gives {counted(len(step.tokens), 'word')}."
+    )
+
+
 # ---- is nothing lost? ----------------------------------------------------------------------------
 
 
 def first_words(
     rule: str, p: np.ndarray, q: np.ndarray, count: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draft one word (drawn from q, or q's best where the rule takes no draws), verify it, note the
-    word that comes out; `count` times.
+    """Draft one word, verify it and record the resulting word, `count` times. The word is drawn
+    from q, or it is q's best word if the rule takes no drawn words.
     """
     rows = [torch.from_numpy(np.stack([row, row])) for row in (p, q)]
     child = int(q.argmax())
@@ -70,7 +86,7 @@ def first_words(
 
 
 def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Distribution of that word: exact, without a draw."""
+    """The exact distribution of the word that `first_words` records."""
     words = np.eye(len(p))
     limit = np.zeros(len(p))
     drawn = q if RULES[rule].sampled else words[q.argmax()]
@@ -83,8 +99,8 @@ def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
-    """Total variation between p and the shares of the first n words, at n = 8, 16, 32, …, by rule;
-    and what is expected of words that come from p.
+    """Total variation distance between p and the shares of the first n words, at n = 8, 16, 32, …,
+    by rule. SAMPLING_ERROR is the expected distance of words that follow p.
     """
     draws = len(next(iter(came.values())))
     n = 2 ** np.arange(3, draws.bit_length())
@@ -93,10 +109,10 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
         counts = np.eye(len(p))[words].cumsum(axis=0)[n - 1]
         shares = counts / n[:, None]
         lines[rule] = rejection_rule.total_variation(shares, p)
-    # the mean of |share - p| for many words
+    # the expected |share - p| of many words
     variance = p * (1 - p)
     apart = np.sqrt(2 * variance / np.pi).sum() / 2
-    lines["expected of words from p"] = apart / np.sqrt(n)
+    lines[SAMPLING_ERROR] = apart / np.sqrt(n)
     return Estimates.exact("rule", lines, "words drawn", n)
 
 
@@ -104,10 +120,10 @@ def distances(came: Mapping[str, np.ndarray], p: np.ndarray) -> Estimates:
 
 
 def best_tokens(tree: Tree, q: np.ndarray, last: int) -> np.ndarray:
-    """The draft's best tokens on a tree after the word `last`: the child of rank r is its parent's
-    r-th best; int64 [N + 1], root first.
+    """The draft's best tokens on a tree after the word `last`; int64 [N + 1], root first. The child
+    of rank r gets the r-th best word after its parent.
     """
-    order = np.argsort(-q, axis=-1, kind="stable")  # of equal ones the lower id first
+    order = np.argsort(-q, axis=-1, kind="stable")  # of equal words the lower id first
     tokens = np.full(tree.size + 1, last)
     for node in range(1, tree.size + 1):
         above = tokens[tree.parent[node]]
@@ -134,13 +150,29 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
     return columns
 
 
+def tree_in_words(tree: Tree, verdict: Verdict, labels: Sequence[str], words: Sequence[str]) -> str:
+    """Which words of a tree the target accepts, and whether the chain along the best path would do
+    as well; labels: the word of each node.
+    """
+    path = list(verdict.path)
+    accepted = " ".join(labels[node] for node in path)
+    text = f"The target accepts *{accepted}*" if path else "The target accepts no drafted word"
+    text += f" and adds the {verdict.kind} word *{words[verdict.token]}*."
+    on_best = int(tree.best_path[path].sum())
+    if on_best < len(path):
+        return f"{text} A chain along the best path would give {counted(on_best + 1, 'word')}."
+    return f"{text} A chain along the best path would accept as many."
+
+
 # ---- estimators ----------------------------------------------------------------------------------
 
 
 def records(
     tree: Tree, p_table: np.ndarray, q_table: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The frames `nodes` and `trace` of the tree hung once on each word, at temperature 0."""
+    """The frames `nodes` and `trace` of a tree that is drafted once after each word, at temperature
+    0.
+    """
     hung = {
         word: pd.DataFrame(node_columns(tree, p_table, q_table, word))
         for word in range(len(p_table))
@@ -162,8 +194,8 @@ def records(
 
 
 def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
-    """Two tables behind the interface of a pair of language models: the logits after a word are the
-    logarithms of its row.
+    """Two tables as a pair of language models. The logits after a word are the logarithms of its
+    row.
     """
 
     def model(table: np.ndarray) -> LanguageModel:
@@ -178,18 +210,30 @@ def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
 
 
 def counted_blocks(
-    pair: Pair, last: int, blocks: Mapping[int, int], rng: np.random.Generator
+    pair: Pair, last: int, lengths: Mapping[int, int], rng: np.random.Generator
 ) -> pd.DataFrame:
     """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
-    standard error, blocks. `blocks`: words to decode with each gamma.
+    standard error, blocks. lengths: how many words to decode with each gamma.
     """
     warm = Sampling(1.0)
     rows = []
-    for gamma, length in blocks.items():
+    for gamma, length in lengths.items():
         shape = Shape(chain(gamma))
         steps = decode(pair, (last,), "rejection", shape, warm, length, rng)
         words = [len(step.tokens) for step in steps]
-        whole = pd.Series(words[:-1])  # the last is cut
+        whole = pd.Series(words[:-1])  # the last block is cut
         rows.append((gamma, whole.mean(), whole.sem(), len(whole)))
     columns = ["gamma", "counted", "standard error", "blocks"]
     return pd.DataFrame(rows, columns=columns).set_index("gamma")
+
+
+def answer(overlap: float, predicted: float, simulated: float, error: float) -> str:
+    """The answer of notebook 00; predicted, simulated: words per target pass at gamma = 3; error:
+    the total variation distance of the rule `ratio`.
+    """
+    return (
+        f"The target keeps {100 * overlap:.0f} % of the draft's words, and the output follows the "
+        "target's distribution exactly. With three drafted words (gamma = 3) one target pass yields "
+        f"{predicted:.2f} words (simulated: {simulated:.2f}). The same rule on the draft's best "
+        f"word is off by {error:.2f}."
+    )
