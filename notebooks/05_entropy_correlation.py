@@ -116,6 +116,7 @@ ctx.plot(
     x_label="",
     y="Spearman correlation with the target's entropy",
     reference=0,
+    reference_name="no correlation",
     height=3,
     slug="correlations",
     title=f"As the target's entropy rises, acceptance {study.trend(best_token)} at {greedy.name}",
@@ -211,6 +212,7 @@ if len(of_domains.known):
         hue="signal",
         kind="points",
         reference=0.5,
+        reference_name="no information",
         limits=(None, 1),
         y="AUC within texts",
         x_label="",
@@ -218,7 +220,7 @@ if len(of_domains.known):
         title=f"The draft's confidence {confidence.tally(*study.PREDICTS, than=0.5)} "
         f"(AUC {confidence.span()})",
         caption="How well three signals separate the accepted from the rejected positions of a "
-        "text at T = 0, by domain. The line at 0.5 is a signal without information. Mean AUC of "
+        "text at T = 0, by domain. Mean AUC of "
         f"the draft's confidence: {mean_area}. Bars: 95 % intervals.",
     )
 

@@ -304,6 +304,7 @@ if held_fixed:
         x_label="held fixed",
         height=2.6,
         reference=0,
+        reference_name="no change",
         slug="explanations",
         title=study.moves_in_words(changes, at_0.value, fewest, f"the contrast of {domain}"),
         caption=f"Change in the contrast of {domain} when one factor is held fixed, by factor and "
@@ -350,6 +351,7 @@ if other:
         x_label="",
         y="chat template minus plain text\n(share accepted)",
         reference=0,
+        reference_name="no difference",
         slug="template",
         title=f"The chat template {exact.tally(*study.TEMPLATE)}",
         caption="Acceptance with the chat template minus acceptance with plain text at T = 0, by "
@@ -409,6 +411,7 @@ if others and sets:
         share_y=False,
         height=1.6,
         reference=0,
+        reference_name="no difference",
         slug="other-prompts",
         title=study.contrast_in_words(of_best, domain),
         caption=f"Contrast of {domain} on each set of prompts, by measure of acceptance and in "

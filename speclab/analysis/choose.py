@@ -59,17 +59,24 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
-def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
+def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] | None]:
     """The column of the largest number (row 0: the sample, then resamples of the same prompts, the
-    fewest of them in a domain), and words over which of the others its lead is not significant.
+    fewest of them in a domain), and the columns over which its lead is not significant; None: there
+    are too few prompts for an interval.
     """
     best = draws.iloc[0].idxmax()
-    behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    bounds = bounds_of(behind.to_numpy()[1:], n_prompts)
-    sides = verdict(*bounds)
     if n_prompts < MIN_PROMPTS:
+        return best, None
+    lead = draws.drop(columns=best).rsub(draws[best], axis=0)
+    bounds = bounds_of(lead.to_numpy()[1:], n_prompts)
+    return best, list(lead.columns[verdict(*bounds) != ABOVE])
+
+
+def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
+    """The first of `best_and_tied`, and words on its lead."""
+    best, tied = best_and_tied(draws, n_prompts)
+    if tied is None:
         return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
-    tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
     return best, f"its lead over {named(tied)} is not significant"

@@ -437,7 +437,7 @@ def most_frequent(shares: Estimates, domain: str) -> str:
     of_domain = shares.at(domain=domain).in_units("%")
     (top,) = of_domain.highest().frame["kind"]
     of_kind = shares.without(domain=domain).in_units("%")
-    title = f"In {domain}, {of_domain.at(kind=top).span()} of the tokens are of the kind {top}"
+    title = f"In {domain}, {of_domain.at(kind=top).span()} of the tokens are of the kind '{top}'"
     elsewhere = of_kind.frame[of_kind.frame["kind"] == top]
     if elsewhere.empty:
         return title
