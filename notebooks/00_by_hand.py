@@ -122,9 +122,9 @@ assert np.allclose(pages.sum(axis=1), 1)
 #    This word is a **recovered** token.
 #
 # The residual contains the words to which q gives too little probability. Step 2 outputs word x
-# with probability q(x) · min(1, p(x)/q(x)) = min(p(x), q(x)). What is missing from p is
-# p − min(p, q) = max(p − q, 0). Step 3 adds exactly this part. So the output follows p, and a
-# procedure with this property is called **lossless**.
+# with probability q(x) · min(1, p(x)/q(x)) = min(p(x), q(x)). What is missing from p is p − min(p,
+# q) = max(p − q, 0). Step 3 adds exactly this part. So the output follows p, and a procedure with
+# this property is called **lossless**.
 #
 # The sum of min(p, q) over all words is the **overlap** of the two models. It is the probability
 # that the target accepts the draft's word.

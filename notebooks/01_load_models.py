@@ -9,27 +9,27 @@
 # %% [markdown]
 # # 1. What is a draft/target pair, and what would the target accept?
 #
-# Two language models over one vocabulary: a small one, the **draft**, proposes tokens, and a large
-# one, the **target**, checks them all in a single pass. In greedy decoding it accepts the longest
-# path of proposals that it would have written itself, and adds one token of its own: the text is
-# the target's, in fewer passes. The picture is one such proposal, a tree.
+# A pair consists of two language models with one vocabulary. The small model, the **draft**,
+# proposes tokens. The large model, the **target**, checks all of them in one pass. In greedy
+# decoding the target accepts the longest path of proposals that it would have written itself, and
+# adds one token of its own. The text is the same as without a draft, but it takes fewer target
+# passes. The picture shows one proposal, a tree.
 #
 # ![A drafted tree with both models' probabilities at every node](../figures/smollm/01/tree.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
-# pair of the profile and its run `greedy` (recorded if it is not there) · *writes*
+# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are recorded · *reads*
+# the pair of the profile and its run `greedy` (recorded if it is missing) · *writes*
 # `figures/<profile>/01/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# shown in tokens
-sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
-# draw the first tree of which the greedy target accepts so many tokens, and rejects the next
-wanted: int = 2  # 0 to 16
-# draw p and q at a position with about this overlap
-wanted_overlap: float = 0.6  # 0 to 1
+sample_text: str = (
+    "Solving 7x - 15 for x is unbelievably simple."  # any; section 2 shows its tokens
+)
+wanted: int = 2  # 0 to 16; section 4 shows a tree with this number of accepted tokens
+wanted_overlap: float = 0.6  # 0 to 1; section 5 shows a position with about this overlap
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
@@ -53,6 +53,7 @@ from IPython.display import HTML, display
 from IPython.utils.capture import capture_output
 
 from speclab import decode, prompts, runs, sampling, score
+from speclab.estimates import counted
 from speclab.shapes import Shape
 from speclab.models import pairs
 from speclab.show import drawings, notebook, pictures, redraw
@@ -73,12 +74,10 @@ texts = runs.texts_of(run)
 
 # %% [markdown]
 # ## 1. The two models
-# Loading checks that both models have the same vocabulary (a proposal is a token id: it must mean
-# the same to both), that a tree packed into one pass scores as its paths do, and that the memory is
-# there. `kernel` is the class of the linear layers: with a quantised model it says which
-# implementation was found for this machine. Where the profile's target has a 4-bit copy beside it,
-# it is loaded the same way and stands in the same table. `kv_kb` is what one token of context keeps
-# in memory: its keys and values in every layer.
+# A proposal is a token id, so both models must have the same vocabulary. Loading checks this. The
+# column `kernel` is the class of the linear layers, and `kv_kb` is the memory that one token of
+# context takes (its keys and values in every layer, in kB). If the profile also has a 4-bit copy of
+# the target, the table lists it too.
 
 # %%
 with capture_output():  # the quantisation library's banner
@@ -87,37 +86,32 @@ ctx.table(study.models(pair, four_bit), "pair", digits=1)
 
 # %%
 size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
-said = pair.facts["draft"]["tokens_said"]
-unsaid = (run.trace["draft_rank"] >= said).mean()
-ctx.say(
-    f"The target has **{size['target'] / size['draft']:.1f} times** the parameters of the draft; "
-    f"both share {pair.vocab:,} token ids. The draft can output {said:,} of them. Outside these "
-    f"are {unsaid:.1%} of the recorded tokens."
-)
+output_ids = pair.facts["draft"]["tokens_said"]
+outside = (run.trace["draft_rank"] >= output_ids).mean()
+ctx.say(study.vocabulary_in_words(size, pair.vocab, output_ids, outside))
 
 # %% [markdown]
-# A **trimmed** draft says fewer tokens than it reads, those that the target writes often, which
-# makes it faster. All others have q = 0: they are never drafted, and the text is the target's all
-# the same, since the target puts in what is missing. (Of such a draft read `overlap`, not `kl`,
-# which is infinite where q = 0 and p is not.)
+# A **trimmed** draft reads all tokens but can propose only the tokens that the target writes often.
+# This makes it faster. All other tokens have q = 0, so they are never drafted. The text does not
+# change, since the target adds the missing tokens itself.
 
 # %% [markdown]
 # ## 2. What the models read: tokens
-# A tokenizer cuts text into pieces that have a number each; the models know only these numbers.
-# Spaces and line ends are drawn as ␣ and ⏎; � is a part of a character that takes several tokens.
-# Below, a short text.
+# A tokenizer divides text into pieces, and each piece has a number. The models see only these
+# numbers. Below, ␣ stands for a space, ⏎ for a line end, and � for a part of a character that takes
+# several tokens.
 
 # %%
 ids = tokenizer(sample_text)["input_ids"]
 ctx.say(
-    f"`{sample_text}`: {len(sample_text)} characters, {len(ids)} tokens (with the mark that begins "
-    f"a text, if there is one): {study.listed(tokenizer, ids)}"
+    f"`{sample_text}` has {len(sample_text)} characters and {counted(len(ids), 'token')} (with the "
+    f"mark of a text's start, if the tokenizer adds one): {study.listed(tokenizer, ids)}"
 )
 
 # %% [markdown]
-# A prompt is such a row of tokens too. With `template: chat` the target's own chat template stands
-# around the user's words, with the marks that this model was trained on; with `none` a prompt is
-# given as it is. This is the shortest of the first ones, as the models get it:
+# A prompt is a row of tokens too. With `template: chat` the target's own chat template surrounds
+# the user's words, with the marks on which this model was trained. With `template: none` the models
+# get the prompt unchanged. The shortest of the first prompts is shown below as the models get it.
 
 # %%
 known = runs.encoded_prompts(settings)
@@ -128,16 +122,16 @@ firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
 given = [encoded[prompt.prompt_id] for prompt in firsts]
 shortest = min(given, key=lambda prompt: len(prompt.ids))
 ctx.say(
-    f"Template `{settings.template}`, prompt `{shortest.prompt_id}`, {len(shortest.ids)} tokens:"
-    f"\n\n~~~~text\n{tokenizer.decode(shortest.ids)}\n~~~~"
+    f"Prompt `{shortest.prompt_id}` with template `{settings.template}` has "
+    f"{counted(len(shortest.ids), 'token')}.\n\n~~~~text\n{tokenizer.decode(shortest.ids)}\n~~~~"
 )
 
 # %% [markdown]
 # ## 3. What the target writes
-# The first prompt of each domain, continued by the target alone, greedily: the most likely token at
-# every step (this is called temperature T = 0), until it writes its end mark or the limit is
-# reached. Speculative decoding will write exactly this. One or two of the recorded texts are shown;
-# ▌ stands between the end of what the user wrote and the continuation.
+# The target continues the first prompt of each domain alone, with the most likely token at every
+# step. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at the
+# limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt from
+# the continuation.
 
 # %%
 for prompt in firsts[1:3] or firsts:
@@ -145,22 +139,23 @@ for prompt in firsts[1:3] or firsts:
     words = prompt.text[-400:]  # the end of what the user wrote
     reply = tokenizer.decode(text, skip_special_tokens=True)
     ctx.say(
-        f"**{prompt.domain}**, prompt `{prompt.prompt_id}`; {len(text)} new tokens\n\n"
+        f"The target continues prompt `{prompt.prompt_id}` ({prompt.domain}) with "
+        f"{counted(len(text), 'token')}.\n\n"
         f"~~~~text\n{words}▌{reply}\n~~~~"
     )
 
 # %% [markdown]
 # ## 4. One drafted tree
-# Instead of one token the draft proposes a tree: its most likely next tokens, and below them the
-# most likely ones after those. **rank** is a token's place in the draft's order among its siblings
-# (0 = the draft's favourite, drawn on top), **depth** the number of drafted tokens from the context
-# to it. At every node stand **q**, the probability that the draft gives that token there, and
-# **p**, the target's. The target gets all the p of a tree from one pass.
+# The draft proposes a tree. It consists of the draft's most likely next tokens, and after each of
+# these tokens again the most likely next tokens. The **rank** of a node is the position of its
+# token in the draft's order (0 is the draft's best token). The **depth** is the number of drafted
+# tokens from the context to the node. Each node shows the draft's probability **q** and the
+# target's probability **p**. One target pass gives all p of the tree.
 #
-# A greedy target accepts a node if the node is its own most likely token (`target_rank` 0) and so
-# is every node above it. The tree drawn is the first of the recorded run in which the target
-# accepts `wanted` tokens and then rejects what the draft put below them (white space apart: its
-# trees are hard to read); where a run has no such tree, the first with the most accepted tokens.
+# A greedy target accepts a node if it is the target's most likely token (`target_rank` 0) and all
+# nodes before it are accepted. We show the first recorded tree in which the target accepts `wanted`
+# tokens and rejects the next. We skip trees with whitespace tokens, which are hard to read. If
+# there is no such tree, we show the first tree with the most accepted tokens.
 
 # %%
 nodes = run.nodes.assign(accepted=score.reach(run.nodes))
@@ -179,7 +174,7 @@ one_tree = one_tree.assign(
 
 # %%
 path = one_tree.loc[one_tree["accepted"], "token"].tolist()
-path = path[: len(text) - at]  # where a text ends, so does its last block
+path = path[: len(text) - at]  # the last block ends with the text
 emitted = list(text[at : at + len(path) + 1])
 context = tokenizer.decode([*encoded[where].ids, *text[:at]])
 
@@ -187,40 +182,39 @@ context = tokenizer.decode([*encoded[where].ids, *text[:at]])
 trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
 drawn = pd.concat([pd.DataFrame([trunk]), one_tree])
 picture = redraw.tree_frame(tree, *(drawn[name] for name in trunk))
-caption = f"One drafted tree: of its {tree.size} tokens the greedy target accepts {len(path)}."
-ctx.draw(drawings.draw_tree, picture, "tree", caption)
+ctx.draw(
+    drawings.draw_tree,
+    picture,
+    "tree",
+    f"The recorded draft tree at position {at} of prompt {where}. Each box shows a drafted token "
+    "with its probabilities q and p. The accepted tokens are filled.",
+    f"The target accepts {len(path)} of the {tree.size} tokens of this tree",
+)
 
 # %%
 ctx.table(study.node_table(one_tree), "tree-nodes")
 
 # %%
 kept, own = (study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :]))
-own = f"adds its own: {own}" if len(emitted) > len(path) else "the text ends there"
-ctx.say(
-    f"This is position {at} of prompt `{where}`. The greedy target accepts **{len(path)}** of the "
-    f"{tree.size} drafted tokens ({kept}) and {own}. **Tokens from this pass: {len(emitted)}**, "
-    "where a pass of plain decoding gives one."
+ctx.say(study.tree_in_words(len(path), tree.size, kept, own if len(emitted) > len(path) else ""))
+assert emitted[: len(path)] == path or run.manifest["not_argmax"], (
+    "these are the target's own tokens"
 )
-assert emitted[: len(path)] == path or run.manifest["not_argmax"], "the target's own tokens"
 
 # %% [markdown]
-# ## 5. p, q, alpha, overlap
-# Acceptance at temperature T = 0 asks one thing of p: which token is its largest? When text is
-# sampled (T = 1: a token is drawn from p as it is), the comparison with q counts too. A token that
-# was **drawn** from q is kept with probability min(1, p/q): surely where the target likes it at
-# least as much as the draft does, less often where the draft is too sure of it. The mean of that
-# over the tokens that q may draw is the **overlap** of the two distributions, the sum over all
-# tokens of min(p, q): 1 if they are the same, 0 if they share nothing.
+# ## 5. Two numbers that are called acceptance
+# At T = 0 only one question matters: which token has the largest p? At T = 1 each token is drawn
+# from p, and q matters too. A token that was **drawn** from q is accepted with probability min(1,
+# p/q). This is 1 if p ≥ q, and it is smaller the more q exceeds p. The mean over all tokens that q
+# may draw is the **overlap** of the two distributions, the sum of min(p, q). It is 1 if they are
+# the same and 0 if they share nothing. The mean overlap over positions is the estimator `alpha`.
 #
-# The column `ratio` above is min(1, p/q) of each node. Mind the names: the paper averages this
-# column over all nodes and calls it acceptance (`published_alpha` in this kit). But a tree's tokens
-# are not drawn from q, they are its favourites: nothing accepts them with that probability. The
-# exact acceptance of one drawn token is the overlap; the mean of that over positions is the
-# estimator `alpha`.
-
-# %% [markdown]
-# Here is a position of a recorded text at which the two overlap about as much as `wanted_overlap`
-# says, with both models' distributions of its next token as they were recorded:
+# The paper averages something else, the column `ratio` of the table above (min(1, p/q) of each
+# node). This kit calls the paper's measure `published_alpha`. But the tokens of a tree are the
+# draft's best tokens and are not drawn from q. So no lossless decoder accepts them with these
+# probabilities.
+#
+# The figure shows the next token at a recorded position with about the overlap `wanted_overlap`.
 
 # %%
 row = study.near_overlap(run.trace, wanted_overlap)
@@ -232,28 +226,28 @@ ctx.draw(
     drawings.draw_overlap,
     favourites,
     "overlap",
-    caption=f"The token at position {at_token} of prompt {here}. Grey: probability that both "
-    f"models assign (the overlap, {overlap:.2f} in total). Blue: the draft's excess "
-    f"({1 - overlap:.2f}), which is rejected. Orange: the draft's shortfall (as much), which is "
-    "recovered instead.",
+    f"Probability of the next token at position {at_token} of prompt {here}, for the draft's most "
+    f"likely tokens. Green: what both models assign ({overlap:.2f}, the overlap). Hatched: "
+    f"the draft's excess ({1 - overlap:.2f}). Orange: the draft's shortfall, which is as large.",
+    f"At this position the target keeps {100 * overlap:.0f} % of the tokens that the draft draws",
 )
 
-# %%
-q, p, _ = favourites.iloc[0]
+# %% tags=["by-hand"]
+q, p, _ = favourites.iloc[0]  # of the draft's best token
 ratio = min(1, p / q)
+
+# %%
 ctx.say(
-    f"The draft's favourite has q = {q:.2f} and p = {p:.2f}. If it is what was drawn, "
-    f"it is kept with probability min(1, p/q) = {ratio:.2f}. Over all that could be drawn, a token "
-    f"is kept with probability **{overlap:.2f}**. (How a rejected token is replaced, so that the "
-    "text stays the target's: notebook 00.)"
+    f"The draft's best token has q = {q:.2f} and p = {p:.2f}. If the draft draws this token, it is "
+    f"accepted with probability min(1, p/q) = {ratio:.2f}. On average over all tokens, the target "
+    f"accepts with probability **{overlap:.2f}**, the overlap."
 )
 
 # %% [markdown]
-# ## 6. The whole text, as a decoder makes it
-# Tree after tree, the decoder writes the continuation of the prompt of section 4. A bar stands
-# before each target pass. Coloured are the tokens that were **accepted** from the draft,
-# **recovered** by the target after a rejection, or added as a **bonus** when a whole path was
-# accepted.
+# ## 6. The whole text
+# The decoder writes the continuation of the prompt of section 4, tree after tree. A bar stands
+# before each target pass. The colours show the **accepted** tokens of the draft, the **recovered**
+# tokens of the target after a rejection, and the **bonus** tokens after a fully accepted path.
 
 # %%
 shape, limit = Shape(tree), settings.max_new_tokens
@@ -262,65 +256,56 @@ strings = pictures.strings_of(tokenizer)
 display(HTML(pictures.as_html(decoded.steps, strings)))
 
 # %%
-# The first recorded texts, replayed under any draft: choose a token, and see why it was kept or
-# rejected. (A headless run shows the text above only.)
+# The first recorded texts with any gamma or tree: choose a token to see why it was accepted or
+# rejected. (A headless run shows only the text above.)
 page.show("text", "tree", runs=[run], per_domain=2)
 
 # %%
 equal = decoded.token_ids == text
-ctx.say(f"The decoder's text {'equals' if equal else 'differs from'} the recorded text.")
+ctx.say(study.same_in_words(decoded.token_ids, text))
 assert equal or not pair.is_exact
 
 # %% [markdown]
-# And a text of your own: type, and press Decode. (It needs a kernel: where this notebook is run
-# headless or read as a page, the text above stands for it. Notebook 12 asks more of it.)
+# In an open notebook you can type a text of your own here and press Decode. Notebook 12 shows more
+# of this.
 
 # %%
 if notebook.is_open():
     display(try_it.prompt_cell(pair, settings, sample_text))
 
 # %% [markdown]
-# Every position of every continuation got such a tree: this is the run that the notebooks read, and
-# what they ask of it needs no model any more.
+# The recorded run has such a tree for every position of every text. The other notebooks read this
+# run, and most of their questions need no model any more.
 
 # %%
-ends = "adds one" if len(emitted) > len(path) else "ends the text"
-tokens, passes = len(decoded.token_ids), len(decoded.steps)
-ctx.answer(
-    f"On `{settings.name}` a draft of {size['draft'] / 1e6:.1f} million parameters works for a "
-    f"target of {size['target'] / 1e6:.1f} million. In the example tree the greedy target accepts "
-    f"{len(path)} of {tree.size} drafted tokens and {ends}. The whole text of {tokens} tokens "
-    f"takes {passes} target passes: {tokens / passes:.2f} tokens per target pass."
-)
+ctx.answer(study.answer(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps)))
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
-# 1. By hand: at the root, a draft has q = 0.6 and 0.3 for its two favourites A and B, and the
-#    target p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node? And the
-#    overlap, if all other tokens have q = 0.1 and p = 0.2 together, each with p above q?
+# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B, and the
+#    target has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node?
+#    What is the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above
+#    q?
 #
 # <details><summary>What happens</summary>
-# B, the draft's second choice: 0.5 is the largest p. A chain, which holds A alone, would have got
-# nothing. min(1, p/q) of A is 0.3/0.6 = 0.5, of B it is 1. The overlap is 0.3 + 0.3 + 0.1 = 0.7. So
-# rank 0 is rejected here and rank 1 accepted, although A is what the draft is surest of.</details>
+# The target accepts B, the draft's second choice, because 0.5 is the largest p. A chain with A
+# alone would have gained nothing. min(1, p/q) is 0.3/0.6 = 0.5 for A and 1 for B. The overlap is
+# 0.3 + 0.3 + 0.1 = 0.7. So the target rejects rank 0 here and accepts rank 1.</details>
 #
 # 2. Set `wanted` to 0, then to the depth of the tree. What do p and q look like in each picture?
 #
 # <details><summary>What happens</summary>
-# With 0, every proposal at depth 1 misses the target's best token: the pass gives one token, as
-# plain decoding would, and the draft's work was in vain. A tree that is accepted down to its last
-# level has nothing below to reject, so that the notebook falls back to the first tree with the most
-# accepted tokens. A high q is no sign of acceptance, and a low one none of rejection: look for
-# nodes where q and p disagree.</details>
+# With 0, every proposal at depth 1 misses the target's best token. The pass gives one token, as
+# plain decoding would, and the draft's work is wasted. A tree that is accepted down to its last
+# level has nothing left to reject, so the notebook shows the first tree with the most accepted
+# tokens. A high q does not guarantee acceptance, and a low q does not exclude it.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: a pair, its tokens and its texts; one tree, what a greedy target accepts of it, and
-#   two numbers (min(1, p/q) of a node, and the overlap of two distributions) that are both called
-#   acceptance and are not the same.
-# * What this does not show: anything general. One tree at one position was drawn, chosen by what
-#   was accepted of it.
-# * Next: notebook 02 asks how many tokens to draft; notebook 03 what acceptance is, domain by
+# * What we saw: a pair, its tokens and its texts. One tree, and the part that a greedy target
+#   accepts. Two different numbers that are both called acceptance.
+# * What this does not show: anything general. We chose one tree at one position by its result.
+# * Next: notebook 02 asks how many tokens to draft. Notebook 03 asks what acceptance is, domain by
 #   domain.

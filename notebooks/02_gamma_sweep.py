@@ -9,30 +9,31 @@
 # %% [markdown]
 # # 2. How many draft tokens should be proposed?
 #
-# Each further draft token costs the same and is accepted at most as often as the one before it.
-# Tokens per target pass therefore grow more and more slowly with gamma, the number of draft tokens,
-# while the cost grows linearly, so the speed-up has a maximum. Its position depends on c, the cost
-# of a draft pass, which is **assumed** here; notebook 09 chooses at measured costs. The picture
-# shows what does not depend on costs: `block_efficiency`, the tokens per target pass.
+# The number of draft tokens that are proposed in a row is called **gamma**. Each further draft
+# token costs the same time, but it is accepted at most as often as the token before it. Tokens per
+# target pass therefore grow more and more slowly with gamma, while the cost grows linearly. So the
+# speed-up has a maximum. Its position depends on c, the time of a draft pass divided by the time of
+# a target pass. We **assume** c here, and notebook 09 uses measured costs. The picture shows the
+# part that does not depend on c, the number of tokens per target pass (`block_efficiency`).
 #
-# ![Tokens per target pass against gamma](../figures/smollm/02/block-efficiency.png)
+# ![Tokens per target pass by gamma](../figures/smollm/02/block-efficiency.png)
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
-# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1;
-# three seeds), and at both temperatures those of the other prompts that the profile names
-# (`other_prompts`), recorded if they are not there · *writes* `figures/<profile>/02/`.
+# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1),
+# and runs of the other prompts that the profile names (`other_prompts`). Missing runs are recorded.
+# · *writes* `figures/<profile>/02/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this is replayed
-gamma: int = 4  # 1 to largest_gamma; the one that the sentences below speak of
-decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; these are decoded as well, for real,
-decoded_prompts: int = 2  # 2 to 1000; this many prompts per domain (5 in all at least)
-# c, time of a draft pass over time of a target pass: an assumption, not a measurement
+largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this number is replayed
+gamma: int = 4  # 1 to largest_gamma; the gamma of most sentences and tables below
+decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; section 3 runs the decoder with these values
+decoded_prompts: int = 2  # 2 to 1000; prompts per domain in section 3 (at least 5 in all)
+# c, time of a draft pass divided by the time of a target pass (assumed, not measured)
 cost_ratio: float = 0.05  # 0 to 10
-# 0.29: llama.cpp, TinyLlama and Llama-2-7B, both in half precision
+# 0.29 was measured with llama.cpp for TinyLlama and Llama-2-7B in half precision
 other_cost_ratios: list = [0.02, 0.1, 0.2, 0.29]  # 0 to 10
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -57,7 +58,7 @@ import pandas as pd
 from speclab import replay, runs, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named, stack
+from speclab.estimates import Estimates, named, stack, starting
 from speclab.explore import page
 from speclab.models import pairs
 from speclab.show import drawings, notebook
@@ -66,14 +67,15 @@ from speclab.studies import gamma_sweep as study
 RUNS = ["greedy", "seeds", "others", "others-sampled"]
 
 # %% [markdown]
-# Texts of the target are studied for every prompt. At temperature **T = 0** the target writes its
-# most probable token each time (greedy text). At the profile's temperature (by default 1) it draws
-# each token from its own distribution (sampled text; three texts per prompt, of three seeds). p is
-# the target's distribution of the next token, q the draft's.
+# For every prompt we study texts that the target wrote. At temperature **T = 0** the target always
+# writes its most likely token (greedy text). At the profile's temperature (by default 1) it draws
+# each token from its own distribution (sampled text). Each prompt has one greedy text and three
+# sampled texts, drawn with three seeds. As before, p is the target's distribution of the next token
+# and q the draft's.
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
-# these first: where all have to be recorded, notebook 01 records the greedy one at the same time
+# the sampled runs first, since notebook 01 may be recording the greedy run at the same time
 sampled_runs = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
 greedy_run = runs.load_or_record(ctx.profile, "greedy")
 greedy, sampled = Text.of(greedy_run), Text.of(*sampled_runs)
@@ -81,25 +83,25 @@ texts = {text.name: text for text in (greedy, sampled)}
 ctx.say(notebook.made_with(greedy.pair))
 
 # %%
-# every text replayed at every gamma: a row for each gamma, prompt and seed
+# every text replayed at every gamma: one row for each gamma, prompt and seed
 gammas = range(1, largest_gamma + 1)
 shown_gammas = sorted({1, 2, 4, 8, 16, gamma, largest_gamma} & set(gammas))
 counts = {name: study.chain_counts(text, gammas) for name, text in texts.items()}
-# emitted / blocks of the sample and of 2,000 resamples of its prompts: a frame for each gamma
+# emitted / blocks of the sample and of 2,000 resamples of its prompts: one frame for each gamma
 tau = {name: study.by_gamma(own, study.TAU) for name, own in counts.items()}
 
 # %% [markdown]
 # ## 1. What gamma does to one text
-# The draft proposes gamma tokens in a row; one pass of the target checks them all. The target keeps
-# the longest run that agrees with it, and adds one token of its own: the **recovered** token where
-# the draft went wrong, or a **bonus** token where all were right. That is one **block**. The text
-# is the target's own whatever gamma is; what gamma changes is where the blocks are cut, and so how
-# many target passes the text takes and how many drafts are thrown away.
+# The draft proposes gamma tokens in a row, and one target pass checks all of them. The target
+# accepts tokens up to the first wrong one. It replaces that token by its own **recovered** token.
+# If no token is wrong, it adds a **bonus** token. All this is one **block**. The text does not
+# depend on gamma. But gamma decides where the blocks end, how many target passes the text takes and
+# how many draft tokens are wasted.
 #
-# The recorder stored, at each position of the target's text, how the draft ranked the target's
-# token. At T = 0 a draft token is accepted where that rank is 0, so the blocks of every gamma can
-# be read off without running a model: that is the **replay**. Of the longest texts we take the one
-# whose tokens per pass are in the middle, and cut it by a loop over its ranks:
+# For each position of the text the recorder stored the rank of the target's token in the draft's
+# order. At T = 0 a draft token is accepted if this rank is 0. So we can find the blocks for any
+# gamma without running a model. This is called **replay**. Among the longest texts we take the one
+# with the median number of tokens per target pass. The loop below divides its ranks into blocks.
 
 # %%
 trace = greedy.trace
@@ -107,45 +109,48 @@ chosen = study.middle_text(replay.replay(trace, gamma))
 mine = trace[trace["prompt_id"] == chosen]
 ranks = mine["draft_rank"].to_numpy()
 
-# %%
+# %% tags=["by-hand"]
 start, by_hand = 0, []
 while start < len(ranks):
     drafted = ranks[start : start + gamma]
-    accepted = int((drafted == 0).cumprod().sum())  # up to the first that misses
-    emitted = min(accepted + 1, len(ranks) - start)  # and one of the target's own
+    is_right = drafted == 0
+    accepted = int(is_right.cumprod().sum())  # up to the first wrong token
+    tokens_left = len(ranks) - start
+    emitted = min(accepted + 1, tokens_left)  # the accepted tokens and one of the target's own
     by_hand.append(emitted)
     start += emitted
 
 # %%
 blocks = {g: replay.replay(mine, g) for g in shown_gammas}
 assert by_hand == blocks[gamma]["emitted"].tolist()
-ctx.say(f"Tokens of its blocks with gamma = {gamma}: {', '.join(map(str, by_hand))}.")
+ctx.say(f"With gamma = {gamma} the blocks have {', '.join(map(str, by_hand))} tokens.")
 
 # %%
-passes_of = [f"{len(own)} at gamma {g}" for g, own in blocks.items()]
+cells = study.text_cells(blocks)
 ctx.draw(
     drawings.draw_text,
-    study.text_cells(blocks),
+    cells,
     "one-text",
-    f"The text of prompt {chosen} at T = 0 under several draft lengths; each cell is a token. "
-    f"Target passes: {named(passes_of)}.",
+    f"The same text (prompt {chosen}, T = 0) at several values of gamma. Each cell is a token. A "
+    "dark cell is the target's own token and ends a block.",
+    study.saved_and_wasted(cells),
 )
 
 # %%
-# Any recorded text and any gamma or tree, without a kernel. (A headless run shows the picture.)
+# Any recorded text with any gamma or tree. (A headless run shows only the picture above.)
 page.show("gamma", runs=[greedy_run, sampled_runs[0]])
 
 # %% [markdown]
 # ## 2. Tokens per target pass
-# `block_efficiency` is emitted tokens / blocks, the blocks being those of a decoder (**visited
-# blocks**). At T = 0 the replay counts what a decoder would count (greedy rule). On sampled text
-# the rule is rejection: the draft's tokens are drawn from q and kept with probability min(1, p/q);
-# the replay averages over the draws exactly.
+# The number of tokens per target pass is the number of emitted tokens divided by the number of
+# blocks. We count the blocks that a decoder would start (**visited blocks**). At T = 0 the replay
+# gives exactly the decoder's counts. For sampled text the draft's tokens are drawn from q and
+# accepted with probability min(1, p/q). There the replay gives the expected counts, averaged over
+# all possible draws of the draft.
 #
-# Each number comes with a 95 % interval that **resamples prompts**: draw as many prompts as there
-# are, with replacement (a prompt brings all its texts), compute the number again, 2,000 times, and
-# leave out the lowest and the highest 2.5 %. The prompt is the unit because the tokens of one text
-# are not independent.
+# Each number has a 95 % interval. We draw as many prompts as there are, with replacement, and
+# compute the number again. After 2,000 repetitions we leave out the lowest and the highest 2.5 %.
+# We **resample prompts** and not tokens, because the tokens of one text are not independent.
 
 # %%
 passes = study.curves(tau)
@@ -155,20 +160,20 @@ ctx.export(passes, "block-efficiency", cells=passes.wide(*wide))
 notebook.show_table(shown.wide(*wide))
 
 # %%
-last = passes.at(gamma=largest_gamma)
 ctx.plot(
     passes,
     "gamma",
     "block-efficiency",
-    f"Tokens per target pass by gamma, replayed; bands: 95 %, prompts resampled. At gamma = "
-    f"{largest_gamma} these prompt sets reach {last.span()}.",
+    "Tokens per target pass (`block_efficiency`) by gamma, replayed. The curves flatten as gamma "
+    "grows. Bands: 95 % intervals.",
+    title=study.flattening(passes, largest_gamma),
     columns="temperature",
-    y="block_efficiency",
+    y="tokens per target pass",
 )
 
 # %% [markdown]
-# ### The prompts of a set differ
-# Prompts within a set differ widely:
+# ### The prompts of a domain differ
+# The next figure shows each prompt as a dot.
 
 # %%
 at_gamma = passes.at(gamma=gamma)
@@ -181,25 +186,26 @@ for name, sums in counts.items():
 
 # %%
 panels = {name: (dots, at_gamma.at(temperature=name).frame) for name, dots in each.items()}
+of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
+ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
+widest = (ends["max"] - ends["min"]).max()
 ctx.strips(
     panels,
     "tau",
     "tokens per target pass",
     "prompts",
-    f"Tokens per target pass at gamma = {gamma}, one dot per prompt ({sampled.name}: its three "
-    "texts together; dots of one set are spread upwards and downwards only to be seen). Dark: "
-    "`block_efficiency` of the set with its 95 % interval.",
+    f"Tokens per target pass at gamma = {gamma}. Each dot is one prompt (at {sampled.name} its "
+    "three texts together). The dark mark is the value of the domain with its 95 % interval.",
+    f"Prompts of one domain differ by up to {widest:.1f} tokens per target pass",
 )
 
 # %%
-of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
-ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
 ctx.table(ends, "spread-of-prompts", 1)
 
 # %% [markdown]
 # ### Other prompts
-# A draft is trained on prompts of some form, and may do well on the form and not on the domain. So
-# we ask the same of the other prompts that the profile names (`other_prompts`):
+# The draft may do well because of the format of the prompts and not because of their domain. So we
+# repeat the measurement on the other prompts that the profile names (`other_prompts`).
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
@@ -225,21 +231,16 @@ if others:
 
 # %%
 if prompt_sets.UNWRAPPED in others:
-    # compared, prompt by prompt: emitted / blocks at gamma
     words = prompt_sets.effect_of_words(
         sets[greedy.name], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
     )
     ctx.export(words, "words-around")
-    ctx.say(
-        "The words around a problem change tokens per target pass, at "
-        f"gamma {gamma} and T = 0, paired by prompt: {words.listed()}."
-    )
+    ctx.say(study.wrapper_in_words(words, gamma))
 
 # %% [markdown]
 # ### Where does a block begin?
-# A decoder starts a block where the last one ended. We can also let **every position** count once
-# as a possible start: what a start picked at random would give. It is another number, not a
-# decoder's:
+# A decoder starts each block where the last block ended. We could also count **every position**
+# once as a possible start. This gives another number, which no decoder reaches.
 
 # %%
 gaps = {}
@@ -250,19 +251,18 @@ for name, text in texts.items():
 # %%
 gap = study.curves(tau, gaps)
 ctx.export(gap, "every-minus-visited")
+verdicts = "it is higher in", "it is lower in", "there is no significant difference in"
 ctx.say(
-    f"Tokens per target pass at gamma = {gamma}, averaged over every position, compared with the "
-    f"blocks that a decoder visits. {gap.sentence(within='temperature')}."
+    f"We average tokens per target pass over every position and compare with visited blocks "
+    f"(gamma = {gamma}). {gap.sentence(*verdicts, within='temperature')}."
 )
 
 # %% [markdown]
-# ## 3. Decoded, not only replayed
-# A replay is arithmetic on a recorded text. Here the decoder does it: both models, their caches,
-# one target pass per block, with some of the prompts and some gammas. At T = 0 the text is the
-# same, so the counts must be the same, prompt by prompt. At the profile's temperature the decoder
-# draws new texts; the replay gives the expectation over the draft's draws on the recorded ones, so
-# both agree in the mean and not to the token. Here the blocks of all these prompts are counted
-# together, so that a domain counts by its blocks and not as much as any other.
+# ## 3. Decoding, not only replay
+# A replay is a calculation on a recorded text. In this section the decoder runs both models, for a
+# few prompts and some values of gamma. At T = 0 the text is the same, so the counts must be the
+# same for each prompt. At the profile's temperature the decoder draws new texts, so its counts
+# agree with the replay only on average. All prompts are counted together here.
 
 # %%
 settings = ctx.profile
@@ -287,28 +287,26 @@ ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gam
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
 by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
 unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
-ctx.say(
-    f"**{greedy.name}:** blocks or tokens differ from the replay's in {unequal} of "
-    f"{len(by_decoder)} decodings (prompts × gammas)."
-)
+ctx.say(study.unequal_in_words(greedy.name, unequal, len(by_decoder)))
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
 off = compared.at(temperature=sampled.name, made="difference")
-words = "higher at gamma", "lower at gamma", "no significant difference at gamma"
+verdicts = "the decoder gives more at gamma", "the decoder gives fewer at gamma"
+verdicts = *verdicts, "there is no significant difference at gamma"
 ctx.say(
-    f"**{sampled.name}:** the decoder's tokens per target pass, compared with the replay's: "
-    f"{off.sentence(*words, names='gamma')} ({len(encoded)} prompts)."
+    f"At {sampled.name} we compare the decoder's tokens per target pass with the replay's "
+    f"({len(encoded)} prompts). {starting(off.sentence(*verdicts, names='gamma'))}."
 )
 
 # %% [markdown]
 # ## 4. Why the i.i.d. formula misses
-# If every draft token were accepted with probability alpha, independently of all others
-# (**i.i.d.**), a pass would give (1 - alpha^(gamma+1)) / (1 - alpha) tokens. alpha is the mean
-# acceptance of one token on the same texts: `hit[1]` at T = 0, the mean overlap of p and q
-# (`alpha`) on sampled text. But acceptances cluster: a rejection makes another rejection more
-# likely, and every block starts after one. The correlation of neighbouring positions, `lag1`, says
-# how much.
+# Assume that every draft token is accepted with probability alpha, independently of all other
+# tokens (**i.i.d.**). Then a target pass gives (1 − alpha^(gamma+1)) / (1 − alpha) tokens. For
+# alpha we take the mean acceptance of one token in the same texts (`hit[1]` at T = 0, the mean
+# overlap of p and q for sampled text). But acceptances cluster. A rejection makes another rejection
+# more likely, and every block starts after a rejection or a bonus token. The correlation between
+# neighbouring positions (`lag1`) measures this.
 
 # %%
 one_token = {name: study.one_token(text) for name, text in texts.items()}
@@ -320,7 +318,7 @@ lags = Estimates.stacked(lags, "temperature").without(domain=["all", "pooled"])
 misses = {}
 for name, drawn in one_token.items():
     alpha, own = drawn["alpha"], tau[name]
-    # 1 + alpha + … + alpha^gamma: the quotient above, also where every token is accepted
+    # 1 + alpha + … + alpha^gamma is the quotient above, and is defined for alpha = 1 too
     iid = {g: own[g] - sum(alpha**n for n in range(g + 1)) for g in gammas}
     misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma")
 
@@ -331,11 +329,13 @@ ctx.plot(
     missed,
     "gamma",
     "formula-misses",
-    "Tokens per target pass, replayed minus the i.i.d. formula's from the mean acceptance; 0: the "
-    "formula is right. Bands: 95 %, prompts resampled.",
+    "Replayed tokens per target pass minus the prediction of the i.i.d. formula, by gamma. Below "
+    "the line the formula overstates. Bands: 95 % intervals.",
+    title=study.largest_miss(missed),
     columns="temperature",
-    y="tokens per target pass,\nreplayed − predicted",
+    y="difference in tokens\nper target pass",
     reference=0,
+    reference_name="formula exact",
 )
 
 # %%
@@ -344,38 +344,46 @@ why = Estimates(pd.concat([lags.frame, missed_there.frame], ignore_index=True))
 ctx.table(why, "why-not-iid", rows=60, cells=why.wide(["temperature", "formula"], "domain"))
 
 # %%
-verdict = missed_there.at(formula="replay minus i.i.d.").sentence(within="temperature")
-ctx.say(f"Tokens per target pass at gamma = {gamma}, compared with the i.i.d. formula. {verdict}.")
+verdicts = "the formula is too low in", "the formula is too high in"
+verdicts = *verdicts, "there is no significant difference in"
+verdict = missed_there.at(formula="replay minus i.i.d.").sentence(*verdicts, within="temperature")
+ctx.say(
+    f"We compare the i.i.d. formula with the replayed tokens per target pass (gamma = {gamma}). "
+    f"{verdict}."
+)
 
 # %% [markdown]
-# The formula misses for two more reasons: a text's end cuts its last block short, and prompts
-# differ (an easy one has few blocks, so that hard ones weigh more).
+# The formula misses for two more reasons. The end of a text shortens its last block. And prompts
+# differ, so that hard prompts with their many blocks have more weight.
 #
-# ## 5. How many drafts are thrown away
-# `draft_utilisation` = accepted draft tokens / drafted ones. All tokens after a rejection are
-# lost, so a longer draft wastes more. vLLM calls it the draft acceptance rate; it depends on gamma
-# and is not alpha.
+# ## 5. How many draft tokens are wasted
+# All draft tokens after a rejection are thrown away, so a longer draft wastes more. The share of
+# draft tokens that are accepted is called `draft_utilisation` here, and draft acceptance rate in
+# vLLM. It depends on gamma and is not alpha.
 
 # %%
 used = study.curves({name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()})
+share = used.in_units("%")
+ends = [f"{share.at(gamma=g).span()} at gamma {g}" for g in dict.fromkeys((1, largest_gamma))]
 ctx.plot(
     used,
     "gamma",
     "draft-utilisation",
-    f"Share of the draft tokens that are kept, by gamma: {used.at(gamma=1).span()} with gamma = 1, "
-    f"{used.at(gamma=largest_gamma).span()} with gamma = {largest_gamma}.",
+    "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
+    "falls as gamma grows. Bands: 95 % intervals.",
+    title=f"The target accepts {named(ends)}",
     columns="temperature",
-    y="draft_utilisation",
+    y="accepted share of draft tokens",
     limits=(0, 1),
 )
 
 # %% [markdown]
 # ## 6. Estimated speed-up, and the best gamma
-# Time of a block, in target passes over one token: gamma draft passes of c each, one target pass
-# over gamma + 1 tokens, v, and the loop's own time, o. Without the draft every token costs one. So
-# the speed-up is block_efficiency / (gamma c + v + o). The **standard** estimate (Leviathan et al.,
-# arXiv:2211.17192) takes v = 1 and o = 0, and here c is assumed: wall-clock time that was measured,
-# with the decoder at work, is in notebook 10.
+# A block takes gamma draft passes, one target pass over gamma + 1 tokens and the loop's own time o.
+# With times in units of one target pass over one token, this is gamma · c + v + o. Without a draft
+# every token takes one target pass. So the speed-up is tokens per target pass divided by gamma · c
+# + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and o = 0.
+# Notebook 10 measures the real time.
 
 # %%
 speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}
@@ -385,19 +393,20 @@ ctx.plot(
     speed_up,
     "gamma",
     "speed-up",
-    f"Estimated speed-up over plain decoding by gamma, at an assumed c = {cost_ratio:g}; bands: 95 "
-    f"%, prompts resampled. The peaks reach {peaks.span()}.",
+    f"Estimated speed-up over plain decoding by gamma, for an assumed c of {cost_ratio:g}. Above "
+    "the line drafting is faster. Bands: 95 % intervals.",
+    title=f"At the best gamma the estimated speed-up is {peaks.in_units('x').span()}",
     columns="temperature",
-    y="speedup",
+    y="estimated speed-up (x)",
     reference=1,
+    reference_name="plain decoding",
 )
 
 # %% [markdown]
 # ### Which gamma is the fastest?
-# At several costs of a draft pass: the best gamma, and the range of 95 % of the choices when the
-# prompts are resampled and the fastest gamma is looked up again each time. An expensive draft
-# should propose less. Gammas from `as_good_low` to `as_good_high` (`02/best-gamma.csv`) are not
-# significantly slower than the best:
+# The table shows the best gamma for several values of c. For its interval we resample the prompts
+# and choose the fastest gamma again each time. The file `02/best-gamma.csv` also has the range of
+# gammas that are not significantly slower than the best (`as_good_low` to `as_good_high`).
 
 # %%
 costs = sorted({cost_ratio, *other_cost_ratios})
@@ -407,17 +416,18 @@ chosen_gammas = Estimates.of(best, "best", ["temperature", "c", "domain"], digit
 notebook.show_table(chosen_gammas.wide(["temperature", "c"], "domain"), 2)
 
 # %% [markdown]
-# A best gamma of 0 means that plain decoding is the fastest; one at the end of the sweep may lie
-# beyond it.
-
-# %%
-ctx.say(
-    f"Estimated speed-up at the best gamma (c = {cost_ratio:g}; gamma is not chosen again in the "
-    f"resamples): {peaks.listed(within='temperature')}."
-)
+# A best gamma of 0 means that plain decoding is the fastest. If the best gamma is the largest gamma
+# of this notebook, an even larger gamma may be better.
 
 # %% [markdown]
-# The same on the other prompts, at the assumed c:
+# The next table shows the highest estimated speed-up over all gammas, for the assumed c. Its
+# intervals do not choose gamma again.
+
+# %%
+notebook.show_table(peaks.in_units("x").wide("temperature", "domain"))
+
+# %% [markdown]
+# The same on the other prompts, for the assumed c.
 
 # %%
 if others:
@@ -441,52 +451,45 @@ tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": spee
 ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 judged = stats.judged_domains(trace)
 fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
-by_domain = ", depending on the domain" if fastest.frame["estimate"].nunique() > 1 else ""
-elsewhere = "No other prompts were tested."
-if others:
-    there = best_of_sets.at(temperature=greedy.name, set=others)
-    elsewhere = f"On other prompts it is {there.span()}."
-ctx.answer(
-    f"At an assumed c of {cost_ratio:g} the best gamma is {fastest.span()}{by_domain} "
-    f"({greedy.name}). {elsewhere} Notebook 09 chooses at measured costs."
-)
+there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
+ctx.answer(study.answer(fastest, cost_ratio, there))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: the draft is right at 3 positions, wrong at the next, right at 3, wrong, and so on
-#    without end. How many tokens per pass do gamma = 3, 4 and 8 give, and what does the i.i.d.
-#    formula say for gamma = 3?
+# 1. By hand: the draft is right at 3 positions, wrong at the next position, and so on without end.
+#    How many tokens per target pass do gamma = 3, 4 and 8 give? What does the i.i.d. formula say
+#    for gamma = 3?
 #
 # <details><summary>What happens</summary>
-# Each block keeps 3 drafts, and its fourth token is the target's own: a bonus token at gamma = 3, a
-# recovered one at gamma = 4 and 8. So it is always 4 tokens per pass, and a draft longer than 3
-# buys nothing. The formula with alpha = 3/4 says (1 - 0.75⁴)/0.25 = 2.73: here the rejections stand
-# as far apart as they can (a negative lag-1 correlation).</details>
+# Each block accepts 3 draft tokens and adds a fourth token. The fourth token is a bonus token at
+# gamma = 3 and a recovered token at gamma = 4 and 8. So every target pass gives 4 tokens, and a
+# draft longer than 3 gains nothing. The formula with alpha = 3/4 says (1 − 0.75⁴)/0.25 = 2.73. It
+# is too low here, because the rejections are spread evenly.</details>
 #
 # 2. Set `cost_ratio` to 0.29, which was measured for TinyLlama and Llama-2-7B in half precision.
-#    Where do the peaks go, and does the first picture change?
+#    Where do the maxima move, and does the first picture change?
 #
 # <details><summary>What happens</summary>
-# The peaks move to smaller gamma, as the table of section 6 says, and the longest drafts may cost
-# more than they bring. `block_efficiency` does not change: no cost enters it.</details>
+# The maxima move to smaller gamma, as the table of section 6 shows. The longest drafts may even be
+# slower than plain decoding. Tokens per target pass do not change, because they do not depend on c.
+# </details>
 #
-# 3. In a new cell take every position for visited blocks: `every = {name: study.by_gamma(
-#    study.chain_counts(text, gammas, "every"), study.TAU) for name, text in texts.items()}`, then
-#    `study.best_by_cost(every, gammas, [cost_ratio])`. Do the best gammas move?
+# 3. Use every position instead of visited blocks. In a new cell compute `every = {name:
+#    study.by_gamma(study.chain_counts(text, gammas, "every"), study.TAU) for name, text in
+#    texts.items()}`, then `study.best_by_cost(every, gammas, [cost_ratio])`. Do the best gammas
+#    move?
 #
 # <details><summary>What happens</summary>
-# Where every position gives the higher average, and more so for long drafts, the best gamma moves
-# up. That is a mistake to avoid: a decoder has no such starts, it begins after its own
-# rejections.</details>
+# If every position gives a higher average, above all for long drafts, the best gamma becomes
+# larger. This would be a mistake, because a decoder's blocks do not begin at every
+# position.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: tokens per pass never fall with gamma; the estimated speed-up has a peak, which
-#   moves with c and, where the ranges differ, with the prompt set; single prompts of a set lie far
-#   apart.
-# * What this does not show: time (c is assumed, v = 1, o = 0: notebook 10), longer texts (a text's
-#   end can only lower a curve), and what loops, other temperatures and seeds change (notebook 13).
-# * Next: notebook 03 asks how acceptance differs between these prompt sets, and what 'acceptance'
-#   is.
+# * What we saw: tokens per target pass never fall as gamma grows. The estimated speed-up has a
+#   maximum, whose position depends on c. Prompts of the same domain differ widely.
+# * What this does not show: time, because c is assumed (notebook 10 measures it). It also does not
+#   show longer texts, loops or other temperatures (notebook 13).
+# * Next: notebook 03 asks how acceptance differs between the domains, and what acceptance is.

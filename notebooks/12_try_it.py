@@ -9,11 +9,11 @@
 # %% [markdown]
 # # 12. What does the pair make of a prompt of your own?
 #
-# Averages hide what happens to one text. Here you type a prompt and see which tokens the draft
-# guessed, and how many a pass of the target gave. The text is the one that the target alone would
-# write.
+# Averages hide what happens in one text. Here you type a prompt and see which tokens the draft
+# predicted and how many tokens one target pass gave. The text is the same that the target alone
+# would write.
 #
-# ![What was drafted in one block, and what each model thought of it](../figures/smollm/12/tree.png)
+# ![The draft of one block with the probabilities of both models](../figures/smollm/12/tree.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
 # *writes* `figures/<profile>/12/`.
@@ -23,12 +23,12 @@
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"max_prompt_tokens": 900}
 prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
-# above temperature 0: rejection, point-mass or without-replacement
+# greedy for temperature 0, one of the others above it
 rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
-shape: str = "chain:4"  # any; as tree:3,2,8, dynamic:4,4,8, plain
+shape: str = "chain:4"  # any; such as tree:3,2,8, dynamic:4,4,8 or plain
 temperature: float = 0.0  # 0 to 10
-new_tokens: int = 64  # 1 to 65536; at most
-seed: int = 0  # 0 to 4294967295; of a sampled text
+new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
+seed: int = 0  # 0 to 4294967295; decides a sampled text
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
@@ -66,27 +66,36 @@ request = try_it.request(pair, ctx.profile, **typed)
 
 # %% [markdown]
 # ## 1. Type
-# The tokens come a block at a time, a block being one pass of the target. Green ones were
-# **accepted** from the draft; the last of a block is the target's own: **recovered** after a
-# rejection, or a **bonus** where nothing was rejected. `block`: whose draft is drawn below, from 1;
-# 0 takes one that tells much. `chain:4` drafts four tokens in a row, `tree:3,2,8` a tree of depth 3
-# with 2 branches and at most 8 tokens, `dynamic:4,4,8` the 8 likeliest of a deeper one, `plain`
-# nothing; at temperature 0 the rule is `greedy`. What runs too long, the kernel's interrupt stops.
-# (The cell needs a kernel: in a page that was exported only section 2 is there.)
+# The cell needs an open notebook. In an exported page only section 2 is there. The tokens appear
+# block by block, and each block is one target pass. Green tokens were **accepted** from the draft.
+# The last token of a block is the target's own. It is **recovered** after a rejection, or a
+# **bonus** if nothing was rejected.
+#
+# | field | meaning |
+# | --- | --- |
+# | `block` | the block whose draft is drawn, counted from 1 (0: the notebook chooses one) |
+# | `chain:4` | four tokens in a row |
+# | `tree:3,2,8` | a tree of depth 3 with 2 branches per node and at most 8 tokens |
+# | `dynamic:4,4,8` | the 8 most likely tokens of a deeper tree |
+# | `plain` | no draft |
+#
+# At temperature 0 the rule is `greedy`. The kernel's interrupt stops a text that takes too long.
 
 # %%
 if notebook.is_open():
     display(try_it.prompt_cell(pair, ctx.profile, **typed, seed=seed))
 
 # %% [markdown]
-# ## 2. The same once, from the parameters
+# ## 2. The prompt of the parameters
+# The same for the parameters at the top of the notebook.
 
 # %%
 steps = list(try_it.blocks(pair, request, seed))
 display(HTML(pictures.as_html(steps, strings)))
 
 # %% [markdown]
-# Plain decoding of the same prompt: the target alone, one token per pass.
+# In plain decoding the target writes alone, one token per pass. We compare its text with the text
+# above.
 
 # %%
 text = try_it.tokens_in(steps)
@@ -97,51 +106,56 @@ if sampling.greedy and pair.is_exact:
     assert text == plain, "the text is the target's"
 
 # %% [markdown]
-# One of its blocks, drawn: what the draft proposed, and what each model thought of it. (At
-# temperature 0 the probabilities are those at temperature 1.)
+# The figure shows the draft of one block with the probabilities of both models. (At temperature 0
+# it shows the probabilities at temperature 1.)
 
 # %%
 number = try_it.telling_block(steps)
-picture, words = try_it.draw_block(pair, request, steps, number, strings)
-ctx.draw(drawings.draw_tree, picture, "tree", caption=words)
+picture, title, result = try_it.draw_block(pair, request, steps, number, strings)
+ctx.draw(
+    drawings.draw_tree,
+    picture,
+    "tree",
+    "Each box shows a drafted token with the draft's probability q and the target's probability p. "
+    f"Accepted tokens are filled. {result}",
+    title,
+)
 
 # %%
-per_pass = len(text) / len(steps)
-ctx.answer(
-    f"On `{ctx.profile.name}` the prompt of the parameters gives {per_pass:.2f} tokens per target "
-    "pass (one prompt)."
-)
-ctx.record(block_efficiency=per_pass)
+ctx.answer(try_it.answer(len(text), len(steps)))
+ctx.record(block_efficiency=len(text) / len(steps))
 
 # %% [markdown]
 # ## Try it
-# Say beforehand what will happen, then look.
+# Predict the result first, then run the cell.
 #
-# 1. Ask the same with `chain:1`, `chain:4` and `chain:16`. Which needs the fewest target passes?
-#
-# <details><summary>What happens</summary>
-# Never more passes with the longer chain on the same greedy text, but each block drafts all of its
-# tokens, wanted or not: after the first rejection they are thrown away. So there is a length beyond
-# which decoding gets slower. Notebook 02 finds it, notebook 10 measures it.</details>
-#
-# 2. Type the beginning of a list, as `1, 2, 3, 4,`, and then a sentence that nobody has written
-#    before. Where is the draft better?
+# 1. Decode the same prompt with `chain:1`, `chain:4` and `chain:16`. Which chain needs the fewest
+#    target passes?
 #
 # <details><summary>What happens</summary>
-# What repeats is easy to guess for the small model too: blocks become long. Where the text turns,
-# the draft is wrong, and the target puts in its own token.</details>
+# A longer chain never needs more passes for the same greedy text. But each block drafts all of its
+# tokens, and the tokens after the first rejection are thrown away. So decoding becomes slower
+# beyond some length. Notebook 02 estimates this length, and notebook 10 measures it.</details>
 #
-# 3. Set the temperature to 1, the rule to `rejection`, and press Decode with a few seeds. Are there
-#    more tokens per pass than at temperature 0, or fewer?
+# 2. Type the beginning of a list, such as `1, 2, 3, 4,`. Then type a sentence that nobody has
+#    written before. Where is the draft better?
 #
 # <details><summary>What happens</summary>
-# Mostly fewer: a drawn token is kept with probability min(1, p/q) only, and a sampled text falls
-# into fewer loops. One text proves nothing; notebook 02 asks that of 200.</details>
+# Repetition is easy to predict for a small model too, so the blocks become long. Where the text
+# takes a turn, the draft is wrong, and the target adds its own token.</details>
+#
+# 3. Set the temperature to 1 and the rule to `rejection`, and press Decode with a few seeds. Does
+#    one target pass give more tokens than at temperature 0, or fewer?
+#
+# <details><summary>What happens</summary>
+# Mostly fewer. A drawn token is accepted only with probability min(1, p/q), and a sampled text
+# repeats itself less. One text proves nothing. Notebook 02 studies many prompts.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above. Whatever is drafted, a lossless rule leaves the text the
-#   target's.
-# * What this does not show: an average, since one prompt is an example; and speed, which notebook
-#   10 measures.
-# * Next: notebook 02 asks how many tokens should be drafted, notebook 09 for whom how much.
+# * What we saw: the tokens of one text, block by block. A lossless rule does not change the text,
+#   whatever the draft proposes.
+# * What this does not show: an average, since one prompt is an example. It does not show speed,
+#   which notebook 10 measures.
+# * Next: notebook 02 asks how many tokens to draft. Notebook 09 asks which prompts should get which
+#   draft.

@@ -1,28 +1,29 @@
-"""Replay: the blocks that a speculative decoder would have made of a recorded text, without running
-a model.
+"""Replay: the blocks that a speculative decoder would have made of a recorded text. No model runs.
 
-A lossless decoder emits exactly the target's own text, so the trace (one row per position) decides
-what every shape of draft accepts:
+A lossless decoder emits exactly the target's own text. So the trace, which has one row per
+position, decides what the target accepts of every draft.
 
-* `replay` walks a chain or any static rank-indexed tree with the draft ranks of the target's own
-  tokens. Exact at T = 0, and at T > 0 for deterministic children under the point-mass rule (there a
-  token of the sampled text is accepted iff it is among the children).
-* `replay_sampled` is the sampled chain (rejection rule, T > 0). Given the text y, position j of a
-  block is accepted with probability min(1, q(y_j)/p(y_j)) and otherwise y_j is the recovered token,
-  so that P(L >= i) = E_{y~p} prod_{j<=i} min(1, q/p) (Leviathan et al., arXiv:2211.17192), and the
-  starts of the blocks within a text are a Markov chain whose visiting probabilities follow exactly.
+* `replay` follows a chain or a static rank-indexed tree along the draft ranks of the target's own
+  tokens. It is exact at T = 0. It is also exact at T > 0 for deterministic children under the
+  point-mass rule, where a token of the sampled text is accepted if it is among the children.
+* `replay_sampled` is for the sampled chain (rejection rule, T > 0). Given the text y, position j of
+  a block is accepted with probability min(1, q(y_j)/p(y_j)), and otherwise y_j is the recovered
+  token. So P(L >= i) = E_{y~p} prod_{j<=i} min(1, q/p) (Leviathan et al., arXiv:2211.17192). The
+  starts of the blocks in a text are a Markov chain, whose visiting probabilities are computed
+  exactly.
 
-Block starts: "visited" = the blocks of a decoder (the first starts at position 0, each next one
-where the last ended); "every" = each position once, as a possible start. They differ: after a
-rejection the next block starts inside the hard region.
+Block starts: "visited" means the blocks of a decoder. Its first block starts at position 0, and
+each next block starts where the last block ended. "every" means each position once, as a possible
+start. The two differ, because after a rejection the next block starts in a difficult region.
 
-The end of a text (its last row is EOS, or the max_new_tokens-th token; the counts are the same): a
-pass emits accepted + 1 tokens, but never more than `remaining`, the tokens left from its start. The
-decoder drafts no token past the end: `drafted` counts nodes of depth <= remaining (a decoder that
-cannot foresee EOS drafts a few more, in vain). A block is `truncated` iff it accepts every
-remaining token: then no bonus token follows and emitted = accepted = remaining. (A decoder that
-drafts one token less there emits the same.) Everywhere else emitted = accepted + 1. Hence
-block_efficiency = emitted / blocks = 1 + mean_accepted - truncated_share.
+End of a text: the last row of a text is EOS or the token number max_new_tokens, and the counts are
+the same for both. A pass emits accepted + 1 tokens, but never more than `remaining`, the number of
+tokens from its start to the end. The decoder drafts no token after the end, so `drafted` counts
+nodes of depth <= remaining. (A decoder that cannot know EOS in advance drafts a few more tokens,
+which are wasted.) A block is `truncated` if it accepts every remaining token. Then no bonus token
+follows, and emitted = accepted = remaining. (A decoder that drafts one token less there emits the
+same.) In all other blocks emitted = accepted + 1. So block_efficiency = emitted / blocks = 1 +
+mean_accepted - truncated_share.
 """
 
 from collections.abc import Callable, Iterable
@@ -46,12 +47,12 @@ COUNTS = ("drafted", "accepted", "emitted", "truncated")
 
 @dataclass(frozen=True)
 class _Texts:
-    """The texts of a trace side by side, prompts in order of first appearance."""
+    """The texts of a trace as a table, with prompts in the order of their first appearance."""
 
     prompt_id: Array  # [prompts]
     domain: Array  # [prompts]
     length: Array  # [prompts] tokens
-    value: Array  # [prompts, longest] what is replayed; `fill` past the end of a text
+    value: Array  # [prompts, longest] what is replayed, `fill` after the end of a text
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -59,10 +60,10 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     the recorded text.
 
     `trace` needs prompt_id, domain, position (0..n-1 in each prompt, rows in any order) and
-    draft_rank. Returns one row a block: prompt_id, domain, start, remaining, weight (1.0), drafted,
-    accepted, emitted (int), truncated (bool) and survival_1 .. survival_depth (1.0 if at least that
-    many were accepted, else 0.0). Raises ValueError for gamma outside 1..64, an empty trace,
-    missing columns, and missing or repeated positions (naming the prompt).
+    draft_rank. Returns one row per block: prompt_id, domain, start, remaining, weight (1.0),
+    drafted, accepted, emitted (int), truncated (bool) and survival_1 .. survival_depth (1.0 if at
+    least that many tokens were accepted, else 0.0). Raises ValueError for gamma outside 1..64, an
+    empty trace, missing columns, and missing or repeated positions (with the prompt's name).
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
@@ -73,14 +74,15 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
 
 
 def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> pd.DataFrame:
-    """Expected blocks of the sampled chain (rejection rule) of `gamma` draft tokens, given a text
+    """Expected blocks of the sampled chain of `gamma` draft tokens (rejection rule), for a text
     that was sampled from p.
 
     `trace` needs prompt_id, domain, position, p_token and q_token (both after temperature, top-k,
-    top-p). Columns as in `replay`, but expectations: weight = P(a block starts here) ("every": 1);
-    accepted, emitted and survival_i are means given that one does; truncated is a probability; a
-    start of probability 0 has no row. No random numbers: a decoder's blocks are averaged exactly.
-    Raises ValueError as `replay`, and for greedy text, which is no sample of p.
+    top-p). The columns are those of `replay`, as expectations. weight is the probability that a
+    block starts here (1 for "every"). accepted, emitted and survival_i are means, if a block starts
+    here. truncated is a probability. A start with probability 0 has no row. No random number is
+    drawn, since the average over a decoder's blocks is exact. Raises ValueError as `replay` does,
+    and for greedy text, which is not a sample from p.
     """
     check_limit("gamma", gamma)
     texts = _texts(trace, _ratios(trace), fill=0.0)
@@ -90,14 +92,14 @@ def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> 
 
 
 def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
-    """Per-prompt sums over blocks: numerators and denominators for ratios of sums and for a
+    """Sums over blocks for each prompt, as numerators and denominators for ratios of sums and for a
     bootstrap of prompts.
 
     Columns prompt_id, domain, blocks (target passes), drafted, accepted, emitted, truncated,
-    survival_1 .. survival_depth: weighted sums. `ends`: "all" = as a decoder counts; "room" = only
-    starts with more than `depth` tokens left, where nothing can be cut (to leave out the blocks
-    that are cut would be biased low: only long ones are). A prompt without such a start keeps a row
-    of zeros.
+    survival_1 .. survival_depth, all of them weighted sums. `ends`: "all" counts as a decoder does.
+    "room" counts only starts with more than `depth` tokens left, where the end of the text cannot
+    shorten a block. (To leave out the shortened blocks themselves would give a value that is too
+    low, because only long blocks are shortened.) A prompt without such a start has a row of zeros.
     """
     survival = [name for name in blocks if str(name).startswith("survival_")]
     weight = blocks["weight"].astype(float)
@@ -111,8 +113,8 @@ def prompt_sums(blocks: pd.DataFrame, ends: str = "all") -> pd.DataFrame:
 
 
 def sums_by_gamma(blocks_of: Callable[[int], pd.DataFrame], gammas: Iterable[int]) -> pd.DataFrame:
-    """`prompt_sums` of a chain's blocks for each gamma, without the survival columns; a column
-    gamma first.
+    """`prompt_sums` of a chain's blocks for each gamma, without the survival columns. The first
+    column is gamma.
     """
     sums = {gamma: prompt_sums(blocks_of(gamma)).filter(regex="^(?!survival_)") for gamma in gammas}
     return pd.concat(sums, names=["gamma"]).reset_index("gamma").reset_index(drop=True)
@@ -124,12 +126,12 @@ def chain_sums(
     rule: str = "greedy",
     starts: str = "visited",
 ) -> pd.DataFrame:
-    """Per-prompt sums of a chain for each gamma: columns gamma, prompt_id, domain, blocks, drafted,
+    """Sums of a chain for each gamma and prompt: columns gamma, prompt_id, domain, blocks, drafted,
     accepted, emitted, truncated.
 
-    `rule`: "greedy" or "point-mass" (the same walk; T = 0 or sampled text) or "rejection" (sampled
-    chain; expectations). The sums of `prompt_sums`, without the survival columns. Errors as in
-    `replay` and `replay_sampled`; no gamma at all is a ValueError.
+    `rule`: "greedy" or "point-mass" (the same walk, for T = 0 or sampled text) or "rejection"
+    (sampled chain, expectations). The sums are those of `prompt_sums`, without the survival
+    columns. Raises ValueError as `replay` and `replay_sampled` do, and if `gammas` is empty.
     """
     gammas = [check_limit("gamma", gamma) for gamma in gammas]
     if not gammas:
@@ -142,11 +144,11 @@ def chain_sums(
 
 
 def _walk(draft_rank: Array, tree: Tree) -> Array:
-    """survival[prompt, start, d - 1] in {0., 1.}: from each start go to the child whose rank is the
-    draft rank of the text's next token.
+    """survival[prompt, start, d - 1] in {0., 1.}. From each start the walk goes to the child whose
+    rank is the draft rank of the text's next token.
     """
     width = tree.width.max()
-    child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1: no such child
+    child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1, no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
     is_drafted = (draft_rank >= 0) & (draft_rank < width)
     column = np.where(is_drafted, draft_rank, width)
@@ -162,7 +164,7 @@ def _walk(draft_rank: Array, tree: Tree) -> Array:
 
 def _visits(survival: Array) -> Array:
     """P(a block starts at t), [prompts, longest]: v(0) = 1, v(t + k + 1) += v(t) P(L = k | start
-    t). Past a text's end: no meaning.
+    t). The values after the end of a text have no meaning.
     """
     prompts, longest, depth = survival.shape
     length_pmf = -np.diff(survival, axis=-1, prepend=1.0, append=0.0)
@@ -175,7 +177,7 @@ def _visits(survival: Array) -> Array:
 
 
 def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) -> pd.DataFrame:
-    """The frame of `replay`; nodes_to_depth[d - 1] = nodes of depth <= d in the draft."""
+    """The frame of `replay`. nodes_to_depth[d - 1]: the number of draft nodes of depth <= d."""
     among("starts", starts, STARTS)
     weights = _visits(survival) if starts == "visited" else np.ones(texts.value.shape)
     is_inside = np.arange(texts.value.shape[1]) < texts.length[:, None]
@@ -205,8 +207,8 @@ def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) 
 
 
 def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
-    """The columns of the trace as one row per prompt, after checking that each prompt has positions
-    0..n-1 once and one domain.
+    """The texts of the trace, one row per prompt. Checks that each prompt has each position 0..n-1
+    once and one domain.
     """
     if trace[["prompt_id", "domain"]].isna().any(axis=None):
         raise ValueError("trace has rows without a prompt_id or domain: every row needs both")
@@ -247,12 +249,12 @@ def _ranks(trace: pd.DataFrame) -> Array:
 
 
 def _ratios(trace: pd.DataFrame) -> Array:
-    """min(1, q/p) of the text's tokens. A token that was sampled from p has p > 0."""
+    """min(1, q/p) for the text's tokens. A token that was sampled from p has p > 0."""
     p, q = _columns(trace, "p_token", "q_token")
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
     _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
-    # A sampled text leaves the argmax with probability 1 - p at each position. A greedy one does so
-    # only where rounding decides (in half precision at some positions in a thousand).
+    # A sampled text differs from the argmax with probability 1 - p at each position. A greedy text
+    # differs only where rounding decides (in half precision at a few positions per thousand).
     if {"token", "target_top"} <= set(trace):
         is_top = (trace["token"] == trace["target_top"]).to_numpy()
         expected = (1 - p[is_top]).sum()
@@ -284,7 +286,7 @@ def _tree(shape: Any) -> Tree:
 
 
 def among(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    """The value of the argument `name`. ValueError if it is not one of those `allowed`."""
+    """The value of the argument `name`. Raises ValueError if it is not `allowed`."""
     if value not in allowed:
         raise ValueError(f"{name} = {value!r} is unknown; allowed: {', '.join(allowed)}")
     return value

@@ -1,5 +1,5 @@
-"""From logits to distributions, ranks and tokens: the same processors for target and draft,
-randomness always from outside.
+"""From logits to distributions, ranks and tokens, with the same processors for target and draft.
+Random numbers always come from the caller.
 """
 
 import hashlib
@@ -12,21 +12,20 @@ from torch import Tensor
 
 from speclab.plain import Array
 
-# per token id: of equal logits (common in half precision) the lowest id ranks first, everywhere
-# alike
+# per token id: among equal logits, which are common in half precision, the lowest id ranks first
 TIE = 1e-12
-COLDEST = 1e-4  # below it logits divided by the temperature overflow float32
+COLDEST = 1e-4  # at lower temperatures, logits divided by the temperature overflow float32
 
 
 class NonFiniteProbability(FloatingPointError):
-    """A model gave a probability that is not finite; nothing of it is used."""
+    """A model gave a probability that is not finite. None of its numbers is used."""
 
 
 @dataclass(frozen=True)
 class Sampling:
     """Temperature, then top-k, then top-p.
 
-    Temperature 0 decodes greedily; its probabilities are those at temperature 1.
+    Temperature 0 decodes greedily. Its probabilities are those at temperature 1.
     """
 
     temperature: float = 0.0
@@ -43,7 +42,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        """True when the next token is the argmax."""
+        """True if the next token is the argmax."""
         return self.temperature == 0
 
 
@@ -53,15 +52,15 @@ def _ties(vocab: int, device: torch.device) -> Tensor:
 
 
 def rank_key(logits: Tensor) -> Tensor:
-    """Logits as float64 with ties broken by token id: every argmax, top-k and rank of the kit is
-    taken from this. [..., vocab]
+    """Logits [..., vocab] as float64, with ties broken by token id. Every argmax, top-k and rank of
+    the kit comes from this key.
     """
     return logits.double() - _ties(logits.shape[-1], logits.device)
 
 
 def check_finite(logits: Tensor, which: str) -> None:
-    """NonFiniteProbability where a row of logits [..., vocab] has no finite best: its argmax would
-    be a token all the same, its probabilities none.
+    """Raises NonFiniteProbability if a row of logits [..., vocab] has no finite maximum. Such a row
+    has an argmax, but no probabilities.
     """
     if not logits.amax(-1).isfinite().all():
         raise NonFiniteProbability(
@@ -71,8 +70,8 @@ def check_finite(logits: Tensor, which: str) -> None:
 
 
 def fetched(logits: Tensor, which: str, found: Tensor) -> Array:
-    """What was found from logits [rows, vocab], on the CPU as float64 [rows, k], after
-    `check_finite`. Both are one copy: the host waits for the device once.
+    """The numbers `found` from logits [rows, vocab], on the CPU as float64 [rows, k], after
+    `check_finite`. One copy brings both, so the host waits for the device once.
     """
     together = torch.hstack([logits.amax(-1, keepdim=True).double(), found]).cpu()
     check_finite(together[:, :1], which)
@@ -93,7 +92,7 @@ def probabilities(logits: Tensor, sampling: Sampling) -> Tensor:
         return p
     order = rank_key(logits).argsort(-1, descending=True)
     ranked = p.gather(-1, order)
-    before = ranked.cumsum(-1) - ranked  # always 0 for the best token, which so always stays
+    before = ranked.cumsum(-1) - ranked  # 0 for the best token, which therefore always stays
     kept = ranked.where(before < sampling.top_p, 0.0)
     p = torch.zeros_like(p).scatter(-1, order, kept)
     return p / p.sum(-1, keepdim=True)
@@ -111,15 +110,15 @@ def rank_of(key: Tensor, token: Tensor) -> Tensor:
 
 
 def uniforms(seed: int, prompt_id: str, count: int) -> Array:
-    """`count` uniforms in [0, 1) that belong to one prompt, whatever else is run beside it; float64
-    [count].
+    """`count` uniform numbers in [0, 1), float64 [count]. They belong to one prompt and do not
+    depend on the other prompts.
     """
     digest = hashlib.sha256(prompt_id.encode()).digest()
     return np.random.default_rng([seed, int.from_bytes(digest[:8], "big")]).random(count)
 
 
 def sample(p: Tensor, uniform: Tensor | float) -> Tensor:
-    """Inverse-CDF sample: the first token whose cumulated probability exceeds the uniform.
+    """Inverse-CDF sample: the first token whose cumulative probability exceeds the uniform number.
 
     p [..., vocab], uniform [...].
     """

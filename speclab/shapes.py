@@ -1,4 +1,6 @@
-"""Shapes: what a block drafts, as data. `draft` drafts it and needs torch; this module does not."""
+"""Shapes: what a block drafts, as data. The module `draft` drafts it with torch. This module needs
+no torch.
+"""
 
 import re
 from dataclasses import dataclass
@@ -12,10 +14,10 @@ MEASURES = ("confidence", "entropy")
 
 @dataclass(frozen=True)
 class StopRule:
-    """Dynamic gamma: stop drafting before the token whose draft distribution is too flat.
+    """Dynamic gamma: stop drafting before a token whose draft distribution is too flat.
 
-    confidence: stop when the best token's q is below the threshold; entropy: when the draft's
-    entropy (nats) is above it.
+    confidence: stop if the best token's q is below the threshold. entropy: stop if the draft's
+    entropy (nats) is above the threshold.
     """
 
     measure: str
@@ -28,12 +30,12 @@ class StopRule:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is drafted a step: a static `tree` (chains too, with an optional `stop` rule), or a
+    """What one block drafts: a static `tree` (or a chain, with an optional `stop` rule), or a
     dynamic tree of `budget` nodes.
 
-    A dynamic tree (EAGLE-2, arXiv:2406.16858) grows `branches` nodes a level to `depth` by
-    cumulated draft probability and keeps the best `budget`. lookup: where at least this many
-    of the last tokens match (`speclab.copying`), a chain is not drafted but copied; None: never.
+    A dynamic tree (EAGLE-2, arXiv:2406.16858) adds `branches` nodes per level up to `depth`, by
+    cumulative draft probability, and keeps the best `budget` nodes. lookup: if at least this many
+    of the last tokens match (`speclab.copying`), a chain is copied and not drafted (None: never).
     """
 
     tree: Tree | None = None
@@ -51,39 +53,39 @@ class Shape:
             if run > most:
                 raise ValueError(
                     f"depth={self.depth}, branches={self.branches}: a dynamic tree runs depth "
-                    f"times branches tokens, {run}; allowed are up to {most}"
+                    f"times branches = {run} tokens, and at most {most} are allowed"
                 )
         if self.stop and not self.is_chain:
-            raise ValueError("stop: dynamic gamma goes with a chain")
+            raise ValueError("stop: a stop rule needs a chain")
         if self.lookup is not None:
             check_limit("lookup", self.lookup)
             if not self.is_chain:
-                raise ValueError("lookup: a copy goes in place of a chain")
+                raise ValueError("lookup: a copy replaces a chain, so it needs a chain")
 
     @property
     def is_chain(self) -> bool:
-        """True when no node can have two children."""
+        """True if no node can have two children."""
         return self.tree is not None and self.tree.is_chain
 
     @property
     def size(self) -> int:
-        """The most tokens that a block drafts."""
+        """The largest number of tokens that a block drafts."""
         drafted = self.budget if self.tree is None else self.tree.size
         return max(drafted, MOST) if self.lookup else drafted
 
     @property
     def room(self) -> int:
-        """Cache slots a block can need beyond the text."""
+        """The number of cache slots that a block can need after the text."""
         return 2 + self.size + self.depth * self.branches
 
 
-NO_DRAFT = Shape(tree.PLAIN)  # drafts nothing: the target decodes alone
+NO_DRAFT = Shape(tree.PLAIN)  # drafts nothing, so the target decodes alone
 
 
 def parse_shape(text: str) -> Shape:
-    """`plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]`, `dynamic:DEPTH,BRANCHES,BUDGET`,
-    `chain:GAMMA+lookup:LEAST` (a copy where LEAST or more tokens match) or `lookup:LEAST` (a copy
-    or nothing) as a shape.
+    """The shape that a text names: `plain`, `chain:GAMMA`, `tree:DEPTH,BRANCHES[,BUDGET]`,
+    `dynamic:DEPTH,BRANCHES,BUDGET`, `chain:GAMMA+lookup:LEAST` (a copy if LEAST or more tokens
+    match, else a chain) or `lookup:LEAST` (a copy or nothing).
     """
     tight = re.sub(r" *([:,+]) *", r"\1", text.strip(" "))
     form = re.sub(r"[1-9][0-9]{0,8}|0", "N", tight)  # 04 is no number

@@ -1,17 +1,17 @@
-"""Starts: what a block that begins at a position gets accepted, and the blocks of a chain.
+"""Starts: how many tokens are accepted of a block that begins at a position, and the blocks of a
+chain.
 
-A frame `starts` has one row for each position of a text at which a block can begin, for each
-proposer: prompt_id, domain, position, proposer, accepted (drafted tokens, counted from here, that
-the target accepts in a row), remaining (tokens of this text from here to its end, this one
-included), limit (how many drafted tokens were tried at most: accepted never exceeds it), and
-prompt_tokens (the prompt's length) where it is known. The rows of a text stand together, in order,
-from its first start (position 0, or 1 where the first token came with the prompt's own pass) to its
-last token.
+A frame `starts` has one row for each proposer and each position at which a block can begin:
+prompt_id, domain, position, proposer, accepted (the number of drafted tokens from here on that the
+target accepts in a row), remaining (the number of tokens from here to the end of the text, with
+this token), limit (the largest number of drafted tokens that was tried), and prompt_tokens (the
+prompt's length) if it is known. The rows of a text are consecutive, from its first start (position
+0, or 1 if the first token came with the prompt's own pass) to its last token.
 
-It is the one record that a chain of any gamma up to `limit` needs at temperature 0, and it asks
-less of the draft than `draft_rank` does: a draft that reads its own features or a cache that the
-last block left (EAGLE's head, Medusa's) has a q that depends on where the block began, so its
-accepted tokens are no run of ranks and must be recorded start by start.
+At temperature 0 this record is enough for a chain of any gamma up to `limit`. It also works for
+drafts for which `draft_rank` is not enough. The q of EAGLE's or Medusa's heads depends on the start
+of the block, because they read their own features or a cache from the last block. So their accepted
+tokens must be recorded for each start.
 """
 
 from collections.abc import Iterable
@@ -29,13 +29,14 @@ NEEDED += ["accepted", "remaining", "limit"]
 
 
 def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visited") -> pd.DataFrame:
-    """Blocks of a chain of `gamma` drafted tokens by one proposer: the frame of `replay.replay`,
-    with its columns and its meaning, so that what reads that reads this; prompt_tokens and
-    further columns of the starts go along.
+    """Blocks of a chain of `gamma` drafted tokens by one proposer. The frame has the columns of
+    `replay.replay` with the same meaning, and also prompt_tokens and any further columns of the
+    starts.
 
-    gamma: one number, or int [rows], of a block that begins at each row (0 in some: it drafts
-    nothing there). which: "visited" or "every", as `starts` of `replay`. ValueError: columns
-    missing, no rows, several proposers, gamma beyond what was recorded, texts that are not whole.
+    gamma: one number, or int [rows], the number of tokens to draft at each row (0: nothing is
+    drafted there). which: "visited" or "every", as `starts` of `replay`. Raises ValueError for
+    missing columns, no rows, several proposers, a gamma larger than the recorded limit, and
+    incomplete texts.
     """
     among("which", which, STARTS)
     longest = max(gamma.max(), 1) if isinstance(gamma, np.ndarray) else gamma
@@ -68,18 +69,18 @@ def replay_starts(starts: pd.DataFrame, gamma: int | Array, which: str = "visite
 def sums_of_starts(
     starts: pd.DataFrame, gammas: Iterable[int], which: str = "visited"
 ) -> pd.DataFrame:
-    """Per-prompt sums of a chain for each gamma, as `replay.chain_sums`; errors of
-    `replay_starts`.
+    """Sums of a chain for each gamma and prompt, as `replay.chain_sums`. Raises ValueError as
+    `replay_starts` does.
     """
     return sums_by_gamma(lambda gamma: replay_starts(starts, gamma, which), gammas)
 
 
 def visited(emitted: Array, remaining: Array) -> Array:
-    """Where a decoder's block begins, bool [rows]: at each text's first row, and after every
+    """Where a decoder's blocks begin, bool [rows]: at the first row of each text and after every
     block.
 
-    emitted, remaining: int [rows], of a block that begins at each row; the rows of a text stand
-    together, in order, to its last (remaining 1).
+    emitted, remaining: int [rows], for a block that begins at each row. The rows of a text are
+    consecutive, up to its last row (remaining 1).
     """
     begins = np.zeros(len(remaining), bool)
     at = np.flatnonzero(np.append(True, remaining[:-1] == 1))
@@ -91,18 +92,18 @@ def visited(emitted: Array, remaining: Array) -> Array:
 
 
 def _check(starts: pd.DataFrame, gamma: int | Array) -> None:
-    """What would give a wrong number silently: see `replay_starts`."""
+    """Refuses what would silently give a wrong number; see `replay_starts`."""
     score.require(starts, NEEDED, "starts")
     proposers = starts["proposer"].unique()
     if len(proposers) > 1:
         raise ValueError(
-            f"starts has the proposers {', '.join(map(repr, proposers))}: a chain is one "
-            "proposer's; keep the rows of one"
+            f"starts has the proposers {', '.join(map(repr, proposers))}: a chain has one "
+            "proposer, so keep the rows of one"
         )
     limit = starts["limit"].min()
     if (gamma > starts["limit"]).any():
         raise ValueError(
-            f"gamma={np.max(gamma)}: {limit} drafted tokens per block were recorded of "
+            f"gamma={np.max(gamma)}: {limit} drafted tokens per block were recorded for "
             f"{proposers[0]!r}; give a gamma up to {limit}"
         )
     text = starts[["prompt_id", "remaining"]]
@@ -113,6 +114,6 @@ def _check(starts: pd.DataFrame, gamma: int | Array) -> None:
     if wrong.any():
         row = starts[wrong].iloc[0]
         raise ValueError(
-            f"starts: prompt {row['prompt_id']!r} does not go on as it should after position "
-            f"{row['position']}; a text's rows stand together to its end: filter whole prompts"
+            f"starts: rows of prompt {row['prompt_id']!r} are missing or out of order after "
+            f"position {row['position']}; filter whole prompts"
         )

@@ -1,7 +1,7 @@
-"""Topology of draft trees: NumPy integers only, no tokens, no probabilities.
+"""Topology of draft trees, in NumPy integers. Tokens and probabilities are not stored here.
 
-Node 0 is the root (the last committed token). Nodes 1..N are drafted and stand in breadth-first
-order, so a parent always comes before its children and a level is a slice.
+Node 0 is the root (the last committed token). Nodes 1..N are drafted, in breadth-first order. So a
+parent always comes before its children, and each level is a slice.
 """
 
 from dataclasses import dataclass
@@ -15,15 +15,15 @@ from speclab.plain import Array
 LIMITS = {
     "depth": (1, 64),
     "branches": (1, 1024),
-    "budget": (1, 4096),  # a tree's own tables and masks take its nodes squared
+    "budget": (1, 4096),  # a tree's tables and masks grow with the square of its nodes
     "gamma": (1, 64),
-    "lookup": (1, 8),  # last tokens that match: copying.LONGEST
+    "lookup": (1, 8),  # number of last tokens that match (copying.LONGEST)
 }
 
 
 def check_limit(name: str, value: int) -> int:
-    """`value` as it came; a ValueError that names the argument unless it is a whole number within
-    LIMITS[name].
+    """`value` as an int. Raises a ValueError that names the argument, unless `value` is a whole
+    number within LIMITS[name].
     """
     low, high = LIMITS[name]
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -33,13 +33,13 @@ def check_limit(name: str, value: int) -> int:
 
 
 class Level(NamedTuple):
-    """The nodes of one depth that have children, in the order in which a draft runs them, and where
-    their children's tokens come from.
+    """The nodes of one depth that have children, in the order in which a draft runs them, and the
+    origin of their children's tokens.
 
-    parents: int64 [k]; widths: of each, how many best tokens it needs; sees: bool [k, n], which of
-    the n nodes run so far, the root left out and themselves among them, each of them sees.
-    children: int64 [m], of all of them; row, rank: int64 [m], of each child, its parent's place in
-    `parents` and its own rank there.
+    parents: int64 [k], these nodes. widths: how many best tokens each of them needs. sees: bool
+    [k, n], which of the n nodes that have run each of them attends to (without the root, with
+    itself). children: int64 [m], the children of all of them. row, rank: int64 [m], the position of
+    each child's parent in `parents`, and the child's rank.
     """
 
     parents: Array
@@ -52,8 +52,8 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """A rank-indexed draft tree: `parent`, `rank` among siblings (0 = the draft's best) and
-    `depth`, int64 [N + 1].
+    """A rank-indexed draft tree: `parent`, `rank` among siblings (0 = the draft's best token) and
+    `depth`, each int64 [N + 1].
     """
 
     parent: Array
@@ -62,13 +62,15 @@ class Tree:
 
     def __post_init__(self) -> None:
         parent = self.parent[1:]
-        assert (parent < np.arange(1, len(self.parent))).all(), "parents stand before children"
-        assert (self.depth[1:] == self.depth[parent] + 1).all(), "a child is one below its parent"
-        assert (np.diff(self.depth) >= 0).all(), "nodes stand breadth-first"
+        assert (parent < np.arange(1, len(self.parent))).all(), "parents come before their children"
+        assert (self.depth[1:] == self.depth[parent] + 1).all(), (
+            "a child is one level deeper than its parent"
+        )
+        assert (np.diff(self.depth) >= 0).all(), "nodes are in breadth-first order"
 
     @property
     def size(self) -> int:
-        """Number of drafted nodes, the root excluded."""
+        """Number of drafted nodes, without the root."""
         return len(self.parent) - 1
 
     @property
@@ -78,20 +80,20 @@ class Tree:
 
     @property
     def is_chain(self) -> bool:
-        """True when no node has two children."""
+        """True if no node has two children."""
         return self.size == self.max_depth
 
     def children(self, node: int) -> Array:
-        """Children of a node in rank order."""
+        """The children of a node, in rank order."""
         children = np.flatnonzero(self.parent == node)
         return children[np.argsort(self.rank[children])]
 
     def level(self, depth: int) -> Array:
-        """Nodes at a depth, in breadth-first order."""
+        """The nodes of a depth, in breadth-first order."""
         return np.flatnonzero(self.depth == depth)
 
     def upto(self, depth: int) -> "Tree":
-        """The tree cut below a depth."""
+        """The tree without the nodes deeper than `depth`."""
         if depth >= self.max_depth:
             return self
         kept = self.depth <= depth
@@ -99,8 +101,8 @@ class Tree:
 
     @cached_property
     def width(self) -> Array:
-        """How many of the draft's best tokens each node needs: its largest child rank + 1, or 0 for
-        a leaf; int64 [N + 1].
+        """How many of the draft's best tokens each node needs, int64 [N + 1]. This is the largest
+        rank of its children plus 1, or 0 for a leaf.
         """
         width = np.zeros(self.size + 1, dtype=np.int64)
         np.maximum.at(width, self.parent[1:], self.rank[1:] + 1)
@@ -108,7 +110,7 @@ class Tree:
 
     @cached_property
     def levels(self) -> tuple[Level, ...]:
-        """What a draft runs, level by level, down to the deepest nodes that have children."""
+        """What a draft runs, level by level, to the deepest nodes that have children."""
         inner, run, found = np.flatnonzero(self.width), [], []
         for depth in range(self.max_depth):
             parents = inner[self.depth[inner] == depth]
@@ -128,7 +130,7 @@ class Tree:
 
     @cached_property
     def ancestors(self) -> Array:
-        """ancestors[i, j] is True iff node j is node i or stands above it; bool [N + 1, N + 1]."""
+        """ancestors[i, j] is True if j is node i or an ancestor of it; bool [N + 1, N + 1]."""
         table = np.eye(self.size + 1, dtype=bool)
         for node in range(1, self.size + 1):
             table[node] |= table[self.parent[node]]
@@ -136,16 +138,17 @@ class Tree:
 
     @cached_property
     def best_path(self) -> Array:
-        """True where every rank from the root down is 0; bool [N + 1]."""
+        """True if every rank from the root to the node is 0; bool [N + 1]."""
         misses = self.ancestors & (self.rank > 0)
         return np.logical_not(misses.any(axis=1))
 
 
 def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
-    """The top-`branches` tree of a depth, filled breadth-first until `budget` nodes (None: no cut).
+    """The tree of `depth` levels in which each node has `branches` children, filled breadth-first
+    up to `budget` nodes (None: no limit).
 
-    static_tree(3, 2, 8) is the paper's: levels of 2, 4 and 2 nodes, the last two below the best
-    child of the best child.
+    static_tree(3, 2, 8) is the paper's tree. Its levels have 2, 4 and 2 nodes, and the last two are
+    the children of the best child of the best child.
     """
     check_limit("depth", depth)
     check_limit("branches", branches)
@@ -157,7 +160,7 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
             f"name a budget, up to {most}"
         )
     size = full if budget is None else min(full, check_limit("budget", budget))
-    place = np.arange(size)  # a node's children follow those of the node before
+    place = np.arange(size)  # the children of a node follow the children of the previous node
     parent, deep = place // branches, [0]
     for above in parent:
         deep.append(deep[above] + 1)
@@ -165,7 +168,7 @@ def static_tree(depth: int, branches: int, budget: int | None = None) -> Tree:
 
 
 def chain(gamma: int) -> Tree:
-    """`gamma` tokens in a row: a tree of one branch."""
+    """`gamma` tokens in a row, which is a tree with one branch."""
     return static_tree(check_limit("gamma", gamma), 1)
 
 

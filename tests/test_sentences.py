@@ -3,15 +3,25 @@ undefined.
 """
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis import choose, claims
+from speclab.analysis import choose, claims, try_it
+from speclab.decode import Step
 from speclab.estimates import Estimates, counted, starting, whole
+from speclab.show import notebook
 from speclab.stats import NUMBERS
-from speclab.studies import domain_acceptance, entropy_paradox, how_sure
+from speclab.studies import (
+    by_hand,
+    domain_acceptance,
+    entropy_paradox,
+    gamma_sweep,
+    how_sure,
+    load_models,
+)
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
@@ -64,9 +74,27 @@ def leader(*columns):
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
 
 
+def gammas(*best):
+    return replace(table(*[(gamma, np.nan, np.nan) for gamma in best]), digits=0)
+
+
+def texts(*rows):
+    """A text under several gammas; rows: gamma, passes, kept, drafted."""
+    return pd.DataFrame(rows, columns=["gamma", "passes", "kept", "drafted"])
+
+
+def curves(*numbers):
+    """Tokens per target pass of one domain, at gamma 1, 2, …"""
+    rows = [table((n,) * 3, temperature="T = 0", gamma=g).frame for g, n in enumerate(numbers, 1)]
+    return Estimates(pd.concat(rows, ignore_index=True))
+
+
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 TABLES = [table(*rows, of="x") for rows in ROWS]
 SURE, UNSURE = "it is significant", "not so"
+SIZE = {"target": 134_515_008, "draft": 18_600_000}
+BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
+WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 CHANGES = {}, {"entropy": 0.2}, {"entropy": 0.2, "kind": -0.19}
 CASES = [
@@ -84,12 +112,47 @@ CASES = [
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(held_fixed(**changes) for changes in CHANGES),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
+    *(counted(n, "target pass") for n in (1, 27)),
+    *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
+    *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
+    *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
+    *(load_models.same_in_words([1, 2], recorded) for recorded in ([1, 2], [1, 3], [1, 2, 3])),
+    *(gamma_sweep.unequal_in_words("T = 0", n, 8) for n in (0, 1)),
+    *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
+]
+# of notebooks; the page shows each directly below its title
+ANSWERS = [
+    by_hand.answer(0.75, 2.73, 2.71, 0.29),
+    load_models.answer(SIZE, 2, 8, 64, 27),
+    load_models.answer(SIZE, 1, 1, 1, 1),
+    *(gamma_sweep.answer(best, 0.05, None) for best in BEST),
+    *(gamma_sweep.answer(best, 0.125, gammas(2, 3)) for best in BEST),
+    *(try_it.answer(*counts) for counts in ((64, 23), (1, 1))),
+]
+# of figures
+TITLES = [
+    *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
+    gamma_sweep.flattening(curves(1.5), 1),
+    gamma_sweep.flattening(curves(1.5, 1.8), 2),
+    *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
 ]
 
 
-@pytest.mark.parametrize("said", CASES)
+@pytest.mark.parametrize("said", [*CASES, *ANSWERS, *TITLES])
 def test_a_computed_sentence_reads_well(said):
     assert not [pattern for pattern in BAD if re.search(pattern, said)], said
+
+
+@pytest.mark.parametrize("said", ANSWERS)
+def test_an_answer_is_short(said):
+    first, _, _ = said.partition(". ")
+    assert not notebook.too_long(said), said
+    assert len(first.split()) <= 25, first
+
+
+@pytest.mark.parametrize("said", TITLES)
+def test_a_title_is_one_clause(said):
+    assert len(said) <= 90 and not said.endswith("."), said
 
 
 def test_sentences_begin_as_sentences_do():

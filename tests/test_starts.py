@@ -59,7 +59,7 @@ def test_a_draft_that_depends_on_where_the_block_began_by_hand():
 @pytest.mark.parametrize(
     ("starts", "gamma", "complaint"),
     [
-        (HEAD, 6, "5 drafted tokens per block were recorded of 'head'"),
+        (HEAD, 6, "5 drafted tokens per block were recorded for 'head'"),
         (HEAD, 65, "whole numbers from 1 to 64"),
         (HEAD.drop(columns="limit"), 2, "limit"),
         (HEAD.iloc[:0], 2, "empty"),

@@ -86,7 +86,7 @@ def test_a_broken_shape_says_what_is_allowed(text):
         (lambda: static_tree(2, 0), "branches=0"),
         (lambda: parse_shape("chain:5+lookup:9"), "lookup=9: .* from 1 to 8"),
         (lambda: parse_shape("lookup:0"), "lookup=0"),
-        (lambda: Shape(static_tree(2, 2), lookup=1), "in place of a chain"),
+        (lambda: Shape(static_tree(2, 2), lookup=1), "needs a chain"),
     ],
 )
 def test_limits_are_named(call, words):
@@ -98,8 +98,8 @@ def test_limits_are_named(call, words):
     ("parent", "depth", "words"),
     [
         ([-1, 0, 1, 0], [0, 1, 2, 1], "breadth-first"),
-        ([-1, 2, 0], [0, 1, 1], "parents stand before"),
-        ([-1, 0, 1], [0, 1, 1], "one below its parent"),
+        ([-1, 2, 0], [0, 1, 1], "parents come before"),
+        ([-1, 0, 1], [0, 1, 1], "one level deeper"),
     ],
 )
 def test_nodes_out_of_order_are_no_tree(parent, depth, words):

@@ -39,7 +39,7 @@ def greedy(tiny_pair):
     ("changes", "said"),
     [
         ({"prompt": " \n\t"}, "The prompt is empty"),
-        ({"prompt": "apple " * 600}, r"too long: 1?\d+ tokens, and 512 fit with 12"),
+        ({"prompt": "apple " * 600}, r"too long: it has 1?\d+ tokens, and 512 fit with 12"),
         ({"shape": "chain"}, "shape='chain': allowed are plain, chain:GAMMA"),
         ({"rule": "rejection"}, "greedy goes with temperature 0"),
     ],
@@ -84,8 +84,9 @@ def test_every_blocks_draft_can_be_looked_at(tiny_pair, changes):
         assert len(p) == len(q) == step.drafted + 1
         assert (q > 0).all() and (p >= 0).all()
         assert (added is None) == (step.kind == "cut")
-    _, words = try_it.draw_block(tiny_pair, wanted, steps, number, strings)
-    assert words.startswith(f"Block {number + 1}: {step.accepted} of {step.drafted} drafted")
+    _, title, _ = try_it.draw_block(tiny_pair, wanted, steps, number, strings)
+    kept = f"In block {number + 1} the target accepts {step.accepted} of {step.drafted} drafted"
+    assert title.startswith(kept)
 
 
 def test_its_probabilities_are_those_that_the_recorder_finds(tiny_pair, greedy):

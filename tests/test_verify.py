@@ -348,11 +348,11 @@ def changed(row, column, value):
     ("rule", "tree", "tokens", "p", "q", "uniforms", "words"),
     [
         ("rejection", chain(2), [0, 1, 2], P, None, U, "rule 'rejection' needs q"),
-        ("point-mass", PAIR, [0, 1, 1], P, None, U, r"\[1, 1\]: not different tokens"),
+        ("point-mass", PAIR, [0, 1, 1], P, None, U, r"\[1, 1\]: .* need different"),
         ("point-mass", PAIR, [0, 1, 2], changed(2, 0, 0.6), None, U, "p: each row"),
         ("rejection", chain(2), [0, 1, 2], P, changed(1, 1, 0.0), U, "q: each row"),
-        ("rejection", chain(2), [0, 1, 2], P, ONLY_0, U, r"tokens \[1\]: q gives 0"),
-        ("point-mass", PAIR, [0, 1, 2], P, None, [0.1, 1.0, 0.2], "not including, 1"),
+        ("rejection", chain(2), [0, 1, 2], P, ONLY_0, U, r"tokens \[1\]: .* q = 0"),
+        ("point-mass", PAIR, [0, 1, 2], P, None, [0.1, 1.0, 0.2], "less than 1"),
         ("greedy", PAIR, [0, 1, 2], changed(1, 0, float("nan")), None, None, "without NaN"),
     ],
 )
@@ -374,5 +374,5 @@ def test_a_draft_that_ran_out_of_tokens_is_verified_as_it_was_drawn():
     assert verify("without-replacement", PAIR, [0, 1, 2], P, q, [0.5, 0.58, 0.5]) == Verdict(
         (), 0, "recovered", 2
     )
-    with pytest.raises(ValueError, match=r"tokens \[2, 1\]: q gives 0"):
+    with pytest.raises(ValueError, match=r"tokens \[2, 1\]: .* q = 0"):
         verify("without-replacement", PAIR, [0, 2, 1], P, q, U)

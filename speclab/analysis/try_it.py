@@ -1,7 +1,8 @@
-"""A prompt that somebody types (notebooks 01 and 12): the text, a block at a time, so that it can
-be shown as it comes; whether plain decoding of the same prompt gives it too; the draft of any block
-with both models' probabilities; and the cell where one types. (What runs too long, the kernel's
-interrupt stops.)
+"""A prompt that somebody types (notebooks 01 and 12).
+
+The module gives the text block by block, so that a page can show it as it is written. It compares
+the text with plain decoding, gives the draft of any block with both models' probabilities, and has
+the cell to type in. The kernel's interrupt stops a text that takes too long.
 """
 
 import html
@@ -26,6 +27,7 @@ from ipywidgets import (
 )
 
 from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
+from speclab.estimates import counted
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
@@ -33,14 +35,14 @@ from speclab.shapes import NO_DRAFT, parse_shape
 from speclab.show import drawings, pictures, redraw
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
-START = {  # what the cell's fields hold at first
+START = {  # the first values of the cell's fields
     "rule": "greedy",
     "shape": "chain:4",
     "temperature": 0.0,
     "new_tokens": 64,
     "seed": 0,
 }
-Request = dict[str, Any]  # arguments of `decode`: all but the pair and the source of uniforms
+Request = dict[str, Any]  # arguments of `decode` except the pair and the source of uniforms
 
 # ---- the text ------------------------------------------------------------------------------------
 
@@ -54,10 +56,11 @@ def request(
     temperature: float,
     new_tokens: int,
 ) -> Request:
-    """What somebody asks for, encoded by the profile's template, with its top_k and top_p.
+    """The arguments of `decode` for a typed prompt, encoded with the profile's template, with its
+    top_k and top_p.
 
-    shape: as of `parse_shape`. Raises ValueError for an empty or too long prompt; what else
-    does not go together `decode` refuses.
+    shape: as in `parse_shape`. Raises ValueError for an empty prompt or a prompt that is too long.
+    `decode` refuses other arguments that do not fit together.
     """
     if not prompt.strip():
         raise ValueError("The prompt is empty: type a few words.")
@@ -69,8 +72,8 @@ def request(
     [encoded] = encode_prompts(pair.tokenizer, words, sys.maxsize, profile.template)
     if len(encoded.ids) > longest:
         raise ValueError(
-            f"The prompt is too long: {len(encoded.ids)} tokens, and {longest} fit with "
-            f"{new_tokens} new ones. Shorten it."
+            f"The prompt is too long: it has {len(encoded.ids)} tokens, and {longest} fit with "
+            f"{new_tokens} new tokens. Shorten the prompt."
         )
     return {
         "prompt_ids": encoded.ids,
@@ -82,14 +85,14 @@ def request(
 
 
 def blocks(pair: Pair, request: Request, seed: int) -> Iterator[Step]:
-    """The text, a block at a time; a sampled text belongs to its seed. Whoever takes no more of
-    them has stopped it.
+    """The text, block by block. The seed decides a sampled text. A caller that takes no further
+    block stops the decoder.
     """
     return decode(pair, **request, rng=np.random.default_rng(seed))
 
 
 def plain_text(pair: Pair, request: Request, seed: int) -> tuple[int, ...]:
-    """The token ids of plain decoding, which drafts nothing."""
+    """The token ids of plain decoding, without a draft."""
     return tokens_in(blocks(pair, request | {"shape": NO_DRAFT}, seed))
 
 
@@ -99,11 +102,14 @@ def tokens_in(steps: Iterable[Step]) -> tuple[int, ...]:
 
 
 def plain_in_words(sampling: Sampling, text: tuple[int, ...], plain: tuple[int, ...]) -> str:
-    """Whether a text and plain decoding's, both as token ids, are the same."""
+    """Whether a text is the text of plain decoding; both are token ids."""
     if text == plain:
         return "Plain decoding gives the same text, token for token."
     if sampling.greedy:
-        return "Plain decoding differs from where two tokens are almost equally likely."
+        return (
+            "Plain decoding gives another text, because two tokens were almost equally likely and "
+            "rounding decided between them."
+        )
     return "Plain decoding draws another text from the same distribution, the target's."
 
 
@@ -113,17 +119,18 @@ def plain_in_words(sampling: Sampling, text: tuple[int, ...], plain: tuple[int, 
 def block_probabilities(
     pair: Pair, request: Request, steps: Sequence[Step], number: int
 ) -> tuple[np.ndarray, np.ndarray, float | None]:
-    """q and p of each drafted token of block `number` (from 0) after its parents, float64 [N + 1]
-    each (the root's is 1), and p of the token that the target added after the accepted ones (None
-    where the text ended before): by one pass of each model over the block's context and one over
-    its draft. At temperature 0 they are those at temperature 1.
+    """q and p of each drafted token of block `number` (from 0), float64 [N + 1] each (1 for the
+    root), and p of the token that the target added (None if the text ended before).
+
+    Each model makes one pass over the block's context and one pass over its draft. At temperature 0
+    the probabilities are those at temperature 1.
     """
     step = steps[number]
     context = [*request["prompt_ids"], *tokens_in(steps[:number])]
     tree, tokens = step.draft.tree, step.draft.tokens
 
     def after(model: LanguageModel) -> torch.Tensor:
-        """Its distributions after the root and every drafted node, [N + 1, vocab]."""
+        """A model's distributions after the root and every drafted node, [N + 1, vocab]."""
         cache = model.cache(len(context) + step.drafted)
         if len(context) > 1:
             model.forward(torch.tensor([context[:-1]]), cache)
@@ -140,9 +147,9 @@ def block_probabilities(
 
 def draw_block(
     pair: Pair, request: Request, steps: Sequence[Step], number: int, strings: Sequence[str]
-) -> tuple[pd.DataFrame, str]:
-    """The draft of block `number` (from 0) as data of a picture (`redraw.tree_frame`), and in words
-    what became of it (there the first block is 1); `strings[id]`: the text of token id.
+) -> tuple[pd.DataFrame, str, str]:
+    """The draft of block `number` (from 0) as data of a picture (`redraw.tree_frame`), its title,
+    and a sentence about the token that the target added. `strings[id]`: the text of token id.
     """
     step = steps[number]
     q, p, added = block_probabilities(pair, request, steps, number)
@@ -151,29 +158,42 @@ def draw_block(
     labels = [root, *(strings[token] for token in step.draft.tokens[1:])]
     accepted = np.isin(np.arange(len(p)), [0, *step.draft.path])
     frame = redraw.tree_frame(step.draft.tree, labels, q, p, accepted)
-    kept = f"Block {number + 1}: {step.accepted} of {step.drafted} drafted tokens kept"
+    drafted = counted(step.drafted, "drafted token")
+    title = f"In block {number + 1} the target accepts {step.accepted} of {drafted}"
+    if not step.drafted:
+        title = f"In block {number + 1} nothing is drafted"
     if added is None:
-        return frame, f"{kept}; the text ends there."
+        return frame, title, "The text ends there."
     token = pictures.visible(strings[step.tokens[-1]])
-    return frame, f"{kept}; the target added {token} (p {added:.2f}), {step.kind}."
+    return frame, title, f"The target adds the {step.kind} token {token} (p = {added:.2f})."
 
 
 def telling_block(steps: Sequence[Step]) -> int:
-    """The first block, of those where the target kept something and put in its own for the rest,
-    with the most kept tokens; where there is none, the first with the most kept tokens.
+    """The block to show. Among the blocks with an accepted and a recovered token it is the first
+    with the most accepted tokens. If there is no such block, it is the first with the most accepted
+    tokens.
     """
     ranks = [(s.accepted > 0 and s.kind == "recovered", s.accepted) for s in steps]
     return ranks.index(max(ranks))
+
+
+def answer(tokens: int, passes: int) -> str:
+    """The answer of notebook 12, for a text of this many tokens and target passes."""
+    return (
+        f"For the prompt of the parameters one target pass gives {tokens / passes:.2f} tokens on "
+        f"average. The text has {counted(tokens, 'token')} and takes "
+        f"{counted(passes, 'target pass')}. One prompt is an example and not an average."
+    )
 
 
 # ---- the cell ------------------------------------------------------------------------------------
 
 
 def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
-    """Fields, a button, and what it brings, as a widget to display; what the fields hold at first
-    is as of START. `block`: whose draft is drawn, from 1; 0 takes the telling one.
+    """Fields, a button and its output, as a widget to display. The fields begin with START. The
+    field `block` names the block whose draft is drawn, from 1; 0 means `telling_block`.
     """
-    fields = {  # by the names that `request` has for them
+    fields = {  # by the names of the arguments of `request`
         "prompt": Textarea(placeholder="Type a prompt.", rows=3),
         "rule": Dropdown(options=LOSSLESS),
         "temperature": BoundedFloatText(min=0, max=10, step=0.1),
@@ -187,7 +207,7 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
     strings, shown = pictures.strings_of(pair.tokenizer), HTML()
 
     def write(block: int, seed: int, **typed) -> None:
-        """The text as it comes, whether plain decoding gives it too, and the draft of a block."""
+        """The text as it is written, the comparison with plain decoding, and a block's draft."""
         shown.value = ""
         steps: list[Step] = []
         try:
@@ -201,9 +221,9 @@ def prompt_cell(pair: Pair, profile: Profile, prompt: str, **asked) -> VBox:
         plain = plain_text(pair, wanted, seed)
         compared = plain_in_words(wanted["sampling"], tokens_in(steps), plain)
         number = min(block, len(steps)) - 1 if block else telling_block(steps)
-        frame, words = draw_block(pair, wanted, steps, number, strings)
+        frame, title, result = draw_block(pair, wanted, steps, number, strings)
         display(Markdown(compared))
-        display(Markdown(words))
+        display(Markdown(f"{title}. {result}"))
         if steps[number].drafted:
             display(redraw.draw_styled(partial(drawings.draw_tree, frame)))
 

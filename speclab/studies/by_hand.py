@@ -233,7 +233,7 @@ def answer(overlap: float, predicted: float, simulated: float, error: float) -> 
     """
     return (
         f"The target keeps {100 * overlap:.0f} % of the draft's words, and the output follows the "
-        "target's distribution exactly. With three drafted words (gamma = 3) one target pass yields "
+        "target's distribution exactly. With three drafted words (gamma = 3) a target pass yields "
         f"{predicted:.2f} words (simulated: {simulated:.2f}). The same rule on the draft's best "
         f"word is off by {error:.2f}."
     )

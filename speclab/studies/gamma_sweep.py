@@ -1,8 +1,8 @@
-"""Notebook 02: tokens per target pass, wasted drafts and estimated speed-up for every gamma, of a
-greedy text (T = 0) and of sampled ones (the profile's temperature), replayed and decoded.
+"""Notebook 02: tokens per target pass, wasted drafts and estimated speed-up for every gamma, for
+greedy texts (T = 0) and sampled texts (the profile's temperature), replayed and decoded.
 
-What is made of `stats.jointly`'s draws is plain pandas in the notebook's cells. NumPy and pandas
-only, but for the decoder.
+The notebook's cells compute with the draws of `stats.jointly` in plain pandas. This module needs
+NumPy and pandas only, except for the decoder.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +14,7 @@ import pandas as pd
 from speclab import cost, replay, score, stats
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates, counted, named, stack, starting, whole
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.profiles import Profile
@@ -33,8 +33,8 @@ ByGamma = Mapping[int, pd.DataFrame]  # draws (1 + n, domains + 2) of each gamma
 
 
 def middle_text(blocks: pd.DataFrame) -> str:
-    """The prompt whose text is the one to show: of the longest texts the one with the middle number
-    of tokens per pass.
+    """The prompt whose text is shown: among the longest texts, the text with the median number of
+    tokens per target pass.
     """
     sums = replay.prompt_sums(blocks)
     sums = sums.sort_values("blocks", ascending=False, kind="stable")
@@ -43,8 +43,8 @@ def middle_text(blocks: pd.DataFrame) -> str:
 
 
 def text_cells(blocks: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
-    """One text as the blocks of each gamma cut it, which are `blocks`: gamma, passes, kept and
-    drafted (of the whole text), position, is_drafted (else the target's own token).
+    """One text as the `blocks` of each gamma divide it: gamma, passes, kept and drafted (of the
+    whole text), position, is_drafted (else it is the target's own token).
     """
     parts = {}
     for gamma, own in blocks.items():
@@ -61,11 +61,30 @@ def text_cells(blocks: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
     return stack(parts, "gamma")
 
 
+def saved_and_wasted(cells: pd.DataFrame) -> str:
+    """What the largest gamma of `text_cells` saves and wastes, compared with the smallest."""
+    totals = cells.groupby("gamma", sort=False)[["passes", "kept", "drafted"]].first()
+    wasted = totals["drafted"] - totals["kept"]
+    if len(totals) == 1:
+        passes = counted(totals["passes"].iloc[0], "target pass")
+        return f"With gamma = {totals.index[0]} this text takes {passes}"
+    saved = starting(_moved("target passes", totals["passes"]))
+    return f"{saved} and {_moved('wasted draft tokens', wasted)}"
+
+
+def _moved(noun: str, numbers: pd.Series) -> str:
+    """How numbers change from the first to the last."""
+    first, last = numbers.iloc[0], numbers.iloc[-1]
+    if first == last:
+        return f"{noun} stay at {first}"
+    return f"{noun} {'fall' if last < first else 'rise'} from {first} to {last}"
+
+
 # ---- every gamma ---------------------------------------------------------------------------------
 
 
 def chain_counts(text: Text, gammas: Iterable[int], starts: str = "visited") -> pd.DataFrame:
-    """`replay.chain_sums` of a text's seeds: a row for each gamma, prompt and seed."""
+    """`replay.chain_sums` of a text's seeds: one row for each gamma, prompt and seed."""
     gammas = list(gammas)
     seeds = text.trace.groupby("seed", sort=False)
     parts = [replay.chain_sums(trace, gammas, text.chain_rule, starts) for _, trace in seeds]
@@ -73,8 +92,8 @@ def chain_counts(text: Text, gammas: Iterable[int], starts: str = "visited") -> 
 
 
 def by_gamma(counts: pd.DataFrame, estimator: score.Estimator) -> stats.Draws:
-    """An estimator on the counts of each gamma (the draws' names), prompts resampled once for all
-    gammas.
+    """An estimator on the counts of each gamma. The draws are named by gamma, and the prompts are
+    resampled once for all gammas.
     """
     groups = counts.groupby("gamma")
     return stats.jointly({gamma: (rows, estimator) for gamma, rows in groups})
@@ -83,17 +102,38 @@ def by_gamma(counts: pd.DataFrame, estimator: score.Estimator) -> stats.Draws:
 def curves(
     draws: Mapping[str, stats.Draws], values: Mapping[str, ByGamma] | None = None
 ) -> Estimates:
-    """By temperature, gamma and domain: the draws of each text, or what was made of them."""
+    """The draws of each text, or `values` computed from them, by temperature, gamma and domain."""
     parts = {text: own.table(values and values[text], key="gamma") for text, own in draws.items()}
     return Estimates.stacked(parts, "temperature").without(domain=[ALL, POOLED])
+
+
+def flattening(passes: Estimates, largest: int) -> str:
+    """How little the second half of the gammas adds to tokens per target pass."""
+    half = largest // 2
+    if not half:
+        return f"One target pass gives {passes.span()} tokens at gamma = {largest}"
+    keys = ["temperature", "domain"]
+    ends = [passes.at(gamma=gamma).frame.set_index(keys)["estimate"] for gamma in (half, largest)]
+    most = (ends[1] - ends[0]).max()
+    return f"Raising gamma from {half} to {largest} adds at most {most:.2f} tokens per target pass"
+
+
+def wrapper_in_words(effect: Estimates, gamma: int) -> str:
+    """How much the words around the problems change tokens per target pass."""
+    numbers = effect.in_units("").groups("domain")
+    parts = [f"{number} in {domain}" for domain, number in numbers]
+    return (
+        "The wrapper is the text around each problem. Adding it changes tokens per target pass by "
+        f"{named(parts)} (gamma = {gamma}, T = 0, the same problems)."
+    )
 
 
 # ---- decoded, not only replayed ------------------------------------------------------------------
 
 
 def first_prompts(prompts: Sequence[EncodedPrompt], per_domain: int) -> list[EncodedPrompt]:
-    """The first `per_domain` prompts of each domain, or more where these are fewer than 5 in all,
-    too few for an interval.
+    """The first `per_domain` prompts of each domain. If these are fewer than 5 in all, too few for
+    an interval, more of each domain.
     """
     domains = pd.Series([prompt.domain for prompt in prompts])
     number = domains.groupby(domains).cumcount()
@@ -110,8 +150,8 @@ def decode_chains(
     text: Text,
     settings: Profile,
 ) -> pd.DataFrame:
-    """The columns of `chain_counts`, counted by the decoder under the profile's settings, at the
-    temperature and under the rule of a text: a row for each gamma and prompt.
+    """The columns of `chain_counts`, counted by the decoder with the profile's settings, the text's
+    temperature and its rule: one row for each gamma and prompt.
     """
     shapes = {gamma: Shape(chain(gamma)) for gamma in gammas}
     heated = settings.replace(temperature=text.temperature)
@@ -125,7 +165,7 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     """`block_efficiency` of the same prompts, all domains together: gamma, made (decoded, replayed,
     difference = decoded - replayed), estimate, low, high, …
 
-    ValueError if the prompts differ.
+    Raises ValueError if the prompts differ.
     """
     both = stack({"decoded": decoded, "replayed": replayed}, "made")
     # two prompts per domain are too few to resample within it
@@ -139,13 +179,26 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     return stack(parts, "gamma")
 
 
+def unequal_in_words(temperature: str, unequal: int, runs: int) -> str:
+    """Whether the decoder's counts equal the replay's, prompt by prompt."""
+    if not unequal:
+        return (
+            f"At {temperature} the decoder's blocks and tokens equal the replay's in each of "
+            f"{counted(runs, 'run')} (prompts × gammas)."
+        )
+    return (
+        f"At {temperature} the decoder's blocks or tokens differ from the replay's in {unequal} of "
+        f"{counted(runs, 'run')} (prompts × gammas)."
+    )
+
+
 # ---- why the i.i.d. formula misses ---------------------------------------------------------------
 
 
 def neighbours(text: Text) -> pd.DataFrame:
-    """A row for each two neighbouring positions of a text: prompt_id, domain, and the probability
-    that the first (before), the second (after), both accept their token (T = 0: 0 or 1; above it
-    min(1, q/p) of the token, as in `replay`).
+    """One row for each two neighbouring positions of a text: prompt_id, domain, and the probability
+    that the token is accepted at the first position (before), at the second (after), at both. At
+    T = 0 it is 0 or 1, above T = 0 it is min(1, q/p) of the token, as in `replay`.
     """
     rows = text.trace.sort_values(["prompt_id", "seed", "position"])
     own = rows["hit"].astype(float)
@@ -163,7 +216,7 @@ def neighbours(text: Text) -> pd.DataFrame:
 
 def one_token(text: Text) -> stats.Draws:
     """Means over `neighbours` (before, after, both), and `alpha`, the acceptance of one drafted
-    token: hit[1] at T = 0, the mean overlap above.
+    token (hit[1] at T = 0, the mean overlap above T = 0).
     """
     pairs = neighbours(text)
     asked = {name: (pairs, score.mean_of(name)) for name in ("before", "after", "both")}
@@ -172,8 +225,8 @@ def one_token(text: Text) -> stats.Draws:
 
 
 def lag1(drawn: stats.Draws) -> pd.DataFrame:
-    """Correlation of acceptance at neighbouring positions, from the draws of `one_token`; missing
-    where acceptance has no spread.
+    """Correlation between acceptance at neighbouring positions, from the draws of `one_token`. It
+    is missing if acceptance does not vary.
     """
     before = drawn["before"]
     after = drawn["after"]
@@ -183,18 +236,29 @@ def lag1(drawn: stats.Draws) -> pd.DataFrame:
     return covariance / spread
 
 
+def largest_miss(missed: Estimates) -> str:
+    """The largest difference between the replay and the i.i.d. formula."""
+    known = missed.known["estimate"]
+    if known.empty:
+        return "The error of the formula is undefined here"
+    worst = known[known.abs().idxmax()]
+    misses = "overstates" if worst < 0 else "understates"
+    by = f"{abs(worst):.2f}"
+    return f"The formula for independent tokens {misses} tokens per target pass by up to {by}"
+
+
 # ---- the best gamma ------------------------------------------------------------------------------
 
 
 def speed_ups(tau: stats.Draws, gammas: Iterable[int], c: float) -> ByGamma:
-    """The standard estimate of the speed-up at an assumed c, v = 1, o = 0."""
-    # an expectation of one token a pass may come out a rounding error below it
+    """The standard estimate of the speed-up for an assumed c, with v = 1 and o = 0."""
+    # rounding can make an expectation of one token slightly smaller than 1
     return {g: cost.speedup_standard(tau[g].clip(lower=1.0), g, c) for g in gammas}
 
 
 def best_shares(tau: stats.Draws, speed: ByGamma) -> pd.DataFrame:
-    """How sure the best gamma is, for each domain: domain, gamma, and the rest of
-    `choose.how_sure`. gamma 0 is plain decoding, speed-up 1.
+    """How certain the best gamma is, for each domain: domain, gamma, and the other columns of
+    `choose.how_sure`. gamma 0 is plain decoding, with speed-up 1.
     """
     domains = [*tau.prompts.domains]
     each = [own[domains].to_numpy() for own in speed.values()]
@@ -205,9 +269,9 @@ def best_shares(tau: stats.Draws, speed: ByGamma) -> pd.DataFrame:
 
 def choices(best: pd.DataFrame) -> pd.DataFrame:
     """Each domain's choice from `best_shares`: domain, best, best_low, best_high (95 % of the
-    resamples' choices, `stats.levels_of`), as_good_low, as_good_high: the least and the largest
-    gamma that is not significantly slower than the best. The last four are missing for fewer than 5
-    prompts.
+    resamples' choices, `stats.levels_of`), as_good_low, as_good_high (the smallest and the largest
+    gamma that is not significantly slower than the best). The last four are missing if there are
+    fewer than 5 prompts.
     """
     rows = []
     for domain, table in best.groupby("domain", sort=False):
@@ -228,10 +292,32 @@ def choices(best: pd.DataFrame) -> pd.DataFrame:
 def best_by_cost(
     tau: Mapping[str, stats.Draws], gammas: Iterable[int], costs: Iterable[float]
 ) -> pd.DataFrame:
-    """`choices` of each text at each assumed c: temperature, c, domain, best, …"""
+    """`choices` for each text and each assumed c: temperature, c, domain, best, …"""
     parts = {}
     for (text, draws), c in product(tau.items(), costs):
         speed = speed_ups(draws, gammas, c)
         best = best_shares(draws, speed)
         parts[text, c] = choices(best)
     return stack(parts, ["temperature", "c"])
+
+
+def answer(fastest: Estimates, c: float, elsewhere: Estimates | None) -> str:
+    """The answer of notebook 02; fastest: the best gamma of each domain; elsewhere: of other
+    prompts, None if there are none.
+    """
+    gammas = fastest.frame["estimate"]
+    domains = len(gammas)
+    best = f"The best gamma is {fastest.span()}"
+    if gammas.nunique() > 1:
+        best += ", depending on the domain,"
+    elif domains > 1:
+        best += f" in {whole('domain', domains)}"
+    if not gammas.any():
+        best = "Plain decoding is the fastest"
+    others = "No other prompts were tested."
+    if elsewhere is not None:
+        others = f"On other prompts the best gamma is {elsewhere.span()}."
+    last = "This cost is assumed, and notebook 09 measures it."
+    if gammas.any() and not gammas.all():
+        last = "Gamma 0 means plain decoding."
+    return f"{best} if a draft pass costs {100 * c:g} % of a target pass (T = 0). {others} {last}"

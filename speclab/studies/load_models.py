@@ -10,25 +10,26 @@ import numpy as np
 import pandas as pd
 import torch
 
+from speclab.estimates import counted
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
 from speclab.profiles import ROOT, ModelSpec
 from speclab.show.pictures import visible
 from speclab.tree import Tree
 
-READS = ["{target}-gptq"]  # the 4-bit copy beside the target, where there is one
+READS = ["{target}-gptq"]  # the 4-bit copy of the target, if there is one
 
 
 # ---- the models ----------------------------------------------------------------------------------
 
 
-Loaded = tuple[Mapping[str, Any], LanguageModel]  # what a manifest says of a model, and the model
+Loaded = tuple[Mapping[str, Any], LanguageModel]  # the facts of a manifest, and the model
 
 
 def models(pair: pairs.Pair, four_bit: Loaded | None = None) -> pd.DataFrame:
-    """What the two models are and take: index model; parameters, layers, width, heads, dtype,
-    device, kernel, disk_mb, memory_mb, kv_kb (keys and values of one token of context). `four_bit`:
-    a quantised copy of the target.
+    """What the two models are and how much memory they need. Index model; columns parameters,
+    layers, width, heads, dtype, device, kernel, disk_mb, memory_mb, kv_kb (keys and values of one
+    token of context). `four_bit`: a quantised copy of the target.
     """
     loaded = {name: (pair.facts[name], getattr(pair, name)) for name in ("target", "draft")}
     if four_bit:
@@ -57,13 +58,29 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def four_bit_copy(spec: ModelSpec) -> Loaded | None:
-    """The 4-bit copy that stands beside a target, None where there is none."""
+    """The 4-bit copy of a target, None if there is none."""
     path = spec.path + "-gptq"
     if not (ROOT / path / "config.json").is_file():
         return None
     spec = dataclasses.replace(spec, path=path)
     model = pairs.load_model(spec)
     return pairs.model_facts(spec, model), model
+
+
+def vocabulary_in_words(size: Mapping[str, int], vocab: int, output: int, outside: float) -> str:
+    """How large the two models are, and how many of the `vocab` tokens the draft can `output`;
+    outside: the share of the recorded tokens that it cannot.
+    """
+    ratio = size["target"] / size["draft"]
+    said = (
+        f"The target has **{ratio:.1f} times** the parameters of the draft. The draft can output "
+    )
+    if output >= vocab:
+        return f"{said}all {vocab:,} tokens."
+    return (
+        f"{said}{output:,} of the {vocab:,} tokens. The other tokens make up {100 * outside:.1f} % "
+        "of the recorded texts, and the draft can never propose them."
+    )
 
 
 # ---- tokens and texts ----------------------------------------------------------------------------
@@ -75,7 +92,7 @@ def visible_pieces(tokenizer, ids: Iterable[int]) -> list[str]:
 
 
 def listed(tokenizer, ids: Iterable[int]) -> str:
-    """Tokens in a sentence, as Markdown code (also where one holds the mark of code)."""
+    """Tokens in a sentence, as Markdown code (even if a token contains a backtick)."""
     pieces = (f"`` {piece} ``" for piece in visible_pieces(tokenizer, ids))
     return ", ".join(pieces) or "none"
 
@@ -84,21 +101,21 @@ def listed(tokenizer, ids: Iterable[int]) -> str:
 
 
 def wanted_tree(nodes: pd.DataFrame, tree: Tree, wanted: int, blank: Sequence[int]) -> tuple:
-    """(prompt_id, position) of the first tree of which the target accepts `wanted` tokens and then
-    rejects what the draft put below them, without `blank` tokens; where there is none, of the first
-    with the most accepted tokens. `nodes` has `accepted` (`score.reach`).
+    """(prompt_id, position) of the first tree without `blank` tokens in which the target accepts
+    `wanted` tokens and rejects the next. If there is no such tree, it is the first tree with the
+    most accepted tokens. `nodes` has a column `accepted` (`score.reach`).
     """
     trees = nodes.assign(last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank))
     trees = trees.groupby(["prompt_id", "position"], sort=False)
     trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
-    rejects = trees["last"].isin(tree.parent)  # there was something below to reject
+    rejects = trees["last"].isin(tree.parent)  # the last accepted node has children
     fits = (trees["accepted"] == wanted) & rejects & ~trees["blank"]
     return fits.idxmax() if fits.any() else trees["accepted"].idxmax()
 
 
 def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
-    """The nodes of a tree, which have `text` and `ratio` = min(1, p/q), as a table: index node;
-    parent, depth, rank, token, q, p, target_rank, ratio, accepted.
+    """The nodes of a tree as a table: index node; parent, depth, rank, token, q, p, target_rank,
+    ratio, accepted. `nodes` has columns `text` and `ratio` = min(1, p/q).
     """
     names = {"text": "token", "draft_prob": "q", "target_prob": "p"}
     columns = ["parent", "depth", "rank", *names, "target_rank", "ratio", "accepted"]
@@ -107,12 +124,34 @@ def node_table(nodes: pd.DataFrame) -> pd.DataFrame:
     return shown.assign(text=pieces).rename(columns=names)
 
 
+def tree_in_words(accepted: int, drafted: int, kept: str, own: str) -> str:
+    """What the target accepts of a tree, and how many tokens the pass gives; kept, own: the
+    accepted tokens and the target's own token, "" if the text ends before it.
+    """
+    tokens = counted(accepted + bool(own), "token")
+    says = f"The greedy target accepts **{accepted}** of the {drafted} drafted tokens"
+    says += f" ({kept})" if accepted else ""
+    says += f" and adds its own token {own}." if own else ", and the text ends there."
+    return f"{says} This target pass gives **{tokens}**, and a pass of plain decoding gives one."
+
+
+def same_in_words(decoded: Sequence[int], recorded: Sequence[int]) -> str:
+    """Whether the decoder's token ids are those of the recorded text."""
+    if tuple(decoded) == tuple(recorded):
+        return "The decoder reproduces the recorded text token for token."
+    pairs_of = zip(decoded, recorded, strict=False)
+    equal = [one == other for one, other in pairs_of]
+    first = (*equal, False).index(False) + 1
+    return f"The decoder's text differs from the recorded text from token {first} on."
+
+
 # ---- p, q, overlap -------------------------------------------------------------------------------
 
 
 def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
-    """The position to show, a row of a trace: of those whose overlap is within 0.02 of `wanted` (or
-    the nearest one) that where the draft's second choice is shared most.
+    """The position to show, a row of a trace. Among the positions whose overlap is within 0.02 of
+    `wanted` (or nearest to it), it is the position with the most overlap at the draft's second
+    choice.
     """
     off = (trace["overlap"] - wanted).abs()
     near = trace[off <= max(0.02, off.min())]
@@ -123,8 +162,8 @@ def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
 
 
 def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
-    """q and p of the draft's best tokens at a position of a trace, and of all others together:
-    index `token`, as a reader sees it. `shared` is the sum of min(p, q).
+    """q and p of the draft's best tokens at a position of a trace, and of all other tokens
+    together. Index `token`, as a reader sees it; `shared` is the sum of min(p, q).
     """
     q, p = (np.asarray(position[name], float) for name in ("top_draft_q", "top_draft_p"))
     names = visible_pieces(tokenizer, position["top_draft_ids"])
@@ -132,3 +171,14 @@ def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
     whole = pd.Series({"q": 1.0, "p": 1.0, "shared": position["overlap"]})
     others = (whole - table.sum()).clip(lower=0)
     return pd.concat([table, others.rename("all others").to_frame().T]).rename_axis("token")
+
+
+def answer(size: Mapping[str, int], accepted: int, drafted: int, tokens: int, passes: int) -> str:
+    """The answer of notebook 01; tokens, passes: of the whole text."""
+    ratio = size["target"] / size["draft"]
+    return (
+        "A pair is a small draft, which proposes tokens, and a target, here "
+        f"{ratio:.1f} times as large, which accepts or rejects them. In the example tree the "
+        f"target accepts {accepted} of {counted(drafted, 'token')}. The text of "
+        f"{counted(tokens, 'token')} takes {counted(passes, 'target pass')}."
+    )
