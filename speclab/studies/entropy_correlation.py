@@ -87,8 +87,8 @@ def answer(area: Estimates, correlations: Estimates, elsewhere: Estimates | None
     if area.known.empty:
         pairs = "Not tested: no text has both accepted and rejected tokens"
     there = ""
-    if elsewhere is not None:
-        tested = elsewhere.frame.dropna(subset=NUMBERS)
+    tested = pd.DataFrame() if elsewhere is None else elsewhere.frame.dropna(subset=NUMBERS)
+    if len(tested):
         falls = np.sum(verdict(tested["low"], tested["high"]) == BELOW)
         there = f", on other prompts it falls in {falls} of {len(tested)} groups"
     return f"{pairs}. As target entropy rises, acceptance {trend(correlations)}{there}."

@@ -377,7 +377,7 @@ def on_other_prompts(numbers: Estimates, domain: str, rest: Sequence[str], left_
     """How the domain compares with the `rest` of the others (all but `left_out`) on the last of the
     other sets; numbers: its contrast by set.
     """
-    elsewhere = numbers.without(set=prompt_sets.OWN).frame
+    elsewhere = numbers.frame[numbers.frame["set"] != prompt_sets.OWN]
     if elsewhere.empty:
         return "No other set has enough prompts."
     last = next(elsewhere.iloc[-1:].itertuples())
@@ -436,20 +436,18 @@ def most_frequent(shares: Estimates, domain: str) -> str:
     """The most frequent kind of token of a domain, as a title; shares: of `shares_of_kinds`."""
     of_domain = shares.at(domain=domain).in_units("%")
     (top,) = of_domain.highest().frame["kind"]
-    of_kind = shares.without(domain=domain).in_units("%")
+    of_kind = shares.at(kind=top).in_units("%")
     title = f"In {domain}, {of_domain.at(kind=top).span()} of the tokens are of the kind '{top}'"
-    elsewhere = of_kind.frame[of_kind.frame["kind"] == top]
-    if elsewhere.empty:
-        return title
-    return f"{title}, elsewhere {of_kind.at(kind=top).span()}"
+    others = [name for name in of_kind.frame["domain"] if name != domain]
+    return f"{title}, elsewhere {of_kind.at(domain=others).span()}" if others else title
 
 
 def contrast_in_words(contrasts: Estimates, domain: str) -> str:
     """The contrast of a domain by set, as a title."""
     own = contrasts.at(set=prompt_sets.OWN)
-    others = contrasts.without(set=prompt_sets.OWN)
     title = f"The contrast of {domain} is {own.span()} on our own prompts"
-    return f"{title}, {others.span()} on others" if len(others.known) else title
+    others = contrasts.known["set"].unique()[1:]
+    return f"{title}, {contrasts.at(set=others).span()} on others" if len(others) else title
 
 
 def paradoxes(verdicts: pd.Series) -> str:

@@ -418,8 +418,8 @@ def answer(best: Estimates, elsewhere: Estimates | None) -> str:
     )
     if best.verdict() != stats.ABOVE:
         text = (
-            "In no state does being right gain significantly more than at as many random positions "
-            f"(most where {where}, {best} tokens per target pass)."
+            "No kind of certainty costs significantly more than as many random positions. The most "
+            f"is {best} tokens per target pass, where {where}."
         )
     if elsewhere is None:
         return f"{text} No other prompts were tested."
