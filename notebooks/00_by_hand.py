@@ -34,7 +34,7 @@ draws: int = 4000  # 100 to 1000000; words drawn under each rule in section 4
 blocks_each: int = 500  # 10 to 100000; blocks decoded for each gamma in section 8, roughly
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -354,7 +354,7 @@ ctx.draw(
 )
 
 # %%
-ctx.say(study.tree_in_words(tree, verdict, labels, words))
+ctx.say(study.verdict_in_words(tree, verdict, labels, words))
 
 # %% [markdown]
 # ## 6. Five numbers that are called "acceptance"
@@ -484,7 +484,7 @@ assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is un
 # The speed-up is the number of words per target pass divided by gamma · c + v(gamma + 1) + o.
 
 # %%
-ctx.answer(study.answer(overlap, formula[2], counted.loc[3, "counted"], exact["ratio"]))
+ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], exact["ratio"]))
 
 # %% [markdown]
 # ## Try it

@@ -32,7 +32,7 @@ wanted: int = 2  # 0 to 16; section 4 shows a tree with this number of accepted 
 wanted_overlap: float = 0.6  # 0 to 1; section 5 shows a position with about this overlap
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -278,7 +278,9 @@ if notebook.is_open():
 # run, and most of their questions need no model any more.
 
 # %%
-ctx.answer(study.answer(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps)))
+ctx.answer(
+    study.pair_in_words(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps))
+)
 
 # %% [markdown]
 # ## Try it

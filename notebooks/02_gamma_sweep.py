@@ -37,7 +37,7 @@ cost_ratio: float = 0.05  # 0 to 10
 other_cost_ratios: list = [0.02, 0.1, 0.2, 0.29]  # 0 to 10
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -452,7 +452,7 @@ ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 judged = stats.judged_domains(trace)
 fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
-ctx.answer(study.answer(fastest, cost_ratio, there))
+ctx.answer(study.best_in_words(fastest, cost_ratio, there))
 
 # %% [markdown]
 # ## Try it

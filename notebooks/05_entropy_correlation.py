@@ -33,7 +33,7 @@ entropy_bins: int = 8  # 2 to 100
 confidence_bins: int = 10  # 2 to 100
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -343,7 +343,7 @@ if elsewhere:
 
 # %%
 on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None
-ctx.answer(study.answer(mean_area, best_token, on_others))
+ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 
 # %% [markdown]
 # ## Try it

@@ -35,7 +35,7 @@ ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
 smallest: float = 0.005  # 0 to 1
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -418,7 +418,7 @@ ctx.say(
 )
 
 # %%
-ctx.answer(study.answer(best, elsewhere))
+ctx.answer(study.cost_in_words(best, elsewhere))
 
 # %% [markdown]
 # ## Try it

@@ -43,7 +43,7 @@ decoded_tokens: int = 32  # 2 to 65536; at most this many tokens each
 article_int4: float = 0.93  # 0 to 1; the article's acceptance of an INT4 self-draft
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 

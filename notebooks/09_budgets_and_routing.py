@@ -45,7 +45,7 @@ check_repeats: int = 2  # 1 to 100; this many times
 engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 

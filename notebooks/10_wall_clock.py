@@ -46,7 +46,7 @@ copying_gamma: int = 4  # 1 to 64
 folds: int = 5  # 2 to 100
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -582,7 +582,12 @@ ctx.say(
 )
 
 # %%
-ctx.record(c=costs.c(), overhead=costs.overhead)
+ctx.record(
+    c=costs.c(),
+    overhead=costs.overhead,
+    tree_overhead=costs.loop(False),
+    drift=costs.drift,
+)
 
 # %%
 there = ""

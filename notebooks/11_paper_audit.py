@@ -36,7 +36,7 @@ article_cost: float = 0.05  # 0.0001 to 10; c of the article's example: 5 ms / 1
 author_records: str = ""  # any
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 

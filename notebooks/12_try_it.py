@@ -31,7 +31,7 @@ new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
 seed: int = 0  # 0 to 4294967295; decides a sampled text
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -122,7 +122,7 @@ ctx.draw(
 )
 
 # %%
-ctx.answer(try_it.answer(len(text), len(steps)))
+ctx.answer(try_it.passes_in_words(len(text), len(steps)))
 ctx.record(block_efficiency=len(text) / len(steps))
 
 # %% [markdown]

@@ -9,22 +9,22 @@
 # %% [markdown]
 # # NN. Which question does this notebook answer?
 #
-# One paragraph: why this is asked, and under which estimator (a name from GLOSSARY.md). The answer
-# itself is computed: `ctx.answer` in the last code cell fills the first output.
+# One paragraph says why we ask, and under which estimator (in words, then its name from GLOSSARY.md
+# in brackets). `ctx.answer` in the last code cell computes the answer and fills the first output.
 #
 # ![The figure that carries the answer](../figures/smollm/NN/slug.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
-# profile (recorded if it is not there) · *writes* `figures/<profile>/NN/`.
+# profile (recorded if it is missing) · *writes* `figures/<profile>/NN/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; what is allowed comes first, then what it is
+largest_gamma: int = 16  # 1 to 64; the allowed values come first, then the meaning
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit, which it clones from SPECLAB_REPO where there is none.
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import os, pathlib, subprocess, sys
 
@@ -47,10 +47,10 @@ from speclab.analysis.texts import Text
 from speclab.estimates import Estimates
 from speclab.show import notebook
 
-# Declare here which kinds of run the cells ask for (speclab/runs.py, and run_plan.py in
-# speclab/ops for `seeds`, `others` and the like), so that `python -m speclab plan` knows them:
+# Declare here which kinds of run the cells need (speclab/runs.py, and speclab/ops/run_plan.py for
+# `seeds`, `others` and more). `python -m speclab plan` reads this list.
 RUNS = ["greedy"]
-# And which files the cells read, of data/ and of other notebooks' tables:
+# Declare here which files the cells read, from data/ and from other notebooks' tables.
 # READS = ["data/paper", "08/self-drafts.csv"]
 
 # %%
@@ -60,46 +60,53 @@ text = Text.of(runs.load_or_record(at_0, "greedy"))
 
 # %% [markdown]
 # ## A sub-question
-# One or two sentences: what is computed, on which records, and what would surprise us.
+# One or two sentences say what is computed, from which records, and what would surprise us. They do
+# not announce code that the page hides.
 
 # %%
-found = Estimates(stats.by_domain(text.trace, text.acceptance))
+found = Estimates(stats.by_domain(text.trace, text.acceptance)).in_units("%")
 ctx.table(found, "acceptance", cells=found.wide("estimator", "domain"))
 
 # %% [markdown]
-# The formula that is taught, by hand:
+# A cell with the tag `by-hand` computes a number step by step for the reader. The page shows its
+# code.
+
+# %% tags=["by-hand"]
+trace = text.trace
+is_accepted = trace["draft_rank"] == 0
+by_hand = is_accepted.groupby(trace["domain"]).mean()
 
 # %%
 each = found.at(domain=list(ctx.profile.domains))
-trace = text.trace
-by_hand = (trace["draft_rank"] == 0).groupby(trace["domain"]).mean()
 assert np.allclose(by_hand[each.frame["domain"]], each.frame["estimate"])
 
 # %%
 ctx.plot(
     each,
-    x="domain",
+    "domain",
+    "slug",
+    "Share of positions at which the draft's best token is accepted (`hit[1]`, T = 0), by domain. "
+    "Bars: 95 % intervals.",
+    title=f"The draft's best token is accepted at {each.span()} of the positions",
     kind="points",
-    y="hit[1] (T = 0)",
-    slug="slug",
-    caption=f"hit[1] by domain: {each.span()}.",
+    y="accepted share of positions",
 )
 
 # %%
 ctx.record(largest_hit=float(each.frame["estimate"].max()))
 ctx.answer(
-    f"On {ctx.profile.name} the draft's best token is accepted (`hit[1]`, T = 0) in "
-    f"{each.listed()}."
+    f"The draft's best token is accepted at {each.span()} of the positions, depending on the "
+    f"domain (`{ctx.profile.name}`, T = 0)."
 )
 
 # %% [markdown]
 # ## Try it
-# Change one thing and say beforehand what will happen.
+# Predict the result first, then run the cell.
 #
 # <details><summary>What happens</summary>The answer, and why.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above.
+# * What we saw: one or two sentences without numbers.
 # * What this does not show: …
 # * Next: the notebook that goes on from here.

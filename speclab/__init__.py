@@ -1,19 +1,19 @@
-"""The study kit for speculative decoding: a flat core and seven rooms.
+"""A study kit for speculative decoding. It has a flat core and seven folders.
 
-core      shapes, trees, verification, sampling; drafting, decoding; recording, replay, scores,
+core      shapes, trees, verification, sampling, drafting, decoding, recording, replay, scores,
           statistics, estimates, costs
-models    the only room that knows networks: their folders, loading, passes, what a pass costs
+models    networks: their folders, how they are loaded, their passes, and the cost of a pass
 show      what a reader sees: figures, pictures, the start of a notebook
-analysis  what several notebooks need: texts, choosing a setting, stopping, other prompts, power
-studies   what one notebook needs, under the notebook's own name
-drafts    better drafts: quantised copies, trained drafts of the kit
-explore   the page to explore a recorded run by hand, in a browser without a kernel
-ops       where and how it runs: reproduce, report, doctor, workers, Kaggle and Colab
+analysis  what several notebooks need: texts, choosing a setting, stop rules, prompt sets, power
+studies   what one notebook needs, under the notebook's name
+drafts    other drafts: quantised copies, and the trained drafts that come with the kit
+explore   a page that explores a recorded run in a browser, without a kernel
+ops       where and how the kit runs: reproduce, report, doctor, workers, Kaggle and Colab
 
-`python -m speclab --help` lists the verbs, README.md says what to change where.
+`python -m speclab --help` lists the commands. README.md names the file for each kind of change.
 """
 
 if not __debug__:
     raise ImportError(
-        "speclab needs its checks: start Python without -O and without PYTHONOPTIMIZE"
+        "speclab needs its assertions: start Python without -O and without PYTHONOPTIMIZE"
     )

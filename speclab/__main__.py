@@ -1,4 +1,4 @@
-"""The command line: `python -m speclab VERB`. Its verbs stand in ops/commands.py."""
+"""The command line, `python -m speclab VERB`. The verbs are defined in ops/commands.py."""
 
 import sys
 
@@ -6,7 +6,7 @@ from speclab.ops import hosted
 
 try:
     from speclab.ops.commands import main
-except ImportError as _error:  # every verb needs what this imports
+except ImportError as _error:  # every verb needs the packages imported there
     sys.exit(f"speclab: {hosted.missing_package(_error)}")
 
 if __name__ == "__main__":

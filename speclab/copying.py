@@ -1,10 +1,10 @@
-"""Copying from the text so far: prompt lookup as a block proposes it, its exact replay, and the
+"""Prompt lookup: proposing a block by copying from the text so far, its exact replay, and the
 positions at which a text repeats itself.
 
-Before each block the last tokens are looked up in the text so far: the longest suffix of at most
-LONGEST tokens that occurred before, at its most recent position. What followed there is copied, up
-to MOST tokens; where the copy reaches the text's end it goes on in what it has copied. NumPy and
-pandas only. Source: Saxena, 'Prompt Lookup Decoding' (2023).
+Before each block we look up the last tokens in the text so far. The longest suffix of at most
+LONGEST tokens that occurred before is used, at its most recent occurrence. The tokens that followed
+it are copied, up to MOST tokens. If the copy reaches the end of the text, it continues within the
+copied tokens. Source: Saxena, 'Prompt Lookup Decoding' (2023).
 """
 
 from collections.abc import Sequence
@@ -15,21 +15,22 @@ import pandas as pd
 from speclab.plain import Array
 from speclab.score import require
 
-LONGEST = 8  # tokens of a match
-MOST = 16  # tokens of a copy
-REPEATED = 4  # tokens of a run that counts as repeated
+LONGEST = 8  # most tokens of a match
+MOST = 16  # most tokens of a copy
+REPEATED = 4  # tokens of a sequence that counts as repeated
 
 
 def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
-    """Of each beginning ids[:n], n from 0 to len(ids): how many of its last tokens stood in it
-    before, at most `longest`, and the most recent place (below n) where the text went on behind
-    them; int64 [len(ids) + 1] each, 0 and 0 where nothing matches.
+    """For each prefix ids[:n] with n from 0 to len(ids), find the longest suffix (at most `longest`
+    tokens) that occurred earlier in the prefix.
 
-    ids: token ids, int [tokens].
+    ids: token ids, int [tokens]. Returns two int64 arrays [len(ids) + 1]: the length of the match,
+    and the position (below n) that followed its most recent earlier occurrence. Both are 0 if
+    nothing matches.
     """
     count = len(ids) + 1
     vocab = ids.max(initial=0) + 1
-    # suffix: a number for each n's last tokens, equal where they are
+    # suffix[n] identifies the last tokens of ids[:n]: equal numbers mean equal tokens
     matched, place, suffix = np.zeros((3, count), np.int64)
     for length in range(1, longest + 1):
         ends = np.arange(length, count)
@@ -48,8 +49,8 @@ def matches(ids: Array, longest: int = LONGEST) -> tuple[Array, Array]:
 
 
 def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
-    """The `most` tokens that are copied after a context of which at least `least` (1 or more) last
-    tokens match; none, where fewer do.
+    """The next `most` tokens, copied from the context. At least `least` (1 or more) of the last
+    tokens must match; otherwise the result is empty. int64 [most] or [0].
     """
     ids = np.array(context, np.int64)
     matched, place = matches(ids)
@@ -65,9 +66,9 @@ def copied(context: Sequence[int], least: int, most: int = MOST) -> Array:
 def replayed(
     prompt: Sequence[int], text: Sequence[int], longest: int = LONGEST, most: int = MOST
 ) -> tuple[Array, Array]:
-    """Of a block that begins at each position of a greedy text after its prompt (token ids): how
-    many tokens match, and how many of `most` that would be copied are the text's; int64 [tokens of
-    the text] each.
+    """Replay of prompt lookup over a greedy text (token ids). For a block that starts at each
+    position of the text: the length of the match, and how many of the `most` copied tokens are
+    accepted. int64 [tokens of the text] each.
     """
     ids = np.array([*prompt, *text], np.int64)
     start = np.arange(len(prompt), len(ids))
@@ -84,14 +85,17 @@ def replayed(
 
 
 def repeats(trace: pd.DataFrame, n: int = REPEATED) -> pd.Series:
-    """Does a position's token end a run of `n` tokens that its own text, the prompt not included,
-    has had before (the two may overlap)? bool, aligned with the rows of `trace`, in any order.
+    """Marks positions whose token completes a sequence of `n` tokens that occurred earlier in the
+    same text, without its prompt. The two occurrences may overlap. Returns bool, aligned with the
+    rows of `trace`, which may be in any order.
 
-    A small model's greedy text runs into loops, and a draft that copies them looks good for a
-    reason that has nothing to do with language. The mark looks back only: the first tokens of a
-    loop, and the one that leaves it, lie outside. `trace` needs prompt_id, position (counted from 0
-    in each text) and token; where it has a `seed`, every seed is a text. ValueError: missing
-    columns, positions that are missing or there twice.
+    The greedy text of a small model often falls into loops. A draft that copies then looks good
+    although the text is hardly language. The mark looks back only. It omits the first tokens of a
+    loop and the token that leaves it.
+
+    `trace` needs prompt_id, position (from 0 in each text) and token. With a column `seed`, each
+    seed is its own text. Raises ValueError for missing columns and for positions that are missing
+    or occur twice.
     """
     require(trace, ["prompt_id", "position", "token"], "trace")
     of_text = ["prompt_id", "seed"] if "seed" in trace else ["prompt_id"]
@@ -101,7 +105,7 @@ def repeats(trace: pd.DataFrame, n: int = REPEATED) -> pd.Series:
     if wrong.any():
         raise ValueError(
             f"trace: the positions of prompt {rows['prompt_id'][wrong.idxmax()]!r} are not 0, 1, "
-            "2, …, each once: mark whole texts, and filter afterwards"
+            "2, …, each once: mark whole texts first, then filter"
         )
     marks = [matches(tokens.to_numpy(), n)[0][1:] == n for _, tokens in texts["token"]]
     marked = pd.Series(np.concatenate(marks), rows.index)

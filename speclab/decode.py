@@ -1,8 +1,8 @@
-"""Lossless speculative decoding: draft a chain or a tree, or copy one, score it in one target pass,
-verify, commit, roll both caches back.
+"""Lossless speculative decoding. Each block is drafted (a chain, a tree or a copy), scored in one
+target pass, verified and committed; then both caches are rolled back.
 
-Knows the pair only through `speclab.models.model` and the rules only through `speclab.verify`.
-Yields one `Step` a target pass.
+This module reaches the pair only through `speclab.models.model`, and the rules only through
+`speclab.verify`. It yields one `Step` per target pass.
 """
 
 import time
@@ -29,8 +29,8 @@ LOSSLESS = tuple(name for name, rule in RULES.items() if rule.lossless)
 
 @dataclass(frozen=True)
 class Drafted:
-    """A block's draft: its tree, the token of each node (int64 [N + 1], entry 0 unused), and the
-    nodes that were accepted, from the top.
+    """The draft of a block: its tree, the token of each node (int64 [N + 1], entry 0 unused), and
+    the accepted nodes from the root down.
     """
 
     tree: Tree
@@ -40,12 +40,12 @@ class Drafted:
 
 @dataclass(frozen=True)
 class Step:
-    """What one target pass gave: the emitted tokens, of which the first `accepted` were drafted;
-    `kind` of the last one.
+    """The outcome of one target pass: the emitted tokens, of which the first `accepted` were
+    drafted, and the kind of the last token.
 
-    kind: recovered (after a rejection), bonus (all accepted), or cut (the text ended on an accepted
-    token). copied: from the text so far, not the draft model's. draft: the tree that was drafted;
-    None where a step is replayed, not decoded.
+    kind: "recovered" (after a rejection), "bonus" (after all were accepted) or "cut" (the text
+    ended with an accepted token). copied: the block was copied from the text so far, not drafted by
+    the model. draft: the drafted tree; None if the step was replayed, not decoded.
     """
 
     tokens: tuple[int, ...]
@@ -58,10 +58,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Decoded:
-    """A finished text: its token ids (the stop token included), its steps, counted passes and wall
-    times in seconds.
-
-    `time_s` includes the prefill.
+    """A finished text: its token ids (including the stop token), its steps, the number of draft
+    passes, and wall times in seconds. `time_s` includes the prefill.
     """
 
     prompt_id: str
@@ -73,7 +71,7 @@ class Decoded:
 
     @property
     def target_passes(self) -> int:
-        """Target passes after the prefill: one a step."""
+        """Target passes after the prefill: one per step."""
         return len(self.steps)
 
     @property
@@ -83,23 +81,23 @@ class Decoded:
 
 
 def check_rule(rule: str, shape: Shape, sampling: Sampling) -> None:
-    """A ValueError unless rule, shape and temperature go together."""
+    """Raise a ValueError unless rule, shape and temperature fit together."""
     if rule not in LOSSLESS:
-        raise ValueError(f"rule={rule!r}: lossless rules are {', '.join(LOSSLESS)}")
+        raise ValueError(f"rule={rule!r}: the lossless rules are {', '.join(LOSSLESS)}")
     if (rule == "greedy") != sampling.greedy:
         raise ValueError(
-            f"rule={rule!r} at temperature {sampling.temperature}: greedy goes with temperature 0, "
-            "the sampling rules with temperatures above 0"
+            f"rule={rule!r} at temperature {sampling.temperature}: greedy needs temperature 0, "
+            "the other rules need a temperature above 0"
         )
     if RULES[rule].chain_only and not shape.is_chain:
         raise ValueError(
-            f"rule={rule!r} takes a chain of sampled tokens (as chain:4), not a tree; "
+            f"rule={rule!r} needs a chain of sampled tokens (such as chain:4), not a tree; "
             "for trees use point-mass or without-replacement"
         )
     if RULES[rule].sampled and not shape.tree:
         raise ValueError(
-            f"rule={rule!r} takes a static tree: a dynamic one is chosen by probability, "
-            "not sampled; use point-mass"
+            f"rule={rule!r} needs a static tree, because the nodes of a dynamic tree are chosen by "
+            "probability, not sampled; use point-mass"
         )
 
 
@@ -113,20 +111,21 @@ def decode(
     rng: np.random.Generator | None = None,
     caches: tuple[KVCache, KVCache] | None = None,
 ) -> Iterator[Step]:
-    """Decode one prompt, a step at a time; the text's distribution is the target's own whatever
-    draft, shape and lossless rule.
+    """Decode one prompt and yield one `Step` per target pass. The text follows the target's
+    distribution, whatever the draft, shape and lossless rule.
 
-    shape: see speclab.draft. rng: source of uniforms, needed above temperature 0. caches: of
-    `prefill`, else made here. Raises ValueError for what does not go together or a prompt with ids
-    that are not shared, NonFiniteProbability for a model that breaks down.
+    shape: see `speclab.shapes`. rng: source of uniforms, needed above temperature 0. caches: from
+    `prefill`; created here by default. Raises ValueError for arguments that do not fit together and
+    for prompt ids outside the shared vocabulary. Raises NonFiniteProbability if a model outputs NaN
+    or infinity.
     """
     check_rule(rule, shape, sampling)
     if shape.tree is not None:
         pair.draft.check_branches(int(shape.tree.width.max()))
     if not prompt_ids or max_new_tokens < 1:
-        raise ValueError("at least one prompt token and one new token")
+        raise ValueError("decode needs at least one prompt token and one new token")
     if not sampling.greedy and rng is None:
-        raise ValueError("rng: sampling needs a numpy Generator")
+        raise ValueError("sampling needs a numpy Generator: pass rng")
     target, draft = caches or prefill(pair, prompt_ids, max_new_tokens + shape.room)
     context = list(prompt_ids)
     left = max_new_tokens
@@ -156,8 +155,8 @@ def decode(
 
 
 def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache, KVCache]:
-    """Both models' caches over the prompt but its last token, which is the first block's root.
-    A GPU is waited for, so that the first block is not charged for the prompt.
+    """The caches of both models over the prompt without its last token, which is the root of the
+    first block. Waits for a GPU, so that the time of the first block does not include the prompt.
     """
     pair.target.check_ids(prompt_ids)
     models = pair.target, pair.draft
@@ -175,8 +174,8 @@ def score_tree(
 ) -> Tensor:
     """A model's logits after the root and every drafted node, [N + 1, vocab], in one pass.
 
-    cache: of all the context but its last token, the root; its nodes are left there. tokens: each
-    node's, int64 [N + 1], entry 0 unused.
+    cache: holds the context without its last token, the root. The nodes are added to it. tokens:
+    the token of each node, int64 [N + 1], entry 0 unused.
     """
     trunk = len(context) - 1
     rows = torch.from_numpy(np.append(context[-1], tokens[1:]))[None]
@@ -190,7 +189,9 @@ def score_tree(
 def _emitted(
     proposal: Proposal, verdict: Verdict, remaining: int, stop_ids: frozenset[int]
 ) -> Step:
-    """Accepted tokens and the one after them, cut after the first stop token, at `remaining`."""
+    """The accepted tokens and the next token, cut after the first stop token and after `remaining`
+    tokens.
+    """
     tokens = [*proposal.tokens[list(verdict.path)].tolist(), verdict.token][:remaining]
     for place, token in enumerate(tokens):
         if token in stop_ids:
@@ -213,10 +214,11 @@ def decode_prompt(
     seed: int = 0,
     caches: tuple[KVCache, KVCache] | None = None,
 ) -> Decoded:
-    """One prompt to its end, timed; the random numbers belong to (seed, prompt_id).
+    """Decode one prompt to its end and time it. The random numbers depend only on (seed,
+    prompt_id).
 
-    caches: of `prefill` over this prompt, for texts that begin alike (what was decoded after the
-    prompt is forgotten); else made here.
+    caches: from `prefill` over this prompt, reused for texts with the same prompt (everything after
+    the prompt is removed first); created here by default.
     """
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
     began = time.perf_counter()

@@ -1,5 +1,6 @@
-"""Drafting: a chain, a static tree or a dynamic tree of tokens from the draft model, over its
-rolled-back cache; or, where enough of the last tokens stood before, a copy from the text so far.
+"""Drafting. A block is a chain, a static tree or a dynamic tree from the draft model, over its
+rolled-back cache. With prompt lookup it is a copy from the text so far if enough of the last tokens
+occurred before.
 """
 
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ from speclab.verify import RULES, draw_children
 
 @dataclass(frozen=True)
 class Proposal:
-    """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), `q` [N + 1, vocab] for rules
-    that need it, and the nodes that were `run`, in the order in which the draft's cache holds them:
-    the root, the context's last token, first (-1: one that is not in the tree; none where the draft
-    was not asked). copied: they are a copy from the context, whatever the draft would say.
+    """Drafted tokens: `tree`, `tokens` int64 [N + 1] (entry 0 unused), and `q` [N + 1, vocab] for
+    rules that need it.
+
+    run: the nodes over which the draft ran, in the order of its cache. The root (the context's last
+    token) comes first; -1 is a node that is not in the tree. The list is empty if the draft did not
+    run. copied: the tokens are a copy from the context, not drafted by the model.
     """
 
     tree: Tree
@@ -42,9 +45,9 @@ def propose(
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
-    """Draft one block after the context, no deeper than the tokens that remain; leaves its nodes
-    in the draft's cache. A copy leaves that cache as it is: the next block that the draft makes
-    runs what it has missed.
+    """Draft one block after the context, at most `remaining` tokens deep. The drafted nodes stay in
+    the draft's cache. A copy leaves this cache unchanged; the next block from the draft model then
+    runs the tokens that the cache lacks.
     """
     if shape.lookup:
         tokens = copied(context, shape.lookup, min(MOST, remaining))
@@ -59,15 +62,17 @@ def propose(
 
 @dataclass(frozen=True)
 class _Text:
-    """A text, and the draft that continues it."""
+    """A text, and the draft model that continues it."""
 
     draft: LanguageModel
     cache: KVCache
     context: list[int]
 
     def logits_after(self, tokens: Array, sees: Array) -> Tensor:
-        """Logits [k, vocab] after the nodes of one level, which see, of the nodes run so far and
-        themselves, those of `sees`, bool [k, nodes]; the root's where nothing is run yet.
+        """Logits [k, vocab] after the nodes of one level.
+
+        sees: bool [k, nodes]: which of the nodes run so far (and of this level) each node may
+        attend to. If no node was run yet, the logits are those after the root.
         """
         positions = visible = None
         if not sees.size:
@@ -88,7 +93,9 @@ def _static(
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
-    """The tree's tokens: the draft's best, or drawn from its distributions with `rng`."""
+    """The tokens of a static tree: the draft's top tokens, or drawn from its distributions with
+    `rng`.
+    """
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
     q = None
     if rng is not None:
@@ -103,7 +110,7 @@ def _static(
         widest = int(level.widths.max())
         if rng is None or q is None:
             children = rank_key(logits).topk(widest).indices
-        else:  # a parent of a smaller width uses the first of what is drawn
+        else:  # a parent with fewer children uses the first drawn tokens
             coins = np.zeros((len(level.widths), widest))
             is_used = np.arange(widest) < level.widths[:, None]
             coins[is_used] = rng.random(level.widths.sum())
@@ -117,17 +124,18 @@ def _static(
 
 
 def _stops(rule: StopRule, q: Tensor) -> bool:
-    """True when no token should be drafted from q [vocab]."""
+    """True if no further token should be drafted, given q [vocab]."""
     if rule.measure == "confidence":
         return bool(q.max() < rule.threshold)
     return bool(entropy(q) > rule.threshold)
 
 
 def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Proposal:
-    """EAGLE-2's expansion and reranking, with the draft's own probabilities as confidence.
+    """EAGLE-2's expansion and reranking (arXiv:2406.16858), with the draft's own probabilities as
+    confidence.
 
-    A node's score is its path's log probability. Of all nodes that are grown level by level the
-    best `budget` stay: a child never scores above its parent, so they are a tree.
+    A node's score is the log probability of its path. The tree grows level by level, and the best
+    `budget` nodes are kept. A child never scores above its parent, so the kept nodes form a tree.
     """
     width = min(shape.branches, text.draft.tokens_said)
     # parent, rank, depth and token of each node
@@ -162,6 +170,8 @@ def _dynamic(text: _Text, shape: Shape, depth: int, sampling: Sampling) -> Propo
 
 
 def _best(score: Array, count: int) -> Array:
-    """Places of the `count` highest scores in ascending order; of equal ones the earlier."""
+    """Indices of the `count` highest scores, in ascending order. Among equal scores the earlier
+    index wins.
+    """
     order = np.argsort(-score, kind="stable")
     return np.sort(order[:count])

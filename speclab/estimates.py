@@ -1,9 +1,8 @@
-"""Estimates: a table of numbers with intervals, and what a notebook does with one: pick, lay out,
-compare, put into words.
+"""Tables of estimates with intervals: select rows, format cells, compare, and write sentences.
 
-Everything that a notebook computes and shows is an `Estimates`. It knows no model and no figure:
-`speclab.stats` makes the numbers, `speclab.show.figures` draws them. An interval stands for 95 % of
-resampled prompts.
+Every number that a notebook computes and shows is in an `Estimates`. This module uses no model and
+no figure: `speclab.stats` computes the numbers, `speclab.show.figures` draws them. Intervals are 95
+% intervals over resampled prompts.
 """
 
 import re
@@ -22,10 +21,10 @@ WORDS = ("no", "one", "two", "three", "four", "five", "six")
 
 @dataclass(frozen=True)
 class Estimates:
-    """One row a number: the columns before `estimate` are its keys (domain, gamma, …), then
-    estimate, low, high, and what else is known.
+    """A table with one row per number. The columns before `estimate` are its keys (domain, gamma,
+    ...), followed by estimate, low, high and further columns.
 
-    `digits` and `unit` (`stats.cell`) are those of cells and sentences; the frame itself is neither
+    `digits` and `unit` (`stats.cell`) apply to cells and sentences. The frame itself is neither
     rounded nor scaled.
     """
 
@@ -40,14 +39,14 @@ class Estimates:
     def stacked(
         cls, parts: "Mapping[str, Estimates | pd.DataFrame]", key: str, digits: int = 2
     ) -> "Estimates":
-        """Several tables as one; the new first column `key` says which table a row came from."""
+        """Several tables as one. The new first column `key` names the table of each row."""
         frames = {name: getattr(part, "frame", part) for name, part in parts.items()}
         return cls(stack(frames, key), digits)
 
     @classmethod
     def exact(cls, key: str, lines: Mapping[str, Any], x: str, at: Any) -> "Estimates":
-        """Curves without intervals: for each name in `lines` its values at the places `at` of `x`,
-        distinguished by the new column `key`.
+        """Curves without intervals. `lines` maps a name to its values at the values `at` of the
+        column `x`. The new first column `key` holds the name.
         """
         places = pd.DataFrame({x: at})
         curves = {name: without_interval(places, ys) for name, ys in lines.items()}
@@ -55,40 +54,39 @@ class Estimates:
 
     @classmethod
     def of(cls, table: pd.DataFrame, name: str, keys: list[str], digits: int = 2) -> "Estimates":
-        """The columns `name`, `name`_low and `name`_high of a table with one row for each value of
-        `keys`.
+        """Select the columns `name`, `name`_low and `name`_high of a table with one row per
+        combination of `keys`.
         """
         columns = [*keys, name, f"{name}_low", f"{name}_high"]
         require(table, columns, "table")
         return cls(table[columns].set_axis([*keys, *NUMBERS], axis=1), digits)
 
-    # ---- pick ------------------------------------------------------------------------------------
+    # ---- select ----------------------------------------------------------------------------------
 
     @property
     def keys(self) -> list[str]:
-        """Names of the columns that tell the numbers apart."""
+        """Names of the columns that identify a number."""
         columns = list(self.frame.columns)
         return columns[: columns.index("estimate")]
 
     def at(self, **keys: Any) -> "Estimates":
-        """The rows where every named column has the given value, or one of a list of values.
-
-        ValueError if there are none.
+        """The rows where every named column has the given value, or one of a list of values. Raises
+        ValueError if no row matches.
         """
         is_kept = self._has(keys).all(axis=1)
         kept = self.frame[is_kept]
         if kept.empty:
             there = {name: list(self.frame[name].unique()[:8]) for name in keys}
-            raise ValueError(f"no estimate at {keys}; there are {there}")
+            raise ValueError(f"no estimate at {keys}; the table has {there}")
         return self._of_rows(kept)
 
     def without(self, **keys: Any) -> "Estimates":
-        """The rows where no named column has the given value, or one of a list of values."""
+        """Drop the rows where any named column has the given value, or one of a list of values."""
         is_dropped = self._has(keys).any(axis=1)
         return self._of_rows(self.frame[~is_dropped])
 
     def _has(self, keys: Mapping[str, Any]) -> pd.DataFrame:
-        """Whether each named column has the given value, or one of a list of values."""
+        """For each named column: whether it has the given value, or one of a list of values."""
         wanted = {}
         for name, value in keys.items():
             wanted[name] = list(value) if pd.api.types.is_list_like(value) else [value]
@@ -99,15 +97,15 @@ class Estimates:
 
     @property
     def known(self) -> pd.DataFrame:
-        """The rows whose estimate is a number; there may be none."""
+        """The rows whose estimate is a number; possibly no rows."""
         return self.frame.dropna(subset="estimate")
 
     def defined(self) -> "Estimates":
-        """The rows whose estimate is a number. ValueError where there is none."""
+        """The rows whose estimate is a number. Raises ValueError if there are no rows."""
         return self._of_rows(self.known)
 
     def groups(self, key: str) -> "Iterator[tuple[Any, Estimates]]":
-        """(value, the rows that have it) for every value of a key, in order of appearance."""
+        """(value, rows with this value) for every value of a key, in order of appearance."""
         for value in pd.unique(self.frame[key]):
             yield value, self.at(**{key: value})
 
@@ -118,35 +116,35 @@ class Estimates:
 
     @property
     def row(self) -> Any:
-        """The row of a table of one row. ValueError for more."""
+        """The only row of the table. Raises ValueError for more or fewer rows."""
         if len(self.frame) != 1:
             raise ValueError(
-                f"{len(self.frame)} estimates where one is needed: "
-                f"pick it with .at({', '.join(self.keys)}=…)"
+                f"{len(self.frame)} estimates instead of one: "
+                f"select one with .at({', '.join(self.keys)}=…)"
             )
         return next(self.rows())
 
     @property
     def value(self) -> float:
-        """The estimate of a table of one row."""
+        """The estimate of a table with one row."""
         return float(self.row.estimate)
 
     def verdict(self, null: float = 0.0) -> str:
-        """What the interval of a table of one row says of `null` (`stats.verdict`)."""
+        """The verdict of `stats.verdict` on the interval of a table with one row."""
         return str(verdict(self.row.low, self.row.high, null))
 
-    # ---- lay out ---------------------------------------------------------------------------------
+    # ---- format ----------------------------------------------------------------------------------
 
     def in_units(self, unit: str, digits: int | None = None) -> "Estimates":
-        """The same numbers, shown in a unit of `stats.UNITS`: "%" and "points" (a difference of
-        shares) by default without decimals, "x" (a ratio) with two.
+        """The same numbers, shown in a unit of `stats.UNITS`: "%" for shares, "points" for
+        differences of shares, "x" for ratios. Default digits: 0 for "%" and "points", else 2.
         """
         usual = 2 if unit in ("", "x") else 0
         return replace(self, unit=unit, digits=usual if digits is None else digits)
 
     def wide(self, rows: str | list[str], columns: str) -> pd.DataFrame:
-        """A table of cells '0.56 [0.55, 0.58]' ('undefined' where missing), rows and columns in
-        order of appearance.
+        """A table of cells '0.56 [0.55, 0.58]' ('undefined' if missing). Rows and columns keep
+        their order of appearance.
         """
         index = [rows] if isinstance(rows, str) else list(rows)
         cells = self.frame[[*index, columns]].astype(object)
@@ -157,10 +155,12 @@ class Estimates:
     def _cell(self, row: Any) -> str:
         return cell(row.estimate, row.low, row.high, self.digits, self.unit)
 
-    # ---- put into words --------------------------------------------------------------------------
+    # ---- sentences -------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        """A single number with its interval, several as a list by their first key that differs."""
+        """A single number with its interval. Several numbers become a list, named by the first key
+        whose values differ.
+        """
         if len(self.frame) == 1:
             return self._cell(self.row)
         differing = [key for key in self.keys if self.frame[key].nunique() > 1]
@@ -168,9 +168,10 @@ class Estimates:
         return self.listed(names)
 
     def listed(self, names: str = "domain", within: str | None = None) -> str:
-        """'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63] and chat 0.43 [0.41, 0.45]'.
+        """A list such as 'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63] and chat 0.43 [0.41,
+        0.45]'.
 
-        within: a list for each value of this key, as 'T = 0: code …; T = 1: code …'.
+        within: one list per value of this key, as in 'T = 0: code …; T = 1: code …'.
         """
         if within:
             parts = self.groups(within)
@@ -179,8 +180,8 @@ class Estimates:
         return named(members)
 
     def span(self) -> str:
-        """Least to greatest estimate: '0.43 to 0.62', in a unit '43 to 62 %'; '0.43' where both are
-        this, 'undefined' where no estimate is defined.
+        """The smallest and the largest estimate, '0.43 to 0.62' or '43 to 62 %'. '0.43' if they are
+        equal as shown, 'undefined' if no estimate is defined.
         """
         known = self.frame["estimate"].dropna()
         if known.empty:
@@ -200,11 +201,11 @@ class Estimates:
         than: float = 0.0,
         within: str | None = None,
     ) -> str:
-        """What the intervals say, as 'falls in code and math; no interval for chat': each wording
-        is followed by the names it holds for, or by 'all four domains'.
+        """A clause about the intervals, such as 'falls in code and math; no interval for chat'.
+        Each wording is followed by the names for which it holds, or by 'all four domains'.
 
-        `above` or `below`: the whole interval lies on that side of `than`; else `neither`. within:
-        a sentence for each value of this key, as 'T = 0: falls in code. T = 1: …'.
+        above, below: used if the whole interval lies on that side of `than`; otherwise `neither` is
+        used. within: one sentence per value of this key, as in 'T = 0: falls in code. T = 1: …'.
         """
         if within:
             wording = (above, below, neither, names, than)
@@ -245,20 +246,22 @@ class Estimates:
     # ---- compare ---------------------------------------------------------------------------------
 
     def lies_within(self, least: float, most: float) -> bool:
-        """True where every defined estimate lies in this range (but for rounding)."""
+        """True if every defined estimate lies in this range, up to rounding."""
         known = self.frame["estimate"].dropna()
         is_inside = known.between(least - 1e-9, most + 1e-9)
         return bool(is_inside.all())
 
     def highest(self, within: str = "domain") -> "Estimates":
-        """The row of the largest estimate in each value of `within`."""
+        """For each value of `within`, the row with the largest estimate."""
         groups = self.frame.groupby(within, sort=False, observed=True)
         best = groups["estimate"].idxmax()
         return self._of_rows(self.frame.loc[best])
 
 
 def starting(text: str) -> str:
-    """The text as a sentence begins: with a capital, or with an identifier set as code."""
+    """The text as the start of a sentence: with a capital letter, or with an identifier in code
+    style.
+    """
     first, space, rest = text.partition(" ")
     if re.search(r"[\[_(=]", first):
         return f"`{first}`{space}{rest}"
@@ -278,7 +281,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def whole(noun: str, count: int) -> str:
-    """'the domain', 'both domains', 'all four domains'."""
+    """'the domain', 'both domains' or 'all four domains'."""
     if count < 3:
         return f"both {noun}s" if count == 2 else f"the {noun}"
     number = WORDS[count] if count < len(WORDS) else count
@@ -286,13 +289,13 @@ def whole(noun: str, count: int) -> str:
 
 
 def yes_or_no(verdict: str) -> str:
-    """A verdict as the answer to 'is it above?': 'yes', 'no' or 'inconclusive'."""
+    """A verdict as an answer to 'is it above the null value?': 'yes', 'no' or 'inconclusive'."""
     return {ABOVE: "yes", BELOW: "no"}.get(verdict, INCONCLUSIVE)
 
 
 def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFrame:
-    """Several frames as one, rows renumbered; the new first column `key` holds their names
-    (several columns where the names are tuples).
+    """Several frames as one, with rows renumbered. The new first column `key` holds the frames'
+    names (several columns if the names are tuples).
     """
     names = [key] if isinstance(key, str) else key
     rows = pd.concat(parts, names=names)
@@ -300,5 +303,5 @@ def stack(parts: Mapping[Any, pd.DataFrame], key: str | list[str]) -> pd.DataFra
 
 
 def without_interval(frame: pd.DataFrame, values: Any) -> pd.DataFrame:
-    """The rows with other numbers, of which no interval is known."""
+    """The rows with the estimates `values`, without intervals."""
     return frame.assign(estimate=values, low=np.nan, high=np.nan)

@@ -1,8 +1,8 @@
-"""The recorder: target text once, then every position's draft tree scored from a cached trunk in a
-few packed passes.
+"""The recorder. It first writes the target's text. It then scores the draft tree of every position
+in a few packed passes over a cached trunk.
 
-The context advances by the target's own tokens whatever is accepted, so the trajectory does not
-depend on the trees. The literal step-by-step procedure is the reference in tests/literal.py.
+The context advances by the target's own tokens, whatever is accepted, so the text does not depend
+on the trees. The reference is the literal step-by-step procedure in tests/literal.py.
 """
 
 import sys
@@ -37,9 +37,9 @@ from speclab.tree import Tree
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows that are reduced at once
-# the logarithm of float32's least number, which a GPU may flush to 0
+# logarithm of float32's smallest positive number, which a GPU may flush to 0
 LEAST = -149 * np.log(2)
-SMALLEST = 8  # packed tokens; with fewer, what does not fit is an error
+SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
 
 
 Columns = dict[str, Array]
@@ -47,7 +47,7 @@ Columns = dict[str, Array]
 
 @dataclass(frozen=True)
 class Recorded:
-    """Columns of `trace` and `nodes` of one prompt, without prompt_id and domain."""
+    """Columns of `trace` and `nodes` for one prompt, without prompt_id and domain."""
 
     trace: Columns
     nodes: Columns
@@ -57,8 +57,8 @@ class Recorded:
 
 
 def _left_padded(prompts: Sequence[EncodedPrompt], room: int) -> tuple[Tensor, Tensor, Tensor]:
-    """tokens [B, L], positions [B, L], and who may be seen [B, L + room]: padding stands left and
-    is seen by nobody.
+    """Tokens [B, L], positions [B, L], and which positions may be attended to [B, L + room].
+    Padding is on the left and is never attended to.
     """
     rows = [torch.tensor(prompt.ids) for prompt in prompts]
     tokens = pad_sequence(rows, True, padding_side="left")
@@ -75,11 +75,12 @@ def generate(
     sampling: Sampling,
     seed: int,
 ) -> list[tuple[int, ...]]:
-    """Continuations of several prompts at once by the target alone, the stop token included; greedy
-    or sampled.
+    """Continuations of several prompts at once by the target alone, greedy or sampled. The stop
+    token is included.
 
-    The uniforms belong to (seed, prompt_id), so a sampled text does not depend on the batch it was
-    made in. NonFiniteProbability, and ValueError for a prompt with ids that are not shared.
+    The uniforms depend only on (seed, prompt_id), so a sampled text does not depend on the other
+    prompts of its batch. Raises NonFiniteProbability, and ValueError for prompt ids outside the
+    shared vocabulary.
     """
     for prompt in prompts:
         model.check_ids(prompt.ids)
@@ -91,7 +92,7 @@ def generate(
     stops = torch.tensor(sorted(stop_ids), device=device)
     length = tokens.shape[1]
     cache = model.cache(length + max_new_tokens)
-    # a padding row sees itself alone: an empty row would be NaN in half precision
+    # a padding row attends to itself only: an empty row would be NaN in half precision
     itself = torch.eye(length, dtype=torch.bool, device=device)
     earlier = torch.ones_like(itself).tril()
     visible = earlier & seen[:, None, :length] | itself
@@ -122,7 +123,7 @@ def generate(
 def _distributions(
     pair: Pair, hidden: list[Tensor], part: slice, sampling: Sampling
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """(key_p, p, key_q, q) of some rows, [rows, vocab] each, all on the target's device."""
+    """(key_p, p, key_q, q) of a slice of rows, [rows, vocab] each, all on the target's device."""
     l_p = pair.target.logits(hidden[0][part])
     l_q = pair.draft.logits(hidden[1][part]).to(pair.target.device)
     p, q = probabilities(l_p, sampling), probabilities(l_q, sampling)
@@ -136,7 +137,7 @@ def _trace_rows(
     top_ids = key_q.topk(top).indices
     best = p.gather(-1, best_ids)
     token_column = token[:, None]
-    # KL(p||q) with logarithms from LEAST on: a token that q excludes costs 103 nats times its p
+    # KL(p||q) with logarithms of at least LEAST: a token that q excludes adds 103 nats times its p
     log_p, log_q = (x.log().clamp(min=LEAST) for x in (p, q))
     kl = (p * (log_p - log_q)).sum(-1)
     overlap = torch.minimum(p, q).sum(-1)
@@ -166,7 +167,9 @@ def _trace_rows(
 def _child_rows(
     key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int
 ) -> dict[str, Tensor]:
-    """The draft's `width` best tokens of every row, and both models' numbers; [rows, width]."""
+    """The draft's `width` top tokens of every row with their probabilities and entropies under both
+    models, [rows, width] each.
+    """
     token = key_q.topk(width).indices
     ranks = [rank_of(key_p, child) for child in token.unbind(1)]
     target_entropy, draft_entropy = entropy(p), entropy(q)
@@ -181,21 +184,23 @@ def _child_rows(
 
 
 def reduced(rows: int, reduce: Callable[[slice], dict[str, Tensor]]) -> dict[str, Tensor]:
-    """`reduce(slice)` over all rows, ROWS at a time, concatenated on the CPU."""
+    """Apply `reduce(slice)` to all rows, ROWS at a time, and concatenate the results on the CPU."""
     starts = range(0, rows, ROWS)
     parts = [reduce(slice(start, start + ROWS)) for start in starts]
     return {name: torch.cat([part[name].cpu() for part in parts]) for name in parts[0]}
 
 
 def _finite(columns: Columns, prompt_id: str) -> None:
-    """A probability that is not finite makes the entropy of its row so."""
+    """Raise NonFiniteProbability if an entropy is not finite, which follows from any probability of
+    the row that is not finite.
+    """
     for which in ("target", "draft"):
         bad = ~np.isfinite(columns[f"{which}_entropy"])
         if bad.any():
             raise NonFiniteProbability(
-                f"the {which} gave a non-finite probability: prompt {prompt_id}, "
-                f"position {columns['position'][bad.argmax()]}; nothing of this prompt is "
-                "recorded. In half precision try dtype=float32 for that model"
+                f"the {which} gave a non-finite probability at prompt {prompt_id}, "
+                f"position {columns['position'][bad.argmax()]}, so this prompt is not "
+                "recorded. In half precision, try dtype=float32 for this model"
             )
 
 
@@ -203,7 +208,7 @@ def _finite(columns: Columns, prompt_id: str) -> None:
 
 
 def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -> list[Tensor]:
-    """Hidden states [n, d] of both models over tokens [n] behind their caches."""
+    """Hidden states [n, d] of both models for tokens [n], which are appended to their caches."""
     hidden = []
     for model, cache in zip((pair.target, pair.draft), caches, strict=True):
         states = model.forward(tokens[None], cache, *where)
@@ -212,11 +217,11 @@ def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -
 
 
 def _visible(tree: Tree, trunk_length: int, contexts: Tensor, depth: int) -> Tensor:
-    """bool [m * k, trunk + nodes so far]: each parent at a depth sees its position's trunk prefix
-    and its own ancestors.
+    """Attention mask, bool [m * k, trunk + nodes so far]. Each parent at a depth attends to the
+    trunk up to its own position, and to its own ancestors.
     """
     level = tree.levels[depth]
-    sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # a pass each
+    sizes = [len(run.parents) for run in tree.levels[1 : depth + 1]]  # one pass per level
     sees = torch.from_numpy(level.sees)
     position = torch.eye(len(contexts), dtype=torch.bool)
     ancestors = [torch.kron(position, block).bool() for block in torch.split(sees, sizes, 1)]
@@ -233,8 +238,8 @@ def _chunk_nodes(
     contexts: Tensor,
     sampling: Sampling,
 ) -> dict[str, Tensor]:
-    """Records of all nodes of the trees after `contexts` [m] trunk tokens, whose hidden rows are
-    given; columns [m, N].
+    """Records of all nodes of the trees after `contexts` [m] trunk tokens; columns [m, N]. hidden:
+    the hidden states at these positions.
     """
     m, trunk_length = len(contexts), caches[0].length
     columns: dict[str, Tensor] = {}
@@ -249,7 +254,7 @@ def _chunk_nodes(
         def children(
             part: slice, hidden: list[Tensor] = hidden, width: int = width
         ) -> dict[str, Tensor]:
-            """Records of the children of some rows."""
+            """Records of the children of a slice of rows."""
             return _child_rows(*_distributions(pair, hidden, part, sampling), width)
 
         for name, values in reduced(len(hidden[0]), children).items():
@@ -269,25 +274,26 @@ def record_prompt(
     sampling: Sampling,
     max_packed_tokens: int = 2048,
 ) -> Recorded:
-    """Trace (one row per position) and nodes (one row per drafted node; none of `tree.PLAIN`) of
-    one prompt over a given continuation; the columns are defined in GLOSSARY.md.
+    """Trace (one row per position) and nodes (one row per drafted node; no rows for `tree.PLAIN`)
+    of one prompt over a given continuation. GLOSSARY.md defines the columns.
 
-    Memory: weights + both KV caches + one packed chunk of at most `max_packed_tokens` nodes; the
-    result does not depend on the chunk. Raises NonFiniteProbability (named prompt and position) and
-    ValueError (a node with more children than the draft has tokens to say; ids not shared).
+    Memory: the weights, both KV caches, and one packed chunk of at most `max_packed_tokens` nodes.
+    The result does not depend on the chunk size. Raises NonFiniteProbability (with prompt and
+    position). Raises ValueError if a node has more children than the draft has output tokens, or
+    for ids outside the shared vocabulary.
     """
     pair.target.check_ids(prompt.ids)
     pair.draft.check_branches(int(tree.width.max()))
     n, start = len(continuation), len(prompt.ids)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
     caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
-    # the rows that predict the tokens of the continuation
+    # hidden states that predict the tokens of the continuation
     hidden = [rows[start - 1 :] for rows in _hidden(pair, caches, trunk)]
     text = torch.tensor(continuation, device=pair.target.device)
     top = min(TOP, pair.draft.tokens_said)
 
     def along_text(part: slice) -> dict[str, Tensor]:
-        """Records of some positions."""
+        """Records of a slice of positions."""
         return _trace_rows(*_distributions(pair, hidden, part, sampling), text[part], top)
 
     rows = reduced(n, along_text)
@@ -325,9 +331,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs: the profile, the blocks of encoded prompts, texts that another run holds
-    (by prompt_id) or None, the threads of a worker (None: as it finds them), and for each model
-    which library multiplies few rows (`pairs.fix_few_rows`), so that all workers round alike.
+    """The input of a worker.
+
+    blocks: encoded prompts. texts: continuations from another run, by prompt_id, or None. threads:
+    of a worker; None keeps the current number. few_rows: for each model, the library that
+    multiplies few rows (`pairs.fix_few_rows`), so that all workers round alike.
     """
 
     profile: Profile
@@ -338,7 +346,7 @@ class Job:
 
 
 def peak_bytes() -> dict[str, int]:
-    """Most memory this process has held, and its models on each GPU."""
+    """Peak memory of this process, and of its models on each GPU, in bytes."""
     if sys.platform == "win32":
         peak = psutil.Process().memory_info().peak_wset
     else:
@@ -351,15 +359,15 @@ def peak_bytes() -> dict[str, int]:
 
 
 class Worker:
-    """Holds a job and, from its first block on, the pair (both models on `device` if one is given).
+    """Holds a job and, from its first block on, the pair (both models on `device`, if given).
 
-    As a Ray actor a killed one is started again and does its block again.
+    As a Ray actor, a killed worker is restarted and repeats its block.
     """
 
     def __init__(self, job: Job, device: str | None = None, pair: Pair | None = None):
         self.job, self.device, self.pair = job, device, pair
         profile = job.profile
-        # nodes and prompts at a time; an earlier block may have had to go lower
+        # nodes and prompts at a time; halved when memory runs out
         self.packed = profile.max_packed_tokens
         self.together = max(map(len, job.blocks))
         self.sampling = profile.sampling
@@ -375,8 +383,8 @@ class Worker:
         return load_pair(profile)
 
     def _texts(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[tuple[int, ...]]:
-        """Continuations: those of the job, or written here, `together` at a time (a text does not
-        depend on its neighbours).
+        """Continuations of a block: from the job, or generated here, `together` prompts at a time.
+        A text does not depend on the other prompts of its batch.
         """
         if self.job.texts is not None:
             return [self.job.texts[prompt.prompt_id] for prompt in block]
@@ -389,8 +397,8 @@ class Worker:
         return texts
 
     def _recorded(self, pair: Pair, block: Sequence[EncodedPrompt]) -> list[Recorded]:
-        """A block's texts, then the records of each prompt; out of memory halves what is done at
-        once, says so and begins the block again.
+        """The texts of a block, then the records of each prompt. When memory runs out, both batch
+        sizes are halved, a notice is printed, and the block starts again.
         """
         tree = self.job.profile.tree
         while True:
@@ -403,17 +411,17 @@ class Worker:
             except torch.OutOfMemoryError:
                 if self.packed <= SMALLEST and self.together == 1:
                     raise
-            # after the except block: the error holds the tensors that did not fit
+            # after the except block, because the error keeps the tensors in memory
             torch.cuda.empty_cache()
             self.packed = max(self.packed // 2, SMALLEST)
             self.together = max(self.together // 2, 1)
             notice(
-                f"out of memory: going on with max_packed_tokens={self.packed}, "
+                f"out of memory: continuing with max_packed_tokens={self.packed}, "
                 f"block_prompts={self.together}"
             )
 
     def record(self, index: int) -> Done:
-        """One block: its texts, then the records of each prompt."""
+        """Record one block: its texts, then the records of each prompt."""
         self.pair = self.pair or self._load()
         fix_few_rows(self.pair, self.job.few_rows)
         began = time.perf_counter()
@@ -431,5 +439,7 @@ Engine = Callable[[Job, list[int]], Iterator[Done]]
 
 
 def in_process(job: Job, indices: list[int], pair: Pair | None = None) -> Iterator[Done]:
-    """One block after another with one pair, loaded here if it is not given."""
+    """Record the blocks one after another in this process. The pair is loaded here unless it is
+    given.
+    """
     return map(Worker(job, pair=pair).record, indices)

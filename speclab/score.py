@@ -1,10 +1,9 @@
-"""Point estimates of acceptance from recorded frames: the ladder of estimators, and the published
-tables' cells.
+"""Point estimates of acceptance from recorded frames.
 
-Every estimator is a function of sums over rows, written once as an `Estimator`: call it on a frame
-for the number, hand it to `speclab.stats` for a prompt-clustered interval. Knows no model, no
-figure, and no randomness. Source of the definitions: the ladder in GLOSSARY.md; the published ones
-are Eq. 1-3 of arXiv:2604.14682v1.
+Every estimator is a function of sums over rows and is defined once, as an `Estimator`. Call it on a
+frame for the number, or pass it to `speclab.stats` for an interval that resamples prompts. This
+module uses no model, no figure and no random numbers. The estimators are defined in GLOSSARY.md;
+the published ones are Eq. 1-3 of arXiv:2604.14682v1.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,15 +20,15 @@ ALL, POOLED = "all", "pooled"
 
 
 def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd.DataFrame:
-    """`frame` itself, once it is known to have rows and `columns`; ValueError naming `name` and
-    what is missing otherwise.
+    """Return `frame` if it has rows and all `columns`. Otherwise raise a ValueError that gives
+    `name` and what is missing.
     """
     if frame is None:
         frame = pd.DataFrame()
     missing = [column for column in columns if column not in frame]
     if missing:
         raise ValueError(
-            f"{name} has no column {missing}: this estimate needs records that hold them"
+            f"{name} has no column {missing}: this estimate needs records with these columns"
         )
     if frame.empty:
         raise ValueError(
@@ -39,8 +38,8 @@ def require(frame: pd.DataFrame | None, columns: Sequence[str], name: str) -> pd
 
 
 def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Domains of `frame` in order of appearance; where all are of the kit's own prompts, in the
-    order of DOMAINS. ValueError if one of `wanted` is absent.
+    """Domains of `frame` in order of appearance. If all of them are domains of the kit's own
+    prompts, in the order of DOMAINS. Raises ValueError if one of `wanted` is absent.
     """
     rows = require(frame, ["domain"], "frame")
     present = tuple(rows["domain"].unique())
@@ -53,10 +52,7 @@ def domains_in(frame: pd.DataFrame, wanted: Sequence[str] | None = None) -> tupl
 
 
 def ratio(nodes: pd.DataFrame) -> Array:
-    """min(1, p/q) of each node, float64 (rows,).
-
-    A value that is not finite is a ValueError, never averaged or taken as 1.
-    """
+    """min(1, p/q) of each node, float64 (rows,). Raises ValueError if a value is not finite."""
     require(nodes, ["target_prob", "draft_prob"], "nodes")
     target = nodes["target_prob"].to_numpy(np.float64)
     draft = nodes["draft_prob"].to_numpy(np.float64)
@@ -65,7 +61,7 @@ def ratio(nodes: pd.DataFrame) -> Array:
     if bad.any():
         raise ValueError(
             f"target_prob / draft_prob is undefined in {bad.sum()} of {len(nodes)} nodes, "
-            f"first row {bad.argmax()}: drop or re-record"
+            f"first in row {bad.argmax()}: drop these nodes or record them again"
         )
     ratios: Array = np.minimum(target / draft, 1.0)
     return ratios
@@ -75,9 +71,10 @@ def ratio(nodes: pd.DataFrame) -> Array:
 class Estimator:
     """A number, or a family of numbers, that depends on a frame only through sums over its rows.
 
-    `columns(frame)` -> (rows, k) float64 to be summed; `value(totals)` maps (..., k) to (..., m).
-    Calling the estimator on a frame gives a float when it is `scalar`, else a Series indexed from 1
-    (depth, k). Undefined members (nothing in the denominator) are NaN, which no caller averages.
+    `columns(frame)` returns the values to be summed, float64 (rows, k). `value(totals)` maps sums
+    (..., k) to numbers (..., m). Calling the estimator on a frame returns a float if it is
+    `scalar`, else a Series indexed from 1 (by depth or by k). A member whose denominator is 0 is
+    NaN and is never averaged.
     """
 
     name: str
@@ -92,20 +89,20 @@ class Estimator:
         return pd.Series(values, range(1, len(values) + 1), name=self.name)
 
     def number(self, totals: Array) -> Array:
-        """The one number of totals (..., k). ValueError for a family of numbers."""
+        """The single number from totals (..., k). Raises ValueError for a family of numbers."""
         if not self.scalar:
-            raise ValueError(f"{self.name} is a family of numbers: pick one with score.member")
+            raise ValueError(f"{self.name} is a family of numbers: choose one with score.member")
         return self.value(totals)[..., 0]
 
     def labels(self, size: int) -> list[str]:
-        """Row names of the `size` values: `name`, or `name[i]`."""
+        """Names of the `size` values: `name`, or `name[i]` with i from 1."""
         if self.scalar:
             return [self.name]
         return [f"{self.name}[{i + 1}]" for i in range(size)]
 
 
 def divide(numerator: Array, denominator: Array) -> Array:
-    """Elementwise quotient, NaN (undefined) where the denominator is 0."""
+    """Elementwise quotient; NaN (undefined) where the denominator is 0."""
     shape = np.broadcast_shapes(np.shape(numerator), np.shape(denominator))
     quotients: Array = np.full(shape, np.nan)
     defined = np.not_equal(denominator, 0)
@@ -113,7 +110,7 @@ def divide(numerator: Array, denominator: Array) -> Array:
 
 
 def quotient(totals: Array) -> Array:
-    """Means from totals (..., 2m): the first m sums over the last m counts."""
+    """Means from totals (..., 2m): the first m entries (sums) divided by the last m (counts)."""
     half = totals.shape[-1] // 2
     return divide(totals[..., :half], totals[..., half:])
 
@@ -125,8 +122,8 @@ def _means(
     value: Callable[[Array], Array] = quotient,
     scalar: bool = False,
 ) -> Estimator:
-    """An estimator made of means: of values (rows,) or (rows, m), over the rows that are a `member`
-    (rows, m; default: all).
+    """An estimator of means of `values` (rows,) or (rows, m), over the rows for which `member`
+    (rows, m; default: all) is true.
     """
 
     def columns(frame: pd.DataFrame) -> Array:
@@ -138,21 +135,20 @@ def _means(
 
 
 def mean_of(column: str, name: str | None = None) -> Estimator:
-    """Estimator of the mean of a column (booleans are shares); `ratio` is derived where it is not
-    stored.
+    """The mean of a column; the mean of a boolean column is a share. If `ratio` is not stored, it
+    is computed.
     """
     return _means(name or f"mean_{column}", lambda rows: column_of(rows, column), scalar=True)
 
 
 def ratio_of(over: str, under: str, name: str | None = None) -> Estimator:
-    """Estimator of the sum of one column over that of another."""
+    """The sum of one column divided by the sum of another."""
     return Estimator(name or over, lambda rows: rows[[over, under]].to_numpy(float), quotient)
 
 
 def column_of(frame: pd.DataFrame, name: str) -> Array:
-    """A column as finite float64 (rows,); `ratio` is derived where it is not stored.
-
-    ValueError names what is not finite.
+    """A column as finite float64 (rows,). If `ratio` is not stored, it is computed. Raises
+    ValueError for values that are not finite.
     """
     if name == "ratio" and name not in frame:
         return ratio(frame)
@@ -160,18 +156,21 @@ def column_of(frame: pd.DataFrame, name: str) -> Array:
     bad = np.count_nonzero(~np.isfinite(values))
     if bad:
         raise ValueError(
-            f"column {name!r} has {bad} values that are not finite: drop or re-record those rows"
+            f"column {name!r} has {bad} values that are not finite: drop these rows or record them "
+            "again"
         )
     return values
 
 
 def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
-    """The trace with `hit`: is the text's token the draft's best? Its mean is hit[1]."""
+    """The trace with the column `hit`: true if the text's token is the draft's top token. Its mean
+    is hit[1].
+    """
     return trace.assign(hit=trace["draft_rank"] == 0)
 
 
 def _at_depth(nodes: pd.DataFrame) -> Array:
-    """Membership (rows, m): is the row at depth 1, 2, …?"""
+    """Membership (rows, m): whether the row is at depth 1, 2, ..., m."""
     depth: Array = require(nodes, ["depth"], "nodes")["depth"].to_numpy()
     depths = np.arange(1, depth.max() + 1)
     members: Array = depth[:, None] == depths
@@ -217,11 +216,12 @@ hit = _means("hit", _hit)
 
 
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
-    """Probability that each node is accepted, its ancestors included: float64 (rows,).
+    """Probability that each node and all its ancestors are accepted, float64 (rows,).
 
-    greedy (T = 0): 1 where the node and every ancestor is the target's argmax, else 0. point-mass
-    (T > 0, deterministic children): the product of the target's probabilities along the path, exact
-    for the point-mass rule. A row whose parent is not among the rows is a ValueError.
+    rule "greedy" (T = 0): 1 if the node and every ancestor are the target's top token, else 0. rule
+    "point-mass" (T > 0, children are the draft's top tokens): the product of the target's
+    probabilities along the path, which is exact for this rule. Raises ValueError if a node's parent
+    is missing.
     """
     columns = {"greedy": "target_rank", "point-mass": "target_prob"}
     if rule not in columns:
@@ -244,17 +244,17 @@ def _parent_rows(nodes: pd.DataFrame) -> Array:
     tree = nodes.groupby(["prompt_id", "position"], sort=False, observed=True).ngroup()
     keys = pd.MultiIndex.from_arrays([tree, nodes["node"]])
     if keys.has_duplicates:
-        raise ValueError("nodes holds the same (prompt_id, position, node) twice: keep one run")
+        raise ValueError("nodes has the same (prompt_id, position, node) twice: use one run only")
     rows: Array = keys.get_indexer(pd.MultiIndex.from_arrays([tree, nodes["parent"]]))
     orphan = (rows < 0) & (nodes["depth"].to_numpy() > 1)
     if orphan.any():
-        raise ValueError(f"{orphan.sum()} nodes have no parent row: keep whole trees")
+        raise ValueError(f"the parents of {orphan.sum()} nodes are missing: keep whole trees")
     return rows
 
 
 def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Estimator]:
-    """Five estimators from totals (..., D + 4): survived to each depth, accepted, emitted, blocks,
-    drafted.
+    """Five estimators from totals (..., D + 4). The totals are the survivors at each of D depths,
+    then accepted tokens, emitted tokens, blocks and drafted tokens.
     """
     depths = slice(0, -4)
     accepted, emitted, blocks, drafted = [-4], [-3], [-2], [-1]
@@ -282,11 +282,11 @@ def _shares_of_blocks(columns: Callable[[pd.DataFrame], Array]) -> dict[str, Est
 
 
 def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
-    """survival_by_depth, accept_by_depth, mean_accepted, block_efficiency, draft_utilisation of the
-    recorded tree, from `nodes`.
+    """Five estimators of the recorded tree, from `nodes`: survival_by_depth, accept_by_depth,
+    mean_accepted, block_efficiency and draft_utilisation.
 
-    Every position counts as a possible block start, as if the text went on past its end; no replay
-    is needed. For `rule` see `reach`.
+    Every position counts as a possible start of a block, as if the text continued after its end. No
+    replay is needed. rule: as in `reach`.
     """
 
     def columns(nodes: pd.DataFrame) -> Array:
@@ -300,8 +300,9 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
 
 
 def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
-    """accept_by_depth of the best path alone, a chain: the draft's best token is accepted, given
-    that its ancestors were. From all `nodes`; for `rule`, and the text it is exact on, see `reach`.
+    """accept_by_depth of the top path alone: how often the draft's top token is accepted, given
+    that its ancestors were. It takes all `nodes`. rule: as in `reach`, which also says when the
+    result is exact.
     """
     tree = tree_estimators(rule)["accept_by_depth"]
     return Estimator(
@@ -313,8 +314,8 @@ def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
 
 
 def block_estimators() -> dict[str, Estimator]:
-    """The same five from blocks: on `replay.prompt_sums` (`replay.chain_sums` has no survival
-    columns: the last three only).
+    """The five estimators of `tree_estimators`, from blocks: of `replay.prompt_sums`, or of
+    `replay.chain_sums`, which has no survival columns and so gives the last three only.
     """
 
     def columns(sums: pd.DataFrame) -> Array:
@@ -327,17 +328,16 @@ def block_estimators() -> dict[str, Estimator]:
 
 
 def across(value: Callable[[Array], Array], totals: Array) -> Array:
-    """Values (..., D + 2, m) of totals (..., D, k): each domain, then the mean of the domain
-    values, then pooled over rows.
+    """Values (..., D + 2, m) from totals (..., D, k): one per domain, then their mean, then the
+    value pooled over all rows.
     """
     each, pooled = value(totals), value(totals.sum(axis=-2, keepdims=True))
     return np.concatenate([each, each.mean(axis=-2, keepdims=True), pooled], axis=-2)
 
 
 def member(family: Estimator, index: int) -> Estimator:
-    """One member of a family, such as hit[1], as an estimator of one number.
-
-    ValueError (when called) if there is no such member.
+    """One member of a family, such as hit[1], as an estimator of one number. Calling it raises
+    ValueError if the family has no such member.
     """
 
     def value(totals: Array) -> Array:
@@ -350,8 +350,8 @@ def member(family: Estimator, index: int) -> Estimator:
 
 
 def change(family: Estimator) -> Estimator:
-    """A family's last member minus its first, such as from depth 1 to the deepest level: both are
-    of the same resamples, so the difference is paired.
+    """A family's last member minus its first, such as the deepest level minus depth 1. Both come
+    from the same resamples, so the difference is paired.
     """
 
     def value(totals: Array) -> Array:

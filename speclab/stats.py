@@ -1,8 +1,8 @@
-"""Intervals and verdicts with the prompt as the unit.
+"""Confidence intervals and verdicts, with the prompt as the unit of resampling.
 
-The nodes of a tree share a context and the trees of a prompt share a text, so rows are not
-independent: intervals resample prompts within a domain, and tests move whole prompts. Sums over
-rows (`score.Estimator`) become per-prompt sums times a matrix of prompt weights.
+The nodes of a tree share a context, and the trees of a prompt share a text. Rows are therefore not
+independent. Intervals resample whole prompts within each domain. Sums over rows (`score.Estimator`)
+become sums per prompt, which are multiplied by a matrix of prompt weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,22 +19,24 @@ from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
-FEW_PROMPTS = 20  # a domain; intervals of fewer cover less than they say (notebook 13)
+FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 13)
 NUMBERS = ["estimate", "low", "high"]
-UNNAMED = "one domain"  # of a frame without `domain`
-NO_INTERVAL = "undefined here, or in over 5 % of the resamples: too few such rows"
+UNNAMED = "one domain"  # the domain of a frame without the column `domain`
+NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
-# of `verdict`
+# results of `verdict`
 ABOVE, BELOW, WITHIN = "above", "below", "within"
 INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
-# of `cell`: scale, what follows the number, and its sign
+# units of `cell`: (scale, suffix, format of the sign)
 UNITS = {"": (1, "", ""), "x": (1, "x", ""), "%": (100, " %", ""), "points": (100, " points", "+")}
 
 
 def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
-    """What an interval says of a null value: ABOVE or BELOW where all of it lies on that side, else
-    INCONCLUSIVE; UNDEFINED where an end is missing. Of a null region (least, most) also WITHIN,
-    where the interval lies inside. A word for numbers, an array of words for columns.
+    """Compare an interval with a null value.
+
+    ABOVE or BELOW if the whole interval lies on that side of the null value, UNDEFINED if a bound
+    is missing, else INCONCLUSIVE. If `null` is a region (least, most), WITHIN if the interval lies
+    inside it. Returns a str for numbers and an array of str for columns.
     """
     low = np.asarray(low, float)
     high = np.asarray(high, float)
@@ -51,11 +53,11 @@ def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any
 
 
 def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = "") -> str:
-    """A number and its interval as text: '0.565 [0.551, 0.579]', '0.565' where no interval is
-    known, 'undefined'.
+    """A number and its interval as text: '0.565 [0.551, 0.579]', or '0.565' without an interval.
+    'undefined' if the estimate is missing.
 
-    unit: one of UNITS; '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
-    2 digits. Shares and their differences are given as fractions of 1.
+    unit: a key of UNITS. '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
+    2 digits. Shares and differences of shares are given as fractions of 1.
     """
     if np.isnan(estimate):
         return UNDEFINED
@@ -68,8 +70,8 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its 95 % interval over resampled prompts (`bounds_of`), and the prompts of
-    all domains; `str()` gives '0.565 [0.551, 0.579]'.
+    """An estimate, its 95 % interval over resampled prompts (`bounds_of`), and the number of
+    prompts in all domains. `str()` gives '0.565 [0.551, 0.579]'.
     """
 
     estimate: float
@@ -79,11 +81,11 @@ class Interval:
 
     @classmethod
     def of(cls, draws: Array, prompts: "Resampling", what: str) -> "Interval":
-        """The interval of draws (1 + n,): the estimate, then its resamples; ValueError if `what` is
-        undefined on the frame itself.
+        """The interval from draws (1 + n,): the estimate, then the values of n resamples. Raises
+        ValueError if `what` is undefined in the sample.
         """
         if np.isnan(draws[0]):
-            raise ValueError(f"{what} is undefined on this frame (nothing to divide by)")
+            raise ValueError(f"{what} is undefined for this frame: its denominator is 0")
         low, high = bounds_of(draws[1:], prompts.fewest)
         return cls(float(draws[0]), float(low), float(high), len(prompts.domain))
 
@@ -93,8 +95,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class Resampling:
-    """Each row's prompt (rows,), each prompt's domain number (prompts,), and weights (1 + n,
-    prompts): all 1, then n resamples.
+    """Prompts and their resamples: each row's prompt (rows,), each prompt's domain number
+    (prompts,), and prompt weights (1 + n, prompts). The first row of the weights is all 1 (the
+    sample); the next n rows are resamples.
     """
 
     rows: Array
@@ -104,48 +107,49 @@ class Resampling:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Prompts of each domain."""
+        """Number of prompts in each domain."""
         return dict(zip(self.domains, np.bincount(self.domain).tolist(), strict=True))
 
     @property
     def fewest(self) -> int:
-        """Prompts of the smallest domain: what an interval over several domains goes by."""
+        """Number of prompts in the smallest domain. It sets the width of an interval over several
+        domains.
+        """
         return min(self.sizes.values())
 
     @property
     def by_row(self) -> Array:
-        """What the intervals of the rows of `score.across` go by: each domain's own prompts, then
-        twice the fewest.
+        """Numbers of prompts that set the intervals of the rows of `score.across`: each domain's
+        own number, then twice the smallest domain's.
         """
         return np.array([*self.sizes.values(), self.fewest, self.fewest])
 
     def totals(self, columns: Array) -> Array:
-        """Per-prompt sums (prompts, k) of row values (rows, k)."""
+        """Sums per prompt (prompts, k) of row values (rows, k)."""
         size = self.weights.shape[1]
         columns = np.asarray(columns, np.float64)
         sums = [np.bincount(self.rows, column, size) for column in columns.T]
         return np.stack(sums, axis=1)
 
     def resampled(self, totals: Array) -> Array:
-        """Per-domain sums (1 + n, domains, k): of the sample itself, then of each resample."""
+        """Sums per domain (1 + n, domains, k), of the sample and then of each resample."""
         members = [self.domain == d for d in range(len(self.domains))]
         sums = [self.weights[:, rows] @ totals[rows] for rows in members]
         return np.stack(sums, axis=1)
 
 
 def judged_domains(frame: pd.DataFrame) -> list[str]:
-    """Domains of `frame` with 5 prompts or more, in order: those of which an interval or a test
-    says something.
-    """
+    """Domains with at least 5 prompts, in order. Only these domains get intervals and tests."""
     prompts = frame.groupby("domain")["prompt_id"].nunique()
     return [domain for domain in domains_in(frame) if prompts[domain] >= MIN_PROMPTS]
 
 
 def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Resampling:
-    """Prompts of a frame, resampled n times within each domain; the same prompts and seed give the
-    same weights, whatever the rows and their order, so that numbers of two frames can be paired.
+    """Resample the prompts of a frame n times within each domain.
 
-    A frame without `domain` is one domain, UNNAMED.
+    The same prompts and seed give the same weights, whatever the rows and their order, so numbers
+    from two frames can be paired. A frame without `domain` counts as one domain, UNNAMED. Raises
+    ValueError if a prompt_id occurs in two domains.
     """
     require(frame, ["prompt_id"], "frame")
     if "domain" not in frame:
@@ -168,10 +172,10 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     return Resampling(rows, domain, domains, weights)
 
 
-@lru_cache(maxsize=32)  # a notebook asks hundreds of times for the same resamples
+@lru_cache(maxsize=32)  # a notebook needs the same resamples hundreds of times
 def _times_drawn(size: int, n: int, seed: int, number: int) -> Array:
-    """How often each of `size` prompts is drawn in each of n resamples of the domain `number`,
-    int64 (n, size); to be read only.
+    """How often each of `size` prompts is drawn in each of n resamples of domain `number`, int64
+    (n, size). The array is read-only because it is cached.
     """
     rng = np.random.default_rng([seed, number])
     drawn = rng.multinomial(size, np.full(size, 1 / size), size=n)
@@ -180,12 +184,13 @@ def _times_drawn(size: int, n: int, seed: int, number: int) -> Array:
 
 
 def levels_of(n_prompts: int) -> Array:
-    """Quantile levels (2,) of a 95 % interval from resamples of this many prompts (of a domain):
-    Phi(-+ sqrt(n / (n - 1)) t), t of n - 1 degrees of freedom.
+    """Quantile levels (2,) of a 95 % interval from resamples of `n_prompts` prompts per domain:
+    Phi(-+ sqrt(n / (n - 1)) t), where t is Student's 97.5 % quantile for n - 1 degrees of freedom.
 
-    The expanded percentile interval (Hesterberg 2015, What Teachers Should Know About the
-    Bootstrap, The American Statistician 69): the plain one, levels 0.025 and 0.975, is as narrow as
-    one from a variance over n, not n - 1, and from normal quantiles. Both agree for many prompts.
+    This is the expanded percentile interval (Hesterberg 2015, What Teachers Should Know About the
+    Bootstrap, The American Statistician 69). The plain percentile interval uses the levels 0.025
+    and 0.975. It is too narrow for few prompts, as if a variance were divided by n instead of n - 1
+    and quantiles were normal. With many prompts both intervals agree.
     """
     assert n_prompts >= 2
     t = stdtrit(n_prompts - 1, np.array([0.025, 0.975]))
@@ -194,9 +199,10 @@ def levels_of(n_prompts: int) -> Array:
 
 
 def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
-    """Expanded percentile bounds (2, ...) over axis 0 of resampled values (n, ...); undefined (NaN)
-    if more than 5 % of the resamples are, or of fewer than 5 prompts, whose interval would mean
-    nothing. `n_prompts`: of the smallest domain, or one number for each entry of axis 1.
+    """Bounds (2, ...) of the expanded percentile interval over axis 0 of resampled values (n, ...).
+
+    Bounds are NaN if more than 5 % of the resamples are undefined, or with fewer than 5 prompts.
+    n_prompts: prompts of the smallest domain, or one number per entry of axis 1.
     """
     sizes = np.asarray(n_prompts)
     if sizes.ndim == 0 and sizes < MIN_PROMPTS:
@@ -211,25 +217,26 @@ def bounds_of(draws: Array, n_prompts: int | Sequence[int]) -> Array:
 
 
 def quantiles(draws: Array, levels: Array) -> Array:
-    """Quantiles over axis 0; NaN where more than 5 % of the draws are undefined."""
+    """Quantiles over axis 0; NaN if more than 5 % of the draws are undefined."""
     undefined = np.isnan(draws).mean(axis=0) > 0.05
     known = np.where(undefined, 0.0, draws)
     bounds = np.quantile(known, levels, axis=0)
     some_missing = np.isnan(known).any(axis=0)
-    if some_missing.any():  # nanquantile calls Python once a column: for these only
+    if some_missing.any():  # nanquantile is slow, so only for incomplete columns
         bounds[:, some_missing] = np.nanquantile(known[:, some_missing], levels, axis=0)
     return np.where(undefined, np.nan, bounds)
 
 
 @dataclass(frozen=True)
 class Draws:
-    """Numbers by name, of a sample and of its resamples, the same resamples for all of them.
+    """Named numbers of a sample and of its resamples. All numbers share the same resamples.
 
-    `draws[name]` is a frame (1 + n, domains + 2): row 0 the sample, then the resamples; a column
-    for each domain, `all` and `pooled`. What is made of several (a difference, a ratio, a rank) is
-    plain pandas on these frames; `table` gives it its interval. Mind pandas' means: skipna=False.
+    `draws[name]` is a frame (1 + n, domains + 2). Row 0 is the sample; the next rows are the
+    resamples. It has one column per domain, then `all` and `pooled`. Differences, ratios and ranks
+    of several numbers are plain pandas on these frames, and `table` adds their intervals. Pass
+    skipna=False to pandas' means.
 
-    notes: by name, why a number cannot be had (its values are missing then).
+    notes: by name, why a number is missing.
     """
 
     values: dict[str, pd.DataFrame]
@@ -242,11 +249,11 @@ class Draws:
     def table(
         self, draws: Mapping[str, pd.DataFrame | pd.Series] | None = None, key: str = "name"
     ) -> pd.DataFrame:
-        """A row for each of `draws` (default: of the values themselves), or for each of its
-        columns: key, [domain], estimate, low, high, n_prompts, note.
+        """One row per entry of `draws` (default: all values), or per column of the entry: key,
+        [domain], estimate, low, high, n_prompts, note.
 
-        An interval that is undefined here, or in over 5 % of the resamples, or of fewer than 5
-        prompts in a domain, is missing, and the note says why.
+        An interval is missing if it is undefined in the sample or in more than 5 % of the
+        resamples, or if a domain has fewer than 5 prompts. The note then gives the reason.
         """
         tables = []
         for name, values in (self.values if draws is None else draws).items():
@@ -260,7 +267,7 @@ class Draws:
         return pd.concat(tables, ignore_index=True)
 
     def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
-        """A row for each column: what it is named (domain), its numbers, its prompts, and why an
+        """One row per column: its name (domain), its numbers, its prompts, and the reason why an
         interval would be missing.
         """
         sizes = self.prompts.sizes
@@ -279,13 +286,13 @@ class Draws:
 def jointly(
     questions: Mapping[str, tuple[pd.DataFrame, Estimator]], same: bool = True, n: int = RESAMPLES
 ) -> Draws:
-    """Several numbers, each an estimator on a frame of its own, over the same prompts, which are
-    resampled once for all of them. A family of numbers gives one for each member, `name[i]`.
+    """Several numbers, each from an estimator and a frame, over the same resampled prompts. A
+    family of numbers gives one entry per member, `name[i]`.
 
-    same: a ValueError where one frame lacks a prompt that another has; with False such a prompt
-    counts nothing there. The seed of a domain's resamples is its number among the domains there
-    (the kit's first, in their order, then by name): filter to some domains before, never between,
-    numbers that are to be compared.
+    same: if true, all frames must have the same prompts, else ValueError. If false, a prompt that a
+    frame lacks has weight 0 in that frame. The seed of a domain's resamples depends on the domain's
+    number among the domains present (the kit's domains first, in their order, then the others by
+    name). To compare two numbers, select the domains before both, not between them.
     """
     ids = [frame.filter(["prompt_id", "domain"]) for frame, _ in questions.values()]
     prompts = resampling_of(pd.concat(ids), n)
@@ -298,8 +305,8 @@ def jointly(
         missing = len(prompts.domain) - len(present)
         if same and missing:
             raise ValueError(
-                f"{name}: {missing} prompts are missing that another frame has; give frames of the "
-                "same prompts, or same=False where they are different ones"
+                f"{name}: {missing} prompts are missing that another frame has. Pass frames with "
+                "the same prompts, or same=False if they differ on purpose"
             )
         try:
             of_rows = replace(prompts, rows=rows)
@@ -317,11 +324,11 @@ def jointly(
 
 
 def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> pd.DataFrame:
-    """Estimates with intervals, long: estimator, domain, estimate, low, high, n_prompts.
+    """Estimates with intervals in long form: estimator, domain, estimate, low, high, n_prompts.
 
-    Domains of the frame, then `all` (mean of the domain values) and `pooled` (over rows). An
-    undefined member (nothing to divide by) is NaN. Intervals are those of `bounds_of`: a domain's
-    by its own prompts, the last two by the fewest.
+    Rows are the domains of the frame, then `all` (mean of the domain values) and `pooled` (over all
+    rows). A member whose denominator is 0 is NaN. A domain's interval uses its own number of
+    prompts; `all` and `pooled` use the smallest domain's (`bounds_of`).
     """
     draws = jointly({estimator.name: (frame, estimator)}, n=n)
     if draws.notes:

@@ -135,7 +135,7 @@ def test_what_a_tree_gives_is_said_in_words():
     tree, words = static_tree(2, 2), list("abcd")
     labels = ["a", "b", "c", "d", "a", "b", "c"]
     texts = [
-        study.tree_in_words(tree, Verdict(path, 3, kind, 2), labels, words)
+        study.verdict_in_words(tree, Verdict(path, 3, kind, 2), labels, words)
         for path, kind in (((1, 3), "bonus"), ((1, 4), "bonus"), ((), "recovered"))
     ]
     begins = [text.partition(". ")[0] for text in texts]

@@ -164,7 +164,7 @@ def test_the_definition_of_the_fastest_setting():
 
 
 def planted(fold):
-    """Setting `s_k` is cheap on fold k and dear elsewhere: whoever looks at the prompts it is
+    """Setting `s_k` is cheap on fold k and expensive elsewhere: whoever looks at the prompts it is
     judged on falls for it.
     """
     cost = {
@@ -280,7 +280,7 @@ def test_domains_that_are_alike_gain_nothing():
 
 
 @pytest.mark.parametrize(("c", "setting"), [(0.0, "chain:8"), (5.0, PLAIN_SETTING)])
-def test_a_free_draft_wants_the_longest_chain_and_a_dear_one_none(c, setting):
+def test_a_free_draft_wants_the_longest_chain_and_an_expensive_one_none(c, setting):
     chains = {PLAIN_SETTING: PLAIN} | {f"chain:{g}": chain(g) for g in range(1, 9)}
     trace = trace_of({f"p{i}": ("code", [0] * 18) for i in range(5)})
     by_prompt = priced(trace, chains, Costs.assumed(c))

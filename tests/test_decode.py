@@ -240,9 +240,9 @@ def test_a_difference_is_reported_with_position_and_margin(random_pair):
 @pytest.mark.parametrize(
     ("rule", "shape", "sampling", "words"),
     [
-        ("rejection", "tree:3,2,8", WARM, "takes a chain"),
-        ("without-replacement", "dynamic:3,2,8", WARM, "takes a static tree"),
-        ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy goes with"),
+        ("rejection", "tree:3,2,8", WARM, "needs a chain"),
+        ("without-replacement", "dynamic:3,2,8", WARM, "needs a static tree"),
+        ("rejection", "chain:3", GREEDY, "temperature 0.0: greedy needs"),
         ("typical", "chain:3", WARM, "lossless rules are greedy, rejection"),
         ("greedy", "dynamic:3,2", GREEDY, "dynamic:DEPTH,BRANCHES,BUDGET"),
     ],

@@ -1,12 +1,14 @@
 """The page that explores a run: what is packed, bad input, and the page under a reader's hands."""
 
 import html
+import json
 import re
 from types import SimpleNamespace
 
 import pytest
 from browser import READY, chromium, opened
 from frames import shipped
+from test_sentences import BAD
 
 from speclab import runs
 from speclab.__main__ import main
@@ -79,7 +81,7 @@ def test_the_most_prompts_that_fit_are_kept(monkeypatch):
     monkeypatch.setattr(page, "LARGEST", room)
     small = page.page([run])
     assert len(small.encode()) <= room
-    kept = int(re.search(r"are the first (\d+) of each", html.unescape(small))[1])
+    kept = int(re.search(r"holds the first (\d+) of each", html.unescape(small))[1])
     assert 1 <= kept < 40
     monkeypatch.setattr(page, "LARGEST", 0)
     with pytest.raises(ValueError, match="max_new_tokens"):
@@ -191,8 +193,16 @@ def test_the_address_leads_back_to_the_place(tiny, browser):
     pick(tiny, "tree")
     slide(tiny, "depth", 5)
     tiny.locator("#words .token").nth(7).click()
+    tiny.locator("#next-block").click()
+    slide(tiny, "beside", 9)
+    slide(tiny, "c", 0.25)
+    slide(tiny, "batch", 2)
     state = "JSON.stringify([explore.view.run.prompt[explore.view.state.text], \
-      explore.view.state.run, explore.view.state.shape, explore.view.state.position])"
+      explore.view.state.run, explore.view.state.shape, explore.view.state.position, \
+      explore.view.state.step, explore.view.state.beside, explore.view.state.machine])"
+    tiny.locator("#copy-link").click()
+    said = tiny.locator("#copied")
+    said.filter(has_text=re.compile("copied|Copy the address")).wait_for()
     again = browser.new_page()
     again.goto(tiny.url)
     again.wait_for_selector(READY)
@@ -206,11 +216,16 @@ def test_words_and_the_next_rejection_are_found(tiny):
     at = "[explore.view.state.text, explore.view.state.position]"
     strings = "[...explore.view.column('token')].map((t) => explore.view.trace.strings[t])"
     tiny.evaluate("explore.act.find('no such words anywhere')")
-    assert tiny.locator("#found").inner_text() == "in no text"
+    assert tiny.locator("#found").inner_text() == "not found"
     last = tiny.evaluate(strings)[-2].strip()
     tiny.locator("#find").fill(last.upper())
     tiny.locator("#find").press("Enter")
     text, position = tiny.evaluate(at)
+    number, count = map(int, tiny.locator("#found").inner_text().split(" of "))
+    tiny.locator("#find").press("Enter")
+    following = f"{number % count + 1} of {count}"
+    assert tiny.locator("#found").inner_text() == following
+    tiny.evaluate(f"explore.act.change({{ text: {text}, position: {position} }})")
     shown = tiny.evaluate(strings)[position:]
     assert last.lower() in "".join(shown)[: len(shown[0] + last)].lower()
     kinds = tiny.evaluate("explore.view.cut.tokens.map((t) => t.kind)")
@@ -220,24 +235,262 @@ def test_words_and_the_next_rejection_are_found(tiny):
     assert tiny.evaluate(at) == [text, following]
 
 
-def test_the_same_text_stands_beside_under_another_gamma(tiny):
+def test_the_same_text_is_aligned_with_another_gamma(tiny):
     tiny.locator("#beside-part summary").click()
     slide(tiny, "beside", 4)
-    assert words(tiny, "#beside-words") == words(tiny), "gamma 4 is shown already"
+    kinds = "all => all.map((pair) => [...pair.children].map((e) => e.className))"
+    rows = tiny.locator("#beside-words .pair").evaluate_all(kinds)
+    assert all(upper == lower for upper, lower in rows), "gamma 4 is shown already"
+    assert "Both are gamma 4" in tiny.locator("#beside-summary").inner_text()
     slide(tiny, "beside", 2)
-    passes = tiny.evaluate(
-        """explore.modules["model.js"].textSums(explore.view.run,
-      explore.view.state.text, { kind: "chain", gamma: 2 }).blocks"""
-    )
-    assert tiny.locator("#beside-words .block").count() == passes
+    count, passes = tiny.evaluate("""() => {
+      const { textSums } = explore.modules["model.js"];
+      const { run, state } = explore.view;
+      const of = (gamma) => textSums(run, state.text, { kind: "chain", gamma });
+      const [four, two] = [of(4), of(2)];
+      const wasted = (sums) => sums.drafted - sums.accepted;
+      return [two.blocks, [two.blocks - four.blocks, wasted(two) - wasted(four)]];
+    }""")
+    assert tiny.locator("#beside-words .token:nth-child(2).starts").count() == count
+    more, waste = passes
+    summary = tiny.locator("#beside-summary").inner_text()
+    assert more >= 0 and (str(more) in summary or "same number of target passes" in summary)
+    assert str(-waste) in summary and "fewer drafted token" in summary
 
 
-def test_a_machine_that_was_measured_is_one_press_away(tmp_path):
+def exported(folder, **numbers):
+    """What notebook 10 leaves in its folder."""
+    rows = "n,c(n),v(n),target_ms\n1,0.06,1.0,40\n2,0.07,1.04,41\n4,0.07,1.2,48\n"
+    (folder / "pass-times.csv").write_text(rows)
+    (folder / "numbers.json").write_text(json.dumps({"overhead": 0.1, **numbers}))
+    return page.machine_of(folder)
+
+
+def test_a_machine_is_measured_only_where_its_timing_was_reliable(tmp_path):
     assert page.machine_of(tmp_path) is None
-    (tmp_path / "numbers.json").write_text('{"c": 0.06, "overhead": -0.1}')
-    rows = "n,v(n)\n1,1.0\n2,1.04\n3,1.2\n4,1.01\n"
-    (tmp_path / "pass-times.csv").write_text(rows)
-    assert page.machine_of(tmp_path) == {"c": 0.06, "o": 0.0, "knee": 2}
+    found = exported(tmp_path, tree_overhead=0.2, drift=0.05)
+    assert found["sizes"] == (1, 2, 4) and found["verify"] == (1.0, 1.04, 1.2)
+    assert (found["overhead"], found["tree_overhead"]) == (0.1, 0.2)
+    assert exported(tmp_path, tree_overhead=0.2, drift=0.4) is None, "two rounds disagreed"
+    assert exported(tmp_path, tree_overhead=0.2) is None, "nobody knows whether it was reliable"
+
+
+def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
+    measured = exported(tmp_path, tree_overhead=0.2, drift=0.05)
+    file = tmp_path / "explore.html"
+    packed = trace_data.pack_runs([made_run()], ["word"] * 50_000)
+    file.write_text(page.assemble(packed, measured=measured, title="made"), encoding="utf-8")
+    shown, wrong = opened(browser, file)
+    pressed = shown.locator(".presets [aria-pressed=true]")
+    source = shown.locator("#machine-source")
+    assert pressed.all_inner_texts() == ["measured in notebook 10"]
+    assert "Notebook 10 measured" in source.inner_text()
+    slide(shown, "c", 0.3)
+    assert pressed.count() == 0 and "own values and measured" in source.inner_text()
+    assert "machine=0.3%2Cmeasured%2Cmeasured" in shown.url
+    shown.get_by_role("button", name="like a processor").click()
+    assert "assumed" in source.inner_text() and pressed.count() == 1
+    assert shown.locator("#knee-value").inner_text() == "3 tokens"
+    slide(shown, "knee", 0)
+    assert shown.locator("#knee-value").inner_text() == "1 token"
+    assert wrong == []
+    shown.close()
+
+
+def focused(shown):
+    return shown.evaluate(
+        "[document.activeElement.name || document.activeElement.id, document.activeElement.value]"
+    )
+
+
+def test_an_arrow_key_keeps_the_focus_and_goes_on(tiny):
+    """Domain by domain, and from one temperature to the other, by the keyboard alone."""
+    names = tiny.locator("[name=domain]").evaluate_all("all => all.map((e) => e.value)")
+    tiny.locator("[name=domain]").first.focus()
+    for name in [*names[1:], names[0]]:
+        tiny.keyboard.press("ArrowRight")
+        assert focused(tiny) == ["domain", name]
+        assert tiny.evaluate("explore.view.run.domain[explore.view.state.text]") == name
+    tiny.locator("[name=temperature]").first.focus()
+    for number in (1, 0):
+        tiny.keyboard.press("ArrowRight")
+        assert focused(tiny) == ["temperature", str(number)]
+        assert tiny.evaluate("explore.view.state.run") == number
+
+
+def test_a_chain_and_a_tree_keep_their_sizes(tiny):
+    slide(tiny, "gamma", 9)
+    pick(tiny, "tree")
+    slide(tiny, "depth", 5)
+    pick(tiny, "chain")
+    assert tiny.locator("#gamma-value").inner_text() == "9"
+    pick(tiny, "tree")
+    assert tiny.locator("#depth-value").inner_text() == "5"
+
+
+def test_the_tour_by_the_keyboard_alone(tiny):
+    """From the start to the end: each step asks before it shows, and the focus stays with it."""
+    shown_at = []
+    tiny.locator("#tour-next").focus()
+    tiny.keyboard.press("Enter")
+    count = tiny.evaluate("explore.view.steps.length")
+    assert count == 6
+    for number in range(count):
+        assert focused(tiny)[0] == "tour"
+        assert tiny.locator("#tour-name").inner_text().startswith(f"{number + 1}. ")
+        assert tiny.locator("#tour-question").inner_text().count("?") >= 1
+        assert tiny.locator("#tour-answer").inner_text() == ""
+        before = tiny.url
+        while focused(tiny)[0] != "tour-show":
+            tiny.keyboard.press("Tab")
+        tiny.keyboard.press("Enter")
+        shown_at.append(tiny.url)
+        assert tiny.url != before or number == 1, "the state is another one"
+        reads_well(tiny.locator("#tour-words").inner_text())
+        reads_well(tiny.locator("#tour-answer").inner_text())
+        assert focused(tiny)[0] == "tour-next"
+        tiny.keyboard.press("Enter")
+    assert len({*shown_at}) == count
+    assert "A tour in six steps" in tiny.locator("#tour-name").inner_text()
+
+
+def test_two_lanes_on_one_clock(tiny, browser, tiny_file):
+    """At the end of the faster lane it has its whole text, and plain decoding a token per pass."""
+    slide(tiny, "c", 0)
+    slide(tiny, "o", 0)
+    passes, tokens = tiny.evaluate(
+        "[explore.view.cut.blocks.length, explore.view.cut.tokens.length]"
+    )
+    written = "#{}-words .block:not(.later) .token"
+    assert tiny.locator(written.format("drafted")).count() == tokens
+    assert tiny.locator(written.format("plain")).count() == passes
+    slide(tiny, "clock", 1)
+    assert tiny.locator("#plain-now").inner_text().startswith("1 token after 1 target pass.")
+    tiny.locator("#clock-play").click()
+    tiny.wait_for_timeout(600)
+    tiny.locator("#clock-play").click()
+    assert tiny.evaluate("explore.view.state.clock") > 1
+    still, wrong = opened(browser, tiny_file, reduced_motion="reduce")
+    assert still.locator("#clock-play").is_hidden() and still.locator("#clock").is_visible()
+    assert wrong == []
+    still.close()
+
+
+def test_words_are_drawn_and_grow_towards_p(tiny):
+    told = tiny.locator("#draws-words")
+    assert "Nothing is drawn yet" in told.inner_text()
+    tiny.locator("#draw-100").click()
+    assert "After 100 words" in told.inner_text()
+    first = told.inner_text()
+    tiny.locator("#draw-1000").click()
+    assert "After 1,100 words" in told.inner_text() and "stays 0.29 away" in told.inner_text()
+    tiny.locator("#draws-reset").click()
+    assert tiny.locator("#draws-seed").inner_text() == "2"
+    tiny.locator("#same").click()
+    assert "stays 0.50 away" in told.inner_text(), "even a perfect draft is not drawn from"
+    tiny.evaluate("explore.act.bench({ p: [0, 9, 0, 0, 0], q: [0, 9, 0, 0, 0] })")
+    assert "careless rule is exact as well" in told.inner_text()
+    tiny.evaluate("explore.act.bench(null); explore.act.drawAnew({ seed: 1 })")
+    tiny.locator("#draw-100").click()
+    assert told.inner_text() == first, "a seed draws the same words"
+    assert tiny.locator("#draws-source").is_hidden()
+    pick(tiny, "T = 1")
+    pick(tiny, "the chosen token")
+    tiny.locator("#draw-1000").click()
+    p, shares = tiny.evaluate("""() => {
+      const { draws, position, text } = explore.view.state;
+      const { factsAt } = explore.modules["details_view.js"];
+      const best = factsAt(explore.view, position).best;
+      return [best.map((row) => row.p), best.map((_, i) => draws.lossless[i] / draws.drawn)];
+    }""")
+    assert max(abs(a - b) for a, b in zip(p, shares, strict=True)) < 0.06
+
+
+def test_on_a_phone_the_explanation_is_a_sheet(browser, tiny_file):
+    size = {"width": 390, "height": 844}
+    shown, wrong = opened(browser, tiny_file, viewport=size, has_touch=True)
+    sheet = shown.locator("#details")
+    assert sheet.is_hidden()
+    token = shown.locator("#words .token").nth(9)
+    token.tap()
+    shown.wait_for_timeout(700)
+    place, below = token.bounding_box(), sheet.bounding_box()
+    assert place["y"] >= 0 and place["y"] + place["height"] <= below["y"], "the token is in sight"
+    shown.locator("#details .close").tap()
+    assert sheet.is_hidden()
+    token.tap()
+    shown.keyboard.press("Escape")
+    assert sheet.is_hidden() and wrong == []
+    shown.close()
+
+
+# ---- computed sentences --------------------------------------------------------------------------
+
+
+def reads_well(sentence):
+    assert sentence and not [bad for bad in BAD if re.search(bad, sentence)], sentence
+    assert "undefined" not in sentence and "NaN" not in sentence, sentence
+
+
+def choice(domain, gain):
+    """What the page knows of a domain whose fastest setting has this speed-up."""
+    shape = {"kind": "chain", "gamma": 3 if gain > 1 else 0}
+    setting = {"shape": shape, "speedup": gain}
+    return {"domain": domain, "settings": [setting] * 2, "best": int(gain > 1)}
+
+
+@pytest.mark.parametrize("gains", [[1.5], [1], [1.5, 1.2], [1.5, 1], [1, 1], [1.5, 1.2, 1, 1]])
+def test_where_drafting_pays(tiny, gains):
+    choices = [choice(name, gain) for name, gain in zip("abcd", gains, strict=False)]
+    sentence = tiny.evaluate(
+        "(choices) => explore.modules['machine_view.js'].sentenceOf(choices)", choices
+    )
+    reads_well(sentence)
+    assert ("1.50x with gamma 3" in sentence) == (1.5 in gains)
+    assert ("Plain decoding is fastest" in sentence) == (1 in gains)
+
+
+def test_passes_saved_and_drafts_wasted(tiny):
+    sentences = tiny.evaluate("""() => {
+      const { comparison } = explore.modules["text_view.js"];
+      const cut = (passes, drafted) => ({ blocks: Array.from({ length: passes }, (_, i) => (
+        { drafted: i ? 0 : drafted, accepted: 0 })) });
+      const [a, b] = [2, 5].map((gamma) => ({ kind: "chain", gamma }));
+      const others = [cut(5, 9), cut(4, 10), cut(6, 8), cut(3, 30), cut(9, 1)];
+      return [...others.map((other) => comparison(a, cut(5, 9), b, other)),
+        comparison(a, cut(5, 9), a, cut(5, 9))];
+    }""")
+    for sentence in sentences:
+        reads_well(sentence)
+    same, one_more, one_fewer, *_ = sentences
+    assert "same number of target passes and wastes the same number" in same
+    assert "saves 1 target pass and wastes 1 more drafted token." in one_more
+    assert "needs 1 more target pass and wastes 1 fewer drafted token." in one_fewer
+
+
+def test_a_study_of_one_domain_reads_well(browser, tmp_path):
+    """One prompt, one domain: no interval, and no sentence that compares domains."""
+    runs_of_one = [made_run(prompts=1), made_run(1.0, prompts=1)]
+    for run in runs_of_one:
+        for table in ("trace", "nodes"):
+            rows = getattr(run, table)
+            run.__dict__[table] = rows[rows["domain"] == "code"].reset_index(drop=True)
+    file = tmp_path / "one.html"
+    packed = trace_data.pack_runs(runs_of_one, ["word"] * 50_000)
+    file.write_text(page.assemble(packed, title="one"), encoding="utf-8")
+    shown, wrong = opened(browser, file)
+    ids = ["summary", "gamma-words", "gamma-note", "machine-words", "timeline-words", "clock-words"]
+    for c in (0, 1):
+        slide(shown, "c", c)
+        for name in ids:
+            reads_well(shown.locator(f"#{name}").inner_text())
+    assert "too few prompts" in shown.locator("#gamma-note").inner_text()
+    assert "most tokens in" not in shown.locator("#gamma-words").inner_text()
+    for number in range(shown.evaluate("explore.view.steps.length")):
+        shown.evaluate(f"explore.act.tour({number}); explore.act.showAnswer()")
+        reads_well(shown.locator("#tour-answer").inner_text())
+    assert wrong == []
+    shown.close()
 
 
 def test_temperature_one_is_an_expectation_with_a_seeded_draw(tiny):
@@ -249,7 +502,7 @@ def test_temperature_one_is_an_expectation_with_a_seeded_draw(tiny):
     expected = tiny.evaluate("""explore.modules["model.js"].textSums(explore.view.run,
       explore.view.state.text, explore.view.state.shape).blocks""")
     summary = tiny.locator("#summary").inner_text()
-    assert f"{expected:.1f} passes are expected" in summary and "seed 1" in summary
+    assert f"we expect {expected:.1f} passes" in summary and "seed 1" in summary
     before = words(tiny)
     tiny.get_by_role("button", name="Draw again").click()
     assert words(tiny) != before
@@ -262,7 +515,7 @@ def test_my_machine(tiny):
     def plain():
         """Whether plain decoding is the fastest, by domain."""
         rows = tiny.locator("#machine-table tbody tr").all_inner_texts()
-        return [row.split("\t")[1] == "plain" for row in rows]
+        return [row.split("\t")[1] == "plain decoding" for row in rows]
 
     slide(tiny, "o", 0)
     slide(tiny, "c", 0)
@@ -270,7 +523,7 @@ def test_my_machine(tiny):
     slide(tiny, "c", 1)
     assert all(plain())
     tiny.get_by_role("button", name="like a processor").click()
-    assert tiny.locator("#knee-value").inner_text() == "3"
+    assert tiny.locator("#knee-value").inner_text() == "3 tokens"
     assert tiny.locator("#machine-picture .star").count() == len(plain())
     # each domain's break-even c: just below it something pays, just above nothing does
     limits = tiny.evaluate("""() => {
@@ -293,7 +546,7 @@ def test_my_machine(tiny):
 def test_every_control_can_be_reached_and_has_a_name(tiny):
     tiny.evaluate("document.activeElement.blur()")
     reached = []
-    for _ in range(80):
+    for _ in range(110):
         tiny.keyboard.press("Tab")
         known = tiny.evaluate("""() => {
           const e = document.activeElement;
@@ -306,7 +559,7 @@ def test_every_control_can_be_reached_and_has_a_name(tiny):
         reached.append(known)
     assert all(name.strip() for *_, name in reached), reached
     places = [place for _, place, _ in reached]
-    wanted = "gamma text middle play c knee o same domain kind"
+    wanted = "gamma text middle play clock c knee o batch same domain kind draw-100 tour-next"
     assert set(wanted.split()) <= set(places)
     assert sum("token" in place for place in places) == 1, "one stop for the whole text"
 

@@ -158,7 +158,7 @@ def test_the_smallest_gamma_that_is_not_significantly_slower_than_the_fastest():
         texts = {f"{d}-{i}": (d, [rank] * 72) for d in "ab" for i in range(6)}
         assert choose.best_gamma(trace_of(texts), costs, "greedy", None)[0] == best
     gamma, said = choose.best_gamma(random_trace(), COSTS, "greedy", None)
-    assert 0 < gamma < 8 and f"predicted: chain:{gamma} " in said
+    assert 0 < gamma < 8 and f"speed-up: chain:{gamma} " in said
     assert said.count("chain:") > 1, "several are not significantly slower here"
 
 

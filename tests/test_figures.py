@@ -113,7 +113,7 @@ def test_the_verb_draws_what_the_notebook_drew_and_other_widths_and_fonts(
     [
         (["03/by-domain"], "notebook '03' has no figures in"),
         (["02/by-domian"], "did you mean 'by-domain'?"),
-        (["02/by-domain", "--font", "DejaVu Serf"], "near it are DejaVu Serif, "),
+        (["02/by-domain", "--font", "DejaVu Serf"], "installed fonts: DejaVu Serif, "),
         (["02/by-domain", "--width", "21"], "1<=x<=20"),
         (["02/by-domain", "--format", "eps"], "'pdf', 'svg', 'png'"),
         (["02/by-domain", "--out", "a.eps"], "must end in .pdf, .svg or .png"),
@@ -131,10 +131,10 @@ def test_what_cannot_be_drawn_is_said_in_one_line(place, options, said, capsys):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("os.system", "is no function of speclab"),
-        ("speclab.ops.commands.main", "draws no figure"),
-        ("speclab.show.figures.nothing", "draws no figure"),
-        ("speclab.nowhere.draw", "draws no figure"),
+        ("os.system", "is not a function of speclab"),
+        ("speclab.ops.commands.main", "does not draw a figure"),
+        ("speclab.show.figures.nothing", "does not draw a figure"),
+        ("speclab.nowhere.draw", "does not draw a figure"),
     ],
 )
 def test_a_recipe_names_a_function_of_the_package_that_draws(place, function, said):

@@ -157,7 +157,7 @@ def test_the_best_gamma_of_few_prompts_has_no_range():
 def test_the_best_gamma_moves_with_the_cost():
     tau = {"T = 0": study.by_gamma(counted([1.5, 1.9, 2.0]), study.TAU)}
     best = study.best_by_cost(tau, [1, 2, 3], [0.0, 0.1, 9.0])
-    assert best["best"].tolist() == [3, 2, 0], "free: the longest; too dear: none"
+    assert best["best"].tolist() == [3, 2, 0], "free: the longest; too expensive: none"
     useless = {"T = 0": study.by_gamma(counted([1.0, 1.0]), study.TAU)}
     free = study.best_by_cost(useless, [1, 2], [0.0]).iloc[0]
     assert free[["best", "as_good_low", "as_good_high"]].tolist() == [0, 0, 2], (

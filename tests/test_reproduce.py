@@ -687,7 +687,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--parameter largest=3", "gamma=4: allowed is 1 to largest"),
         ("--parameter rule=gredy", "rule='gredy': allowed is one of greedy, sampled"),
         ("--parameter costs=[0.1,-1]", "costs=[0.1, -1]: allowed is 0 to 10"),
-        ("--parameter profile=paper", "'profile' says which pair is studied"),
+        ("--parameter profile=paper", "'profile' chooses the pair"),
         ("--set prompts=nowhere.jsonl", "no prompts at"),
         ("--set domains=[maths]", "no domain 'maths': did you mean 'math'?"),
         ("--notebook 07", "no notebook '07'"),

@@ -91,7 +91,7 @@ def test_published_estimators_by_hand():
 def test_alpha_is_capped_at_one_and_never_takes_nan_for_one():
     nodes = tree_nodes([0.9] + [0.1] * 7, [0] * 8)
     assert score.ratio(nodes)[0] == 1.0
-    with pytest.raises(ValueError, match="undefined in 1 of 8 nodes, first row 2"):
+    with pytest.raises(ValueError, match="undefined in 1 of 8 nodes, first in row 2"):
         score.published_alpha(nodes.assign(target_prob=[0.9, 0.1, np.nan] + [0.1] * 5))
     with pytest.raises(ValueError, match="undefined in 8 of 8"):
         score.ratio(nodes.assign(draft_prob=0.0))
@@ -136,7 +136,7 @@ def test_reach_equals_a_literal_walk_in_any_row_order(seed):
 
 def test_reach_refuses_broken_trees():
     nodes = hand_nodes()
-    with pytest.raises(ValueError, match="2 nodes have no parent row"):
+    with pytest.raises(ValueError, match="parents of 2 nodes are missing"):
         score.reach(nodes.iloc[:8].drop(index=2))
     with pytest.raises(ValueError, match="twice"):
         score.reach(pd.concat([nodes, nodes]))

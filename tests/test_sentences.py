@@ -171,10 +171,15 @@ DOMAINS = ["code", "math"]
 KINDS = table((0.8, 0.7, 0.9), (0.4, 0.3, 0.5), kind="punctuation")
 # of notebooks; the page shows each directly below its title
 ANSWERS = [
-    *(entropy.answer(area, rows, on) for area in AREAS for rows in TABLES for on in (None, rows)),
-    *(causes.answer(state(number), None) for number in (RISES, NOTHING)),
-    *(causes.answer(state(RISES), states(*firsts)) for firsts in (["yes"], ["no", "yes"])),
-    causes.answer(state(NOTHING), states("yes", "no", "no")),
+    *(
+        entropy.uncertainty_in_words(area, rows, on)
+        for area in AREAS
+        for rows in TABLES
+        for on in (None, rows)
+    ),
+    *(causes.cost_in_words(state(number), None) for number in (RISES, NOTHING)),
+    *(causes.cost_in_words(state(RISES), states(*firsts)) for firsts in (["yes"], ["no", "yes"])),
+    causes.cost_in_words(state(NOTHING), states("yes", "no", "no")),
     *(
         paradox(number, share, on, rest, held_fixed(**changes))
         for number, share in ((FALLS, 0.0), (RISES, 1.0), (NOTHING, 0.5))
@@ -182,12 +187,12 @@ ANSWERS = [
         for rest in (["code"], ["code", "chat"], ["code", "chat", "history"])
         for changes in CHANGES
     ),
-    by_hand.answer(0.75, 2.73, 2.71, 0.29),
-    load_models.answer(SIZE, 2, 8, 64, 27),
-    load_models.answer(SIZE, 1, 1, 1, 1),
-    *(gamma_sweep.answer(best, 0.05, None) for best in BEST),
-    *(gamma_sweep.answer(best, 0.125, gammas(2, 3)) for best in BEST),
-    *(try_it.answer(*counts) for counts in ((64, 23), (1, 1))),
+    by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
+    load_models.pair_in_words(SIZE, 2, 8, 64, 27),
+    load_models.pair_in_words(SIZE, 1, 1, 1, 1),
+    *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
+    *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
+    *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
 ]
 # of figures
 TITLES = [

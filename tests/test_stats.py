@@ -211,11 +211,11 @@ def test_a_paired_difference_sees_what_an_unpaired_test_cannot():
         ),
         (
             lambda: stats.Interval.of(np.full(9, np.nan), stats.resampling_of(clustered(), 8), "x"),
-            "x is undefined on this frame",
+            "x is undefined for this frame",
         ),
         (
             lambda: significance.differences(make_run().nodes, score.ratio_by_depth),
-            "ratio_by_depth is a family of numbers: pick one",
+            "ratio_by_depth is a family of numbers: choose one",
         ),
     ],
 )

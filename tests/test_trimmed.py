@@ -154,8 +154,8 @@ def test_its_embedding_is_the_targets_times_the_map_and_its_own_where_it_speaks(
 @pytest.mark.parametrize(
     ("name", "part", "words"),
     [
-        ("kept", torch.tensor([-1, *SAID[1:]]), r"does not have, as \[-1\]"),
-        ("kept", torch.tensor([1, 1, *SAID[2:]]), "not ascending, or names a token tw"),
+        ("kept", torch.tensor([-1, *SAID[1:]]), r"lacks, such as \[-1\]"),
+        ("kept", torch.tensor([1, 1, *SAID[2:]]), "not ascending, or has a token tw"),
         ("embed_map", torch.zeros(31, 16), "cannot be used"),
     ],
 )
@@ -171,5 +171,5 @@ def test_an_id_that_only_a_larger_target_has_is_named(random_folders, tmp_path):
     """The draft has ids for 48 tokens, the pair shares 40."""
     larger = save_random_llama(tmp_path / "larger", 3, vocab=48)
     draft = save_trimmed_draft(tmp_path / "draft", larger, (*SAID, 45), vocab=48)
-    with pytest.raises(ValueError, match=r"the target does not have, as \[45\] \(it has 40\)"):
+    with pytest.raises(ValueError, match=r"lacks, such as \[45\] \(the target has 40 tokens\)"):
         load_pair(profile_of(random_folders[0], draft))

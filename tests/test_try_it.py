@@ -41,7 +41,7 @@ def greedy(tiny_pair):
         ({"prompt": " \n\t"}, "The prompt is empty"),
         ({"prompt": "apple " * 600}, r"too long: it has 1?\d+ tokens, and 512 fit with 12"),
         ({"shape": "chain"}, "shape='chain': allowed are plain, chain:GAMMA"),
-        ({"rule": "rejection"}, "greedy goes with temperature 0"),
+        ({"rule": "rejection"}, "greedy needs temperature 0"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_its_reason(tiny_pair, changes, said):

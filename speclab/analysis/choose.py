@@ -1,12 +1,12 @@
-"""How much to draft for whom, from the trace of one run: what every setting costs, which is the
-fastest, how sure that is, and what a choice is worth.
+"""How much to draft for which prompts, from the trace of one run: the cost of every setting, the
+fastest setting, how certain it is, and what a choice gains.
 
-A *setting* is a name ("plain", "chain:4", "tree:3,2,8") and the tree that it drafts; "plain" drafts
-nothing. `block_counts` replays every setting on every recorded text, `prompt_costs` says what the
-blocks cost on one machine. A lossless text is the same under every setting, so the speed-up of a
-setting over any group of prompts is their tokens over their cost. A *judged* frame has one row per
-prompt: prompt_id, domain, setting, emitted, cost (in target passes over one token), target_passes
-and draft_passes. NumPy and pandas only.
+A *setting* is a name ("plain", "chain:4", "tree:3,2,8") and the tree that it drafts. "plain" drafts
+nothing. `block_counts` replays every setting on every recorded text, and `prompt_costs` gives the
+cost of the blocks on one machine. A lossless text is the same under every setting. So the speed-up
+of a setting for a group of prompts is their number of tokens divided by their cost. A *judged*
+frame has one row per prompt: prompt_id, domain, setting, emitted, cost (in target passes over one
+token), target_passes and draft_passes. The module needs NumPy and pandas only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,11 +35,11 @@ from speclab.stats import (
 )
 from speclab.tree import PLAIN, Tree, chain
 
-PLAIN_SETTING = "plain"  # drafts nothing; its tree is `speclab.tree.PLAIN`
-UNKNOWN = "unknown"  # the label of a prompt of no known domain
+PLAIN_SETTING = "plain"  # drafts nothing, with the tree `speclab.tree.PLAIN`
+UNKNOWN = "unknown"  # the label of a prompt whose domain is not known
 PROMPT = ["prompt_id", "domain"]
 SUMS = ["emitted", "cost", "target_passes", "draft_passes"]
-# of `how_sure`
+# columns of `how_sure`
 SURE = ["speedup", "low", "high", "share_best"]
 SURE += ["behind", "behind_low", "behind_high"]
 Settings = Mapping[str, Tree]
@@ -49,20 +49,22 @@ Settings = Mapping[str, Tree]
 
 
 def fastest(speedup: np.ndarray) -> np.ndarray:
-    """The number of the fastest setting: the highest speed-up along the last axis, the first of
-    equals. This is the kit's one definition; whoever picks a setting asks here.
+    """The index of the fastest setting, which has the highest speed-up along the last axis. Among
+    equal speed-ups it is the first. All of the kit uses this definition.
 
-    The speed-up of a group of prompts is the sum of their tokens over the sum of their costs. A
-    lossless text is the same under every setting, so `fastest(1 / cost)` of summed costs [...,
-    settings] is the same choice.
+    The speed-up of a group of prompts is the sum of their tokens divided by the sum of their costs.
+    A lossless text is the same under every setting, so `fastest(1 / cost)` of summed costs [...,
+    settings] makes the same choice.
     """
     return np.asarray(speedup).argmax(axis=-1)
 
 
 def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] | None]:
-    """The column of the largest number (row 0: the sample, then resamples of the same prompts, the
-    fewest of them in a domain), and the columns over which its lead is not significant; None: there
-    are too few prompts for an interval.
+    """The column with the largest number, and the columns over which its lead is not significant
+    (None: there are too few prompts for an interval).
+
+    draws: row 0 is the sample, the other rows are resamples of the same prompts. n_prompts: of the
+    smallest domain.
     """
     best = draws.iloc[0].idxmax()
     if n_prompts < MIN_PROMPTS:
@@ -73,7 +75,7 @@ def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] |
 
 
 def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
-    """The first of `best_and_tied`, and words on its lead."""
+    """The column of `best_and_tied`, and a clause about its lead."""
     best, tied = best_and_tied(draws, n_prompts)
     if tied is None:
         return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
@@ -83,22 +85,21 @@ def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
 
 
 def fastest_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The row of each domain's fastest setting, from a table with a column speedup."""
+    """The row of each domain's fastest setting, from a table with a column `speedup`."""
     groups = table.groupby("domain", sort=False, observed=True)["speedup"]
     best = [speedups.index[fastest(speedups)] for _, speedups in groups]
     return table.loc[best]
 
 
 def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd.DataFrame:
-    """How sure it is which setting is the fastest, from speed-ups [1 + n, domains (+ 1), settings]
-    of the sample itself, then of n resamples of its prompts. One row a domain (then POOLED) and
-    setting.
+    """How certain the fastest setting is. One row for each domain (the last is POOLED) and setting.
 
-    domain, setting, speedup with low and high; share_best: the share of the resamples in which it
-    is the `fastest`; behind, behind_low, behind_high: the speed-up of the sample's fastest setting
-    minus this one's; n_prompts (of the smallest domain for POOLED). The fastest one's speed-up is
-    chosen and judged on the same prompts, which flatters it slightly: `fit` chooses without that
-    bias.
+    speedup: [1 + n, domains (+ 1), settings], of the sample and of n resamples of its prompts.
+    Columns: domain, setting, speedup with low and high; share_best, the share of the resamples in
+    which the setting is the `fastest`; behind, behind_low, behind_high, the speed-up of the
+    sample's fastest setting minus the speed-up of this setting; n_prompts (of the smallest domain
+    for POOLED). The fastest setting is chosen and judged on the same prompts, so its speed-up is
+    slightly too high. `fit` chooses without this bias.
     """
     names = [*prompts.domains, POOLED][: speedup.shape[1]]
     sizes = prompts.by_row[: len(names)]
@@ -120,12 +121,13 @@ def how_sure(speedup: np.ndarray, settings: Sequence, prompts: Resampling) -> pd
 def block_counts(
     trace: pd.DataFrame, settings: Settings, rule: str = "greedy", max_new_tokens: int | None = None
 ) -> pd.DataFrame:
-    """How many blocks each setting makes of each prompt's text, by the `levels` that were drafted
-    (fewer than the tree's depth near a text's end).
+    """How many blocks each setting needs for each prompt's text, by the number of `levels` that are
+    drafted (fewer than the tree's depth near the end of a text).
 
     Columns setting, prompt_id, domain, levels, blocks, emitted. rule: as in `replay.chain_sums`;
-    "rejection" replays chains only. max_new_tokens: the decoder's limit, up to which it drafts past
-    an end of text that it cannot foresee; None: nothing is drafted past the end.
+    "rejection" replays chains only. max_new_tokens: the decoder's limit. Up to this limit it drafts
+    beyond the end of a text, which it cannot know in advance. None: nothing is drafted beyond the
+    end.
     """
     require(trace, [*PROMPT, "position"], "trace")
     parts = []
@@ -140,7 +142,7 @@ def blocks_of(
     trace: pd.DataFrame, shape: Tree, rule: str = "greedy", max_new_tokens: int | None = None
 ) -> pd.DataFrame:
     """The blocks of one setting, in the order of each text: prompt_id, domain, levels, blocks (1,
-    or the probability that there is one), emitted; arguments as of `block_counts`.
+    or the probability of the block), emitted. Arguments as in `block_counts`.
     """
     if not shape.size:
         return trace[PROMPT].assign(levels=0, blocks=1.0, emitted=1.0)
@@ -157,8 +159,8 @@ def blocks_of(
 
 
 def costs_by_levels(shape: Tree, costs: Costs) -> np.ndarray:
-    """Target passes that a block costs in which 0, 1, … levels of a tree are drafted, [depth + 1];
-    entry 0 is a plain pass: 1.
+    """The cost in target passes of a block in which 0, 1, … levels of a tree are drafted, [depth +
+    1]. Entry 0 is a plain pass, which costs 1.
     """
     levels = range(1, shape.max_depth + 1)
     drafting = [costs.of_block(shape.upto(level)) for level in levels]
@@ -167,8 +169,8 @@ def costs_by_levels(shape: Tree, costs: Costs) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PromptCosts:
-    """What every setting costs on every prompt, on one machine: a `table` of SUMS by setting,
-    prompt_id and domain (its index), every setting with the same prompts in the same order.
+    """The cost of every setting for every prompt on one machine: a `table` of SUMS with the index
+    setting, prompt_id and domain. Every setting has the same prompts in the same order.
     """
 
     table: pd.DataFrame
@@ -180,18 +182,18 @@ class PromptCosts:
 
     @cached_property
     def prompts(self) -> pd.DataFrame:
-        """prompt_id, domain, emitted: one row a prompt."""
+        """prompt_id, domain, emitted: one row per prompt."""
         return self.table.loc[self.settings[0], ["emitted"]].reset_index()
 
     @cached_property
     def cost(self) -> np.ndarray:
-        """Target passes over one token, [prompts, settings]."""
+        """Costs in target passes over one token, [prompts, settings]."""
         costs = self.table["cost"].to_numpy()
         return costs.reshape(len(self.settings), -1).T
 
     def judged(self, setting: str | Mapping[str, str]) -> pd.DataFrame:
         """A judged frame of one setting for every prompt, or of prompt_id -> setting (prompts that
-        it does not name are left out). KeyError for a prompt or a setting of unknown cost.
+        it does not name are left out). Raises KeyError for an unknown prompt or setting.
         """
         ids = self.prompts["prompt_id"]
         chosen = dict.fromkeys(ids, setting) if isinstance(setting, str) else setting
@@ -201,9 +203,10 @@ class PromptCosts:
 
 
 def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> PromptCosts:
-    """`block_counts` of these settings on a machine; plain decoding costs its tokens.
+    """The costs of `block_counts` for these settings on a machine. Plain decoding costs one target
+    pass per token.
 
-    ValueError if `costs` were not measured for this many tokens per pass.
+    Raises ValueError if `costs` were not measured for this number of tokens per pass.
     """
     rows = counted[counted["setting"].isin(list(settings))]
     by_levels = {name: costs_by_levels(shape, costs) for name, shape in settings.items()}
@@ -221,7 +224,7 @@ def prompt_costs(counted: pd.DataFrame, settings: Settings, costs: Costs) -> Pro
 
 
 def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
-    """Sums (1 + n, domains + 1, k) over each domain, then over all, of the sample and of each
+    """Sums (1 + n, domains + 1, k) over each domain and over all domains, for the sample and each
     resample.
     """
     sums = prompts.resampled(prompts.totals(columns))
@@ -230,7 +233,7 @@ def domain_sums(prompts: Resampling, columns: np.ndarray) -> np.ndarray:
 
 
 def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
-    """`how_sure` of the settings; `pooled`: one setting for everyone."""
+    """`how_sure` of the settings. The domain `pooled` means one setting for all prompts."""
     prompts = resampling_of(by_prompt.prompts, n)
     tokens = by_prompt.prompts[["emitted"]].to_numpy()
     emitted = domain_sums(prompts, tokens)
@@ -239,8 +242,8 @@ def best_setting(by_prompt: PromptCosts, n: int = RESAMPLES) -> pd.DataFrame:
 
 
 def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows as of one domain where one of theirs has fewer than 5 prompts: numbers over all
-    prompts, and only these, may resample them together, and so have intervals.
+    """The rows, as one domain if one of their domains has fewer than 5 prompts. Numbers over all
+    prompts may resample all prompts together, and so have intervals. Other numbers may not.
     """
     is_whole = judged_domains(frame) == list(domains_in(frame))
     return frame if is_whole else frame.assign(domain=UNNAMED)
@@ -249,11 +252,12 @@ def of_all_prompts(frame: pd.DataFrame) -> pd.DataFrame:
 def best_gamma(
     trace: pd.DataFrame, costs: Costs, rule: str, max_new_tokens: int | None, longest: int = 8
 ) -> tuple[int, str]:
-    """The smallest gamma (0: plain) that is not significantly slower than the `fastest` of plain
-    and the chains up to `longest`, one for all prompts, and a sentence that says so with intervals.
+    """One gamma for all prompts, and sentences that explain it with intervals. It is the smallest
+    gamma (0: plain) that is not significantly slower than the `fastest` of plain and the chains up
+    to `longest`.
 
-    Arguments as of `block_counts`. Where a domain has fewer than 5 prompts, all prompts are
-    resampled together; of fewer than 5 in all it is the fastest, and the sentence says so.
+    Arguments as in `block_counts`. If a domain has fewer than 5 prompts, all prompts are resampled
+    together. If there are fewer than 5 prompts in all, it is the fastest gamma.
     """
     trace = of_all_prompts(trace)
     settings = {PLAIN_SETTING: PLAIN}
@@ -264,23 +268,24 @@ def best_gamma(
     rows = rows.rename(columns={"speedup": "estimate"})
     if trace["prompt_id"].nunique() < MIN_PROMPTS:
         gamma = int(fastest(rows["estimate"]))
-        speedups = Estimates(rows.loc[[gamma]]).listed("setting")
+        speedups = Estimates(rows.loc[[gamma]]).in_units("x").listed("setting")
         return gamma, (
-            f"gamma = {gamma}: the fastest of 0 (plain) to {longest}, from too few prompts for an "
-            f"interval; speed-up as predicted: {speedups}"
+            f"Use gamma = {gamma}, the fastest of 0 (plain) to {longest}. There are too few "
+            f"prompts for an interval. Predicted speed-up: {speedups}."
         )
     sides = verdict(rows["behind_low"], rows["behind_high"])
     tied = rows[sides != ABOVE]
     gamma = int(tied.index[0])
+    speedups = Estimates(tied).in_units("x").listed("setting")
     return gamma, (
-        f"gamma = {gamma}: the smallest of 0 (plain) to {longest} that is not significantly slower "
-        f"than the fastest; speed-up as predicted: {Estimates(tied).listed('setting')}"
+        f"Use gamma = {gamma}, the smallest of 0 (plain) to {longest} that is not significantly "
+        f"slower than the fastest. Predicted speed-up: {speedups}."
     )
 
 
 def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
-    """The fastest setting of each domain, and of all prompts together under UNKNOWN (for a prompt
-    whose domain is not known).
+    """The fastest setting of each domain. UNKNOWN has the fastest setting of all prompts, for a
+    prompt whose domain is not known.
     """
     prompts = by_prompt.prompts
     cost = pd.DataFrame(by_prompt.cost).groupby(prompts["domain"]).sum()
@@ -292,8 +297,8 @@ def setting_by_domain(by_prompt: PromptCosts) -> dict[str, str]:
 
 
 def with_hindsight(by_prompt: PromptCosts) -> pd.DataFrame:
-    """The oracle: each prompt's own fastest setting, chosen knowing the text, which no router can
-    beat. A judged frame.
+    """The oracle, a judged frame: the fastest setting of each prompt, chosen after seeing its text.
+    No router can do better.
     """
     best = by_prompt.settings[fastest(1 / by_prompt.cost)]
     chosen = dict(zip(by_prompt.prompts["prompt_id"], best, strict=True))
@@ -302,9 +307,9 @@ def with_hindsight(by_prompt: PromptCosts) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a policy makes of each prompt: a `judged` frame; `cost`: float64 [1 + n, domains], of
-    the sample and of resamples in each of which its settings are chosen again. None: they are held
-    fixed, and intervals leave out what choosing adds.
+    """The choice of a policy for each prompt, as a `judged` frame. `cost`: float64 [1 + n,
+    domains], of the sample and of resamples with settings chosen again in each. None: the settings
+    are held fixed, and intervals leave out the uncertainty of the choice.
     """
 
     judged: pd.DataFrame
@@ -323,14 +328,14 @@ def fit(
     paid: PromptCosts | None = None,
     n: int = RESAMPLES,
 ) -> Choice:
-    """Every prompt's setting cross-fitted: the `fastest` on the prompts of its domain that are in
-    other folds, so that no prompt has a say in the choice it is judged by. Chosen again in each of
-    the n resamples that `resampling_of` draws; a prompt drawn twice stays in one fold.
+    """A cross-fitted setting for every prompt. It is the `fastest` setting on the prompts of its
+    domain in other folds, so no prompt influences the choice by which it is judged. The choice is
+    made again in each of the n resamples of `resampling_of`. A prompt that is drawn twice stays in
+    one fold.
 
-    routes: prompt_id -> the domain it is taken for (None: its own); where that is UNKNOWN, the
-    choice is made on the prompts of all domains, and so it is for the only prompt of a domain.
-    paid: the costs at which the choice is judged, if they are others (another temperature, another
-    machine) of the same prompts.
+    routes: prompt_id -> the domain that a router gives it (None: its own domain). For UNKNOWN and
+    for the only prompt of a domain, the choice is made on the prompts of all domains. paid: other
+    costs of the same prompts at which the choice is judged (another temperature or machine).
     """
     ids, domain = (by_prompt.prompts[name].to_numpy() for name in PROMPT)
     label = domain if routes is None else np.array([routes[name] for name in ids])
@@ -360,13 +365,14 @@ def fit(
 
 
 def gain(by_prompt: PromptCosts, n: int = RESAMPLES) -> Interval:
-    """How much faster a setting for each domain is than one for all, as a share (0.02: 2 %): cost
-    of one / cost of each - 1, by cross-fitted choices that are made again in each resample, so that
-    the interval covers the choice as well as the judgement.
+    """How much faster one setting per domain is than one setting for all, as a share (0.02 is 2 %).
+    It is the cost of one setting for all divided by the cost of one per domain, minus 1. Choices
+    are cross-fitted and made again in each resample, so the interval includes the uncertainty of
+    the choice.
 
-    (Simulated with 50 prompts a domain, drawn from the recorded ones of `smollm` and `tiny`: it
-    holds the mean of such gains in 94 to 97 % where the domains' settings differ clearly, in all
-    where they are nearly tied.)
+    (We simulated studies with 50 prompts per domain, drawn from the recorded prompts of `smollm`
+    and `tiny`. The interval covers the mean gain in 94 to 97 % of them if the settings of the
+    domains differ clearly, and in all of them if the settings are nearly equal.)
     """
     for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
     one = fit(by_prompt, for_all, n=n).cost.sum(axis=1)
@@ -376,8 +382,8 @@ def gain(by_prompt: PromptCosts, n: int = RESAMPLES) -> Interval:
 
 
 def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
-    """How many times as fast as plain decoding each policy is, to 9 decimals; all over the same
-    prompts and from the same n resamples.
+    """The speed-up of each policy over plain decoding, to 9 decimals, on the same prompts and the
+    same n resamples.
     """
     first = next(iter(policies.values()))
     ids = first.judged[PROMPT]
@@ -396,8 +402,8 @@ def speeds(policies: Mapping[str, Choice], n: int = RESAMPLES) -> Draws:
 
 
 def fold_of(domain: np.ndarray, folds: int) -> np.ndarray:
-    """A fold 0..folds-1 for each prompt, evenly within its domain, at random; each prompt of a
-    domain with no more prompts than folds has a fold of its own.
+    """A random fold 0..folds-1 for each prompt, evenly within its domain. In a domain with no more
+    prompts than folds, each prompt has a fold of its own.
     """
     rng = np.random.default_rng(0)
     drawn = pd.Series(rng.random(len(domain)))

@@ -177,7 +177,7 @@ def telling_block(steps: Sequence[Step]) -> int:
     return ranks.index(max(ranks))
 
 
-def answer(tokens: int, passes: int) -> str:
+def passes_in_words(tokens: int, passes: int) -> str:
     """The answer of notebook 12, for a text of this many tokens and target passes."""
     return (
         f"For the prompt of the parameters one target pass gives {tokens / passes:.2f} tokens on "

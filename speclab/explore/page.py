@@ -8,13 +8,17 @@ import base64
 import hashlib
 import html
 import json
+import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from speclab.cost import Costs, disturbed
 from speclab.explore.trace_data import Packed, pack_runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
@@ -25,10 +29,12 @@ from speclab.show import notebook, pictures
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = (  # each may use those before it
     "data.js",
+    "chance.js",
     "replay.js",
     "cost.js",
     "rule.js",
     "model.js",
+    "machine.js",
     "address.js",
     "dom.js",
     "text_view.js",
@@ -37,7 +43,10 @@ SCRIPTS = (  # each may use those before it
     "chart.js",
     "gamma_view.js",
     "machine_view.js",
+    "clock_view.js",
     "bench_view.js",
+    "draws_view.js",
+    "tour.js",
     "controls.js",
     "main.js",
 )
@@ -45,16 +54,16 @@ SCRIPTS = (  # each may use those before it
 POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
 MARK = 'name="speclab-digest"'  # by which a page is known
 LEAD = (
-    "A small model drafts, a large one checks. The large one wrote the texts below, and they were "
-    "recorded once. Choose what is drafted: see which words the draft gets right, why one is "
-    "rejected, and what drafting saves on your machine. No model runs here."
+    "A small model proposes tokens, and a large model checks them. The large model wrote the texts "
+    "below, and they were recorded once. Choose how many tokens are drafted. The page then shows "
+    "which ones are kept, why others are rejected, and how much faster decoding becomes on your "
+    "machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
 CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
-FLAT = 1.05  # a pass of at most this many times one token's time is as cheap
-Machine = dict[str, float] | None
+Machine = dict[str, Any] | None  # as of `machine_of`
 # parts of the page, and how high each is in a notebook
-PARTS = {"text": 1150, "tree": 620, "gamma": 640, "machine": 1000, "bench": 640}
+PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -87,7 +96,7 @@ def in_script(value: object) -> str:
 
 def page_digest(runs: Sequence[Run], measured: Machine = None) -> str:
     """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
-    what notebook 10 measured. A page that was written without the tokenizer has no such digest: it
+    what notebook 10 measured. A page that was written without the tokenizer has no such digest, and
     is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
@@ -164,16 +173,19 @@ def page(
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
     temperatures = [f"T = {run.manifest['profile']['temperature']:g}" for run in runs]
-    recorded = " and ".join(temperatures)
-    notes = f"Recorded text at {recorded}, at most {packed.prompts} prompts of each domain."
+    prompts = f"{packed.prompts} prompt{'s' * (packed.prompts != 1)}"
+    notes = (
+        f"The texts were recorded at {' and '.join(temperatures)}, with at most {prompts} per "
+        "domain."
+    )
     if packed.prompts < packed.recorded:
         notes += (
-            f" The run holds up to {packed.recorded} of each; in this page are the first "
-            f"{packed.prompts} of each, so that it has at most {LARGEST / 1e6:g} MB, and every "
-            "number on it is of these."
+            f" The run has up to {packed.recorded} prompts per domain. This page holds the first "
+            f"{packed.prompts} of each domain, so that it has at most {LARGEST / 1e6:g} MB. All "
+            "numbers on this page are for these prompts."
         )
     if tokenizer_of(runs[0]) is None:
-        notes += " The target's tokenizer of that time is not here: tokens are shown as ids."
+        notes += " The target's tokenizer of that time is missing, so tokens are shown as ids."
     return notes
 
 
@@ -206,17 +218,24 @@ def runs_there(profile: Profile) -> list[Run]:
 
 
 def machine_of(exported: Path) -> Machine:
-    """What notebook 10, whose exports lie in this folder, measured: c and o in target passes over
-    one token, and the `knee`, the most tokens of a pass that takes no longer; None without it.
+    """The costs that notebook 10, whose exports lie in this folder, measured, as fields of `Costs`;
+    None without them, and where its timing was unreliable or is not known to have been reliable.
     """
     if not (exported / "pass-times.csv").is_file():
         return None
-    passes = pd.read_csv(exported / "pass-times.csv").set_index("n")
+    passes = pd.read_csv(exported / "pass-times.csv")
     numbers = read_json(exported / "numbers.json", "run notebook 10 again")
-    is_flat = (passes["v(n)"] <= FLAT).cummin()
-    knee = passes.index[is_flat].max()
-    overhead = max(numbers["overhead"], 0.0)
-    return {"c": numbers["c"], "o": overhead, "knee": int(knee)}
+    sizes, draft, verify = (tuple(passes[name].tolist()) for name in ("n", "c(n)", "v(n)"))
+    costs = Costs(
+        target_ms=float(passes["target_ms"][0]),
+        sizes=sizes,
+        draft=draft,
+        verify=verify,
+        overhead=numbers["overhead"],
+        tree_overhead=numbers.get("tree_overhead"),
+        drift=numbers.get("drift", math.inf),
+    )
+    return None if disturbed(costs) else asdict(costs)
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:
@@ -230,7 +249,7 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
         with path.open(encoding="utf-8", errors="replace") as content:
             head = content.read(4096)
     if path.exists() and MARK not in head:
-        raise ValueError(f"--out {path} is something else; name a new file")
+        raise ValueError(f"--out {path} is not a page of this kit; name a new file")
     measured = machine_of(path.parent / "10")
     if f'content="{page_digest(runs, measured)}"' in head:
         return False

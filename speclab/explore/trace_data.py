@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from speclab import replay
+from speclab import replay, stats
 from speclab.prompts import Prompt
 from speclab.runs import Run
 from speclab.tree import static_tree
@@ -142,12 +142,20 @@ def _shape(profile: dict) -> list[int]:
 def _about(text: _Text) -> dict[str, Any]:
     """What the page is told of a run."""
     prompts = text.trace.groupby("prompt_id", observed=True)
+    domains = prompts["domain"].first()
+    sizes = domains.value_counts(sort=False)
     return {
         "temperature": float(text.profile["temperature"]),
         "prompt": list(prompts.groups),
-        "domain": prompts["domain"].first().tolist(),
+        "domain": domains.tolist(),
         "length": prompts.size().tolist(),
+        # of an interval, by domain; null where there are too few prompts
+        "levels": {name: _levels(size) for name, size in sizes.items()},
     }
+
+
+def _levels(prompts: int) -> list[float] | None:
+    return stats.levels_of(prompts).tolist() if prompts >= stats.MIN_PROMPTS else None
 
 
 # ---- columns -------------------------------------------------------------------------------------

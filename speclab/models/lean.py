@@ -1,10 +1,10 @@
-"""The body of a plain Llama or Qwen2 with fused projections and nothing around it: the same numbers
-in a third of the calls.
+"""The body of a plain Llama or Qwen2 network with fused projections. It gives the same numbers as
+the Hugging Face body with a third of the calls.
 
-On small models and few tokens a pass of the network is mostly Python. The decoder's speed comes
-from here. Weights are shared with the network it was made from (whose projections become views of
-the fused ones). Whatever it does not know is left to the network's own body; the loader's probe
-compares both on a tree.
+With small models and few tokens, most of a pass is Python overhead, so this body determines the
+decoder's speed. It shares its weights with the original network, whose projections become views of
+the fused weights. Unknown architectures keep their own body. The loader compares both bodies on a
+tree.
 """
 
 from types import SimpleNamespace
@@ -16,12 +16,12 @@ from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attentio
 
 from speclab.models.model import KVCache, Projection
 
-ROPES = ("default", "linear", "llama3")  # those whose angles depend on the position alone
+ROPES = ("default", "linear", "llama3")  # their angles depend only on the position
 ARCHITECTURES = ("LlamaForCausalLM", "Qwen2ForCausalLM")
 
 
 class Layer(NamedTuple):
-    """Weights of one decoder layer; `qkv` and `gate_up` are fused along their outputs."""
+    """Weights of one decoder layer. `qkv` and `gate_up` are fused along their outputs."""
 
     norm: Tensor
     qkv: Projection
@@ -32,8 +32,8 @@ class Layer(NamedTuple):
 
 
 def knows(network: Any) -> bool:
-    """True for an unquantised network of ARCHITECTURES whose layers are as the body below computes
-    them.
+    """True for an unquantised network in ARCHITECTURES whose layers have the structure that
+    LeanBody computes.
     """
     config = network.config
     if type(network).__name__ not in ARCHITECTURES or config.hidden_act != "silu":
@@ -42,7 +42,7 @@ def knows(network: Any) -> bool:
         return False
     if getattr(network.model.rotary_emb, "rope_type", "") not in ROPES:
         return False
-    biased = {"q_proj", "k_proj", "v_proj"}  # others with a bias are not known
+    biased = {"q_proj", "k_proj", "v_proj"}  # a bias elsewhere is not supported
     for name, module in network.named_modules():
         if hasattr(module, "in_features"):
             if type(module) is not torch.nn.Linear:
@@ -53,7 +53,7 @@ def knows(network: Any) -> bool:
 
 
 def _fused(*modules: torch.nn.Linear) -> Projection:
-    """Linear modules as one projection; the modules keep views of its weights."""
+    """Several linear modules as one projection. The modules keep views of its weights."""
     weight = torch.cat([m.weight.data for m in modules])
     for module, part in zip(modules, weight.split([m.out_features for m in modules]), strict=True):
         module.weight.data = part
@@ -75,8 +75,8 @@ def _layer(layer: Any) -> Layer:
 
 
 class LeanBody:
-    """Callable like a Hugging Face body; `attention_mask` may be None for one token that sees
-    everything.
+    """Called like the body of a Hugging Face network. `attention_mask` may be None for a single
+    token that attends to everything.
     """
 
     lean = True
@@ -91,8 +91,9 @@ class LeanBody:
         self.layers = [_layer(layer) for layer in inner.layers]
         places = torch.arange(config.max_position_embeddings, device=self.embed.device)[None]
         angles = inner.rotary_emb(self.embed[:1].unsqueeze(0), position_ids=places)
-        half = self.head_dim // 2  # the other half repeats it
-        self.cos, self.sin = (x[0, :, None, :half].contiguous() for x in angles)  # [places, 1, ·]
+        half = self.head_dim // 2  # the second half repeats the first
+        # [positions, 1, head_dim / 2] each
+        self.cos, self.sin = (x[0, :, None, :half].contiguous() for x in angles)
 
     def __call__(
         self,
@@ -114,13 +115,13 @@ class LeanBody:
 
     @property
     def projections(self) -> list[Projection]:
-        """Those of all layers."""
+        """The projections of all layers."""
         return [part for layer in self.layers for part in layer if isinstance(part, Projection)]
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32:
             return rms_norm(x, weight.shape, weight, self.eps)
-        # the same in half the time: on a CPU torch's own is made of more pieces
+        # the same result in half the time of torch's rms_norm on a CPU
         scale = x.square().mean(-1, keepdim=True).add_(self.eps).rsqrt_()
         return x * scale * weight
 
@@ -133,10 +134,10 @@ class LeanBody:
         mask: Tensor | None,
         cache: KVCache,
     ) -> Tensor:
-        """The attention of one layer, [batch, n, width].
+        """Attention of one layer, [batch, n, width].
 
-        Heads that share keys and values: their queries stand one after the other along the length.
-        (With `enable_gqa` and a mask, PyTorch has no fast kernel on a GPU.)
+        Heads that share keys and values are packed: their queries follow one another along the
+        length. (With `enable_gqa` and a mask, PyTorch has no fast kernel on a GPU.)
         """
         batch, n, _ = x.shape
         cos, sin = turn

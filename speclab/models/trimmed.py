@@ -1,15 +1,18 @@
-"""A draft that can say only some of the tokens: q is 0 elsewhere, which every lossless rule allows.
+"""A draft with a smaller output vocabulary. q is 0 for all other tokens, which every lossless rule
+allows.
 
-A small draft's time is mostly its head, so the head is cut to the tokens that the target really
-writes (FR-Spec, arXiv:2502.14856; EAGLE-3, arXiv:2503.01840). Its folder holds a config.json with
-`kept_tokens` (how many) and, where its embedding is made from another model's, `embedding_of` (that
-model's folder, relative to this one), and a model.safetensors with the network's weights and
+Most of a small draft's time is its output layer (head). The head is therefore cut to the tokens
+that the target actually writes (FR-Spec, arXiv:2502.14856; EAGLE-3, arXiv:2503.01840). The draft's
+folder has a config.json and a model.safetensors. config.json contains `kept_tokens` (the number K
+of output tokens). If the draft's embedding is computed from another model's, it also contains
+`embedding_of` (that model's folder, relative to this folder). model.safetensors contains the
+network's weights and
 
     kept        int [K], ascending: the token id of each row of the head
-    embed_map   [width of the other model, width]: a token is read as the other's row times it, but
-    embed_kept  [K, width]: the kept ones, which have rows of their own
+    embed_map   [width of the other model, width]: maps the other model's embedding to this one
+    embed_kept  [K, width]: embeddings of the kept tokens, used instead of mapped ones
 
-or the whole `model.embed_tokens.weight` instead of the last two.
+or a full `model.embed_tokens.weight` in place of the last two.
 """
 
 from typing import Any
@@ -27,8 +30,8 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 class TrimmedHead(torch.nn.Module):
-    """An output layer with a row for each token of `kept`; logits [..., out_features], -inf where
-    it has none.
+    """An output layer with one row per token of `kept`. Logits [..., out_features] are -inf for all
+    other tokens.
     """
 
     def __init__(self, weight: Tensor, kept: Tensor, vocab: int):
@@ -42,13 +45,15 @@ class TrimmedHead(torch.nn.Module):
         return self.spread(linear(hidden, self.weight))
 
     def spread(self, said: Tensor) -> Tensor:
-        """Logits of the kept tokens [..., K] among those of all."""
+        """Logits of the whole vocabulary [..., out_features] from the logits of the kept tokens
+        [..., K].
+        """
         logits = said.new_full((*said.shape[:-1], self.out_features), -torch.inf)
         return logits.index_copy_(-1, self.kept, said)
 
 
 class FrozenHead:
-    """A trimmed head whose weights stay as they are: the same logits, faster."""
+    """A trimmed head with constant weights: the same logits, faster."""
 
     def __init__(self, head: TrimmedHead):
         self.kept, self.out_features = head.kept, head.out_features
@@ -59,7 +64,7 @@ class FrozenHead:
 
 
 def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
-    """The network of a trimmed draft, on the CPU."""
+    """Load the network of a trimmed draft on the CPU."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
@@ -69,7 +74,7 @@ def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
     head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
     network.set_output_embeddings(head)
     network.load_state_dict(weights | {"lm_head.kept": kept})
-    for parameter in network.parameters():  # buffers, as the rotary frequencies, stay float32
+    for parameter in network.parameters():  # buffers (such as rotary frequencies) stay float32
         parameter.data = parameter.data.to(dtype)
     return network
 
@@ -77,9 +82,9 @@ def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
 def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
     """The weights of a trimmed draft's network by name, and the kept ids [K].
 
-    An embedding that is made from another model's is joined in float32: its rows times the map,
-    the kept tokens' own rows in their places. (The network then holds all weights in the number
-    format of config.json, so the joined rows are rounded to it once.)
+    If the embedding is computed from another model's, this is done in float32: the other model's
+    rows times the map, with the kept tokens' own rows inserted. The network then stores all weights
+    in the number format of config.json, so the result is rounded once.
     """
     weights = load_file(folder.path / "model.safetensors")
     kept = weights.pop("kept").long()
@@ -92,18 +97,18 @@ def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:
 
 
 def check_kept(folder: ModelFolder, kept: Tensor, vocab: int) -> None:
-    """ValueError unless `kept` names different tokens of a vocabulary, in ascending order."""
+    """Raise ValueError unless `kept` lists distinct tokens of the vocabulary in ascending order."""
     if kept.min() < 0 or kept.max() >= vocab:
         wrong = kept[(kept < 0) | (kept >= vocab)][:3].tolist()
         raise ValueError(
-            f"{folder.path}: `kept` names token ids that the target does not have, as {wrong} "
-            f"(it has {vocab}); use the draft of this target"
+            f"{folder.path}: `kept` has token ids that the target lacks, such as {wrong} "
+            f"(the target has {vocab} tokens); use a draft made for this target"
         )
     if (kept.diff() <= 0).any():
-        raise ValueError(f"{folder.path}: `kept` is not ascending, or names a token twice")
+        raise ValueError(f"{folder.path}: `kept` is not ascending, or has a token twice")
 
 
 def base_embedding(folder: ModelFolder) -> Tensor:
-    """The embedding of a model folder, without its other weights."""
+    """Read the embedding of a model folder without its other weights."""
     with safe_open(folder.path / "model.safetensors", "pt") as opened:
         return opened.get_tensor(EMBEDDING)

@@ -1,7 +1,9 @@
-"""Parameters of notebooks: their defaults, and what is allowed, both from the parameters cell.
+"""Parameters of notebooks. Their defaults and allowed values are both read from the parameters
+cell.
 
-The comment after a default begins with what is allowed, up to a semicolon: `1 to 64` (an end may
-be the name of another parameter), `one of a, b`, or `any`; of a list or dict each element.
+The comment after a default starts with the allowed values, up to a semicolon: `1 to 64` (a bound
+may be the name of another parameter), `one of a, b`, or `any`. For a list or dict this applies to
+each element.
 """
 
 import ast
@@ -15,19 +17,19 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from speclab.plain import brief, near
 
-OF_PAIR = ("profile", "overrides")  # the checked profile stands for them
+OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """The default of a parameter, and what is allowed, in words."""
+    """The default of a parameter, and its allowed values in words."""
 
     default: Any
     allowed: str
 
 
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
-    """The parameters of a notebook, as its cell sets them, by name."""
+    """The parameters of a notebook by name, from its parameters cell."""
     parameters = {}
     for name, row in papermill.inspect_notebook(notebook).items():
         default = ast.literal_eval(row["default"])
@@ -37,13 +39,13 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
-    """ValueError for a parameter that is not there (papermill only warns), or that says which pair
-    is studied: the folders would be those of another.
+    """Raise ValueError for an unknown parameter (papermill only warns), and for a parameter that
+    chooses the pair, because the folders would then belong to another pair.
     """
     for name in given:
         if name in OF_PAIR:
             raise ValueError(
-                f"parameter {name!r} says which pair is studied: give it as --profile and --set "
+                f"parameter {name!r} chooses the pair: pass it as --profile and --set "
                 "(make: PROFILE=… SET=…)"
             )
         if name not in known:
@@ -51,7 +53,7 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
-    """ValueError for a value that is not written as its default, or is not allowed."""
+    """Raise ValueError for a value that has another type than the default, or is not allowed."""
     for name, parameter in known.items():
         if name in OF_PAIR:
             continue
@@ -61,17 +63,18 @@ def check_values(values: dict[str, Any], known: dict[str, Parameter]) -> None:
             TypeAdapter(kind).validate_python(values[name], strict=True)
         except ValidationError:
             raise ValueError(
-                f"parameter {name}={brief(values[name])}: allowed is {allowed}, written as "
+                f"parameter {name}={brief(values[name])}: allowed is {allowed}, in the form of "
                 f"{default!r}"
             ) from None
 
 
 def type_of(default: Any, allowed: str, values: dict[str, Any]) -> Any:
-    """The type of what is allowed, for pydantic: that of the default (whole numbers are numbers
-    too), its first element that of all; an empty one holds numbers. Only where anything is allowed,
-    or the default is empty, may a list be empty.
+    """The type of the allowed values, for pydantic.
 
-    values: of all parameters, for ranges that end at one of them.
+    It is the type of the default; whole numbers count as numbers too. The first element of a list
+    or dict sets the type of all its elements, and an empty default means numbers. A list may be
+    empty only if anything is allowed or the default is empty. values: all parameters, for ranges
+    whose bound is another parameter.
     """
     if isinstance(default, (list, dict)):
         is_dict = isinstance(default, dict)

@@ -193,12 +193,12 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     figure, axes = figures.subplots(height=2.8)
     places, left = range(len(frame)), np.zeros(len(frame))
     for label, (widths, look) in parts.items():
-        axes.barh(places, widths, left=left, height=0.8, label=label, **look)
+        axes.barh(places, widths, left=left, height=0.8, linewidth=0.6, label=label, **look)
         left = left + widths
     axes.set_yticks(places, frame["token"], family=style.MONOSPACED)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token, by q")
+    axes.set(xlim=(0, None), xlabel="probability", ylabel="next token")
     figures.legend_above(figure, axes)
     return figure
 

@@ -1,9 +1,8 @@
 """Figures in the house style, and the kinds of figure that several notebooks share.
 
-A figure is a function of a data frame and of plain options that returns a Figure. It is drawn at
-the width of `styled`, and stacks its panels where that is narrow. `speclab.show.redraw` writes the
-files; figures of one notebook stand in `speclab.show.drawings`. The only module that imports
-matplotlib.
+Each figure is a function of a data frame and plain options, and returns a Figure. Its width is that
+of `styled`; if it is narrow, its panels are stacked. `speclab.show.redraw` writes the files.
+Figures of a single notebook are in `speclab.show.drawings`. Only this module imports matplotlib.
 """
 
 import textwrap
@@ -25,16 +24,18 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from speclab.show import style
 from speclab.stats import NUMBERS
 
-LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # inches across
-GROUP_LABELS = 1.2  # inches, of the names of groups that lie
+LEAST_PANEL, LEAST_BARS = 1.25, 1.1  # smallest width of a panel, in inches
+GROUP_LABELS = 1.2  # inches for the names of groups on the y axis
 
 
 @contextmanager
 def styled(
     width: float = style.TWO_COLUMNS, font: str = style.FONT, size: float | None = None
 ) -> Iterator[None]:
-    """Matplotlib's defaults are the house style inside; width: of figures, in inches; size: of the
-    text, in points (default: by the width). What the font lacks is taken from the house's font.
+    """Use the house style as matplotlib's defaults inside the context.
+
+    width: of the figures, in inches. size: of the text, in points (default: depends on the width).
+    Characters that `font` lacks are drawn in the house font.
     """
     usual = style.SMALL_TEXT if width < style.NARROW else style.TEXT
     of_this = {
@@ -48,25 +49,25 @@ def styled(
 
 
 def fonts() -> list[str]:
-    """Names of the fonts that are installed."""
+    """Names of the installed fonts."""
     return sorted(set(font_manager.get_font_names()))
 
 
 def width() -> float:
-    """Inches across, of the figures that are drawn now."""
+    """Width in inches of the figures that are drawn in this context."""
     return float(rcParams["figure.figsize"][0])
 
 
 def is_narrow() -> bool:
-    """Whether panels have to be stacked."""
+    """True if panels have to be stacked."""
     return width() < style.NARROW
 
 
 def subplots(
     rows: int = 1, columns: int = 1, height: float = 2.5, **options: Any
 ) -> tuple[Figure, Any]:
-    """A figure of `height` inches, at most style.TALLEST, and its axes (one, or an array), as
-    matplotlib's `subplots`. pyplot does not know of it.
+    """A figure and its axes (a single one, or an array), as from matplotlib's `subplots`. `height`
+    is in inches and at most style.TALLEST. The figure is not registered with pyplot.
     """
     size = (width(), min(height, style.TALLEST))
     figure = Figure(figsize=size, layout="constrained")
@@ -74,7 +75,7 @@ def subplots(
 
 
 def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Sequence[Axes]]:
-    """A figure with panels side by side, stacked where it is narrow."""
+    """A figure with panels side by side, or stacked if it is narrow."""
     shape = (count, 1) if is_narrow() else (1, count)
     tall = 0.75 * height * count if is_narrow() else height
     figure, grid = subplots(*shape, height=tall, squeeze=False, **options)
@@ -85,10 +86,10 @@ def row_of_panels(count: int, height: float, **options: Any) -> tuple[Figure, Se
 
 
 def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = True) -> None:
-    """Break the lines of titles and labels to the room that they have, and fix the layout.
+    """Wrap titles and labels to the available width, and fix the layout.
 
-    title: a sentence above the figure; stamp: a warning across it. may_grow: the figure becomes
-    higher, up to style.TALLEST, by its title and by names that have to be turned.
+    title: a sentence above the figure. stamp: a warning across the figure. may_grow: the figure may
+    become higher, up to style.TALLEST, to make room for its title and for rotated names.
     """
     layout = figure.get_layout_engine()
     above = figure.text(0.01, 1, title, va="top", weight="bold", in_layout=False)
@@ -99,7 +100,7 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
     figure.set_figheight(min(height, most) if may_grow else height - strip)
     names = {axes: _names_under(axes) for axes in figure.axes}
     for axes, texts in names.items():
-        if texts:  # long ones would squeeze the panels
+        if texts:  # long names would squeeze the panels
             axes.set_xticks(axes.get_xticks(), [""] * len(texts))
     layout.execute(figure)
     inside = figure.bbox
@@ -114,7 +115,7 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
             break_lines(name, 0.36 * inside.width)
     if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
         figure.set_figheight(min(figure.get_figheight() + turned, most))
-    for label in figure.texts:  # of all panels together
+    for label in figure.texts:  # labels shared by all panels
         break_lines(label, inside.height if label.get_rotation() == 90 else inside.width)
     layout.execute(figure)
     figure.set_layout_engine("none")
@@ -124,7 +125,7 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
 
 
 def _add_above(figure: Figure, inches: float) -> None:
-    """Make a figure that is laid out higher, with nothing in what it gains."""
+    """Add empty space above a figure whose layout is fixed."""
     height = figure.get_figheight()
     share = height / (height + inches)
     for axes in figure.axes:
@@ -138,7 +139,7 @@ def _add_above(figure: Figure, inches: float) -> None:
 
 
 def break_lines(text: Text, room: float) -> None:
-    """Break the lines of a text that are longer than `room` pixels, between words."""
+    """Wrap a text between words if a line is longer than `room` pixels."""
     box = text.get_window_extent()
     long = box.height if text.get_rotation() == 90 else box.width
     if text.get_text() and long > room > 0:
@@ -146,7 +147,7 @@ def break_lines(text: Text, room: float) -> None:
 
 
 def broken(text: str, share: float) -> str:
-    """The text with its lines broken to a share of the length of the longest one."""
+    """Wrap the text to lines of at most this share of the longest line's length."""
     lines = text.split("\n")
     most = max(int(share * max(map(len, lines))), 1)
     whole = [line.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") for line in lines]
@@ -156,21 +157,21 @@ def broken(text: str, share: float) -> str:
 
 
 def _names_under(axes: Axes) -> list[str]:
-    """The names of groups on the axis under a panel; [] where it has numbers."""
+    """The group names on a panel's x axis; [] if the axis has numbers."""
     if not isinstance(axes.xaxis.get_major_formatter(), FuncFormatter):
         return []
     return [name.get_text() for name in axes.get_xticklabels()]
 
 
 def _turned(axes: Axes) -> float:
-    """Inches that turned names take under a panel."""
+    """Height in inches of the rotated names under a panel."""
     names = [name for name in axes.get_xticklabels() if name.get_rotation() == 90]
     return max((name.get_window_extent().height for name in names), default=0) / axes.figure.dpi
 
 
 def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
-    """Put the names of groups back, broken to the room of a group; turned where words are longer
-    than that.
+    """Restore the group names, wrapped to the width of a group. Names with longer words are
+    rotated.
     """
     if not texts:
         return
@@ -187,8 +188,8 @@ def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:
-    """What is named in one or several panels, each name once, above the whole figure: in as few
-    rows as fit into its width.
+    """One legend for one or several panels, above the figure, in as few rows as its width allows.
+    Each name appears once.
     """
     handle_of: dict[str, Any] = {}
     for axes in panels:
@@ -209,8 +210,10 @@ def legend_above(figure: Figure, *panels: Axes) -> None:
 
 
 def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, Any]]:
-    """Colour, marker, line style and label of each series: fixed for the names of style.SERIES,
-    else in order of appearance, without those that the fixed names among them have. Twelve differ.
+    """Colour, marker, line style and label of each series.
+
+    Names in style.SERIES have fixed looks. The other names take the remaining looks in order of
+    appearance. Up to twelve series look different.
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
@@ -225,7 +228,9 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
 
 
 def label_of(name: Any) -> str:
-    """A name in a legend, where matplotlib leaves out those that begin with an underscore."""
+    """A name as a legend label. Matplotlib hides labels that start with an underscore, so a space
+    is put before it.
+    """
     text = str(name)
     return f"\N{HAIR SPACE}{text}" if text.startswith("_") else text
 
@@ -239,12 +244,12 @@ def interval_bars(
     whole: pd.DataFrame | None = None,
     looks: Mapping[Any, Mapping] = {},
 ) -> None:
-    """Points with confidence intervals: one group per value of `x`, one point in it per value of
-    `hue`, both in order of appearance.
+    """Points with confidence intervals: one group per value of `x`, and in it one point per value
+    of `hue`. Both keep their order of appearance.
 
-    NaN ends of an interval draw the point alone. `horizontal` puts the groups on the y axis.
-    whole: the frame of all panels that share their ticks, of which this frame may lack some values.
-    looks: as of `looks_of`, which is asked for them otherwise.
+    If the bounds are NaN, only the point is drawn. horizontal: groups are on the y axis. whole: the
+    frame of all panels that share the ticks, if `frame` may lack some of their values. looks: from
+    `looks_of` (default: computed here).
     """
     whole = frame if whole is None else whole
     groups = pd.unique(whole[x])
@@ -266,13 +271,13 @@ def interval_bars(
     ticks.set_ticks(range(len(groups)), labels=map(str, groups))
     ticks.grid(False)
     if horizontal:
-        for line in range(1, len(groups)):  # no group drifts into the next
+        for line in range(1, len(groups)):  # separate neighbouring groups
             axes.axhline(line - 0.5, color="#cccccc", linewidth=0.6, zorder=0.5)
         axes.set_ylim(len(groups) - 0.5, -0.5)
 
 
 def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: Mapping) -> None:
-    """One line per value of `hue` over a numeric `x`, with its interval as a band; looks: of
+    """One line per value of `hue` over a numeric `x`, with its interval as a band. looks: from
     `looks_of`.
     """
     for name, look in looks.items():
@@ -317,17 +322,17 @@ def facets(
     log: bool = False,
     only: Mapping[str, Sequence] = {},
 ) -> Figure:
-    """Estimates with their intervals, one panel for each value of `rows` and of `columns`, one
-    colour for each value of `hue`.
+    """Estimates with their intervals, with one panel per value of `rows` and `columns` and one
+    colour per value of `hue`.
 
-    kind: "lines" (bands over a numeric x), "points" (bars over a few values of x) or "bars" (the
-    same, lying down). `y` names the quantity on the axis (a column of AXIS_LABELS, or the words
-    themselves), x_label the other axis. `height` is a panel's, in inches. reference: a line at this
-    value, reference_name: what the legend calls it. limits: of the estimate's axis. share_y: one
-    scale of it for all panels. looks: matplotlib's options of lines and points by value of `hue`,
-    over those of `looks_of`. log: both axes logarithmic. only: the values of a column that are
-    drawn, of those in the frame. Values of every key are drawn in order of appearance; the panels
-    are the figure's axes, row by row.
+    kind: "lines" (bands over a numeric x), "points" (error bars over a few values of x) or "bars"
+    (the same, horizontal). y: the quantity on the estimate's axis, a key of AXIS_LABELS or the
+    label itself; x_label: the label of the other axis. height: of a panel, in inches. reference:
+    draws a line at this value, called reference_name in the legend. limits: range of the estimate's
+    axis. share_y: one scale for all panels. looks: matplotlib's options for lines and points by
+    value of `hue`, merged into `looks_of`. log: both axes are logarithmic. only: for a column, the
+    values to draw. Values of every key keep their order of appearance. The panels are the figure's
+    axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -370,12 +375,12 @@ def facets(
             _logarithmic(axes)
     for axes in grid.flat[len(panels) :]:
         axes.set_axis_off()
-    for column in grid.T:  # the last panel of each column names the values
+    for column in grid.T:  # the last panel of each column has the tick labels
         shown = [axes for axes in column if axes.axison]
         for axes in shown[-1:]:
             axes.tick_params(axis="x", labelbottom=True)
     drawn = [axes for axes in grid.flat if axes.axison]
-    for axes in drawn:  # once all is drawn: an open end then fits every panel
+    for axes in drawn:  # after all panels are drawn, so that an open limit fits them all
         if reference is not None:
             draw = axes.axvline if lying else axes.axhline
             draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
@@ -390,7 +395,7 @@ def facets(
 
 
 def _panels_beside(kind: str, groups: int, marks: int) -> int:
-    """How many panels stand side by side; marks: points with intervals in one of them."""
+    """How many panels fit side by side. marks: points with intervals in a panel."""
     if kind == "bars":
         least = LEAST_PANEL if is_narrow() else LEAST_BARS
         return max(int((width() - GROUP_LABELS) / least), 1)
@@ -399,7 +404,7 @@ def _panels_beside(kind: str, groups: int, marks: int) -> int:
 
 
 def _panel_height(kind: str, height: float, groups: int, marks: int) -> float:
-    """Of the height that is asked for, what a panel of this width needs."""
+    """The height that a panel needs, given the height requested."""
     if kind == "bars":
         needed = max(0.1 * marks, 0.22 * groups, 0.5) + 0.4
         return needed if is_narrow() else max(height, needed)
@@ -407,7 +412,7 @@ def _panel_height(kind: str, height: float, groups: int, marks: int) -> float:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """Powers of 2 across; 1, 2, 5, 10, … upwards."""
+    """Powers of 2 on the x axis; 1, 2, 5, 10, … on the y axis."""
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
@@ -417,10 +422,10 @@ def _logarithmic(axes: Axes) -> None:
 
 
 def strips(frame: pd.DataFrame, label: str) -> Figure:
-    """A dot per prompt by domain, and the domain's own number with its interval: a panel for each
-    value of `panel`; rows with a `prompt_id` are dots (`dots_of`).
+    """One dot per prompt by domain, and the domain's estimate with its interval, in one panel per
+    value of `panel`. Rows with a `prompt_id` are dots (`redraw.dots_of`).
     """
-    import seaborn.objects as so  # takes two seconds, and few notebooks draw dots
+    import seaborn.objects as so  # lazy: the import takes two seconds, and few notebooks need it
 
     titles = pd.unique(frame["panel"])
     domains = list(pd.unique(frame["domain"]))
@@ -441,6 +446,6 @@ def strips(frame: pd.DataFrame, label: str) -> Figure:
 
 
 def missing_glyphs(found: Iterable[warnings.WarningMessage]) -> str:
-    """The characters that no font has, of the warnings of a drawing."""
+    """The characters that no font has, from the warnings of a drawing."""
     parts = [str(one.message).partition(" missing from font")[0] for one in found]
     return ", ".join(dict.fromkeys(part for part in parts if part.startswith("Glyph")))

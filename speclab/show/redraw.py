@@ -1,8 +1,8 @@
 """Figures as files: the drawn data (slug.csv), the recipe (a function and its options, in
-figures.json), and the pictures, which are always drawn from those two.
+figures.json), and the pictures, which are always drawn from these two.
 
-So a figure can be drawn again, at another width or in another font, without a notebook, a model or
-torch. Files are byte-stable.
+A figure can therefore be redrawn at another width or in another font without a notebook, a model or
+torch. The same data and recipe give the same bytes.
 """
 
 import difflib
@@ -33,8 +33,8 @@ RECIPES, CAPTIONS = "figures.json", "captions.json"
 FORMATS = ("pdf", "svg", "png")
 FUNCTION = re.compile(r"speclab(\.[a-z_0-9]+)+")
 AGAIN = "run its notebook again"
-TOO_SMALL = "collapsed to zero"  # what matplotlib says where text leaves no room
-_said: set[str] = set()  # characters of which was said that no font has them
+TOO_SMALL = "collapsed to zero"  # in matplotlib's warning when text leaves no room for a panel
+_said: set[str] = set()  # fonts whose missing characters were reported
 
 
 # ---- data ----------------------------------------------------------------------------------------
@@ -47,10 +47,10 @@ def tree_frame(
     target_prob: Sequence[float],
     accepted: Sequence[bool],
 ) -> pd.DataFrame:
-    """A drafted tree as data of `drawings.draw_tree`: node, parent, depth, text, q, p, accepted.
+    """A drafted tree as data for `drawings.draw_tree`: node, parent, depth, text, q, p, accepted.
 
-    All sequences have N + 1 entries, the root first (its label is the end of the context, its
-    probabilities are not drawn); siblings stand in rank order.
+    All sequences have N + 1 entries and begin with the root. The root's label is the end of the
+    context, and its probabilities are not drawn. Siblings are in rank order.
     """
     return pd.DataFrame(
         {
@@ -66,8 +66,8 @@ def tree_frame(
 
 
 def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str) -> pd.DataFrame:
-    """Data of `figures.strips`: panel, domain, prompt_id, estimate, low, high, from a pair of
-    frames for each panel: prompts with `value`, and the domains' own numbers, whose prompt_id is
+    """Data of `figures.strips`: panel, domain, prompt_id, estimate, low, high. Each panel comes
+    from two frames: prompts with the column `value`, and estimates by domain, whose prompt_id is
     "".
     """
     columns = ["panel", "domain", "prompt_id", "estimate", "low", "high"]
@@ -79,13 +79,15 @@ def dots_of(panels: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]], value: str)
 
 
 def text_columns(frame: pd.DataFrame) -> list[str]:
-    """The columns that hold text: as such they are read again, "NA" and "007" too."""
+    """The columns that contain text. They are read back as text, including values such as "NA" and
+    "007".
+    """
     kinds = frame.infer_objects().dtypes
     return [name for name, kind in kinds.items() if kind.kind not in "biuf"]
 
 
 def data_of(path: Path, texts: Sequence[str]) -> pd.DataFrame:
-    """The drawn data as they were written."""
+    """Read the drawn data as they were written."""
     names = pd.read_csv(path, nrows=0).columns
     numbers = {name: [""] for name in names if name not in texts}
     kinds = dict.fromkeys(texts, str)
@@ -112,10 +114,10 @@ def keep_recipe(
     title: str = "",
     stamp: str = "",
 ) -> None:
-    """Write the data of a figure, its recipe and its caption; nothing is drawn yet. ValueError for
-    a frame without rows.
+    """Write a figure's data, recipe and caption without drawing it. Raises ValueError for a frame
+    without rows.
 
-    title: what the figure shows, as a sentence above it; stamp: a warning across it.
+    title: a sentence above the figure that states its finding. stamp: a warning across the figure.
     """
     name = f"{function.__module__}.{function.__name__}"
     function_named(name)
@@ -135,16 +137,16 @@ def _add(path: Path, slug: str, value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A number or a list of NumPy as JSON has it."""
+    """A NumPy number or array as JSON data."""
     return value.tolist()
 
 
 def function_named(name: str) -> Callable[..., "Figure"]:
-    """The function of a recipe: one of this package that says it returns a Figure. ValueError for
-    any other name; nothing outside the package is imported.
+    """The function of a recipe. It must be in this package and be annotated to return a Figure.
+    Raises ValueError for any other name; nothing outside the package is imported.
     """
     if not FUNCTION.fullmatch(name):
-        raise ValueError(f"{name!r} is no function of speclab: {AGAIN}")
+        raise ValueError(f"{name!r} is not a function of speclab: {AGAIN}")
     module, _, own = name.rpartition(".")
     try:
         function = getattr(importlib.import_module(module), own)
@@ -152,12 +154,12 @@ def function_named(name: str) -> Callable[..., "Figure"]:
     except (ImportError, AttributeError, TypeError, ValueError):
         returned = None
     if getattr(returned, "__name__", "") != "Figure":
-        raise ValueError(f"{name!r} draws no figure: {AGAIN}")
+        raise ValueError(f"{name!r} does not draw a figure: {AGAIN}")
     return function
 
 
 def recipes_in(folder: Path) -> dict[str, dict[str, Any]]:
-    """The recipes of a notebook's figures by slug; {} where it draws none."""
+    """The recipes of a notebook's figures by slug; {} if it draws none."""
     path = folder / RECIPES
     return read_json(path, AGAIN) if path.is_file() else {}
 
@@ -174,8 +176,10 @@ def figure_of(
     size: float | None = None,
     title: str | None = None,
 ) -> "Figure":
-    """A figure drawn from its recipe and its data; width, height: inches; size: points of the text.
-    None, "": as the house has it. title: in place of the recipe's; "": none.
+    """Draw a figure from its recipe and its data.
+
+    width, height: in inches. size: of the text, in points. None or "" means the house style's
+    value. title: replaces the recipe's title; "" omits it.
     """
     recipe = recipes_in(folder)[slug]
     function = function_named(recipe["function"])
@@ -194,8 +198,8 @@ def draw_styled(
     title: str = "",
     stamp: str = "",
 ) -> "Figure":
-    """What a function draws, laid out in the house style; arguments as of `figure_of`. Says on
-    stderr, once, which characters no font has.
+    """Draw and lay out a figure in the house style. Arguments are those of `figure_of`. Characters
+    that no font has are reported once per font on stderr.
     """
     from speclab.show import figures, style
 
@@ -209,7 +213,7 @@ def draw_styled(
             figures.laid_out(figure, title, stamp, may_grow=not height)
     if any(TOO_SMALL in str(one.message) for one in found):
         inches = " x ".join(f"{length:g}" for length in figure.get_size_inches())
-        notice(f"figure: its text leaves no room for its panels at {inches} inches; make it larger")
+        notice(f"figure: at {inches} inches its text leaves no room for the panels; make it larger")
     _say_missing(figures.missing_glyphs(found), font)
     return figure
 
@@ -224,7 +228,7 @@ def _say_missing(glyphs: str, font: str) -> None:
 
 
 def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> bytes:
-    """A figure as the bytes of a file: of one kind of FORMATS, the same bytes every time."""
+    """A figure as the bytes of a file in one of FORMATS. The same figure gives the same bytes."""
     metadata: dict[str, Any] = {
         "pdf": dict.fromkeys(["CreationDate", "Creator", "Producer"]),
         "svg": {"Date": None, "Creator": None},
@@ -236,14 +240,14 @@ def picture(figure: "Figure", kind: str, title: str = "", subject: str = "") -> 
 
     file = io.BytesIO()
     with warnings.catch_warnings(), figures.styled():
-        warnings.simplefilter("ignore")  # `draw_styled` has said what is to be said
+        warnings.simplefilter("ignore")  # `draw_styled` has reported them
         figure.savefig(file, format=kind, metadata=metadata)
     return file.getvalue()
 
 
 def write_pictures(folder: Path, slug: str) -> None:
-    """Write the pictures of a figure: slug.png, slug.pdf and slug.svg at two columns,
-    slug-column.pdf at one.
+    """Write the pictures of a figure: slug.png, slug.pdf and slug.svg at the width of two columns,
+    and slug-column.pdf at the width of one.
     """
     from speclab.show import style
 
@@ -260,7 +264,9 @@ def caption_of(folder: Path, slug: str) -> str:
 
 
 def title_of(folder: Path, slug: str) -> str:
-    """A figure's title with its place, or else its name in words: 'speed-up (02, smollm)'."""
+    """A figure's title with its notebook and profile, 'speed-up (02, smollm)'. Without a title, its
+    slug in words.
+    """
     title = recipes_in(folder)[slug].get("title", "") or slug.replace("-", " ")
     return f"{title} ({folder.name}, {folder.parent.name})"
 
@@ -278,9 +284,10 @@ def redraw(
     size: float | None = None,
     title: str | None = None,
 ) -> bytes:
-    """A figure that a notebook has drawn, as the bytes of a file; figures_folder: of a profile's
-    figures; name: as '02/speed-up'. ValueError for a notebook, a figure or a font that is not
-    there.
+    """Redraw a figure of a notebook and return the bytes of a file.
+
+    figures_folder: of a profile. name: such as '02/speed-up'. Raises ValueError for an unknown
+    notebook, figure or font.
     """
     from speclab.show import figures
     from speclab.show.notebook import drawn_in
@@ -292,7 +299,7 @@ def redraw(
         there = [path.parent.name for path in figures_folder.glob(f"*/{RECIPES}")]
         raise ValueError(
             f"notebook {number!r} has no figures in {figures_folder}: "
-            f"{near(number, sorted(there)) if there else 'no notebook has; run `make reproduce`'}"
+            f"{near(number, sorted(there)) if there else 'there are none; run `make reproduce`'}"
         )
     if slug not in recipes:
         raise ValueError(f"notebook {number} draws no figure {slug!r}: {near(slug, recipes)}")
@@ -300,15 +307,15 @@ def redraw(
     if font and font not in installed:
         alike = difflib.get_close_matches(font, installed, 5, cutoff=0.3) or installed[:5]
         raise ValueError(
-            f"font {font!r} is not installed; near it are {', '.join(alike)}, "
-            f"of {len(installed)} fonts"
+            f"font {font!r} is not installed; similar names among the {len(installed)} installed "
+            f"fonts: {', '.join(alike)}"
         )
     figure = figure_of(folder, slug, width, height, font, size, title)
     return picture(figure, kind, title_of(folder, slug), caption_of(folder, slug))
 
 
 def redraw_all(folder: Path, slugs: Iterable[str] = ()) -> dict[bytes, bytes]:
-    """Draw all figures of a notebook again; returns the new PNG of each earlier one."""
+    """Redraw all figures of a notebook. Returns the new PNG for each earlier PNG."""
     changed = {}
     for slug in slugs or recipes_in(folder):
         png = folder / f"{slug}.png"

@@ -1,10 +1,10 @@
 """The house style of the figures: sizes in inches, text, colours, markers and line styles.
 
-Constants only, and only figures read them: a change makes no notebook stale. `make reproduce` then
-draws all figures again from their data (`speclab.show.redraw`).
+This module has constants only, and only figures read them, so a change makes no notebook stale.
+`make reproduce` then redraws all figures from their data (`speclab.show.redraw`).
 
-Colours are Okabe and Ito's (jfly.uni-koeln.de/color) and four of Paul Tol's. No two of the twelve
-looks share a colour, a marker or a line style, so that a figure reads in grey too.
+The colours are Okabe and Ito's (jfly.uni-koeln.de/color) and four of Paul Tol's. No two of the
+twelve looks share a colour, a marker or a line style, so figures can also be read in grey.
 """
 
 from typing import Any
@@ -13,8 +13,8 @@ ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
 NARROW = 5.0  # below this width panels are stacked
 TALLEST = 8.0
 FONT, MONOSPACED = "DejaVu Sans", "DejaVu Sans Mono"
-TEXT, SMALL_TEXT = 8.0, 7.0  # points; the second one in a narrow figure
-UNDER_TITLE = 0.08  # inches of air
+TEXT, SMALL_TEXT = 8.0, 7.0  # points; SMALL_TEXT in a narrow figure
+UNDER_TITLE = 0.08  # inches between title and figure
 STAMP: dict[str, Any] = {  # a warning across a figure
     "rotation": 20,
     "ha": "center",
@@ -30,7 +30,7 @@ def _look(color: str, marker: str, linestyle: Any) -> dict[str, Any]:
     return {"color": color, "marker": marker, "linestyle": linestyle}
 
 
-DOMAIN_LOOKS = (  # of the kit's own domains, and first of any other domains
+DOMAIN_LOOKS = (  # for the kit's own domains, and the first four of any other domains
     _look("#0072B2", "o", "-"),
     _look("#D55E00", "s", "--"),
     _look("#009E73", "D", "-."),
@@ -49,8 +49,8 @@ OTHER_LOOKS = (
 CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
 _MEASURED = _look("#332288", "o", "-")
-SERIES = {  # looks that are fixed: the kit's domains, SpecDecode-Bench's sets, the paper's numbers,
-    # and how a number was found
+SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, the paper's numbers,
+    # and measured, predicted and assumed numbers
     "code": CODE,
     "math": MATH,
     "reasoning": REASONING,

@@ -1,4 +1,4 @@
-"""Tables as files: comma-separated values to compute with, LaTeX to print."""
+"""Tables as files: comma-separated values for computation, LaTeX for print."""
 
 import re
 from functools import partial
@@ -8,7 +8,7 @@ import pandas as pd
 
 from speclab.runs import written
 
-SIGNS = {  # that LaTeX's usual fonts lack
+SIGNS = {  # signs that LaTeX's usual fonts lack
     "−": "$-$",
     "≈": r"$\approx$",
     "×": r"$\times$",
@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 def flat(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table whose index, if it is more than row numbers, has become columns."""
+    """The table with its index as columns, unless the index is row numbers."""
     index = frame.index
     is_of_rows = index.names == [None] and pd.api.types.is_integer_dtype(index)
     return frame.reset_index(drop=is_of_rows)
@@ -42,11 +42,10 @@ def export(
     label: str = "",
 ) -> tuple[Path, Path]:
     """Write name.csv (full precision) and name.tex (a booktabs table with caption and label,
-    `digits` decimals, missing as a dash); returns both paths.
+    `digits` decimals, a dash for missing values). Returns both paths.
 
-    cells: what the page shows in place of the values. Without a caption the name in words stands
-    for it, without a label the name. Files are byte-stable and appear whole. ValueError if the
-    frame is empty.
+    cells: shown in name.tex in place of the values. Default caption and label come from the name.
+    Files are byte-stable and never partly written. Raises ValueError if the frame is empty.
     """
     page = Path(folder) / f"{name}.tex"
     table = write_values(frame, folder, name)
@@ -68,7 +67,7 @@ def export(
 
 
 def write_values(frame: pd.DataFrame, folder: Path | str, name: str) -> Path:
-    """Write name.csv alone. ValueError if the frame is empty."""
+    """Write name.csv alone. Raises ValueError if the frame is empty."""
     if frame.empty:
         raise ValueError(f"table {name!r} is empty: nothing to write")
     path = Path(folder) / f"{name}.csv"
@@ -77,6 +76,8 @@ def write_values(frame: pd.DataFrame, folder: Path | str, name: str) -> Path:
 
 
 def in_tex(text: str) -> str:
-    """A sentence of Markdown as LaTeX: its special characters are shown, its marks left out."""
+    """A sentence of Markdown as LaTeX: special characters are escaped, Markdown's marks are
+    removed.
+    """
     plain = re.sub(r"[`*]", "", text)
     return SPECIAL.sub(lambda match: COMMANDS.get(match[0], f"\\{match[0]}"), plain)

@@ -150,7 +150,9 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
     return columns
 
 
-def tree_in_words(tree: Tree, verdict: Verdict, labels: Sequence[str], words: Sequence[str]) -> str:
+def verdict_in_words(
+    tree: Tree, verdict: Verdict, labels: Sequence[str], words: Sequence[str]
+) -> str:
     """Which words of a tree the target accepts, and whether the chain along the best path would do
     as well; labels: the word of each node.
     """
@@ -227,7 +229,7 @@ def counted_blocks(
     return pd.DataFrame(rows, columns=columns).set_index("gamma")
 
 
-def answer(overlap: float, predicted: float, simulated: float, error: float) -> str:
+def rule_in_words(overlap: float, predicted: float, simulated: float, error: float) -> str:
     """The answer of notebook 00; predicted, simulated: words per target pass at gamma = 3; error:
     the total variation distance of the rule `ratio`.
     """

@@ -74,7 +74,9 @@ def trend(correlations: Estimates) -> str:
     return Estimates(tested).tally("rises", "falls", "has no significant trend", noun)
 
 
-def answer(area: Estimates, correlations: Estimates, elsewhere: Estimates | None) -> str:
+def uncertainty_in_words(
+    area: Estimates, correlations: Estimates, elsewhere: Estimates | None
+) -> str:
     """The notebook's answer: the mean AUC of the draft's confidence as a share of pairs, and what
     acceptance does as the target's entropy rises; elsewhere: correlations on other prompts, where
     there are any.

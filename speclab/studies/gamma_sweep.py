@@ -301,7 +301,7 @@ def best_by_cost(
     return stack(parts, ["temperature", "c"])
 
 
-def answer(fastest: Estimates, c: float, elsewhere: Estimates | None) -> str:
+def best_in_words(fastest: Estimates, c: float, elsewhere: Estimates | None) -> str:
     """The answer of notebook 02; fastest: the best gamma of each domain; elsewhere: of other
     prompts, None if there are none.
     """

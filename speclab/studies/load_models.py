@@ -58,7 +58,7 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def four_bit_copy(spec: ModelSpec) -> Loaded | None:
-    """The 4-bit copy of a target, None if there is none."""
+    """The 4-bit copy of a target, None if it is missing."""
     path = spec.path + "-gptq"
     if not (ROOT / path / "config.json").is_file():
         return None
@@ -173,12 +173,14 @@ def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
     return pd.concat([table, others.rename("all others").to_frame().T]).rename_axis("token")
 
 
-def answer(size: Mapping[str, int], accepted: int, drafted: int, tokens: int, passes: int) -> str:
+def pair_in_words(
+    size: Mapping[str, int], accepted: int, drafted: int, tokens: int, passes: int
+) -> str:
     """The answer of notebook 01; tokens, passes: of the whole text."""
     ratio = size["target"] / size["draft"]
     return (
-        "A pair is a small draft, which proposes tokens, and a target, here "
-        f"{ratio:.1f} times as large, which accepts or rejects them. In the example tree the "
+        f"A pair is a small draft that proposes tokens and a target, {ratio:.1f} times as large, "
+        "that accepts or rejects them. In the example tree the "
         f"target accepts {accepted} of {counted(drafted, 'token')}. The text of "
         f"{counted(tokens, 'token')} takes {counted(passes, 'target pass')}."
     )

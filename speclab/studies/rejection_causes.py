@@ -407,7 +407,7 @@ def most_rejected(ratios: Estimates) -> str:
     )
 
 
-def answer(best: Estimates, elsewhere: Estimates | None) -> str:
+def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     """The notebook's answer. best: the state that costs most, in the mean of the domains;
     elsewhere: the state that costs most on each set of other prompts, where there are any.
     """

@@ -1,28 +1,37 @@
-// The address of the page holds what is shown, so that a link leads to a place.
+// The address of the page holds what is shown, so that a link leads to it.
 
-import { nameOf } from "./model.js";
+import { machineName, machineNamed } from "./machine.js";
+import { LARGEST_GAMMA, nameOf } from "./model.js";
 
 export function addressOf({ run, state }) {
-  return `#${new URLSearchParams({
+  const named = {
     text: run.prompt[state.text],
     T: run.temperature,
     draft: nameOf(state.shape),
     token: state.position + 1,
     seed: state.seed,
-  })}`;
+    beside: state.beside,
+    machine: machineName(state.machine),
+    batch: state.machine.batch,
+  };
+  if (state.step !== null) named.step = state.step + 1;
+  return `#${new URLSearchParams(named)}`;
+}
+
+function within(value, most) {
+  return Number.isInteger(value) && value >= 1 && value <= most;
 }
 
 function shapeNamed(name) {
   const [kind, sizes = ""] = name.split(":");
   const [first, branches, budget] = sizes.split(",").map(Number);
-  const within = (value, most) => Number.isInteger(value) && value >= 1 && value <= most;
-  if (kind === "chain" && within(first, 16)) return { kind, gamma: first };
+  if (kind === "chain" && within(first, LARGEST_GAMMA)) return { kind, gamma: first };
   const isTree = within(first, 8) && within(branches, 5) && within(budget, 32);
   return kind === "tree" && isTree ? { kind, depth: first, branches, budget } : null;
 }
 
-/** What of the state an address names; nothing of a place that is not on this page. */
-export function stateAt(address, trace) {
+/** What of the state an address names; nothing of a text that is not on this page. */
+export function stateAt(address, trace, machines) {
   const asked = new URLSearchParams(address.slice(1));
   const run = trace.runs.findIndex((one) => String(one.temperature) === asked.get("T"));
   const text = run < 0 ? -1 : trace.runs[run].prompt.indexOf(asked.get("text"));
@@ -30,5 +39,9 @@ export function stateAt(address, trace) {
   if (text < 0 || !shape) return {};
   const number = (name) => Math.max(1, Number.parseInt(asked.get(name), 10) || 1);
   const position = Math.min(number("token"), trace.runs[run].length[text]) - 1;
-  return { run, text, shape, position, seed: number("seed") };
+  const state = { run, text, shape, position, seed: number("seed") };
+  state.step = asked.has("step") ? number("step") - 1 : null;
+  if (within(Number(asked.get("beside")), LARGEST_GAMMA)) state.beside = number("beside");
+  const machine = machineNamed(asked.get("machine") ?? "", number("batch"), machines);
+  return machine ? { ...state, machine } : state;
 }

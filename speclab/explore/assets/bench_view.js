@@ -1,9 +1,9 @@
-// Two distributions over five words: what is kept, what is rejected, what comes out.
+// Two distributions over five words: what is kept, what is rejected, and what the output is.
 
-import { byId, el, fixed, put, share, svg } from "./dom.js";
+import { byId, el, fixed, listed, put, share, svg } from "./dom.js";
 import { blockEfficiency, emitted, normalised, overlap, residual, split } from "./rule.js";
 
-const WORDS = ["the", "cat", "dog", "sat", "."];
+export const WORDS = ["the", "cat", "dog", "sat", "."];
 export const BENCH = { p: [0, 50, 35, 5, 10], q: [5, 30, 55, 5, 5] }; // notebook 00, after "the"
 
 /** The sliders: written once, so that one that is dragged stays under the finger. */
@@ -27,10 +27,10 @@ export function writeBench(act, bench) {
 const ROOM = { top: 30, bottom: 26, left: 30, right: 8, height: 210 };
 
 /** One panel: bars of stacked parts, and a line at p. parts: [class, values] from below. */
-function panel(width, title, parts, line, high) {
+export function panel(width, title, parts, line, high, names = WORDS) {
   const bottom = ROOM.height - ROOM.bottom;
   const up = (value) => bottom - (value / high) * (bottom - ROOM.top);
-  const apart = (width - ROOM.left - ROOM.right) / WORDS.length;
+  const apart = (width - ROOM.left - ROOM.right) / names.length;
   const picture = svg("svg", { width, height: ROOM.height, viewBox: `0 0 ${width} ${ROOM.height}`,
     role: "img", "aria-label": title });
   picture.append(svg("text", { x: 0, y: 14, class: "panel-name" }, title));
@@ -40,7 +40,7 @@ function panel(width, title, parts, line, high) {
         class: "grid" }),
       svg("text", { x: ROOM.left - 6, y: up(value) + 4, "text-anchor": "end" }, fixed(value, 1)));
   }
-  WORDS.forEach((word, i) => {
+  names.forEach((word, i) => {
     const x = ROOM.left + i * apart + apart * 0.18;
     let below = 0;
     for (const [kind, values] of parts) {
@@ -63,15 +63,15 @@ function sentence(p, q, gamma) {
   const alpha = overlap(p, q);
   const left = residual(p, q);
   const lacking = WORDS.filter((_, i) => p[i] - q[i] > 1e-9);
-  const kept = `The draft's word is kept with probability ${fixed(alpha)}, the overlap.`;
+  const kept = `The target keeps the draft's word with probability ${fixed(alpha)}, the overlap.`;
   if (!lacking.length) {
-    return `${kept} p and q are the same: nothing is ever rejected.`;
+    return `${kept} p and q are the same, so no word is ever rejected.`;
   }
-  const drawn = lacking.map((word) => `"${word}" (${share(left[WORDS.indexOf(word)])})`).join(", ");
+  const drawn = lacking.map((word) => `“${word}” (${share(left[WORDS.indexOf(word)])})`);
   const tokens = fixed(blockEfficiency(alpha, gamma));
-  return `${kept} After a rejection the residual gives ${drawn}. Both together are p again: `
-    + `nothing is lost. If every word were kept so often, a chain of ${gamma} would give `
-    + `${tokens} tokens per pass.`;
+  return `${kept} After a rejection the residual gives ${listed(drawn)}. Kept and recovered words `
+    + `together follow p exactly. If every word had this overlap, gamma ${gamma} would yield `
+    + `${tokens} tokens per target pass.`;
 }
 
 export function drawBench(bench, gamma) {
@@ -94,9 +94,9 @@ export function drawBench(bench, gamma) {
   const width = three ? Math.floor((whole - 32) / 3) : whole;
   put("bench-words", sentence(p, q, gamma));
   put("bench-picture",
-    panel(width, "1  Draw from q, keep with min(1, p/q)",
+    panel(width, "1. Draw from q, keep with min(1, p/q)",
       [["kept", kept], ["rejected", rejected]], p, high),
-    panel(width, "2  If rejected: draw from the residual",
+    panel(width, "2. After a rejection, draw from the residual",
       [["recovered", often > 1e-12 ? left : left.map(() => 0)]], null, high),
-    panel(width, "3  What comes out: p", [["kept", kept], ["recovered", recovered]], p, high));
+    panel(width, "3. The output follows p", [["kept", kept], ["recovered", recovered]], p, high));
 }

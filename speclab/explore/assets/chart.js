@@ -43,7 +43,8 @@ function spread(names) {
 }
 
 /** A chart of `width` pixels. x, y: { low, high, ticks, label }. series: { name, look, marker,
- * points: [[x, y], ...], apart: a point beside the line, star: the place of a point, or "apart" }.
+ * points: [[x, y], ...], apart: a point beside the line, star: the place of a point, or "apart",
+ * bounds: [low, high] of each point, null without an interval, apartBounds: the same of apart }.
  * A tick of x is a number, or a number and its name. reference: { y, label }. chosen: an x that is
  * marked; choose(x) is called where the picture is clicked. */
 export function lineChart({ width, height, x, y, series, reference, chosen, choose, label }) {
@@ -77,6 +78,19 @@ export function lineChart({ width, height, x, y, series, reference, chosen, choo
     picture.append(
       svg("line", { x1: ROOM.left, x2: right, y1: at, y2: at, class: "reference" }),
       svg("text", { x: right + 8, y: at + 4, class: "reference-name" }, reference.label));
+  }
+  for (const { look, points, bounds, apart, apartBounds } of series) {
+    const known = points.flatMap(([a], i) =>
+      bounds?.[i] ? [[across(a), ...bounds[i].map(up)]] : []);
+    const lower = known.map(([a, low]) => [a, low]);
+    const upper = known.map(([a, , high]) => [a, high]).reverse();
+    const edge = [...lower, ...upper];
+    picture.append(svg("polygon", { points: edge.join(" "), class: `band ${look}` }));
+    if (apart && apartBounds) {
+      const [low, high] = apartBounds.map(up);
+      const at = across(apart[0]);
+      picture.append(svg("line", { x1: at, x2: at, y1: low, y2: high, class: `range ${look}` }));
+    }
   }
   const names = [];
   for (const { name, look, marker, points, apart, star } of series) {

@@ -1,15 +1,22 @@
 // What is chosen: the domain, the text, the temperature, the draft's shape, the machine.
 
-import { byId, el, fixed, put, seen, shortened } from "./dom.js";
+import { runClock, stopClock, tellTime } from "./clock_view.js";
+import { byId, el, put, seen, shortened } from "./dom.js";
 import { chainOf } from "./gamma_view.js";
-import { KNEES, MACHINES } from "./machine_view.js";
+import { BATCHES, changed, KNEES } from "./machine.js";
+import { drawMachineSettings } from "./machine_view.js";
 import { domainsOf, middleText, ruleOf, textsOf } from "./model.js";
 
-export const FIRST_TREE = { kind: "tree", depth: 3, branches: 2, budget: 8 };
+const RULES = {
+  greedy: "Rule (greedy): a drafted token is kept if it is the target's most probable token.",
+  rejection: "Rule (rejection): the draft draws tokens from q, and each is kept with min(1, p/q).",
+  "point-mass": "Rule (point-mass): the draft proposes its most probable tokens, and each is kept "
+    + "with the probability that the target gives it.",
+};
 
-function choice(group, value, label, checked, chosen) {
+function choice(group, value, label, chosen) {
   return el("label", null,
-    el("input", { type: "radio", name: group, value, checked, onchange: chosen }),
+    el("input", { type: "radio", name: group, value, onchange: chosen }),
     el("span", null, label));
 }
 
@@ -17,16 +24,27 @@ function temperatureName(run) {
   return `T = ${run.temperature}`;
 }
 
-/** The controls whose choices depend on the run, written again. */
-export function drawChoices(view, act) {
-  const { trace, run, state } = view;
+/** The choices of this page, written once, so that the one that has the focus keeps it. */
+export function writeChoices(view, act) {
+  const { trace, state } = view;
   byId("temperature-row").hidden = trace.runs.length < 2;
-  put("temperatures", trace.runs.map((other, number) =>
-    choice("temperature", number, temperatureName(other), other === run,
-      () => act.toRun(number))));
-  put("domains", domainsOf(run).map((domain) =>
-    choice("domain", domain, domain, run.domain[state.text] === domain,
-      () => act.change({ text: middleText(run, domain, state.shape), position: null }))));
+  put("temperatures", trace.runs.map((run, number) =>
+    choice("temperature", number, temperatureName(run), () => act.toRun(number))));
+  put("domains", domainsOf(trace.runs[0]).map((domain) => choice("domain", domain, domain, () =>
+    act.change({ text: middleText(view.run, domain, state.shape), position: null }))));
+}
+
+function check(group, value) {
+  for (const input of document.querySelectorAll(`[name=${group}]`)) {
+    input.checked = input.value === String(value);
+  }
+}
+
+/** Which domain, temperature and text are chosen. */
+export function drawChoices(view) {
+  const { run, state } = view;
+  check("temperature", state.run);
+  check("domain", run.domain[state.text]);
   writeTexts(view);
 }
 
@@ -45,31 +63,24 @@ function writeTexts(view) {
 /** Values beside the sliders, and which sliders are shown. */
 export function drawSettings(view) {
   const { state, run } = view;
-  const { shape, machine } = state;
-  const chain = shape.kind === "chain";
-  byId("chain-row").hidden = !chain;
-  byId("tree-row").hidden = chain;
-  document.querySelector(`[name=kind][value=${shape.kind}]`).checked = true;
-  if (chain) byId("gamma").value = shape.gamma;
-  else for (const name of ["depth", "branches", "budget"]) byId(name).value = shape[name];
+  const { shape } = state;
+  const isChain = shape.kind === "chain";
+  byId("chain-row").hidden = !isChain;
+  byId("tree-row").hidden = isChain;
+  check("kind", shape.kind);
   for (const name of ["gamma", "depth", "branches", "budget"]) {
-    if (shape[name] !== undefined) byId(`${name}-value`).textContent = shape[name];
+    if (shape[name] === undefined) continue;
+    byId(name).value = shape[name];
+    put(`${name}-value`, shape[name]);
   }
-  byId("c").value = machine.c;
-  byId("knee").value = KNEES.indexOf(machine.knee);
-  byId("o").value = machine.o;
-  byId("c-value").textContent = fixed(machine.c);
-  byId("knee-value").textContent = machine.knee;
-  byId("o-value").textContent = fixed(machine.o);
   byId("draw-row").hidden = ruleOf(run, shape) !== "rejection";
-  byId("seed-value").textContent = state.seed;
-  const words = { greedy: "greedy", rejection: "rejection (drawn from q)",
-    "point-mass": "point-mass (the draft's best tokens)" };
-  put("rule", `Rule: ${words[ruleOf(run, shape)]}`);
+  put("seed-value", state.seed);
+  put("rule", RULES[ruleOf(run, shape)]);
+  drawMachineSettings(view);
 }
 
-/** What the sliders and buttons do, once. measured: the machine of notebook 10, if it is known. */
-export function listen(view, act, measured) {
+/** What the sliders and buttons do, once. */
+export function listen(view, act) {
   const on = (id, event, run) => byId(id).addEventListener(event, run);
   const number = (event) => Number(event.target.value);
   on("text", "change", (event) => act.change({ text: number(event), position: null }));
@@ -86,7 +97,7 @@ export function listen(view, act, measured) {
   }
   for (const kind of document.querySelectorAll("[name=kind]")) {
     kind.addEventListener("change", () =>
-      act.change({ shape: kind.value === "chain" ? chainOf(4) : { ...FIRST_TREE } }));
+      act.change({ shape: view.state.lastOf[kind.value] }));
   }
   on("draw", "click", () => act.change({ seed: view.state.seed + 1 }));
   on("first-block", "click", () => act.step(0));
@@ -100,20 +111,25 @@ export function listen(view, act, measured) {
   });
   on("beside", "input", (event) => act.beside(number(event)));
   on("beside-part", "toggle", () => act.beside(view.state.beside));
-  const machine = (change) => act.machine({ ...view.state.machine, ...change });
-  on("c", "input", (event) => machine({ c: number(event) }));
-  on("knee", "input", (event) => machine({ knee: KNEES[number(event)] }));
-  on("o", "input", (event) => machine({ o: number(event) }));
-  for (const name of Object.keys(MACHINES)) {
-    on(name, "click", () => act.machine({ ...MACHINES[name] }));
+  const machine = (name, value) => act.machine(changed(view.state.machine, name, value));
+  on("c", "input", (event) => machine("c", number(event)));
+  on("knee", "input", (event) => machine("knee", KNEES[number(event)]));
+  on("o", "input", (event) => machine("o", number(event)));
+  on("batch", "input", (event) => machine("batch", BATCHES[number(event)]));
+  byId("measured").hidden = !view.machines.measured;
+  for (const [name, preset] of Object.entries(view.machines)) {
+    on(name, "click", () => act.machine({ ...preset, batch: view.state.machine.batch }));
   }
-  byId("measured").hidden = !measured;
-  on("measured", "click", () => {
-    const knee = KNEES.filter((known) => known <= measured.knee).pop();
-    act.machine({ ...measured, knee });
+  on("clock-play", "click", () => runClock(view));
+  on("clock", "input", (event) => {
+    stopClock();
+    view.state.clock = number(event);
+    tellTime(view);
   });
-  on("same", "click", () => act.bench({ q: [...view.state.bench.p] }));
-  on("reset", "click", () => act.bench(null));
+  on("copy-link", "click", () => act.copyLink());
+  on("tour-next", "click", () => act.tour(view.tour.number + 1));
+  on("tour-show", "click", () => act.showAnswer());
+  addEventListener("keydown", (event) => event.key === "Escape" && act.closeSheet());
   on("words", "keydown", (event) => {
     const moves = { ArrowRight: 1, ArrowLeft: -1 };
     if (event.key in moves) act.select(view.state.position + moves[event.key], true);
@@ -126,3 +142,15 @@ export function listen(view, act, measured) {
   });
 }
 
+/** The buttons of the five words, which need no run. */
+export function listenToBench(view, act) {
+  const on = (id, run) => byId(id).addEventListener("click", run);
+  on("same", () => act.bench({ q: [...view.state.bench.p] }));
+  on("reset", () => act.bench(null));
+  on("draw-100", () => act.drawWords(100));
+  on("draw-1000", () => act.drawWords(1000));
+  on("draws-reset", () => act.drawAnew({ seed: view.state.draws.seed + 1 }));
+  for (const source of document.querySelectorAll("[name=source]")) {
+    source.addEventListener("change", () => act.drawAnew({ source: source.value }));
+  }
+}

@@ -1,7 +1,9 @@
 // One token: what draft and target thought of it, and why it was accepted or not.
 
 import { columnOf, NATS, SHARES } from "./data.js";
-import { el, fixed, marked, put, share, shortened, valued, word } from "./dom.js";
+import {
+  choiceName, el, fixed, marked, percent, put, share, shortened, valued, word,
+} from "./dom.js";
 import { ruleOf } from "./model.js";
 
 /** All that was recorded at a position. */
@@ -34,48 +36,47 @@ export function factsAt(view, position) {
   return facts;
 }
 
-const NEVER = "the draft can never say this token";
-
-function ordinal(rank) {
-  return rank === 0 ? "first choice" : `choice of rank ${rank}`;
-}
+const OUTSIDE = "outside the draft's vocabulary";
 
 function whyBonus(view, facts) {
   const end = view.state.shape.kind === "chain"
-    ? "Everything that was drafted before it was kept"
-    : "The kept tokens before it reached the end of a branch";
-  const would = facts.rank === 0 ? "would have been right" : "would have missed it";
-  return [end, ", so the target's pass gave this token for free. Nothing was drafted in its ",
-    `place; the draft's first choice ${would}.`];
+    ? "The target kept everything that was drafted before this token"
+    : "The kept tokens before this one reached the end of a branch";
+  const would = facts.rank === 0 ? "would have been right" : "would have been wrong";
+  return [end, ", so its pass added this token for free. Nothing was drafted at this position. ",
+    `The draft's first choice ${would}.`];
+}
+
+/** Where the text's own token is among the draft's choices. */
+function placeInDraft(facts) {
+  if (facts.q === 0) return `, which is ${OUTSIDE}`;
+  const given = facts.q === null ? "" : ` (${valued("q", facts.q)})`;
+  return `, only the draft's ${choiceName(facts.rank)}${given}`;
 }
 
 function whyGreedy(view, token, facts) {
   const say = (number) => word(view.trace.strings[number]);
   const own = () => say(facts.token);
-  const best = facts.best[0];
   if (token.kind === "accepted") {
     return facts.rank === 0
-      ? ["The draft's first choice is the target's best token, ", own(), ", so it is kept."]
-      : ["The target's best token ", own(), ` is the draft's ${ordinal(facts.rank)}, which stands `,
-        "in the tree, so it is kept."];
+      ? ["The draft's first choice is the target's most probable token, ", own(),
+        ". So the target keeps it."]
+      : ["The target's most probable token is ", own(), `, the draft's ${choiceName(facts.rank)}. `,
+        "The tree contains it, so the target keeps it."];
   }
-  const wanted = ["The target's best token is ", own()];
+  const wanted = ["The target's most probable token is ", own()];
   if (facts.p !== null) wanted.push(` (${valued("p", facts.p)})`);
-  const unsaid = facts.q === 0;
-  const given = facts.q === null ? "" : ` (${valued("q", facts.q)})`;
-  const place = unsaid
-    ? `, and ${NEVER}`
-    : `, only the draft's ${ordinal(facts.rank)}${given}`;
-  if (!best) return [...wanted, place, ". So the drafted token is rejected."];
+  wanted.push(placeInDraft(facts));
+  if (!facts.best.length) return [...wanted, ". So the target rejects the drafted token."];
   const tried = view.cut.blocks[token.block].rejected;
-  const said = facts.best.slice(0, tried).flatMap((row, i) => [
+  const proposed = facts.best.slice(0, tried).flatMap((row, i) => [
     i ? ", " : "",
     say(row.token),
     ` (${valued("q", row.q)}, ${valued("p", row.p)})`,
   ]);
-  return [tried > 1 ? "Drafted were " : "The draft said ", ...said, ". ", ...wanted, place,
-    tried > 1 ? ". So all of them are rejected and " : ". So the drafted token is rejected and ",
-    own(), " takes its place."];
+  const rejected = tried > 1 ? "rejects all of them" : "rejects the draft's token";
+  return ["The draft proposed ", ...proposed, ". ", ...wanted, `. So the target ${rejected} and `,
+    "writes ", own(), "."];
 }
 
 /** The token that is drafted and rejected most often, q - p; null where it may be one that is not
@@ -90,20 +91,23 @@ function mostRejected(facts) {
 function whyRejection(view, token, facts) {
   const say = (number) => word(view.trace.strings[number]);
   const kept = Math.min(1, facts.q / facts.p);
-  const law = ["The draft's token is drawn from q and kept with probability min(1, p/q)",
-    facts.detailed ? `: here ${share(facts.overlap)} of all draws are kept (the overlap). ` : ". "];
-  const given = ["Given that ", say(facts.token), " came out, it had been drafted and kept with ",
+  const rule = ["The draft draws its token from q. ",
+    "The target keeps it with probability min(1, p/q). "];
+  if (facts.detailed) {
+    rule.push(`Here it keeps ${percent(facts.overlap)} of all draws (the overlap). `);
+  }
+  const given = ["When the output is ", say(facts.token), ", that token was drafted and kept with ",
     `probability min(1, q/p) = ${share(kept)}. `];
-  const accepted = token.kind === "accepted";
-  const drawn = accepted
-    ? ["Drawn from q and kept: ", say(facts.token)]
-    : ["Drawn, rejected, replaced: the residual gave ", say(facts.token)];
-  const parts = [...law, ...given];
-  const most = accepted ? null : mostRejected(facts);
+  const isAccepted = token.kind === "accepted";
+  const drawn = isAccepted
+    ? ["The draft drew ", say(facts.token), " from q, and the target kept it"]
+    : ["The target rejected the draft's token and drew ", say(facts.token), " from the residual"];
+  const parts = [...rule, ...given];
+  const most = isAccepted ? null : mostRejected(facts);
   if (most) {
-    const part = `${Math.round((100 * (most.q - most.p)) / (1 - facts.overlap))} %`;
-    parts.push("Most often rejected here: ", say(most.token),
-      ` (${valued("q", most.q)}, but ${valued("p", most.p)}), ${part} of the rejections.`);
+    const part = percent((most.q - most.p) / (1 - facts.overlap));
+    parts.push(`${part} of the rejections here are of `, say(most.token),
+      ` (${valued("q", most.q)}, but ${valued("p", most.p)}).`);
   }
   return [...drawn, ` (seed ${view.state.seed}).`,
     el("details", null, el("summary", null, "How likely was that?"), el("p", null, parts))];
@@ -112,13 +116,13 @@ function whyRejection(view, token, facts) {
 function whyPointMass(view, token, facts) {
   const own = word(view.trace.strings[facts.token]);
   if (token.kind === "accepted") {
-    return ["The target drew ", own, `, and it is the draft's ${ordinal(facts.rank)}, which `,
-      "stands in the tree: kept."];
+    return ["The target drew ", own, `, the draft's ${choiceName(facts.rank)}. `,
+      "The tree contains it, so the target keeps it."];
   }
   return ["The target drew ", own, facts.q === 0
-    ? `, and ${NEVER}`
-    : `, which is the draft's ${ordinal(facts.rank)} and does not stand in the tree`,
-    ": what was drafted is rejected."];
+    ? `, which is ${OUTSIDE}. `
+    : `, the draft's ${choiceName(facts.rank)}. The tree does not contain it. `,
+    "So the target rejects the drafted tokens."];
 }
 
 /** Why a token is what it is, as a row of nodes. */
@@ -141,7 +145,7 @@ function rowOf(view, row, facts) {
   const own = row.token === facts.token;
   const name = el("td", null, word(view.trace.strings[row.token], 16));
   if (own) name.append(el("span", { class: "tag" }, "the text's"));
-  const rank = row.rank === null ? "–" : row.rank;
+  const rank = row.rank === null ? "–" : row.rank + 1;
   const cell = (value, kind) => value === null
     ? el("td", { class: "number" }, "not recorded")
     : el("td", { class: "number" }, bar(value, kind), share(value));
@@ -157,9 +161,10 @@ function choices(view, facts) {
   if (!rows.some((row) => row.token === facts.targetTop)) {
     rows.push({ token: facts.targetTop, rank: null, q: null, p: null, targetBest: true });
   }
-  const head = ["rank", "token", "q, draft", "p, target"];
+  const head = ["choice", "token", "q, draft", "p, target"];
   const table = el("table", { class: "choices" },
-    el("caption", null, "The draft's best tokens here, beside what the target thinks of them"),
+    el("caption", null, "The draft's most probable tokens here, with the probability that each "
+      + "model gives them"),
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", null, rows.map((row) => {
       const line = rowOf(view, row, facts);
@@ -172,15 +177,15 @@ function choices(view, facts) {
 }
 
 function numbers(view, facts, token) {
-  const said = facts.q === 0 ? NEVER : facts.rank;
+  const choice = facts.q === 0 ? "none" : facts.rank + 1;
   const rows = [
     ["p, target", facts.p === null ? null : share(facts.p)],
     ["q, draft", facts.q === null ? null : facts.q === 0 ? "0" : share(facts.q)],
-    ["rank in the draft", said],
+    ["draft's choice", choice],
     ["overlap", facts.detailed ? share(facts.overlap) : null],
     ["target entropy", facts.detailed ? `${fixed(facts.targetEntropy)} nats` : null],
     ["draft entropy", facts.detailed ? `${fixed(facts.draftEntropy)} nats` : null],
-    ["place", `token ${facts.position + 1}, block ${token.block + 1}`],
+    ["position", `token ${facts.position + 1}, block ${token.block + 1}`],
     ["token id", view.trace.ids[facts.token]],
   ].filter(([, value]) => value !== null);
   return el("dl", { class: "facts" },
@@ -188,7 +193,7 @@ function numbers(view, facts, token) {
 }
 
 /** The panel beside the text. */
-export function drawDetails(view, position) {
+export function drawDetails(view, position, act) {
   const facts = factsAt(view, position);
   const token = view.cut.tokens[position];
   const text = view.trace.strings[facts.token];
@@ -196,7 +201,8 @@ export function drawDetails(view, position) {
     el("h3", null,
       el("span", { class: `token ${token.kind}`, dir: "auto" },
         shortened(marked(text), 40) || "∅"),
-      el("span", { class: "kind" }, token.kind)),
+      el("span", { class: "kind" }, token.kind),
+      el("button", { type: "button", class: "close", onclick: act.closeSheet }, "Close")),
     el("div", { class: "why" }, whyOf(view, token, facts)),
     facts.detailed ? choices(view, facts) : null,
     numbers(view, facts, token));

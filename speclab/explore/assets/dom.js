@@ -64,6 +64,11 @@ export function share(value) {
   return value.toFixed(value < 0.1 ? 3 : 2);
 }
 
+/** "72 %". */
+export function percent(value) {
+  return `${Math.round(100 * value)} %`;
+}
+
 /** "p = 0.17", or "p < 0.001". */
 export function valued(name, value) {
   const text = share(value);
@@ -75,5 +80,46 @@ export function fixed(value, digits = 2) {
 }
 
 export function plural(count, one, many = `${one}s`) {
-  return `${count} ${count === 1 ? one : many}`;
+  return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
+}
+
+/** "1 target pass", "27 target passes". */
+export function targetPasses(count) {
+  return plural(count, "target pass", "target passes");
+}
+
+/** "1.35x". */
+export function times(value) {
+  return `${fixed(value)}x`;
+}
+
+/** "2.15 [2.05, 2.24]"; the number alone where there is no interval. */
+export function withInterval(value, bounds, unit = "") {
+  const number = `${fixed(value)}${unit}`;
+  return bounds ? `${number} [${bounds.map((bound) => fixed(bound)).join(", ")}]` : number;
+}
+
+/** "math", "math and chat", "code, math and chat". */
+export function listed(names) {
+  const last = names[names.length - 1];
+  return names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${last}` : last;
+}
+
+const COUNTS = ["no", "one", "two", "three", "four", "five", "six"];
+
+/** "four", "12". */
+export function inWords(count) {
+  return COUNTS[count] ?? String(count);
+}
+
+const ORDINALS = ["first", "second", "third", "fourth", "fifth"];
+
+/** "second choice", "choice 12" of a rank from 0. */
+export function choiceName(rank) {
+  return ORDINALS[rank] ? `${ORDINALS[rank]} choice` : `choice ${rank + 1}`;
+}
+
+/** Are animations unwanted? */
+export function isStill() {
+  return matchMedia("(prefers-reduced-motion: reduce)").matches;
 }

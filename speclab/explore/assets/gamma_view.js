@@ -1,8 +1,10 @@
 // Tokens per target pass by gamma: every domain, and the text that is shown.
 
 import { lineChart, ticks } from "./chart.js";
-import { byId, el, fixed, put } from "./dom.js";
-import { domainSums, domainsOf, LARGEST_GAMMA, nameOf, textSums, tokensPerPass } from "./model.js";
+import { byId, el, fixed, put, withInterval } from "./dom.js";
+import {
+  domainInterval, domainSums, domainsOf, LARGEST_GAMMA, shapeWords, textSums, tokensPerPass,
+} from "./model.js";
 
 const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "saltire", "star", "thin",
   "pentagon", "hexagon", "plus"];
@@ -36,7 +38,7 @@ export function gammaAxis(first, shape) {
     low: first,
     high: tree ? TREE_AT + 0.6 : LARGEST_GAMMA,
     ticks: tree ? [...names, [TREE_AT, "tree"]] : names,
-    label: "gamma (draft tokens proposed)",
+    label: "gamma (drafted tokens per target pass)",
   };
 }
 
@@ -50,7 +52,9 @@ function seriesOf(view) {
       name: domain,
       ...looks.get(domain),
       points: GAMMAS.map((gamma) => [gamma, at(chainOf(gamma))]),
+      bounds: GAMMAS.map((gamma) => domainInterval(run, domain, chainOf(gamma))),
       apart: tree && [TREE_AT, at(tree)],
+      apartBounds: tree && domainInterval(run, domain, tree),
     };
   });
   const own = (shape) => tokensPerPass(textSums(run, state.text, shape));
@@ -67,30 +71,45 @@ function seriesOf(view) {
 function tableOf(lines, shape) {
   const gammas = [1, 2, 3, 4, 6, 8, 12, 16];
   const tree = shape.kind === "tree";
-  const head = ["", ...gammas, ...(tree ? [nameOf(shape)] : [])];
+  const head = ["", ...gammas.map((gamma) => `gamma ${gamma}`)];
+  if (tree) head.push(shapeWords(shape));
   const rows = lines.map((line) => {
-    const values = gammas.map((gamma) => line.points[gamma - 1][1]);
-    if (tree) values.push(line.apart[1]);
+    const cells = gammas.map((gamma) =>
+      withInterval(line.points[gamma - 1][1], line.bounds?.[gamma - 1]));
+    if (tree) cells.push(withInterval(line.apart[1], line.apartBounds));
     return el("tr", null, el("th", { scope: "row" }, line.name),
-      values.map((value) => el("td", { class: "number" }, fixed(value))));
+      cells.map((cell) => el("td", { class: "number" }, cell)));
   });
   return el("table", null,
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
     el("tbody", null, rows));
 }
 
+/** Where a target pass yields most and fewest tokens, and what the chosen text yields. */
+function sentenceOf(domains, own, shape) {
+  const [most] = domains;
+  const fewest = domains[domains.length - 1];
+  const name = shapeWords(shape);
+  const text = `The chosen text has ${fixed(own)}.`;
+  if (most === fewest) {
+    return `With ${name} one target pass yields ${fixed(most.value)} tokens on average. ${text}`;
+  }
+  return `With ${name} one target pass yields the most tokens in ${most.name} `
+    + `(${fixed(most.value)}) and the fewest in ${fewest.name} (${fixed(fewest.value)}). ${text}`;
+}
+
 export function drawGamma(view, act) {
-  const { shape } = view.state;
+  const { run, state: { shape } } = view;
   const lines = seriesOf(view);
-  const chain = shape.kind === "chain";
-  const valueOf = (line) => (chain ? line.points[shape.gamma - 1][1] : line.apart[1]);
-  const domains = lines.slice(0, -1).sort((a, b) => valueOf(b) - valueOf(a));
-  const listed = domains.map((line) => `${line.name} ${fixed(valueOf(line))}`).join(", ");
-  const own = fixed(valueOf(lines[lines.length - 1]));
-  const name = chain ? `gamma = ${shape.gamma}` : nameOf(shape);
-  put("gamma-words", `With ${name} a target pass gives: ${listed}. The chosen text: ${own}.`);
-  const all = lines.flatMap((line) => [...line.points, ...(line.apart ? [line.apart] : [])]);
-  const high = Math.max(...all.map(([, value]) => value)) + 0.2;
+  const isChain = shape.kind === "chain";
+  const valueOf = (line) => (isChain ? line.points[shape.gamma - 1][1] : line.apart[1]);
+  const domains = lines.slice(0, -1)
+    .map((line) => ({ name: line.name, value: valueOf(line) }))
+    .sort((a, b) => b.value - a.value);
+  const sentence = sentenceOf(domains, valueOf(lines[lines.length - 1]), shape);
+  put("gamma-words", sentence);
+  put("gamma-note", `${intervalNote(run)} Click a gamma to choose it.`);
+  const high = highest(lines) + 0.2;
   const width = byId("gamma-picture").clientWidth;
   put("gamma-picture", lineChart({
     width,
@@ -98,9 +117,28 @@ export function drawGamma(view, act) {
     x: gammaAxis(1, shape),
     y: { low: 1, high, ticks: ticks(1, high, 6) },
     series: lines,
-    chosen: chain ? shape.gamma : TREE_AT,
+    chosen: isChain ? shape.gamma : TREE_AT,
     choose: (gamma) => gamma <= LARGEST_GAMMA && act.change({ shape: chainOf(gamma) }),
-    label: `Tokens per target pass by gamma. With ${name}: ${listed}; this text ${own}.`,
+    label: `Tokens per target pass by gamma. ${sentence}`,
   }));
   put("gamma-table", tableOf(lines, shape));
+}
+
+/** The largest value of lines, their points apart and the ends of their intervals. */
+export function highest(lines) {
+  const values = lines.flatMap(({ points, apart, bounds, apartBounds }) => [
+    ...points.map(([, value]) => value),
+    ...(apart ? [apart[1]] : []),
+    ...[...(bounds ?? []), apartBounds].flatMap((pair) => (pair ? [pair[1]] : [])),
+  ]);
+  return Math.max(...values);
+}
+
+/** What the bands mean, or why there are none. */
+export function intervalNote(run) {
+  const domains = domainsOf(run);
+  const without = domains.filter((domain) => !run.levels[domain]);
+  if (!without.length) return "Bands and brackets: 95 % intervals over prompts.";
+  if (without.length === domains.length) return "There are too few prompts for intervals.";
+  return "Bands and brackets: 95 % intervals over prompts, where a domain has five or more.";
 }

@@ -1,16 +1,16 @@
 // "My machine": what a block costs there, how much faster decoding gets, and when it does not pay.
 
 import { lineChart, ticks } from "./chart.js";
-import { blockPrices, breakEvenCost, fastest, partsOfBlock, speedup } from "./cost.js";
-import { byId, el, fixed, put, svg } from "./dom.js";
-import { chainOf, gammaAxis, looksOf, TREE_AT } from "./gamma_view.js";
-import { domainSums, domainsOf, LARGEST_GAMMA, nameOf, tokensPerPass, treeOf } from "./model.js";
-
-export const KNEES = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
-export const MACHINES = {
-  accelerator: { c: 0.1, knee: 64, o: 0.05 },
-  processor: { c: 0.1, knee: 3, o: 0.1 },
-};
+import {
+  blockPrices, breakEvenCost, costOf, fastest, partsOfBlock, passCost, speedup,
+} from "./cost.js";
+import { byId, el, fixed, inWords, listed, plural, put, svg, times, withInterval } from "./dom.js";
+import { chainOf, gammaAxis, highest, intervalNote, looksOf, TREE_AT } from "./gamma_view.js";
+import { BATCHES, KNEES, MEASURED } from "./machine.js";
+import {
+  domainInterval, domainSums, domainsOf, LARGEST_GAMMA, shapeWords, tokensPerPass, treeOf,
+} from "./model.js";
+import { depthOf } from "./replay.js";
 
 const CHAINS = Array.from({ length: LARGEST_GAMMA }, (_, i) => chainOf(i + 1));
 
@@ -21,14 +21,16 @@ export function choiceOf(view, domain) {
   const drafts = shapes.map((shape) => {
     const tree = treeOf(shape);
     const sums = domainSums(run, domain, shape);
+    const prices = blockPrices(tree, state.machine);
     return {
       shape,
-      speedup: speedup(sums, tree, state.machine),
+      speedup: sums.emitted / costOf(sums, prices),
+      bounds: domainInterval(run, domain, shape, prices),
       pays: breakEvenCost(sums, tree, state.machine),
       tokens: tokensPerPass(sums),
     };
   });
-  const plain = { shape: chainOf(0), speedup: 1, pays: null, tokens: 1 };
+  const plain = { shape: chainOf(0), speedup: 1, bounds: null, pays: null, tokens: 1 };
   const settings = [plain, ...drafts];
   const best = fastest(settings.map((setting) => setting.speedup));
   const pays = Math.max(...drafts.map((draft) => draft.pays));
@@ -41,17 +43,19 @@ function chartOf(choices, view, act) {
   const looks = looksOf(choices.map(({ domain }) => domain));
   const series = choices.map(({ domain, settings, best }) => {
     const chains = settings.slice(0, LARGEST_GAMMA + 1);
-    const apart = tree ? [TREE_AT, settings[settings.length - 1].speedup] : undefined;
+    const last = settings[settings.length - 1];
     return {
       name: domain,
       ...looks.get(domain),
       points: chains.map((setting, gamma) => [gamma, setting.speedup]),
-      apart,
+      bounds: chains.map((setting) => setting.bounds),
+      apart: tree ? [TREE_AT, last.speedup] : null,
+      apartBounds: tree ? last.bounds : null,
       star: best > LARGEST_GAMMA ? "apart" : best,
     };
   });
   const all = choices.flatMap(({ settings }) => settings.map((setting) => setting.speedup));
-  const high = Math.max(1.2, ...all) + 0.1;
+  const high = Math.max(1.2, highest(series)) + 0.1;
   const low = Math.max(0, Math.min(...all) - 0.1);
   const width = byId("machine-picture").clientWidth;
   return lineChart({
@@ -64,28 +68,40 @@ function chartOf(choices, view, act) {
     chosen: tree ? TREE_AT : shape.gamma,
     choose: (gamma) => gamma >= 1 && gamma <= LARGEST_GAMMA
       && act.change({ shape: chainOf(gamma) }),
-    label: `Expected speed-up over plain decoding by gamma. ${inWords(choices)}`,
+    label: `Expected speed-up over plain decoding by gamma. ${sentenceOf(choices)}`,
   });
 }
 
-function inWords(choices) {
-  const paying = choices.filter(({ best }) => best > 0);
-  const lost = choices.filter(({ best }) => best === 0).map(({ domain }) => domain);
-  paying.sort((a, b) => b.settings[b.best].speedup - a.settings[a.best].speedup);
-  const gains = paying.map(({ domain, settings, best }) =>
-    `${domain} ${fixed(settings[best].speedup)} times with ${nameOf(settings[best].shape)}`);
-  if (!gains.length) return "On this machine no draft pays, in no domain: decode plainly.";
-  const rest = lost.length ? ` For ${lost.join(", ")} plain decoding is the fastest.` : "";
-  return `Faster than plain decoding on this machine: ${gains.join(", ")}.${rest}`;
+function gainOf({ domain, settings, best }) {
+  const { speedup: gain, shape } = settings[best];
+  return `${domain} (${times(gain)} with ${shapeWords(shape)})`;
 }
 
+/** Where drafting pays on this machine, and where it does not. */
+export function sentenceOf(choices) {
+  const paying = choices.filter(({ best }) => best > 0);
+  const plain = choices.filter(({ best }) => best === 0).map(({ domain }) => domain);
+  const all = choices.length === 1 ? choices[0].domain : `all ${inWords(choices.length)} domains`;
+  if (!paying.length) return `On this machine no draft pays. Plain decoding is fastest in ${all}.`;
+  paying.sort((a, b) => b.settings[b.best].speedup - a.settings[a.best].speedup);
+  const most = gainOf(paying[0]);
+  const rest = plain.length ? ` Plain decoding is fastest in ${listed(plain)}.` : "";
+  if (paying.length === 1) return `On this machine drafting pays in ${most}.${rest}`;
+  if (plain.length) {
+    const names = listed(paying.map(({ domain }) => domain));
+    return `On this machine drafting pays in ${names}. The gain is largest in ${most}.${rest}`;
+  }
+  return `On this machine drafting pays in ${all}. The gain is largest in ${most} and smallest in `
+    + `${gainOf(paying[paying.length - 1])}.`;
+}
+
+/** Up to which c some draft is faster than plain decoding. */
 function whilePaying(pays) {
-  if (pays <= 0) return "never";
-  return `c < ${fixed(pays)}`;
+  return pays > 0 ? `c < ${fixed(pays)}` : "never";
 }
 
 function tableOf(choices) {
-  const head = ["domain", "fastest setting", "speed-up", "tokens per pass", "pays while"];
+  const head = ["domain", "fastest setting", "speed-up", "tokens per target pass", "pays while"];
   const looks = looksOf(choices.map(({ domain }) => domain));
   return el("table", { class: "best" },
     el("thead", null, el("tr", null, head.map((name) => el("th", { scope: "col" }, name)))),
@@ -93,13 +109,14 @@ function tableOf(choices) {
       const chosen = settings[best];
       return el("tr", null,
         el("th", { scope: "row" }, el("span", { class: `dot ${looks.get(domain).look}` }), domain),
-        el("td", null, best ? "★ " : "", nameOf(chosen.shape)),
-        el("td", { class: "number" }, fixed(chosen.speedup)),
+        el("td", null, best ? "★ " : "", shapeWords(chosen.shape)),
+        el("td", { class: "number" }, withInterval(chosen.speedup, chosen.bounds, "x")),
         el("td", { class: "number" }, fixed(chosen.tokens)),
         el("td", { class: "number" }, whilePaying(pays)));
     })));
 }
 
+const NAMES = { draft: "draft pass", target: "target pass" };
 const LANE = { height: 26, left: 0, apart: 46, top: 18 };
 
 function lane(parts, row, scale, name) {
@@ -112,7 +129,7 @@ function lane(parts, row, scale, name) {
       height: LANE.height, rx: 2, class: `part ${kind}` }));
     if (width > 80) {
       group.append(svg("text", { x: x + width / 2, y: y + 17, "text-anchor": "middle",
-        class: `part-name ${kind}` }, "target pass"));
+        class: `part-name ${kind}` }, NAMES[kind] ?? ""));
     }
     x += width;
   }
@@ -132,26 +149,56 @@ function drawTimeline(view) {
   const tree = treeOf(state.shape);
   const sums = domainSums(run, domain, state.shape);
   const tokens = tokensPerPass(sums);
-  const block = partsOfBlock(tree, state.machine);
+  const block = partsOfBlock(tree, depthOf(tree), state.machine);
   const time = blockPrices(tree, state.machine).at(-1);
   const width = byId("timeline").clientWidth;
   const scale = width / Math.max(time, tokens);
   const height = LANE.top + LANE.apart + LANE.height + 4;
   const gain = speedup(sums, tree, state.machine);
-  const words = `${domain}, ${nameOf(state.shape)}: a block takes ${fixed(time)} target passes and `
-    + `gives ${fixed(tokens)} tokens; plain decoding takes ${fixed(tokens)} passes for them. `
-    + `Expected speed-up: ${fixed(gain)}.`;
+  const words = `In ${domain} a block with ${shapeWords(state.shape)} takes ${fixed(time)} target `
+    + `passes. Plain decoding takes ${fixed(tokens)} for the same number of tokens, so the `
+    + `expected speed-up is ${times(gain)}.`;
   put("timeline-words", words);
   put("timeline", svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": words },
     lane(block, 0, scale, "one block"),
-    lane(plainParts(tokens), 1, scale, "plain decoding of as many tokens")));
+    lane(plainParts(tokens), 1, scale, "plain decoding of the same number of tokens")));
+}
+
+const SOURCES = {
+  accelerator: "These values are assumed. Set the values of your machine.",
+  processor: "These values are assumed. Set the values of your machine.",
+  [MEASURED]: "Notebook 10 measured these values on the machine that wrote this page.",
+};
+
+/** The machine's values beside their sliders, where they come from, and which preset is chosen. */
+export function drawMachineSettings({ state: { machine } }) {
+  byId("c").value = machine.c;
+  byId("knee").value = KNEES.indexOf(machine.knee);
+  byId("o").value = machine.o;
+  byId("batch").value = BATCHES.indexOf(machine.batch);
+  put("c-value", fixed(machine.c));
+  const five = passCost(5, { ...machine, batch: 1 });
+  put("knee-value", machine.verify ? `measured, v(5) = ${fixed(five)}`
+    : plural(machine.knee, "token"));
+  put("o-value", fixed(machine.o));
+  put("batch-value", machine.batch);
+  for (const name of Object.keys(SOURCES)) {
+    byId(name).setAttribute("aria-pressed", machine.preset === name);
+  }
+  const isMixed = machine.draft || machine.verify || machine.treeLoop !== null;
+  put("machine-source", SOURCES[machine.preset]
+    ?? (isMixed ? "These are your own values and measured ones." : "These are your own values."));
 }
 
 export function drawMachine(view, act) {
   const choices = domainsOf(view.run).map((domain) => choiceOf(view, domain));
-  put("machine-words", inWords(choices));
+  put("machine-words", sentenceOf(choices));
   put("machine-picture", chartOf(choices, view, act));
+  const tree = view.state.shape.kind === "tree" ? " and the chosen tree" : "";
+  put("machine-note", `★ marks the fastest of plain decoding, gamma 1 to 16${tree}. The last `
+    + "column tells up to which c some draft is faster than plain decoding. "
+    + intervalNote(view.run));
   put("machine-table", tableOf(choices));
   drawTimeline(view);
 }

@@ -2,23 +2,32 @@
 
 import { addressOf, stateAt } from "./address.js";
 import { BENCH, drawBench, writeBench } from "./bench_view.js";
-import { drawChoices, drawSettings, listen } from "./controls.js";
+import { drawClock, stopClock } from "./clock_view.js";
+import { drawChoices, drawSettings, listen, listenToBench, writeChoices } from "./controls.js";
 import { canUnpack, columnOf, unpack } from "./data.js";
 import { drawDetails } from "./details_view.js";
-import { byId, put } from "./dom.js";
+import { byId, isStill, put } from "./dom.js";
+import { drawDraws, drawMore, noDraws } from "./draws_view.js";
 import { chainOf, drawGamma } from "./gamma_view.js";
-import { drawMachine, MACHINES } from "./machine_view.js";
-import { cutOf, domainsOf, findIn, middleText, textsOf } from "./model.js";
+import { firstMachine, machinesOf } from "./machine.js";
+import { drawMachine } from "./machine_view.js";
+import { cutOf, domainsOf, middleText, placesOf, textsOf } from "./model.js";
 import {
   drawBeside, drawLegend, drawStep, drawSummary, drawText, markChosen,
 } from "./text_view.js";
+import { drawTour, FIRST_TREE, stepsOf } from "./tour.js";
 import { drawTree } from "./tree_view.js";
 
-const PLAYING_MS = 900; // a block
+const PLAYING_MS = 900; // per block
+const NARROW = "(max-width: 60rem)"; // where the explanation of a token is a sheet
 
 const config = JSON.parse(byId("config").textContent);
 const shows = (part) => config.parts.includes(part);
+const machines = machinesOf(config.measured);
 const view = {
+  machines,
+  steps: [],
+  tour: { number: -1, isShown: false },
   state: {
     run: 0,
     text: 0,
@@ -27,8 +36,11 @@ const view = {
     step: null,
     seed: 1,
     beside: 1,
-    machine: { ...MACHINES.accelerator },
+    lastOf: { chain: chainOf(4), tree: FIRST_TREE },
+    machine: firstMachine(machines),
+    clock: 0,
     bench: structuredClone(BENCH),
+    draws: noDraws(),
   },
   get run() {
     return this.trace.runs[this.state.run];
@@ -41,6 +53,8 @@ const view = {
 function cut() {
   const { state } = view;
   view.cut = cutOf(view.run, state.text, state.shape, state.seed);
+  state.lastOf[state.shape.kind] = state.shape;
+  if (state.step !== null) state.step = Math.min(state.step, view.cut.blocks.length - 1);
   if (state.position !== null && state.position < view.cut.tokens.length) return;
   const rejected = view.cut.tokens.find((token) => token.kind === "recovered");
   state.position = rejected ? rejected.position : 0;
@@ -49,12 +63,17 @@ function cut() {
 // ---- drawing -----------------------------------------------------------------------------------
 
 function drawToken(position) {
-  if (shows("text")) drawDetails(view, position);
+  if (shows("text")) drawDetails(view, position, act);
   if (shows("tree")) drawTree(view, view.cut.tokens[position].block);
 }
 
 function remember() {
   if (shows("whole")) history.replaceState(null, "", addressOf(view));
+}
+
+function drawClockPart() {
+  stopClock();
+  if (shows("whole")) drawClock(view);
 }
 
 function drawTextPart() {
@@ -68,7 +87,9 @@ function drawTextPart() {
 
 function drawWords() {
   const wide = shows("bench") && byId("bench-picture").clientWidth > 0;
-  if (wide) drawBench(view.state.bench, gammaOf(view.state.shape));
+  if (!wide) return;
+  drawBench(view.state.bench, gammaOf(view.state.shape));
+  drawDraws(view);
 }
 
 function drawCharts() {
@@ -78,9 +99,10 @@ function drawCharts() {
 }
 
 function drawAll() {
-  drawChoices(view, act);
+  drawChoices(view);
   drawSettings(view);
   drawTextPart();
+  drawClockPart();
   drawToken(view.state.position);
   drawCharts();
   drawWords();
@@ -105,6 +127,7 @@ const act = {
   change(update) {
     stop();
     Object.assign(view.state, { step: null }, update);
+    if (view.state.draws.source === "token") act.forget({});
     cut();
     drawAll();
   },
@@ -126,7 +149,19 @@ const act = {
     view.state.position = Math.min(last, Math.max(0, position));
     markChosen(view.state.position, focus);
     drawToken(view.state.position);
+    if (view.state.draws.source === "token") act.drawAnew({});
     remember();
+  },
+  openSheet() {
+    if (!matchMedia(NARROW).matches) return;
+    document.body.classList.add("sheet");
+    const token = document.querySelector("#words [aria-pressed=true]");
+    const sheet = byId("details").getBoundingClientRect();
+    const isHidden = token.getBoundingClientRect().bottom > sheet.top;
+    if (isHidden) token.scrollIntoView({ block: "start", behavior: isStill() ? "auto" : "smooth" });
+  },
+  closeSheet() {
+    document.body.classList.remove("sheet");
   },
   nextRejection() {
     const { cut: { tokens }, state } = view;
@@ -135,14 +170,22 @@ const act = {
     if (next) act.select(next.position, true);
   },
   find(words) {
+    if (!words) {
+      put("found");
+      return;
+    }
     const { run, state } = view;
-    const place = words && findIn(run, view.trace.strings, words, state.text, state.position);
-    put("found", place || !words ? "" : "in no text");
-    if (place) act.change(place);
+    const places = placesOf(run, view.trace.strings, words);
+    const next = places.findIndex(({ text, position }) =>
+      text > state.text || (text === state.text && position > state.position));
+    const number = Math.max(0, next);
+    put("found", places.length ? `${number + 1} of ${places.length}` : "not found");
+    if (places.length) act.change(places[number]);
   },
   beside(gamma) {
     view.state.beside = gamma;
     drawBeside(view);
+    remember();
   },
   preview(position) {
     drawToken(position ?? view.state.position);
@@ -161,6 +204,7 @@ const act = {
     }
     drawTextPart();
     drawToken(view.state.position);
+    remember();
   },
   stepBy(by) {
     const { step } = view.state;
@@ -185,6 +229,8 @@ const act = {
     view.state.machine = machine;
     drawSettings(view);
     if (shows("machine")) drawMachine(view, act);
+    drawClockPart();
+    remember();
   },
   weigh(name, place, value) {
     const weights = [...view.state.bench[name]];
@@ -193,7 +239,51 @@ const act = {
   },
   bench(update) {
     view.state.bench = update ? { ...view.state.bench, ...update } : structuredClone(BENCH);
+    act.drawAnew({});
+  },
+  drawWords(count) {
+    drawMore(view, count);
     drawWords();
+  },
+  forget({ source, seed }) {
+    const { draws } = view.state;
+    view.state.draws = noDraws(source ?? draws.source, seed ?? draws.seed);
+  },
+  drawAnew(update) {
+    act.forget(update);
+    drawWords();
+  },
+  async copyLink() {
+    remember();
+    try {
+      await navigator.clipboard.writeText(location.href);
+      put("copied", "Link copied.");
+    } catch {
+      put("copied", "This browser does not let the page copy. Copy the address above.");
+    }
+  },
+  /** A step of the tour; its panel moves to the section that it speaks of. */
+  tour(number) {
+    const step = view.steps[number];
+    view.tour = { number: step ? number : -1, isShown: false };
+    const panel = byId("tour");
+    if (step) byId(step.section).before(panel);
+    else document.querySelector("header").after(panel);
+    if (step) act.toSaved(step.section, step.before);
+    drawTour(view, act);
+    panel.focus({ preventScroll: true });
+    panel.scrollIntoView({ block: "start", behavior: isStill() ? "auto" : "smooth" });
+  },
+  toSaved(section, state) {
+    if (section === "beside-section") byId("beside-part").open = true;
+    act.change(state);
+  },
+  showAnswer() {
+    const step = view.steps[view.tour.number];
+    view.tour.isShown = true;
+    act.toSaved(step.section, step.after);
+    drawTour(view, act);
+    byId("tour-next").focus({ preventScroll: true });
   },
 };
 
@@ -225,25 +315,35 @@ async function start() {
     part.hidden = !part.dataset.part.split(" ").some(shows);
   }
   document.body.classList.toggle("framed", !shows("whole"));
-  if (shows("bench")) writeBench(act, view.state.bench);
+  if (shows("bench")) {
+    writeBench(act, view.state.bench);
+    listenToBench(view, act);
+  }
   const packed = byId("trace").textContent.trim();
   if (!packed) {
     drawWords();
-    byId("same").addEventListener("click", () => act.bench({ q: [...view.state.bench.p] }));
-    byId("reset").addEventListener("click", () => act.bench(null));
   } else if (!canUnpack()) {
-    put("message", "This browser cannot unpack the recorded run (it lacks DecompressionStream): "
-      + "use Chrome or Edge 80, Firefox 113, Safari 16.4, or a later one.");
+    put("message", "This browser cannot unpack the recorded run: it lacks DecompressionStream. "
+      + "Use Chrome or Edge 80, Firefox 113, Safari 16.4, or a later one.");
     byId("message").hidden = false;
     byId("all").hidden = true;
   } else {
     view.trace = await unpack(packed);
     view.state.text = middleText(view.run, domainsOf(view.run)[0], view.state.shape);
-    Object.assign(view.state, shows("whole") ? stateAt(location.hash, view.trace) : {});
+    const saved = () => (shows("whole") ? stateAt(location.hash, view.trace, machines) : {});
+    Object.assign(view.state, saved());
     cut();
-    listen(view, act, config.measured);
+    writeChoices(view, act);
+    listen(view, act);
+    if (shows("whole")) {
+      view.steps = stepsOf(view);
+      drawTour(view, act);
+    }
     drawAll();
-    addEventListener("hashchange", () => act.change(stateAt(location.hash, view.trace)));
+    addEventListener("hashchange", () => {
+      const state = saved();
+      if ("text" in state) act.change(state);
+    });
   }
   watchWidth();
   document.body.dataset.ready = "yes";

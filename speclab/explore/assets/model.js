@@ -2,6 +2,8 @@
 // blocks. A shape is { kind: "chain", gamma } or { kind: "tree", depth, branches, budget }.
 // Pure functions with a memory; knows no page.
 
+import { interval, random } from "./chance.js";
+import { costOf } from "./cost.js";
 import { columnOf } from "./data.js";
 import { blocksOf, chain, depthOf, expected, ratios, rejectedIn } from "./replay.js";
 import { staticTree, sumsOf, walk } from "./replay.js";
@@ -11,6 +13,12 @@ export const LARGEST_GAMMA = 16;
 export function nameOf(shape) {
   if (shape.kind === "chain") return shape.gamma ? `chain:${shape.gamma}` : "plain";
   return `tree:${shape.depth},${shape.branches},${shape.budget}`;
+}
+
+/** A shape as a reader calls it. */
+export function shapeWords(shape) {
+  if (shape.kind === "tree") return `tree ${shape.depth}, ${shape.branches}, ${shape.budget}`;
+  return shape.gamma ? `gamma ${shape.gamma}` : "plain decoding";
 }
 
 export function treeOf(shape) {
@@ -66,6 +74,19 @@ export function tokensPerPass(sums) {
   return sums.emitted / sums.blocks;
 }
 
+/** The 95 % interval of a domain's tokens per target pass, or of its speed-up where the prices of a
+ * block are given; null for too few texts. */
+export function domainInterval(run, domain, shape, prices = null) {
+  const compute = () => {
+    const sums = textsOf(run, domain).map((text) => textSums(run, text, shape));
+    const emitted = sums.map((one) => one.emitted);
+    const paid = sums.map((one) => (prices ? costOf(one, prices) : one.blocks));
+    return interval(emitted, paid, run.levels[domain]);
+  };
+  if (prices) return compute();
+  return remembered(run, `interval of ${domain} ${nameOf(shape)}`, compute);
+}
+
 export function domainsOf(run) {
   return [...new Set(run.domain)];
 }
@@ -75,24 +96,24 @@ export function textsOf(run, domain) {
   return domain === null ? all : all.filter((text) => run.domain[text] === domain);
 }
 
-/** The next place after a token of a text where these words stand in this or another text; null
- * where they stand in none. */
-export function findIn(run, strings, words, text, position) {
+/** Every place where these words begin, of all texts in their order: { text, position }. */
+export function placesOf(run, strings, words) {
   const wanted = words.toLowerCase();
-  const count = run.length.length;
-  for (let step = 0; step <= count; step++) {
-    const at = (text + step) % count;
-    const tokens = Array.from(columnOf(run, at, "token"), (token) => strings[token]);
-    const from = step === 0 ? tokens.slice(0, position + 1).join("").length : 0;
-    const found = tokens.join("").toLowerCase().indexOf(wanted, from);
-    if (found < 0) continue;
-    let end = 0;
-    return { text: at, position: tokens.findIndex((token) => (end += token.length) > found) };
-  }
-  return null;
+  return remembered(run, `places of ${wanted}`, () =>
+    run.length.flatMap((_, text) => {
+      const tokens = Array.from(columnOf(run, text, "token"), (token) => strings[token]);
+      const whole = tokens.join("").toLowerCase();
+      let end = 0;
+      const ends = tokens.map((token) => (end += token.length));
+      const found = [];
+      for (let at = whole.indexOf(wanted); at >= 0; at = whole.indexOf(wanted, at + 1)) {
+        found.push({ text, position: ends.findIndex((last) => last > at) });
+      }
+      return found;
+    }));
 }
 
-/** Among the longest texts, the one whose tokens per pass are in the middle. */
+/** Among the longest texts, the one whose tokens per target pass are the median. */
 export function middleText(run, domain, shape) {
   const texts = textsOf(run, domain);
   const most = Math.max(...texts.map((text) => run.length[text]));
@@ -100,17 +121,6 @@ export function middleText(run, domain, shape) {
   const speed = (text) => tokensPerPass(textSums(run, text, shape));
   longest.sort((a, b) => speed(a) - speed(b));
   return longest[Math.floor((longest.length - 1) / 2)];
-}
-
-/** Numbers in [0, 1) from a seed (mulberry32, public domain). */
-export function random(seed) {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let t = Math.imul(state ^ (state >>> 15), state | 1);
-    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
-  };
 }
 
 /** One text as a decoder cuts it: the blocks of `blocksOf` with rejected (tokens that were tried in

@@ -49,6 +49,15 @@ export function nodesToDepth(tree) {
   return counts;
 }
 
+/** Nodes that have children, by their depth from 0: tokens that the draft reads in one pass. */
+export function parentsByDepth(tree) {
+  const parents = Array.from({ length: depthOf(tree) }, () => new Set());
+  for (let node = 1; node < tree.parent.length; node++) {
+    parents[tree.depth[node] - 1].add(tree.parent[node]);
+  }
+  return parents.map((found) => found.size);
+}
+
 /** survival[start * depth + d - 1] in {0, 1}: are at least d tokens accepted of a block that starts
  * there? The walk by ranks: exact for greedy text, and under the point-mass rule. */
 export function walk(ranks, tree) {

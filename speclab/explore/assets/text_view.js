@@ -1,7 +1,9 @@
 // The text as its blocks cut it, and the buttons that step through them.
 
-import { byId, el, fixed, plural, put, readable, seen, shortened, word } from "./dom.js";
-import { cutOf, ruleOf, textSums, tokensPerPass } from "./model.js";
+import {
+  byId, el, fixed, plural, put, readable, seen, shortened, targetPasses, word,
+} from "./dom.js";
+import { cutOf, ruleOf, shapeWords, textSums, tokensPerPass } from "./model.js";
 
 const LONGEST = 60; // characters of a token that are shown in the text
 const WRAPPED = 24; // a longer one may be broken over lines
@@ -10,19 +12,25 @@ function tokenText(view, position) {
   return view.trace.strings[view.column("token")[position]];
 }
 
-/** May a line end before this token? Inside a word it may not. */
-function breaks(view, token) {
-  if (token.position === 0 || token.place === 0) return true;
-  const before = tokenText(view, token.position - 1);
-  return !(/[\p{L}\p{M}]$/u.test(before) && /^[\p{L}\p{M}]/u.test(tokenText(view, token.position)));
+/** Does a word go on over the border before this position? */
+function isInWord(view, position) {
+  if (position === 0) return false;
+  const ends = /[\p{L}\p{M}]$/u.test(tokenText(view, position - 1));
+  return ends && /^[\p{L}\p{M}]/u.test(tokenText(view, position));
 }
 
-function shownToken(view, token, attributes) {
+/** May a line end before this token? Inside a word only where a block begins. */
+function breaks(view, token) {
+  return token.place === 0 || !isInWord(view, token.position);
+}
+
+/** A token's text in the colour of its kind. */
+export function shownToken(view, token, attributes = {}) {
   const text = tokenText(view, token.position);
   const long = text.length > WRAPPED || text.includes("\n");
   return el(
     "span",
-    { class: `token ${token.kind}${long ? " long" : ""}`, ...attributes },
+    { ...attributes, class: `token ${token.kind}${long ? " long" : ""}` },
     readable(shortened(text, LONGEST)).replace(/\n$/, ""),
   );
 }
@@ -37,14 +45,22 @@ function tokenButton(view, token, act) {
     "aria-pressed": chosen,
     "aria-label": label,
     "data-position": token.position,
-    onclick: () => act.select(token.position),
+    onclick: () => {
+      act.select(token.position);
+      act.openSheet();
+    },
     onfocus: () => act.preview(token.position),
     onmouseenter: () => act.preview(token.position),
     onmouseleave: () => act.preview(null),
   });
 }
 
-function coloured(view, { blocks, tokens }, step, drawn) {
+function endsLine(view, token) {
+  return /\n$/.test(readable(tokenText(view, token.position)));
+}
+
+/** A text as its blocks, each a span of tokens. */
+export function coloured(view, { blocks, tokens }, step, drawn) {
   return blocks.map((block, number) => {
     const later = step !== null && number > step;
     const now = step === number;
@@ -53,7 +69,7 @@ function coloured(view, { blocks, tokens }, step, drawn) {
     return el("span", { class: name }, own.flatMap((token) => [
       breaks(view, token) ? el("wbr") : null,
       drawn(token),
-      /\n$/.test(readable(tokenText(view, token.position))) ? el("br") : null,
+      endsLine(view, token) ? el("br") : null,
     ]));
   });
 }
@@ -63,17 +79,61 @@ export function drawText(view, act) {
   put("words", coloured(view, view.cut, view.state.step, (token) => tokenButton(view, token, act)));
 }
 
-/** The same text under another gamma, where that is open. */
+function wasted({ blocks }) {
+  return blocks.reduce((sum, block) => sum + block.drafted - block.accepted, 0);
+}
+
+function difference(change, fewer, more, same) {
+  if (change === 0) return same;
+  return change < 0 ? fewer(-change) : more(change);
+}
+
+/** What another shape changes, in one line: target passes saved and drafted tokens wasted. */
+export function comparison(shape, cut, otherShape, other) {
+  const [name, otherName] = [shape, otherShape].map(shapeWords);
+  if (name === otherName) return `Both are ${name}. Choose another gamma to compare.`;
+  const passes = difference(
+    other.blocks.length - cut.blocks.length,
+    (count) => `saves ${targetPasses(count)}`,
+    (count) => `needs ${plural(count, "more target pass", "more target passes")}`,
+    "needs the same number of target passes",
+  );
+  const waste = difference(
+    wasted(other) - wasted(cut),
+    (count) => `wastes ${plural(count, "fewer drafted token", "fewer drafted tokens")}`,
+    (count) => `wastes ${plural(count, "more drafted token", "more drafted tokens")}`,
+    "wastes the same number of drafted tokens",
+  );
+  return `Compared with ${name}, ${otherName} ${passes} and ${waste}.`;
+}
+
+function totals(shape, cut) {
+  const passes = targetPasses(cut.blocks.length);
+  return `${shapeWords(shape)}, ${passes}, ${plural(wasted(cut), "drafted token")} wasted`;
+}
+
+/** The same text with another gamma, token under token, where that is open. */
 export function drawBeside(view) {
   if (!byId("beside-part").open) return;
   const { run, state } = view;
-  const cut = cutOf(run, state.text, { kind: "chain", gamma: state.beside }, state.seed);
-  const passes = cut.blocks.length;
-  const tokens = cut.tokens.length;
+  const shape = { kind: "chain", gamma: state.beside };
+  const cut = cutOf(run, state.text, shape, state.seed);
+  byId("beside").value = state.beside;
   put("beside-value", state.beside);
-  put("beside-summary", `${plural(passes, "target pass", "target passes")} for `
-    + `${plural(tokens, "token")}: ${fixed(tokens / passes)} tokens per pass.`);
-  put("beside-words", coloured(view, cut, null, (token) => shownToken(view, token)));
+  put("beside-summary", comparison(state.shape, view.cut, shape, cut));
+  put("beside-note", `Upper row: ${totals(state.shape, view.cut)}. Lower row: `
+    + `${totals(shape, cut)}. A bar begins a target pass.`);
+  put("beside-words", view.cut.tokens.flatMap((token, position) => {
+    const text = tokenText(view, position);
+    const shown = shortened(readable(text).replace(/\n/g, ""), WRAPPED);
+    const pair = [token, cut.tokens[position]].map((one) =>
+      el("span", { class: `token ${one.kind}${one.place ? "" : " starts"}` }, shown));
+    return [
+      isInWord(view, position) ? null : el("wbr"),
+      el("span", { class: "pair" }, pair),
+      text.includes("\n") ? el("br") : null,
+    ];
+  }));
 }
 
 /** The token that is chosen now, marked without writing the text again. */
@@ -109,22 +169,24 @@ export function drawSummary(view) {
   const length = run.length[state.text];
   const passes = cut.blocks.length;
   const sentence = [
-    el("strong", null, `${plural(passes, "target pass", "target passes")}`),
-    ` for ${plural(length, "token")}: `,
-    el("strong", null, `${fixed(length / passes)} tokens per pass`),
-    ". Plain decoding takes one pass per token.",
+    `With ${shapeWords(state.shape)}, `,
+    el("strong", null, targetPasses(passes)),
+    passes === 1 ? " yields " : " yield ",
+    `${plural(length, "token")}, `,
+    el("strong", null, `${fixed(length / passes)} per target pass`),
+    ". Plain decoding needs one pass per token.",
   ];
   if (ruleOf(run, state.shape) === "rejection") {
     const sums = textSums(run, state.text, state.shape);
     sentence.push(
-      ` This is one draw of the draft's tokens (seed ${state.seed}); over all draws `,
+      ` This is one draw of the draft's tokens (seed ${state.seed}). Over all draws we expect `,
       el("strong", null, `${fixed(sums.blocks, 1)} passes`),
-      ` are expected, ${fixed(tokensPerPass(sums))} tokens per pass.`,
+      `, or ${fixed(tokensPerPass(sums))} tokens per target pass.`,
     );
   }
   put("summary", sentence);
   const asked = view.trace.prompts[run.prompt[state.text]];
-  put("asked", asked ? [el("span", { class: "label" }, "Asked: "), shortened(seen(asked), 1200)]
+  put("asked", asked ? [el("span", { class: "label" }, "Prompt: "), shortened(seen(asked), 1200)]
     : []);
 }
 
@@ -135,7 +197,10 @@ function drafted(view, block) {
 
 function kept(view, block) {
   if (block.accepted === 0) return "keeps none and writes ";
-  if (block.ending === "recovered") return `keeps ${block.accepted}, rejects the next and writes `;
+  if (block.ending === "recovered") {
+    const next = block.rejected === 1 ? "the next" : "all choices for the next";
+    return `keeps ${block.accepted}, rejects ${next} and writes `;
+  }
   const chain = view.state.shape.kind === "chain";
   const all = chain ? `all ${block.accepted}` : `${block.accepted}, to the end of a branch,`;
   return `keeps ${all} and adds `;
@@ -148,7 +213,8 @@ export function drawStep(view) {
   const number = whole ? null : state.step;
   put("step-name", whole ? "All blocks" : `Block ${number + 1} of ${cut.blocks.length}`);
   if (whole) {
-    put("step-words", "Step through the text block by block: one block is one target pass.");
+    put("step-words", "A block is a draft and the target pass that checks it. Step through the "
+      + "text block by block, or choose a token to see why it was kept or rejected.");
     return;
   }
   const block = cut.blocks[number];

@@ -147,15 +147,15 @@ function heading(depth) {
 }
 
 function sentenceOf(view, block) {
-  const chain = view.state.shape.kind === "chain";
-  const what = chain ? "in a row" : "in a tree";
-  const parts = [`Here the draft proposes ${plural(block.drafted, "token")} ${what}; `,
-    `the target keeps ${block.accepted}`];
+  const shape = view.state.shape.kind === "chain" ? "in a row" : "in a tree";
+  const parts = [`The draft proposes ${plural(block.drafted, "token")} ${shape}. `,
+    `The target keeps ${block.accepted || "none"}`];
   if (!block.ending) return [...parts, ", and the text ends."];
   const tokens = columnOf(view.run, view.state.text, "token");
   const token = word(view.trace.strings[tokens[block.start + block.accepted]]);
-  return [...parts, block.ending === "bonus" ? " and adds " : " and writes ", token,
-    block.ending === "bonus" ? " as a bonus." : " instead of what was rejected."];
+  if (block.ending === "bonus") return [...parts, " and adds ", token, " as a bonus."];
+  return [...parts, " and writes ", token, " in place of the rejected ",
+    block.rejected === 1 ? "token." : "tokens."];
 }
 
 export function drawTree(view, number) {
@@ -178,7 +178,7 @@ export function drawTree(view, number) {
   const drawn = ruleOf(view.run, view.state.shape) === "rejection";
   const unknown = nodes.some((node) => node.token === undefined && node.kind === "rejected");
   const why = drawn
-    ? "?: drawn from q and thrown away; which token it was, the text does not tell."
-    : "?: drafted, but the run did not record which token.";
+    ? "A question mark is a token that was drawn from q and rejected. The text does not show it."
+    : "A question mark is a drafted token that the run did not record.";
   put("tree-note", unknown ? why : []);
 }
