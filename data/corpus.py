@@ -1,9 +1,9 @@
-"""Training text of the tiny pair: four domains of permissively licensed documents, test-set overlap
-removed.
+"""Training text of the tiny pair: permissively licensed documents of four domains and prose,
+without overlap with test sets.
 
-Reads the JSON-lines files under DATA/train (see the data card beside the pair) and the benchmark
-test splits under DATA/hub_mirror, and yields documents in the very prompt formats the kit studies.
-Knows no model.
+It reads the JSON-lines files in DATA/train (see the pair's data card) and the benchmark test splits
+in DATA/hub_mirror. It yields documents in exactly the prompt formats that the kit studies. It uses
+no model.
 """
 
 import ast
@@ -27,14 +27,14 @@ TEST_SPLITS = {
     "openai/openai_humaneval/openai_humaneval/test.jsonl.gz": "prompt",
     "EleutherAI/hendrycks_math/*/test.jsonl.gz": "problem",
 }
-PROSE_CHARS = 2000  # of each file: general English to fill out the rest
-TEMPLATE_SHARE = 0.3  # documents written as chat turns instead of plain text
+PROSE_CHARS = 2000  # characters of general English from each file
+TEMPLATE_SHARE = 0.3  # share of documents written as chat turns instead of plain text
 USER, ASSISTANT, END = "<|user|>", "<|assistant|>", "</s>"
 
 
 @dataclass(frozen=True)
 class Document:
-    """One training document: its domain, its text, and whether it is kept for evaluation."""
+    """A training document: its domain, its text, and whether it is held out for evaluation."""
 
     domain: str
     text: str
@@ -42,9 +42,10 @@ class Document:
 
 
 def read_jsonl(path: Path, /, **fields: type) -> Iterator[dict]:
-    """Rows of a .jsonl or .jsonl.gz file that hold `fields` of these kinds.
+    """Rows of a .jsonl or .jsonl.gz file. Each must have `fields` of these types.
 
-    ValueError, which names file and row, for other rows and a file that is cut; FileNotFoundError.
+    Raises ValueError (with file and row) for other rows and for a truncated file, and
+    FileNotFoundError.
     """
     opener, number = gzip.open if path.suffix == ".gz" else open, 0
     try:
@@ -63,20 +64,19 @@ def read_jsonl(path: Path, /, **fields: type) -> Iterator[dict]:
 def _check_fields(row: Any, fields: dict[str, type]) -> None:
     for name, kind in fields.items():
         if not isinstance(row, dict) or not isinstance(row.get(name), kind):
-            raise ValueError(f"{name} is missing, or no {kind.__name__}")
+            raise ValueError(f"{name} is missing, or not a {kind.__name__}")
 
 
 def benchmark_ngrams(mirror: Path) -> set[tuple[str, ...]]:
-    """Shingles of every benchmark test row the kit may be measured on.
-
-    Raises FileNotFoundError if a split is absent.
+    """The 13-word sequences of every benchmark test row on which the kit may be tested. Raises
+    FileNotFoundError if a split is missing.
     """
     seen: set[tuple[str, ...]] = set()
     for pattern, field in TEST_SPLITS.items():
         files = sorted(mirror.glob(pattern))
         if not files:
             raise FileNotFoundError(
-                f"no test split {pattern} under {mirror}: DATA must hold train/ and hub_mirror/"
+                f"no test split {pattern} in {mirror}: DATA must contain train/ and hub_mirror/"
             )
         for row in (row for file in files for row in read_jsonl(file, **{field: str})):
             seen |= ngrams(row[field])
@@ -147,15 +147,15 @@ def _chat(folder: Path, rng: random.Random) -> Iterator[list[tuple[str, str]]]:
 
 
 def _held_out(key: str) -> bool:
-    """Two documents in a hundred, chosen by their content, so that the split is the same whatever
-    the order.
+    """True for two documents in a hundred, chosen by their content, so that the split does not
+    depend on the order.
     """
     return int(hashlib.sha256(key.encode()).hexdigest(), 16) % 50 == 0
 
 
 def documents(data: Path, seed: int = 0) -> list[Document]:
-    """All training documents of DATA, each as plain text or as chat turns (30 %), rows that overlap
-    a test split left out.
+    """All training documents in DATA, as plain text or as chat turns. Rows that overlap with a test
+    split are excluded.
     """
     rng, folder = random.Random(seed), Path(data) / "train"
     seen = benchmark_ngrams(Path(data) / "hub_mirror")

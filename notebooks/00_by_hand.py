@@ -81,10 +81,10 @@ RUNS = []
 # %%
 ctx = notebook.start("00_by_hand", profile, overrides)
 rng = np.random.default_rng(seed)
-words = ["the", "cat", "dog", "sat", "."]
-the, cat, dog, sat, stop = range(5)
 
 # %% tags=["by-hand"]
+words = ["the", "cat", "dog", "sat", "."]
+the, cat, dog, sat, stop = range(5)
 p_table = np.array(
     [  # row: the last word, column: the next word
         [0.00, 0.50, 0.35, 0.05, 0.10],  # after "the"
@@ -94,6 +94,8 @@ p_table = np.array(
         [0.60, 0.10, 0.20, 0.05, 0.05],  # after "."
     ]
 )
+
+# %% tags=["by-hand"]
 q_table = np.array(
     [
         [0.05, 0.30, 0.55, 0.05, 0.05],
@@ -516,10 +518,10 @@ ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], e
 #    rejection_rule.survival(np.minimum(p_table, other), stop, 3).sum()`.
 #
 # <details><summary>What happens</summary>
-# The mean overlap stays 0.75. But a block that begins after "." now gives 2.99 words, and a block
-# that begins after "sat" gives 2.25 (put `sat` in the place of `stop`). The formula says 2.73 for
-# both. It holds only if acceptance does not depend on the context. In real texts acceptance does
-# depend on the context, as notebook 02 shows.
+# The mean overlap stays 0.75. But a block that begins after "." now gives 2.99 words. A block that
+# begins after "sat" gives 2.25 words (replace `stop` by `sat`). The formula says 2.73 for both. It
+# holds only if acceptance does not depend on the context. In real texts it does depend on the
+# context, as notebook 02 shows.
 # </details>
 #
 # %% [markdown]

@@ -286,10 +286,9 @@ ctx.answer(
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B, and the
-#    target has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node?
-#    What is the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above
-#    q?
+# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B. The target
+#    has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node? What is
+#    the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above q?
 #
 # <details><summary>What happens</summary>
 # The target accepts B, the draft's second choice, because 0.5 is the largest p. A chain with A
@@ -301,7 +300,7 @@ ctx.answer(
 # <details><summary>What happens</summary>
 # With 0, every proposal at depth 1 misses the target's best token. The pass gives one token, as
 # plain decoding would, and the draft's work is wasted. A tree that is accepted down to its last
-# level has nothing left to reject, so the notebook shows the first tree with the most accepted
+# level has nothing left to reject. Then the notebook shows the first tree with the most accepted
 # tokens. A high q does not guarantee acceptance, and a low q does not exclude it.</details>
 
 # %% [markdown]

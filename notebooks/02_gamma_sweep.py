@@ -20,8 +20,8 @@
 #
 # *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
 # = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1),
-# and runs of the other prompts that the profile names (`other_prompts`). Missing runs are recorded.
-# · *writes* `figures/<profile>/02/`.
+# and runs of the other prompts that the profile names (`other_prompts`), all recorded if missing ·
+# *writes* `figures/<profile>/02/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -251,9 +251,10 @@ for name, text in texts.items():
 # %%
 gap = study.curves(tau, gaps)
 ctx.export(gap, "every-minus-visited")
-verdicts = "it is higher in", "it is lower in", "there is no significant difference in"
+verdicts = "every position gives more in", "every position gives fewer in"
+verdicts = *verdicts, "there is no significant difference in"
 ctx.say(
-    f"We average tokens per target pass over every position and compare with visited blocks "
+    "We average tokens per target pass over every position and compare with visited blocks "
     f"(gamma = {gamma}). {gap.sentence(*verdicts, within='temperature')}."
 )
 
@@ -426,11 +427,9 @@ notebook.show_table(chosen_gammas.wide(["temperature", "c"], "domain"), 2)
 # %%
 notebook.show_table(peaks.in_units("x").wide("temperature", "domain"))
 
-# %% [markdown]
-# The same on the other prompts, for the assumed c.
-
 # %%
 if others:
+    ctx.say("The next table shows the best gamma on the other prompts, for the assumed c.")
     best_of_sets = {}
     for name, own in of_sets.items():
         best = study.best_by_cost(own, gammas, [cost_ratio])
@@ -443,8 +442,6 @@ if others:
     ctx.table(
         best_of_sets, "best-gamma-other-prompts", rows=60, cells=best_of_sets.wide(keys, "domain")
     )
-else:
-    ctx.say("The profile names no other prompts.")
 
 # %%
 tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}

@@ -1,9 +1,9 @@
-"""The rules once more, from their papers' definitions in plain NumPy, and exact sums over all that
-can happen in one block.
+"""An independent version of the verification rules, from their papers' definitions in plain NumPy,
+with exact sums over everything that can happen in one block.
 
-Nothing here calls speclab.verify: a rule is `step(p, q, tokens) -> (chances, residual)`, so the
-same enumerator takes this file's steps and the kit's. A `World` is a pair of models: p and q after
-every prefix.
+Nothing in this file calls speclab.verify. A rule is `step(p, q, tokens) -> (chances, residual)`, so
+the same enumerator takes the steps of this file and of the kit. A `World` is a pair of models: p
+and q after every prefix.
 """
 
 from collections import defaultdict

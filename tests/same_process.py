@@ -1,9 +1,8 @@
-"""A notebook's cells run in a shell of a copy of this process, in place of a kernel's: what every
-new kernel imports first takes longer than most of our notebooks do when they are small.
+"""Run a notebook's cells in a shell in a copy of this process instead of a kernel. A new kernel's
+imports take longer than most of our small notebooks.
 """
 
 import multiprocessing
-import sys
 
 import nbformat
 from IPython.core.interactiveshell import InteractiveShell
@@ -37,11 +36,17 @@ def run_cells(cells, sender):
     for index, cell in enumerate(cells):
         if cell.cell_type != "code":
             continue
+        values = []
         with capture_output() as said:
-            shell.display_trap.hook = sys.displayhook  # the last line's value too
+            shell.display_trap.hook = values.append  # the last line's value
             found = shell.run_cell(cell.source)
         cell.execution_count = index
         cell.outputs = outputs(said)
+        for value in values:
+            if value is not None:
+                data, _ = shell.display_formatter.format(value)
+                result = nbformat.v4.new_output("execute_result", data, execution_count=index)
+                cell.outputs.append(result)
         if error := found.error_before_exec or found.error_in_exec:
             cell.outputs.append(told(error, shell))
             break

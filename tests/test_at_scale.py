@@ -1,5 +1,5 @@
-"""Notebook 15's study: weights, acceptance by depth, a draft and copies together, and time, by
-hand on made-up starts; and what a test between sets says of sets that are alike, simulated.
+"""Notebook 15's study on made-up starts, checked by hand: weights, acceptance by depth, a draft
+with copies, and time. The test between sets is simulated on sets that are alike.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Fetching the authors' files (a local server: good, wrong, absent) and what their
-records can tell, by hand and on them.
+"""Download of the authors' files from a local server (correct, wrong and missing files), and the
+analysis of their records, by hand and on the real files.
 """
 
 import hashlib

@@ -1,4 +1,6 @@
-"""Best static trees: hand cases, all small trees by brute force, the cost that is maximised."""
+"""Best static trees: hand-made cases, all small trees by brute force, and the cost that is
+maximised.
+"""
 
 from itertools import product
 

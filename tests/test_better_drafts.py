@@ -1,5 +1,5 @@
-"""Which draft: candidates share target and text, what is kept is read again, costs and speeds by
-hand, every draft lossless.
+"""Notebook 08's study: candidates share target and text, stored results are read again, costs and
+speeds match hand-made cases, and every draft is lossless.
 """
 
 import copy

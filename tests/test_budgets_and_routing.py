@@ -1,5 +1,5 @@
-"""The study of notebook 09: which settings, which clock is believed, whether a promise was kept.
-(Serving, batches and routers: test_serving, test_router, test_policy.)
+"""Notebook 09's study: which settings are compared, when a timing is reliable, and whether the
+predicted speed-up holds. (Serving, batches and routers: test_serving, test_router, test_policy.)
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Budgets: hand cases, a slow walk as reference, limits of c, choices that never see their own
-prompts.
+"""Budgets: hand-made cases, a slow reference walk, limits of c, and choices that never use their
+own prompts.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""Claims as facts, and the logic that makes verdicts of intervals: constructed cases that must
-hold, must fail and are inconclusive, for each kind of region.
+"""Claims as facts, and the verdicts from intervals: constructed cases that hold, fail or are
+inconclusive, for each kind of region.
 """
 
 import numpy as np

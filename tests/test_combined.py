@@ -1,5 +1,5 @@
-"""A draft and copies together, by hand: blocks, their price, and a rule that is fitted on other
-prompts. (`test_decode` holds the blocks against the decoder's.)
+"""A draft combined with copies, by hand: blocks, their cost, and a rule fitted on other prompts.
+(`test_decode` compares the blocks with the decoder's.)
 """
 
 import pandas as pd

@@ -1,5 +1,5 @@
-"""Copying from the text so far: equal to a literal search and a literal copy, token by token; and
-the positions that repeat.
+"""Prompt lookup equals a literal search and a literal copy, token by token. Positions that repeat
+are marked correctly.
 """
 
 import numpy as np

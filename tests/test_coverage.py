@@ -1,5 +1,5 @@
-"""How far intervals can be trusted: bounds against scipy, studies that are simulated with a known
-truth, and what is said of them.
+"""Coverage of intervals: bounds against scipy, studies simulated with a known true value, and the
+sentences about them.
 """
 
 import numpy as np

@@ -1,5 +1,5 @@
-"""The decoder: equal to plain greedy text and to the replay, one target pass a step, every end of a
-text, state that rolls back.
+"""The decoder equals plain greedy text and the replay, makes one target pass per step, handles
+every end of a text, and rolls its state back.
 """
 
 import dataclasses

@@ -1,5 +1,5 @@
-"""The result of `decode`: never written over what is read or over another's, and gone on with after
-a stop as if there had been none.
+"""The output file of `decode`: it never overwrites an input or another result, and an interrupted
+call continues as if it had not stopped.
 """
 
 import json

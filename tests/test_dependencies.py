@@ -1,6 +1,6 @@
-"""The import map: who may know whom.
+"""The import map: which module may import which.
 
-Imports are tried in copies of a fresh interpreter, so that what a module drags in is seen too.
+Imports are tried in copies of a fresh interpreter, so that indirect imports are seen too.
 """
 
 import ast
@@ -62,7 +62,7 @@ ONLY = {
     "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "papermill": {"ops.reproduce", "ops.parameters"},
-    "nbconvert": {"ops.report"},
+    "nbconvert": {"ops.report", "ops.pages"},
     "ray": {"ops.workers"},
     "data": set(),  # scripts that made the data use the package, never the reverse
 }

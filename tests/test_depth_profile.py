@@ -1,5 +1,5 @@
-"""Depth: the chain's shares against the ladder's own, the identity of a deeper node and a new
-block's first, mixtures by hand, the place in the text.
+"""Notebook 04's study: the chain's shares against the estimators' own, the identity of a deeper
+node and a new block's first node, mixtures by hand, and positions in the text.
 """
 
 from types import SimpleNamespace

@@ -1,6 +1,4 @@
-"""The doctor: mistakes on machines that are made up and in folders that are broken, and one real
-look at this one.
-"""
+"""The doctor on made-up machines and broken folders, and once on this machine."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Domains: the ladder, ties in an order, and what other prompts say in words."""
+"""Notebook 03's study: the estimators, ties in an order, and sentences about other prompt sets."""
 
 import re
 from itertools import product

@@ -1,5 +1,5 @@
-"""Fuzz of the two files that people write: whatever stands in a profile or in a prompts file, it is
-read, or refused by a ValueError that names the file.
+"""Fuzzing of the two files that users write: any profile or prompts file is either read, or
+rejected by a ValueError that names the file.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Every door of the kit, tried with what does not fit: exit status 2 and one line that names what
-came, no traceback, no model loaded, nothing written.
+"""Every entry point of the kit with bad input: exit status 2 and one line that names the input, no
+traceback, no model loaded, nothing written.
 
-A row stands for a kind of mistake: a command, and a word of the line that is said.
+Each row is one kind of mistake: a command, and a word of the expected line.
 """
 
 import shlex

@@ -1,5 +1,5 @@
-"""Training prompts: all different, the same again from a seed, none of the judged ones, examples
-that are true.
+"""Training prompts: all are different, a seed reproduces them, none is a test prompt, and their
+examples are correct.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ def test_a_judged_prompt_would_be_found_and_is_left_out(monkeypatch):
         "data.training_prompts.compose.composed", lambda domain, rng: rng.choice(drawn)
     )
     assert [p.text for p in training_prompts(1, 0, ["chat"])] == ["Hello <there>!"]
-    with pytest.raises(ValueError, match="give only 1 prompts of chat; ask for fewer"):
+    with pytest.raises(ValueError, match="give only 1 prompts of chat; choose a smaller number"):
         training_prompts(2, 0, ["chat"])
 
 

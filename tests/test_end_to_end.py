@@ -1,8 +1,8 @@
-"""Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path
-with fewer prompts and tokens.
+"""Every notebook, found by glob, runs completely on the tiny pair, with the same code but fewer
+prompts and tokens.
 
-`make test` runs their cells in copies of a process that has imported the libraries (see
-`same_process`), and one of them as a user does; `make test-full` runs each as a user does.
+`make test` runs the cells in copies of a process that has imported the libraries (see
+`same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
 """
 
 import gc
@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 import matplotlib.pyplot as plt
+import nbformat
 import pytest
 from filelock import FileLock
 from same_process import use_no_kernel
@@ -110,8 +111,14 @@ def others_traces(request, monkeypatch):
 
 
 def check_done(name, out):
-    """That a notebook's stamp says so, and that it drew something."""
-    stamp = json.loads((out / "build" / "tiny" / f"{name}.json").read_text())
+    """That a notebook's stamp says so, that it drew something, and that no cell ends in a value:
+    what is shown is displayed, else a reader sees how Python writes an object.
+    """
+    page = out / "build" / "tiny" / f"{name}.ipynb"
+    stamp = json.loads(page.with_suffix(".json").read_text())
+    book = nbformat.read(page, as_version=4)
+    kinds = [one.output_type for cell in book.cells for one in cell.get("outputs", ())]
+    assert "execute_result" not in kinds
     assert stamp["status"] == "done"
     assert any(file.endswith(".png") for file in stamp["kept"])
     assert (out / "build" / "tiny" / f"{name}.html").stat().st_size > 10_000

@@ -1,5 +1,5 @@
-"""Notebook 05's study: areas under ROC curves within texts against counted pairs, each acceptance
-on the text of its own temperature, calibration by hand.
+"""Notebook 05's study: areas under ROC curves within texts against counted pairs, acceptance on the
+text of its own temperature, and calibration by hand.
 """
 
 import numpy as np

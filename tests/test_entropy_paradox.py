@@ -1,5 +1,5 @@
 """Notebook 06's study: contrasts and standardised means against hand-computed cases or independent
-ones.
+computations.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""What runs say to the claims: measures by hand on made texts, and that no answer at one
-temperature is read from text of another.
+"""The evidence for the claims: measures by hand on made-up texts; no answer at one temperature uses
+text of another.
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The exact numbers of claims.yaml, each computed again: by enumeration, from the printed tables,
+"""The exact numbers of claims.yaml, each recomputed by enumeration, from the printed tables, or
 from the article's example.
 """
 

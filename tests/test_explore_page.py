@@ -1,4 +1,4 @@
-"""The page that explores a run: what is packed, bad input, and the page under a reader's hands."""
+"""The page that explores a run: its data, bad input, and its use in a browser."""
 
 import html
 import json

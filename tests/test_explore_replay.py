@@ -1,4 +1,4 @@
-"""The page's replay is the kit's: every recorded text of both pairs, in a real browser."""
+"""The page's replay equals the kit's for every recorded text of both pairs, in a real browser."""
 
 import numpy as np
 import pandas as pd

@@ -1,5 +1,5 @@
-"""What a server is told: lines that a shell, a JSON or YAML reader and transformers take, with
-names that each engine has; who is refused; what is recommended; the speculation profile.
+"""`export`: its lines are valid for a shell, a JSON or YAML reader and transformers, and use names
+that each engine has. Also: rejected input, the recommendation, and the speculation profile.
 """
 
 import ast

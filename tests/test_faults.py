@@ -1,5 +1,5 @@
-"""Faults, tried for real: killed processes, full disks, turned bits, wrong weights, jumping clocks.
-Nothing recorded is lost, and nothing damaged is used.
+"""Real faults: killed processes, full disks, flipped bits, wrong weights, jumping clocks. Nothing
+recorded is lost, and nothing damaged is used.
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""Figures: drawn from their data alone, the same bytes every time, legible at one column; helpers
-draw the numbers that they are given.
+"""Figures are drawn from their data alone, with the same bytes every time, and are legible at one
+column. Helpers draw the numbers that they get.
 """
 
 import json

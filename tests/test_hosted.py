@@ -1,5 +1,5 @@
-"""Kaggle and Colab without either: attached models and data sets as Kaggle mounts them, runs that
-go on.
+"""Kaggle and Colab, simulated: attached models and data sets as Kaggle mounts them, and interrupted
+runs that continue.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""How sure: a text that is cut against a shorter one, and what a draft had seen."""
+"""Notebook 13's study: a truncated text against a shorter one, and the prompts that a draft has
+seen.
+"""
 
 import json
 from types import SimpleNamespace

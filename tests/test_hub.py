@@ -1,5 +1,5 @@
-"""Models of the hub, by a hub that is made up: what its errors mean, what is said before a
-download, and who asks for one. No test asks a network.
+"""Models of the hub, with a simulated hub: the meaning of its errors, messages before a download,
+and which commands download. No test uses a network.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Notebook 12 in JupyterLab, in a real browser: somebody opens it, runs it, types, presses."""
+"""Notebook 12 in JupyterLab, in a real browser: a user opens it, runs it, types and clicks."""
 
 import json
 import shutil
@@ -145,9 +145,9 @@ def test_somebody_types_and_presses(page, lab, tiny_pair):
     strings = strings_of(tiny_pair.tokenizer)
     boxes = cell.locator("span[title]").all_text_contents()
     assert boxes == [marked(strings[token]) for token in text]
-    said(cell, f"{len(text) / len(steps):.2f} tokens per pass")
+    said(cell, f"{len(text) / len(steps):.2f} tokens per target pass")
     said(cell, "the same text")
     decoded(cell, new_tokens=16, block=3)
-    said(cell, "Block 3: ")
+    said(cell, "In block 3 ")
     outside = {u for u in page.asked if not u.startswith((lab, "data:", "blob:"))}
     assert outside == set(), "nothing is asked of the network"

@@ -1,5 +1,5 @@
-"""The lean body against the network it is made from: batches, masks, caches, grouped heads, biases;
-and what it refuses.
+"""The lean body against the network from which it is made: batches, masks, caches, grouped heads,
+biases, and rejected networks.
 """
 
 import pytest

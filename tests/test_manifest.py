@@ -1,4 +1,6 @@
-"""Runs of other hands: manifests and tables that are whole by their checksums and still no run."""
+"""Runs from other people: manifests and tables with correct checksums that are still not valid
+runs.
+"""
 
 import json
 

@@ -1,5 +1,5 @@
-"""The house format of notebooks, held for every notebooks/[0-9]*.py and its .ipynb twin; and what
-notebooks get from speclab.show.notebook.
+"""The house format of notebooks, checked for every notebooks/[0-9]*.py and its .ipynb twin, and the
+helpers in speclab.show.notebook.
 """
 
 import ast
@@ -17,7 +17,7 @@ import papermill
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from speclab.ops import report
+from speclab.ops import pages
 from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
@@ -94,7 +94,7 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
     caption = "Alpha by domain. 13 series share 12 looks: they repeat in order."
     assert picture.alt == caption and text.data == f"*{caption}*"
-    assert "0.512" in table.data and "math" not in table.data and "1 of 2 rows" in more.data
+    assert table.rows == [["code", "0.512"]] and "1 of 2 rows" in more.data
     read = [json.loads((ctx.figures / f"{n}.json").read_text()) for n in ("captions", "numbers")]
     assert read == [{"by-domain": caption}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
     another = notebook.start("15_at_scale", "tiny")
@@ -125,7 +125,7 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
     _, first, last = nbformat.read(done, as_version=4).cells
     outputs = [output["data"]["text/markdown"] for output in first.outputs]
     assert outputs == ["**Answer.** It is **0.5** here.", "In between."] and last.outputs == []
-    page = report.to_html(done).read_text(encoding="utf-8")
+    page = pages.to_html(done, tmp_path).read_text(encoding="utf-8")
     parts = ('id="show-code"', "<main>", "</strong> It is", "In between.</p>")
     places = [page.index(part) for part in parts]
     assert places == sorted(places)

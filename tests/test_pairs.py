@@ -1,4 +1,4 @@
-"""Loading: what is refused, and with which words; what a loaded pair says of itself."""
+"""Loading a pair: what is rejected and with which message, and the facts about a loaded pair."""
 
 import dataclasses
 import re

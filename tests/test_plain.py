@@ -1,4 +1,4 @@
-"""Files that people write: what is read, and that what is broken is named."""
+"""Files that users write: valid content is read, and errors name the broken part."""
 
 import ast
 

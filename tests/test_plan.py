@@ -1,4 +1,4 @@
-"""The plan: weights as published, and an upper bound on what the recorder really holds."""
+"""The plan: weights as published, and an upper bound on the recorder's real memory."""
 
 import pytest
 from test_record import prompts_of

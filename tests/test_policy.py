@@ -1,4 +1,4 @@
-"""The policy file: round trip, choices by router, and every way in which a file can be wrong."""
+"""The policy file: round trip, choices by the router, and every kind of invalid file."""
 
 import json
 from dataclasses import asdict, replace

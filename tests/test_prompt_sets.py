@@ -1,5 +1,5 @@
-"""What one set of prompts says of domains, asked of others: by hand, and where nothing is to be
-found.
+"""Whether findings about the domains of one prompt set hold on others: by hand, and without any
+difference to find.
 """
 
 import json

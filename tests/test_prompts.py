@@ -1,6 +1,4 @@
-"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token
-ids.
-"""
+"""Prompts: the kit's files, the paper's sets from a mirror, a user's file, digests, token ids."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The published numbers, and the authors' identities under our functions."""
+"""The published numbers, and the relations between them computed by our functions."""
 
 import numpy as np
 import pandas as pd

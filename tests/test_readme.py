@@ -1,4 +1,6 @@
-"""README.md and GLOSSARY.md: numbers are the measured files', paths exist, commands are verbs."""
+"""README.md and GLOSSARY.md: numbers equal the measured files', paths exist, and commands are verbs
+of the kit.
+"""
 
 import json
 import re

@@ -1,5 +1,5 @@
 """The recorder against the literal procedure, on a toy, a random Llama pair and the tiny pair;
-sanity and bad input.
+plausibility and bad input.
 """
 
 import literal

@@ -1,5 +1,5 @@
-"""Causes of rejections: labels against counted answers, shares that sum to 1, counterfactual
-replays against blocks counted by hand.
+"""Notebook 07's study: labels against counted answers, shares that sum to 1, counterfactual replays
+against blocks counted by hand.
 """
 
 import itertools

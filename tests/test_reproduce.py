@@ -1,5 +1,5 @@
-"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure
-or an interruption leaves behind.
+"""`make reproduce` on small repositories made by the tests: which notebooks run, which do not, and
+what a failure or an interruption leaves.
 """
 
 import base64
@@ -26,7 +26,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from same_process import use_no_kernel
 
 from speclab.__main__ import main
-from speclab.ops import report, reproduce
+from speclab.ops import pages, report, reproduce
 from speclab.profiles import ROOT, load_profile
 from speclab.runs import RunError
 from speclab.show import redraw, style
@@ -87,8 +87,10 @@ class Repository:
         return {path.name[:2]: json.loads(path.read_text()) for path in files}
 
     def drawn(self):
-        """All files of the notebooks' folders of figures, those that wait aside too."""
-        files = self.figures.glob("*/*")
+        """All files of the notebooks' folders of figures but their pages, those that wait aside
+        too.
+        """
+        files = [path for path in self.figures.glob("*/*") if path.name != pages.PAGE]
         return {str(path.relative_to(self.figures)): path.read_bytes() for path in files}
 
 
@@ -103,7 +105,7 @@ def empty(tmp_path, monkeypatch):
         return profile.replace(notebooks={}) if name == "tiny" else profile
 
     monkeypatch.setattr(reproduce, "load_profile", of_no_notebook)
-    for module in (reproduce, report):
+    for module in (reproduce, report, pages):
         monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(reproduce.kit, "cores_of_this_process", lambda: 4)
     monkeypatch.setattr(reproduce.shutil, "which", lambda name: None)
@@ -147,11 +149,13 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     code.write_text("LINES = 1")
     assert empty.run() == 0
     before, (stamp,) = empty.drawn(), empty.stamps().values()
+    told = (empty.figures / "01" / pages.PAGE).read_bytes()
+    assert b"![One.](plot.png)" in told
     code.write_text("LINES = 3")
     monkeypatch.setitem(style.STYLE, "axes.linewidth", 3)
     capsys.readouterr()
     assert empty.run() == 0
-    assert "its figures are drawn again" in capsys.readouterr().out
+    assert "its figures are redrawn" in capsys.readouterr().out
     (again,) = empty.stamps().values()
     assert again["seconds"] == stamp["seconds"] and again["digest"] == stamp["digest"]
     drawn = empty.drawn()
@@ -159,12 +163,13 @@ def test_a_change_of_style_draws_figures_again_and_runs_no_notebook(
     assert changed == {f"01/plot{end}" for end in (".png", ".pdf", ".svg", "-column.pdf")}
     page = (empty.build / "01_drawn.html").read_text()
     assert base64.b64encode(drawn["01/plot.png"]).decode() in page
+    assert (empty.figures / "01" / pages.PAGE).read_bytes() == told, "it shows them by link"
     assert empty.run() == 0 and "up to date" in capsys.readouterr().out
     code.write_text("LINES = 4")
     monkeypatch.setattr(redraw, "redraw_all", {}.__getitem__)
     assert empty.run() == 0, "what today's code cannot draw runs again"
     said = capsys.readouterr().out
-    assert "cannot be drawn again (" in said and " done" in said
+    assert "cannot be redrawn (" in said and " done" in said
 
 
 def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
@@ -322,9 +327,13 @@ def test_a_variable_that_names_no_folder_is_refused_at_once(repository, capsys, 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("tree", "x = 1\ny = = 2\n", "tree.py, line 2: invalid syntax; mend it"),
-        ("studies/__init__", "x = = 2\n", "__init__.py, line 1: invalid syntax; mend it"),
-        ("score", "\nREADS = [ROOT]\n", "score.py, line 2: READS holds plain texts; mend it"),
+        ("tree", "x = 1\ny = = 2\n", "tree.py, line 2: invalid syntax; fix it"),
+        ("studies/__init__", "x = = 2\n", "__init__.py, line 1: invalid syntax; fix it"),
+        (
+            "score",
+            "\nREADS = [ROOT]\n",
+            "score.py, line 2: READS must be a list of plain texts; fix it",
+        ),
     ],
 )
 def test_a_module_that_cannot_be_read_is_named(kit, capsys, name, text, said):
@@ -415,7 +424,7 @@ def test_every_parameter_of_the_kit_says_what_is_allowed(whole):
 @pytest.mark.usefixtures("light")
 def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     assert repository.run("--notebook", "01") == 0
-    before = repository.drawn()
+    before, told = repository.drawn(), (repository.figures / "01" / pages.PAGE).read_bytes()
     body = "(folder / 'plot.png').write_text('half')\nassert 1 == 2, 'one is not two'"
     repository.write("01_good", FIGURE.format(number="01") + body)
     for ended in ("0 up to date, 1 failed", "1 up to date, 1 failed"):  # it is never up to date
@@ -425,6 +434,7 @@ def test_a_failed_notebook_is_kept_and_the_others_run(repository, capsys):
     failed, page = (repository.build / f"01_good.{end}" for end in ("failed.ipynb", "ipynb"))
     assert failed.exists() and not page.exists()
     assert repository.drawn().items() >= before.items(), "figures stay as they were"
+    assert (repository.figures / "01" / pages.PAGE).read_bytes() == told
     assert "one is not two" in (repository.build / "index.html").read_text()
     repository.write("01_good")
     assert repository.run() == 0 and not failed.exists()
@@ -456,7 +466,7 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
     ("owner", "name", "error"),
     [
         (reproduce.papermill, "execute_notebook", FULL),
-        (report, "to_html", FULL),
+        (pages, "to_html", FULL),
         (reproduce.shutil, "copy2", FULL),
         (reproduce, "replace_figures", KeyboardInterrupt()),
     ],
@@ -480,7 +490,8 @@ def test_however_a_run_ends_figures_are_as_they_were(changed, monkeypatch, owner
 def test_a_figure_that_is_no_longer_written_goes(changed):
     changed.write("01_good", "pass")
     assert changed.run("--notebook", "1") == 0
-    assert [path.name for path in (changed.figures / "01").iterdir()] == ["mine.txt"]
+    there = {path.name for path in (changed.figures / "01").iterdir()}
+    assert there == {"mine.txt", pages.PAGE}
 
 
 @pytest.mark.usefixtures("light")
@@ -602,7 +613,7 @@ def test_a_report_marks_what_is_out_of_date(reported, repository, change, said):
     seen = [page["02"] for page in pages if "02" in page]
     assert seen and all(said in text for text in seen)
     for page in reported():
-        assert "class=remark>" not in page["01"] + page["02"]
+        assert "class=wrong>" not in page["01"] + page["02"]
 
 
 @pytest.mark.usefixtures("light")
@@ -617,7 +628,7 @@ def test_a_stamp_that_was_edited_counts_for_nothing(repository, capsys, facts):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"prompts": "second", "prompts_per_domain": 75}, "120 prompts (15 code, "),
+        ({"prompts": "second", "prompts_per_domain": 75}, "120 prompts in 4 domains"),
         ({"prompts": "nowhere.jsonl"}, "cannot be read"),
     ],
 )
@@ -692,7 +703,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
         ("--set domains=[maths]", "no domain 'maths': did you mean 'math'?"),
         ("--notebook 07", "no notebook '07'"),
         ("--notebook 02_also_god", "did you mean '02_also_good'?"),
-        ("--notebook 03", "03_damaged.ipynb is no notebook ("),
+        ("--notebook 03", "03_damaged.ipynb is not a notebook ("),
         ("--notebook 02 --set prompts_per_domain=3", "02_also_good needs at least 5 prompts"),
     ],
 )
@@ -785,7 +796,7 @@ from speclab.ops import reproduce
 signal.signal(signal.SIGINT, signal.default_int_handler)
 reproduce.kit.cores_of_this_process = lambda: 4
 reproduce.shutil.which = lambda name: None
-reproduce.ROOT = reproduce.report.ROOT = pathlib.Path(sys.argv[1])
+reproduce.ROOT = reproduce.report.ROOT = reproduce.pages.ROOT = pathlib.Path(sys.argv[1])
 reproduce.explorer.recorded_run = lambda *_: None
 known = reproduce.load_profile
 reproduce.load_profile = lambda *names: known(*names).replace(notebooks={})

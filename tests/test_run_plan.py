@@ -1,5 +1,5 @@
-"""`python -m speclab plan`: what a study asks for is what its notebooks declare, and they declare
-what they ask for.
+"""`python -m speclab plan`: a study needs exactly the runs that its notebooks declare, and they
+declare all runs that they need.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""Runs on disk: files and columns, resume to the same bytes, keys, wrong folders."""
+"""Runs on disk: files and columns, resuming to the same bytes, keys, and wrong folders."""
 
 import shutil
 import threading

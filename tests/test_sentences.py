@@ -1,4 +1,4 @@
-"""Sentences that are computed: they read well when nothing differs, one thing does, or a number is
+"""Computed sentences: they read well if nothing differs, if one thing differs, or if a number is
 undefined.
 """
 

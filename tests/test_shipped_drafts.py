@@ -1,5 +1,5 @@
-"""The drafts that come with the kit: notebook 08 finds them all by the weights of the pair, they
-are whole, and they were made of what their names say.
+"""The shipped drafts: notebook 08 finds all of them by the weights of the pair, they are complete,
+and they were made from what their names say.
 """
 
 import shutil

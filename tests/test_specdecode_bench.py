@@ -1,5 +1,6 @@
-"""SpecDecode-Bench's files: made-up ones fetched, read and refused; their cost model by hand; on
-the real ones tokens per pass. (Their own eight speed-ups: notebook 15 asserts them.)
+"""SpecDecode-Bench's files: made-up files are downloaded, read and rejected; their cost model is
+checked by hand; the real files give tokens per pass. (Notebook 15 asserts their eight published
+speed-ups.)
 """
 
 import gzip

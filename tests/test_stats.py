@@ -1,6 +1,4 @@
-"""Clustered intervals, tests and effect sizes: against scipy, against brute force, and by
-simulation.
-"""
+"""Clustered intervals, tests and effect sizes against scipy, brute force and simulation."""
 
 import numpy as np
 import pandas as pd

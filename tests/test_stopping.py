@@ -1,5 +1,5 @@
-"""Draft control: hand cases, the decoder and the replay as references, the oracle against brute
-force, fits on other prompts, bad input.
+"""Stop rules: hand-made cases, the decoder and the replay as references, the oracle against brute
+force, fits on other prompts, and bad input.
 """
 
 from functools import cache

@@ -1,4 +1,4 @@
-"""Measured costs on a random pair: shapes, rounds, and the overhead's arithmetic; no time is
+"""Measured costs on a random pair: shapes, rounds, and the computation of the overhead. No time is
 asserted. (Medians and ratios of pass times: test_wall_clock.)
 """
 

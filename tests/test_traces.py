@@ -1,4 +1,4 @@
-"""Shipped runs: packed and read back, found by their key; bad folders, missing models."""
+"""Shipped runs: packed and read back, found by their key; bad folders and missing models."""
 
 import copy
 import hashlib

@@ -1,5 +1,5 @@
-"""A draft that can say some tokens only: lossless by enumeration, recorded as the literal procedure
-does, replayed as it decodes; what is refused.
+"""A draft with a smaller vocabulary: lossless by enumeration, recorded as the literal procedure
+does, replayed as it decodes, and rejected folders.
 """
 
 import numpy as np

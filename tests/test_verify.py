@@ -1,10 +1,10 @@
-"""Verification rules: exact identities over everything that can happen; the lossy rules must fail
-them. (Samples, through drafting and caches: test_decode.)
+"""Verification rules: exact identities over everything that can happen. The lossy rules must
+violate them. (Sampling through drafting and caches: test_decode.)
 
-`enumerate_rules` states the rules independently. Three links: the steps give back the target's
-distribution exactly (enumerated), the walk of `verify` is the enumerated one (compared for any
-uniforms, and integrated exactly over all of them), and children are drawn with exactly their
-probability.
+`enumerate_rules` defines the rules independently. There are three steps: the rules' steps reproduce
+the target's distribution exactly (enumerated); the walk of `verify` equals the enumerated walk
+(compared for any uniforms, and integrated exactly over all of them); and children are drawn with
+exactly their probability.
 """
 
 from collections import defaultdict

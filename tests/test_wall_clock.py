@@ -1,5 +1,5 @@
-"""Notebook 10's study on hand-made times: the price of a block, measured beside predicted, and what
-one ideal term would bring.
+"""Notebook 10's study on hand-made times: the cost of a block, measured and predicted, and the
+effect of one ideal term.
 """
 
 from dataclasses import replace

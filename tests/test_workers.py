@@ -1,5 +1,5 @@
-"""Engines: whoever runs the blocks, the bytes are the same; a worker that is killed in the middle
-loses nothing.
+"""Workers: whichever engine runs the blocks, the bytes are the same, and a worker killed in the
+middle loses nothing.
 """
 
 import os

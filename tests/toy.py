@@ -1,5 +1,5 @@
-"""A ten-word pair without transformers: logits are a fixed function of the last three visible
-tokens, in order of position; and a block of prompts recorded in one call.
+"""A ten-word pair without transformers, whose logits are a fixed function of the last three visible
+tokens, in order of position. Also: recording a block of prompts in one call.
 """
 
 import hashlib

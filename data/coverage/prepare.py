@@ -1,9 +1,9 @@
-"""How coverage.csv was made: `python -m data.coverage.prepare` (three minutes on one core).
+"""Compute coverage.csv: `python -m data.coverage.prepare` (three minutes on one core).
 
-How often does a 95 % interval hold the truth when a study has few prompts? A recorded run's prompts
-are taken as the population. A study draws some of them a domain, with replacement, and makes its
-interval; the truth is the number of all recorded prompts. What this leaves out: a population with
-rarer, stranger prompts than the recorded ones.
+How often does a 95 % interval cover the true value if a study has few prompts? The prompts of a
+recorded run are the population. A study draws some prompts per domain, with replacement, and
+computes its interval. The true value is the number for all recorded prompts. Rarer and stranger
+prompts than the recorded ones are missing from this population.
 """
 
 import sys
@@ -27,13 +27,13 @@ LEVELS = (0.025, 0.975)
 PERCENTILE, BCA = "percentile", "BCa"
 EXPANDED, BOOTSTRAP_T = "expanded percentile", "bootstrap-t"
 METHODS = (PERCENTILE, EXPANDED, BCA, BOOTSTRAP_T)
-BLOCK = 100  # studies at once: memory
+BLOCK = 100  # studies at once, to limit memory
 
 
 @dataclass(frozen=True)
 class Case:
-    """A number of a population: `totals` [prompts, k] of each domain that it needs, and `value`
-    from their sums [..., domains, k] to [...].
+    """A number of a population. `totals` has an array [prompts, k] per domain that it needs;
+    `value` maps their sums [..., domains, k] to [...].
     """
 
     name: str
@@ -42,12 +42,12 @@ class Case:
 
     @property
     def truth(self) -> float:
-        """Of the whole population, every domain weighing the same."""
+        """The number for the whole population, with equal weight for every domain."""
         return float(self.value(np.stack([own.mean(axis=0) for own in self.totals])))
 
 
 def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list[Case]:
-    """An estimator of one number in each domain of a frame."""
+    """An estimator of one number, as a case for each domain of a frame."""
     prompts = stats.resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
     own = [totals[prompts.domain == d] for d in range(len(prompts.domains))]
@@ -55,14 +55,14 @@ def mean_in_domain(name: str, frame: pd.DataFrame, estimator: Estimator) -> list
 
 
 def difference(name: str, first: Case, second: Case) -> Case:
-    """One domain's number minus another's: `first` and `second` of one estimator."""
+    """One domain's number minus another's, for two cases of one estimator."""
     both = first.totals + second.totals
     return Case(name, both, lambda s: first.value(s[..., :1, :]) - second.value(s[..., 1:, :]))
 
 
 def cases(greedy, gamma: int = 4) -> list[Case]:
-    """What is simulated of a greedy run: a mean over positions, a ratio whose prompts differ in
-    length, the difference of two domains (the first and the last).
+    """The simulated numbers of a greedy run: a mean over positions, a ratio whose prompts differ in
+    length, and the difference between two domains (the first and the last).
     """
     hits = score.with_hits(greedy.trace)
     mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
@@ -80,8 +80,10 @@ def cases(greedy, gamma: int = 4) -> list[Case]:
 
 def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
     """Bias-corrected and accelerated bounds (2, studies): Efron 1987, Better Bootstrap Confidence
-    Intervals, JASA 82. values (1 + n, studies): of the sample, then of its resamples; left_out
-    (domains, prompts, studies): without each prompt.
+    Intervals, JASA 82.
+
+    values (1 + n, studies): the sample, then its resamples. left_out (domains, prompts, studies):
+    the value without each prompt.
     """
     draws = np.sort(values[1:], axis=0)
     below = ((draws < values[0]).mean(axis=0) + (draws <= values[0]).mean(axis=0)) / 2
@@ -97,9 +99,9 @@ def bca_bounds(values: np.ndarray, left_out: np.ndarray) -> np.ndarray:
 
 
 def studentised_bounds(values: np.ndarray, errors: np.ndarray) -> np.ndarray:
-    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors: the sample's,
-    then those of its resamples (Efron 1982, The Jackknife, the Bootstrap and Other Resampling
-    Plans). For numbers whose spread grows with them, such as a ratio of variances.
+    """Bootstrap-t bounds (2, ...) from values (1 + n, ...) and their standard errors (Efron 1982,
+    The Jackknife, the Bootstrap and Other Resampling Plans). Row 0 is the sample, the others are
+    resamples. It suits numbers whose spread grows with their value, such as a ratio of variances.
     """
     far = score.divide(values[1:] - values[0], errors[1:])
     low, high = stats.quantiles(far, (0.025, 0.975))
@@ -112,12 +114,12 @@ def standard_errors(
     sizes: np.ndarray,
     value: Callable[[np.ndarray], np.ndarray],
 ) -> np.ndarray:
-    """Linearised standard errors (..., out) of value(sums), over prompts (delta method; the same as
-    the infinitesimal jackknife, Efron 1982).
+    """Linearised standard errors (..., out) of value(sums) over prompts, by the delta method (equal
+    to the infinitesimal jackknife, Efron 1982).
 
-    sums: of totals over the prompts of each domain (..., domains, k); products: of each prompt's
-    totals with each other (..., domains, k, k); sizes: prompts of each domain (domains,). `value`
-    maps (..., domains, k) to (..., out), `out` being one axis or several.
+    sums (..., domains, k): totals over the prompts of each domain. products (..., domains, k, k):
+    sums of products of each prompt's totals. sizes (domains,): prompts per domain. `value` maps
+    (..., domains, k) to (..., out), where `out` is one axis or several.
     """
     n = np.asarray(sizes)[:, None, None]
     spread = products - sums[..., :, None] * sums[..., None, :] / n
@@ -139,8 +141,10 @@ def standard_errors(
 
 
 def four_intervals(case: Case, drawn: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Bounds (2, studies) by each method. drawn: the totals of the prompts that each study drew
-    [studies, domains, n, k]; weights [1 + resamples, domains, n], as of `stats.Resampling`.
+    """Bounds (2, studies) by each method.
+
+    drawn [studies, domains, n, k]: totals of the prompts that each study drew. weights [1 +
+    resamples, domains, n]: as in `stats.Resampling`.
     """
     size = drawn.shape[2]
     products = (drawn[..., :, None] * drawn[..., None, :]).reshape(*drawn.shape[:3], -1)
@@ -173,8 +177,8 @@ def _resampled(weights: np.ndarray, totals: np.ndarray) -> np.ndarray:
 def simulated_coverage(
     case: Case, n_prompts: int, studies: int, resamples: int, seed: int = 0
 ) -> pd.DataFrame:
-    """Studies of `n_prompts` prompts a domain: method, held (how many intervals hold the truth; one
-    that is undefined does not), width (their median).
+    """Simulate studies with `n_prompts` prompts per domain. Columns: method, held (number of
+    intervals that cover the true value; an undefined interval does not), width (median).
     """
     names = np.repeat([f"domain {d}" for d in range(len(case.totals))], n_prompts)
     ids = [f"{number:06d}" for number in range(len(names))]  # in the order of the domains
@@ -201,9 +205,9 @@ def coverage_table(
     resamples: int = 999,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Coverage: estimator, n_prompts (a domain), method, coverage with its 95 % Monte-Carlo
-    interval (low, high), width (mean over domains of the median width), studies, used: is it
-    the kit's method there? Cases of one name (its domains) are counted together.
+    """Coverage: estimator, n_prompts (per domain), method, coverage with its 95 % Monte-Carlo
+    interval (low, high), width (mean over domains of the median width), studies, and used (whether
+    it is the kit's method). Cases with one name (its domains) are counted together.
     """
     parts = []
     for case in asked:

@@ -1,9 +1,10 @@
-"""Distillation: train a draft on the text of its target, and measure its acceptance.
+"""Distillation: train a draft on its target's text, and measure its acceptance.
 
-Sequence-level: cross-entropy on the target's text. Token-level, on its distributions: forward KL,
-reverse KL, total variation (DistillSpec, arXiv:2310.08461). A trained draft is a folder in Hugging
-Face layout, so `pairs.load_pair` loads it. The folder's name ends with a hash of all settings: a
-finished draft is not trained again, and a killed training goes on from its last checkpoint.
+Sequence-level training uses cross-entropy on the target's text. Token-level training uses its
+distributions: forward KL, reverse KL or total variation (DistillSpec, arXiv:2310.08461). A trained
+draft is a folder in Hugging Face layout, so `pairs.load_pair` can load it. The folder's name ends
+with a hash of all settings. A finished draft is not trained again, and an interrupted training
+continues from its last checkpoint.
 """
 
 import copy
@@ -38,7 +39,7 @@ JUDGED = 16  # held-out texts per pass
 
 # ---- 1. objectives -------------------------------------------------------------------------------
 
-UNSAID = -100  # the label that cross-entropy leaves out
+UNSAID = -100  # the label that cross-entropy ignores
 
 
 def _sequence(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
@@ -77,8 +78,8 @@ OBJECTIVES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts side by side: tokens [B, L] (padded right), `learned` bool [B, L]: positions trained
-    on; hidden [n, d] and token [n] there.
+    """Texts side by side: tokens [B, L] (padded on the right), and `learned` bool [B, L], the
+    positions used for training. hidden [n, d] and token [n] belong to these positions.
     """
 
     tokens: Tensor
@@ -88,7 +89,7 @@ class Batch:
 
 
 def collate(rows: Sequence[Example]) -> Batch:
-    """A batch of texts. The last token of a text is a label only."""
+    """A batch of texts. The last token of a text serves only as a label."""
     read = [torch.from_numpy(row.tokens[:-1]).long() for row in rows]
     learned = [torch.arange(len(row.tokens) - 1) >= row.first for row in rows]
     predicted = np.concatenate([row.tokens[row.first + 1 :] for row in rows])
@@ -102,14 +103,14 @@ def collate(rows: Sequence[Example]) -> Batch:
 
 
 def draws_of(step: int, lengths: Sequence[int], size: int, seed: int = 0) -> np.ndarray:
-    """Numbers of the texts of a step's batch, of similar length. Which texts and in which order
-    depends on (seed, epoch) only.
+    """Indices of the texts in a step's batch, of similar length. The choice and order depend only
+    on (seed, epoch).
     """
     per_epoch = -(-len(lengths) // size)
     epoch, place = divmod(step, per_epoch)
     rng = np.random.default_rng([seed, epoch])
     order = rng.permutation(len(lengths))
-    # like lengths together: little padding
+    # similar lengths together, for little padding
     order = order[np.argsort(np.array(lengths)[order] // 16, kind="stable")]
     first = size * rng.permutation(per_epoch)[place]
     return order[first : first + size]
@@ -119,8 +120,8 @@ def draws_of(step: int, lengths: Sequence[int], size: int, seed: int = 0) -> np.
 
 
 def both_logits(pair: Pair, network: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """(p logits [n, vocab], q logits [n, vocab], token [n]) of the learned positions, float32 on
-    the draft's device: a draft is trained in float32 everywhere.
+    """(p logits [n, vocab], q logits [n, vocab], token [n]) at the learned positions, float32 on
+    the draft's device. Drafts are always trained in float32.
     """
     device, target = pair.draft.device, pair.target
     with torch.no_grad():
@@ -141,8 +142,9 @@ def distillation_loss(pair: Pair, network: Any, batch: Batch, objective: str) ->
 def held_out_means(
     pair: Pair, network: Any, rows: Sequence[Example], objective: str
 ) -> dict[str, float]:
-    """Means over the learned positions of held-out texts, of each domain and then of the domains:
-    `objective`, `overlap` (on sampled text) and `hit[1]` (on greedy text), where there is any.
+    """Means over the learned positions of held-out texts, averaged within each domain and then over
+    domains: `objective`, `overlap` (on sampled text) and `hit[1]` (on greedy text), if such text
+    exists.
     """
     parts = []
     for i in range(0, len(rows), JUDGED):
@@ -166,7 +168,7 @@ def held_out_means(
 
 @dataclass(frozen=True)
 class TrainedDraft:
-    """A trained draft on disk: `folder` (Hugging Face layout), `facts` (settings, texts, minutes),
+    """A trained draft on disk: `folder` (Hugging Face layout), `facts` (settings, texts, minutes)
     and its learning curve.
     """
 
@@ -175,7 +177,7 @@ class TrainedDraft:
 
     @property
     def curve(self) -> pd.DataFrame:
-        """A row a checkpoint, the first before training: steps done, minutes, training loss, and
+        """One row per checkpoint, starting before training: steps done, minutes, training loss, and
         `held_out_means`.
         """
         return pd.DataFrame(self.facts["curve"])
@@ -184,12 +186,13 @@ class TrainedDraft:
 def distil(
     text: TrainingText, objective: str, config: TrainConfig, label: str, base: Path
 ) -> TrainedDraft:
-    """Train the draft of the text's pair on what its target wrote and keep it as
-    `base`/<label>-<key>. A finished draft is read, a killed training goes on.
+    """Train the draft of the text's pair on its target's text, and save it as `base`/<label>-<key>.
+    A finished draft is read; an interrupted training continues.
 
-    objective: one of OBJECTIVES. config: `batch` counts texts, `context` is not used. ValueError:
-    unknown objective, no texts. FloatingPointError: a loss that is not finite. OSError: no space.
-    After both the last good checkpoint stays. Damaged: a file of a finished draft has changed.
+    objective: one of OBJECTIVES. config: `batch` counts texts; `context` is not used. Raises
+    ValueError for an unknown objective or without texts, FloatingPointError if a loss is not
+    finite, and OSError if the disk is full; the last good checkpoint is kept. Raises Damaged if a
+    file of a finished draft has changed.
     """
     if objective not in OBJECTIVES:
         allowed = ", ".join(OBJECTIVES)
@@ -198,11 +201,11 @@ def distil(
     folder = base / name_of(label, settings)
     if not (folder / FACTS).is_file():
         if not text.split()[0]:
-            raise ValueError("no texts to train on: give more prompts, or other domains")
-        with locked(folder):  # a second process waits, and then reads the finished draft
+            raise ValueError("no texts to train on: add prompts, or choose other domains")
+        with locked(folder):  # a second process waits, then reads the finished draft
             if not (folder / FACTS).is_file():
                 _train(text, objective, config, label, folder, settings)
-    done = read_facts(folder / FACTS, "remove it, and the draft is trained again")
+    done = read_facts(folder / FACTS, "remove it to train the draft again")
     return TrainedDraft(folder, done)
 
 
@@ -214,7 +217,7 @@ def _train(
     folder: Path,
     settings: dict,
 ) -> None:
-    """Train in `folder`, and write its facts last."""
+    """Train in `folder`. The facts are written last."""
     pair = text.pair
     trained_on, held_out = text.split()
     lengths = [len(row.tokens) for row in trained_on]
@@ -243,7 +246,7 @@ def _train(
 
 
 def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
-    """All that changes the weights of a trained draft."""
+    """All settings that change the weights of a trained draft."""
     return {
         "objective": objective,
         # lora_rank and accumulate have no effect; the names of shipped drafts contain them
@@ -255,8 +258,8 @@ def _settings(text: TrainingText, objective: str, config: TrainConfig) -> dict:
 
 
 def _trainable(pair: Pair) -> Any:
-    """A float32 copy of the draft whose weights can be trained: an update by AdamW or Muon is too
-    small for half precision.
+    """A trainable float32 copy of the draft. Half precision is too coarse for updates by AdamW or
+    Muon.
     """
     network = copy.deepcopy(pair.draft.network)
     for p in network.parameters():
@@ -267,8 +270,9 @@ def _trainable(pair: Pair) -> Any:
 
 
 def _export(network: Any, pair: Pair, folder: Path) -> None:
-    """Half-precision weights, configuration and the draft's tokenizer (of a draft of the kit: where
-    that is) in Hugging Face layout; a draft with a trimmed vocabulary in the form it had.
+    """Write half-precision weights, configuration and tokenizer in Hugging Face layout. For a draft
+    of the kit, a path to its tokenizer is written instead. A draft with a trimmed vocabulary keeps
+    its format.
     """
     own = pair.draft.folder
     if own.trimmed:
@@ -284,8 +288,8 @@ def _export(network: Any, pair: Pair, folder: Path) -> None:
 
 
 def _learn_kept_only(network: Any) -> None:
-    """No gradient in the embedding rows of tokens that the draft cannot output: where the embedding
-    is joined, these rows belong to the other model.
+    """Block gradients to the embeddings of tokens that the draft cannot output. In a combined
+    embedding, these rows belong to the other model.
     """
     rows, kept = network.get_input_embeddings().weight, network.lm_head.kept
     own = torch.zeros(len(rows), 1, device=rows.device).index_fill_(0, kept, 1.0)
@@ -294,8 +298,8 @@ def _learn_kept_only(network: Any) -> None:
 
 
 def _save_trimmed(like: ModelFolder, network: Any, folder: Path) -> None:
-    """Write a network trained from the trimmed draft in `like` in that draft's form, in float16;
-    rows of `embed_map` are as they were (see `_learn_kept_only`).
+    """Write a network that was trained from the trimmed draft `like`, in the same format and in
+    float16. `embed_map` is unchanged (see `_learn_kept_only`).
     """
     config = dict(like.config)
     was = load_file(like.path / "model.safetensors")

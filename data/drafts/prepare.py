@@ -1,8 +1,8 @@
-"""`python -m data.drafts.prepare [--profile tiny]`: train the drafts that notebook 08 judges.
+"""`python -m data.drafts.prepare [--profile tiny]`: train the drafts that notebook 08 tests.
 
-They go to data/drafts/<profile>. A finished draft stays (remove its folder to train it again), and
-a killed call goes on. Then the index `drafts.json` is written, for `tiny` also the table of the
-card.
+They are written to data/drafts/<profile>. Finished drafts are kept (remove a draft's folder to
+train it again), and an interrupted call can be continued. The script then writes the index
+`drafts.json`, and for `tiny` the table in the card.
 """
 
 import sys
@@ -31,8 +31,8 @@ SPECIALTY = ("math", "reasoning")  # domains of the specialist
 
 
 class Training(NamedTuple):
-    """One draft to train: its family (an objective, or the specialist) and name, what it learns,
-    and from which text.
+    """One draft to train: its family (an objective, or the specialist), its name, its objective and
+    its training text.
     """
 
     family: str
@@ -43,7 +43,9 @@ class Training(NamedTuple):
 
 
 def train_config(steps: int = 150, batch: int = 16, learning_rate: float = 1e-3) -> TrainConfig:
-    """Steps of `batch` texts. A fifteenth of them warms up; the draft is measured five times."""
+    """A configuration for steps of `batch` texts. One step in fifteen is warm-up. The draft is
+    measured five times.
+    """
     return TrainConfig(
         steps=steps,
         batch=batch,
@@ -60,8 +62,8 @@ def trainings(
     objectives: Sequence[str] = ORDER,
     seeds: Sequence[int] = SEEDS,
 ) -> Iterator[Training]:
-    """The first objective with every seed, the others with the first seed; then the specialist,
-    which learns the first objective on SPECIALTY only, with every seed.
+    """The first objective with every seed, and the others with the first seed. Then the specialist
+    with every seed, trained with the first objective on SPECIALTY only.
     """
     first = objectives[0]
     for family in objectives:
@@ -77,7 +79,7 @@ def trainings(
 def wanted(
     pair: Pair, profile: Profile, steps: int = 150, prompts_per_domain: int = 100
 ) -> list[Training]:
-    """The trainings of a pair, on its target's text after composed prompts."""
+    """The trainings of a pair, on its target's continuations of composed prompts."""
     limits = profile.max_prompt_tokens, profile.max_new_tokens
     settings = TextConfig(*limits, template=profile.template)
     prompts = training_prompts(prompts_per_domain)
@@ -86,7 +88,7 @@ def wanted(
 
 
 def train_all(asked: Sequence[Training], folder: Path) -> list[TrainedDraft]:
-    """Train in `folder` what is not there yet, check every draft, and write the index."""
+    """Train missing drafts in `folder`, check every draft, and write the index."""
     drafts, rows = [], []
     for one in asked:
         made = distil(one.text, one.objective, one.config, one.name, folder)
@@ -99,7 +101,7 @@ def train_all(asked: Sequence[Training], folder: Path) -> list[TrainedDraft]:
 
 
 def checked(made: TrainedDraft) -> TrainedDraft:
-    """A draft that loads, and learnt: its objective on held-out text has fallen."""
+    """Check that a draft loads and that training lowered its objective on held-out text."""
     load_model(ModelSpec(str(made.folder), device="cpu"))
     first, *_, last = made.curve["objective"]
     if not last < first:
@@ -110,8 +112,8 @@ def checked(made: TrainedDraft) -> TrainedDraft:
 
 
 def card_table(drafts: list[TrainedDraft]) -> str:
-    """A row a draft: its folder, the text it was trained on, minutes, and acceptance on held-out
-    training prompts before and after.
+    """One row per draft: its folder, training texts, minutes, and acceptance on held-out training
+    prompts before and after training.
     """
     lines = [
         "| folder | texts | tokens | minutes | hit[1] | alpha |",
@@ -129,7 +131,7 @@ def card_table(drafts: list[TrainedDraft]) -> str:
 
 
 def write_card(card: Path, table: str) -> None:
-    """Put the table between the marks of the card."""
+    """Replace the table between the marks of the card."""
     before, _, rest = card.read_text(encoding="utf-8").partition(CARD_MARKS[0])
     after = rest.partition(CARD_MARKS[1])[2]
     text = f"{before}{CARD_MARKS[0]}\n{table}\n{CARD_MARKS[1]}{after}"
@@ -142,7 +144,7 @@ def write_card(card: Path, table: str) -> None:
 @click.option("--steps", type=click.IntRange(1), default=150, show_default=True)
 @click.option("--prompts-per-domain", type=click.IntRange(1), default=100, show_default=True)
 def main(name: str, out: Path, steps: int, prompts_per_domain: int) -> None:
-    """Train what is not there yet, check it, write the index and the card."""
+    """Train missing drafts, check them, and write the index and the card."""
     try:
         profile = load_profile(name, {"device": "cpu"}).replace(temperature=0.0)
         asked = wanted(load_pair(profile), profile, steps, prompts_per_domain)

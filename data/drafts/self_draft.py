@@ -1,8 +1,8 @@
 """`python -m data.drafts.self_draft --profile smollm --bits 4`: record a self-draft.
 
-GPTQ makes a copy of the target in a few bits, calibrated as notebook 08 does it on this profile,
-and the texts that the notebook judges drafts on are run with it once. data/drafts/<profile> then
-holds what the copy proposes at each position; notebook 08 reads that and makes no copy.
+GPTQ makes a copy of the target with a few bits, calibrated as notebook 08 does for this profile.
+The copy runs once over the texts on which the notebook tests drafts. data/drafts/<profile> then
+contains its proposals at each position. Notebook 08 reads them and makes no copy.
 """
 
 from datetime import date

@@ -1,10 +1,10 @@
-"""Text to train a draft on: the target's own continuations of training prompts, greedy and sampled,
-with its hidden states.
+"""Text on which a draft is trained: the target's own continuations of training prompts, greedy and
+sampled, with its hidden states.
 
-The states multiplied by the target's head give its distributions. They take d numbers per token,
-the distributions would take one per word of the vocabulary. Text is written when its rows are first
-read, so a finished draft needs none. Each batch is a file in a folder named by a hash of all
-settings: a finished batch is read, and a killed call goes on with the next one.
+The hidden states times the target's head give its distributions. They take d numbers per token
+instead of one number per vocabulary entry. The text is generated when its rows are first read, so a
+finished draft needs no text. Each batch is a file in a folder whose name is a hash of all settings.
+After an interruption, finished batches are read and the next batch follows.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from speclab.runs import locked, written
 from speclab.sampling import Sampling
 
 FOLDER = ROOT / "data" / "runs" / "drafts"
-# one training prompt in 10, and at most 16 per domain, is for the learning curve only
+# one training prompt in 10 (at most 16 per domain) is held out for the learning curve
 HELD_OUT, HELD_OUT_PROMPTS = 10, 16
 
 
 @dataclass(frozen=True)
 class TextConfig:
-    """What the target writes for each training prompt: greedy text, and `samples` texts sampled at
-    temperature 1. Lengths in tokens.
+    """What the target generates for each training prompt: one greedy text, and `samples` texts
+    sampled at T = 1. Lengths are in tokens.
     """
 
     max_prompt_tokens: int = 512
@@ -49,9 +49,9 @@ class TextConfig:
 class Example:
     """One continued prompt.
 
-    tokens: prompt and continuation, int32 [n]; positions from `first` on are trained on; hidden:
-    float16 [n - 1 - first, d], the target's states that predict tokens[first + 1:]; kind: "greedy"
-    or "sampled".
+    tokens: prompt and continuation, int32 [n]. first: training uses the positions from here on.
+    hidden: float16 [n - 1 - first, d], the target's states that predict tokens[first + 1:]. kind:
+    "greedy" or "sampled".
     """
 
     prompt_id: str
@@ -64,10 +64,10 @@ class Example:
 
 @dataclass(frozen=True)
 class TrainingText:
-    """A target's own continuations of training prompts, with the hidden states that give its
+    """A target's continuations of training prompts, with the hidden states that give its
     distributions. They are written to `base` when `rows` are first read.
 
-    domains: the domains of the rows.
+    domains: of the rows.
     """
 
     pair: Pair
@@ -78,29 +78,29 @@ class TrainingText:
 
     @property
     def key(self) -> str:
-        """Hash of all settings of the rows; no text is needed for it."""
+        """Hash of all settings of the rows. It needs no text."""
         return digest_of([self._written, sorted(self.domains)])[:16]
 
     @property
     def _written(self) -> str:
-        # in the names of shipped drafts
+        # constants that are part of the names of shipped drafts
         always = {"greedy": True, "prompt_loss": False, "seed": 0}
         config = asdict(self.config) | always
         facts = [self.pair.target.folder.digest, prompts_digest(self.prompts), config]
-        if self.config.template != "none":  # which the tokenizer's settings hold
+        if self.config.template != "none":  # the template is part of the tokenizer's settings
             facts.append([prompt.ids for prompt in self._encoded()])
         return digest_of(facts)[:16]
 
     @cached_property
     def rows(self) -> tuple[Example, ...]:
-        """The texts, the shorter prompts first, first the greedy ones. RunError when the folder
-        cannot be written; a killed call goes on with the next batch.
+        """The texts, greedy ones first, and within a kind the shorter prompts first. After an
+        interruption the next batch follows. Raises RunError if the folder cannot be written.
         """
         config, encoded = self.config, self._encoded()
         variants = [("greedy", Sampling(), 0)]
         variants += [("sampled", Sampling(1.0), seed) for seed in range(config.samples)]
         folder, rows = self.base / f"text-{self._written}", []
-        with locked(folder):  # a second process waits, and reads what the first wrote
+        with locked(folder):  # a second process waits, then reads the finished files
             for number, (kind, *drawn) in enumerate(tqdm(variants, "target's text")):
                 for start in range(0, len(encoded), config.batch):
                     block = encoded[start : start + config.batch]
@@ -117,18 +117,18 @@ class TrainingText:
         return tuple(row for row in rows if row.domain in self.domains)
 
     def _encoded(self) -> list[EncodedPrompt]:
-        """The prompts, short ones first: little padding in a batch."""
+        """The prompts, shortest first, so that batches need little padding."""
         longest, template = self.config.max_prompt_tokens, self.config.template
         encoded = encode_prompts(self.pair.tokenizer, self.prompts, longest, template)
         return sorted(encoded, key=lambda prompt: len(prompt.ids))
 
     def only(self, domains: Sequence[str]) -> "TrainingText":
-        """The texts of some domains."""
+        """The texts of some of the domains."""
         return replace(self, domains=tuple(d for d in self.domains if d in domains))
 
     def split(self) -> tuple[list[Example], list[Example]]:
-        """(trained on, held out): of each domain one prompt in HELD_OUT, at most HELD_OUT_PROMPTS,
-        with all its texts; chosen by a hash.
+        """(trained on, held out). Of each domain, one prompt in HELD_OUT (at most HELD_OUT_PROMPTS)
+        is held out with all its texts, chosen by a hash.
         """
         held_out = []
         for domain in self.domains:
@@ -145,17 +145,17 @@ class TrainingText:
 def continuations(
     pair: Pair, prompts: Sequence[Prompt], config: TextConfig, base: Path = FOLDER
 ) -> TrainingText:
-    """The text that the pair's target writes after training prompts; nothing is written yet.
+    """The text that the pair's target generates for training prompts. Nothing is generated yet.
 
-    prompts: `training_prompts`, or `prompts.read_prompts` of your own file; never those the draft
-    is judged on. Disk and memory: 2d bytes per trained token (d: the target's width). ValueError
-    for more tokens than the pair takes.
+    prompts: from `training_prompts`, or from your own file with `prompts.read_prompts`; never
+    prompts on which the draft is tested. Disk and memory: 2d bytes per trained token (d: the
+    target's width). Raises ValueError if the lengths exceed the pair's positions.
     """
     context = config.max_prompt_tokens + config.max_new_tokens
     limit = min(pair.target.positions, pair.draft.positions)
     if context > limit:
         raise ValueError(
-            f"max_prompt_tokens + max_new_tokens = {context}: the pair takes {limit} positions"
+            f"max_prompt_tokens + max_new_tokens = {context}: the pair has {limit} positions"
         )
     domains = tuple({prompt.domain: None for prompt in prompts})
     return TrainingText(pair, tuple(prompts), config, base, domains)
@@ -164,11 +164,13 @@ def continuations(
 def _continued(
     pair: Pair, block: list[EncodedPrompt], config: TextConfig, sampling: Sampling, seed: int
 ) -> dict[str, np.ndarray]:
-    """`tokens` and `hidden` of each text of a batch, as in `Example`, by its place and name."""
+    """`tokens` and `hidden` of each text of a batch, as in `Example`, by the text's number and this
+    name.
+    """
     new, stops = config.max_new_tokens, pair.stop_ids
     made = generate(pair.target, block, new, stops, sampling, seed)
     texts = [torch.tensor([*p.ids, *text]) for p, text in zip(block, made, strict=True)]
-    # padded on the right: nothing before it sees it
+    # padding is on the right, where no token attends to it
     tokens = pad_sequence(texts, batch_first=True)
     hidden = pair.target.forward(tokens[:, :-1], pair.target.cache(tokens.shape[1]))
     found = {}

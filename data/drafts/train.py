@@ -1,8 +1,8 @@
-"""The training loop: Muon for matrices, AdamW for the rest, safe to kill.
+"""The training loop: Muon for matrices, AdamW for the rest. It can be interrupted at any time.
 
-Knows a model only as a module with parameters, and batches by their number. A checkpoint is one
-safetensors file: weights and optimiser state in float32, log and settings in its header. A batch
-depends on its number alone, so a resumed run ends with the same weights.
+A model is any module with parameters; a batch is given by its number. A checkpoint is one
+safetensors file with weights and optimiser state in float32; its header has the log and the
+settings. A batch depends only on its number, so a resumed run ends with the same weights.
 """
 
 import json
@@ -27,7 +27,7 @@ from speclab.runs import RunError, written
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Settings of one training run. Lengths in tokens, learning rates at their peak."""
+    """Settings of a training run. Lengths are in tokens; learning rates are the peak values."""
 
     steps: int
     batch: int = 8
@@ -44,7 +44,7 @@ class TrainConfig:
 
 
 def learning_rate_scale(step: int, config: TrainConfig) -> float:
-    """Warm-up, plateau, linear decay to zero over the last `decay_share` of the steps."""
+    """Warm-up, plateau, then linear decay to zero over the last `decay_share` of the steps."""
     left = (config.steps - step) / max(1, config.decay_share * config.steps)
     return min(1.0, (step + 1) / config.warmup_steps, left)
 
@@ -54,7 +54,7 @@ def _learned(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def optimizers(model: torch.nn.Module, config: TrainConfig) -> dict[str, Optimizer]:
-    """Muon on the matrices of the blocks, AdamW on embeddings, head and norms."""
+    """Muon for the matrices of the blocks; AdamW for embeddings, head and norms."""
     matrices, rest = [], []
     for name, p in _learned(model).items():
         is_matrix = p.ndim == 2 and "embed" not in name and "lm_head" not in name
@@ -75,7 +75,7 @@ START_AGAIN = "remove its folder to start again, or choose another"
 def save_checkpoint(
     folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], facts: dict
 ) -> None:
-    """Write trained weights, optimiser state, and the facts that `load_checkpoint` gives back."""
+    """Write the trained weights, the optimiser state, and the facts for `load_checkpoint`."""
     tensors = {f"model.{name}": p.detach() for name, p in _learned(model).items()}
     for kind, opt in opts.items():
         for index, state in opt.state_dict()["state"].items():
@@ -86,7 +86,7 @@ def save_checkpoint(
     def save(path: Path) -> None:
         try:
             save_file(tensors, path, head)
-        except SafetensorError as error:  # a full disk, as this library says it
+        except SafetensorError as error:  # this library's error for a full disk
             raise OSError(str(error)) from error
 
     written(folder / FILE, save)
@@ -95,10 +95,9 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, model: torch.nn.Module, opts: dict[str, Optimizer], settings: dict
 ) -> dict:
-    """Restore model and optimisers in place; returns the facts of the checkpoint, {} when there is
-    none.
-
-    RunError: it belongs to a training with other `settings`. ValueError: it is damaged.
+    """Restore model and optimisers in place. Returns the facts of the checkpoint, {} if there is no
+    checkpoint. Raises RunError if it belongs to a training with other `settings`, ValueError if it
+    is damaged.
     """
     path = folder / FILE
     if not path.exists():
@@ -137,11 +136,10 @@ def optimise(
 ) -> list[dict]:
     """Train `model` in place on `loss(model, batch(number), step)` and return the log.
 
-    The log has one row per checkpoint: step, minutes, loss, and what `measure(model)` returns.
-    about: what else identifies this training, such as a digest of its text. A checkpoint with other
-    settings or another `about` is refused (RunError).
-    FloatingPointError: a loss that is not finite. OSError: a checkpoint cannot be written. The last
-    good checkpoint stays.
+    The log has one row per checkpoint: step, minutes, loss, and the values of `measure(model)`.
+    about: further facts that identify the training, such as a digest of its text. Raises RunError
+    for a checkpoint with other settings or another `about`, FloatingPointError if a loss is not
+    finite, and OSError if a checkpoint cannot be written. The last good checkpoint is kept.
     """
     opts = optimizers(model, config)
     settings = asdict(config) | (about or {})
@@ -159,8 +157,8 @@ def optimise(
         running.append(value.item())
         if not math.isfinite(running[-1]):
             raise FloatingPointError(
-                f"{label}: step {step}: loss {running[-1]}; the last good checkpoint, if one was "
-                f"due, is in {folder}; lower the learning rate"
+                f"{label}: loss {running[-1]} at step {step}; the last good checkpoint, if any, is "
+                f"in {folder}; lower the learning rate"
             )
         value.backward()
         for opt in opts.values():

@@ -1,5 +1,5 @@
-"""How the prompt router was made: `python -m data.routing.prepare --data DIR` (DIR holds train/ and
-hub_mirror/; half a minute).
+"""Train the prompt router: `python -m data.routing.prepare --data DIR` (half a minute). DIR
+contains train/ and hub_mirror/.
 """
 
 import argparse
@@ -29,18 +29,18 @@ CHATS = (
     "chat_taskmaster4_quarter.jsonl",
     "chat_topical_chat.jsonl.gz",
 )
-MOST = 4000  # training prompts of a domain,
-MOST_OF_A_CHAT = 400  # and of one source of chat, so that none is most of it
-KEPT = 0.95  # of held-out prompts the router is sure enough of: those below are UNKNOWN
+MOST = 4000  # most training prompts per domain,
+MOST_OF_A_CHAT = 400  # and per source of chat, so that no source dominates
+KEPT = 0.95  # share of held-out prompts above the threshold; the others are UNKNOWN
 
 
 def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
-    """Prompts of the training text of DATA (train/, hub_mirror/) with and without their form:
+    """Prompts from the training text in DATA (train/, hub_mirror/), with and without their format:
     prompt_id, domain, text, bare, held_out.
 
-    Rows that share 13 words with a benchmark's test row are left out; at most MOST a domain are
-    drawn at random; 10 %, by a hash of the text, are held out. Paragraphs of technical prose
-    without any code come as domain UNKNOWN, and are not trained on.
+    Rows that share 13 words with a benchmark's test row are excluded. At most MOST prompts per
+    domain are drawn at random. 10 % are held out, by a hash of the text. Paragraphs of technical
+    prose without code have the domain UNKNOWN and are not used for training.
     """
     folder, seen = (Path(data) / "train", corpus.benchmark_ngrams(Path(data) / "hub_mirror"))
     rows, rng = [], np.random.default_rng(seed)
@@ -55,8 +55,8 @@ def training_prompts(data: str | Path, seed: int = 0) -> pd.DataFrame:
 
 
 def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
-    """(domain, most prompts, their texts) of each source; a conversation gives its first message, a
-    document a few of its paragraphs.
+    """(domain, most prompts, texts) of each source. A conversation gives its first message, a
+    document a few paragraphs.
     """
     for domain, source in (
         ("code", corpus.code_rows),
@@ -90,8 +90,8 @@ def _sources(folder: Path) -> Iterator[tuple[str, int, Iterable[str]]]:
 
 
 def strip_form(text: str) -> str:
-    """A prompt without the form that gives its domain away: no instruction line or Q:/A:, of a
-    function its description only.
+    """A prompt without the format that reveals its domain: without instruction line and Q:/A:, and
+    of a function only its description.
     """
     for form in (MATH_PROMPT, REASONING_PROMPT):
         head, tail = form.split("{}")
@@ -107,11 +107,12 @@ def strip_form(text: str) -> str:
 
 
 def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Router:
-    """A router from `training_prompts`: fitted on what is not held out, each prompt with and
-    without its form.
+    """Train a router on the prompts of `training_prompts` that are not held out, each with and
+    without its format.
 
-    The inverse regularisation is the one of `cs` with the least log loss on the held-out prompts;
-    KEPT of those pass the threshold. ValueError if a domain has no prompt to fit on or to hold out.
+    The inverse regularisation is the value in `cs` with the smallest log loss on the held-out
+    prompts. A share of KEPT of them passes the confidence threshold. Raises ValueError if a domain
+    has no prompt to fit on or to hold out.
     """
     known = prompts[prompts["domain"] != UNKNOWN]
     forms = [known.assign(text=known[name]) for name in ("text", "bare")]
@@ -119,7 +120,7 @@ def train(prompts: pd.DataFrame, cs: Sequence[float] = (1.0, 10.0, 100.0)) -> Ro
     fit, held = both[~both["held_out"]], both[both["held_out"]]
     for part, use in ((fit, "fit on"), (held, "hold out")):
         if missing := sorted(set(DOMAINS) - set(part["domain"])):
-            raise ValueError(f"no prompt of {missing} to {use}: {len(prompts)} came; give more")
+            raise ValueError(f"no prompt of {missing} to {use} among {len(prompts)}: add more")
     tried = []
     for c in cs:
         model = classifier(c).fit(fit["text"], _codes(fit))
@@ -136,7 +137,7 @@ def _codes(prompts: pd.DataFrame) -> np.ndarray:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Train the router from DATA, judge it on the held-out prompts, write it with its card."""
+    """Train the router on DATA, test it on the held-out prompts, and write it with its card."""
     command = argparse.ArgumentParser("data.routing.prepare", description=main.__doc__)
     command.add_argument(
         "--data", type=Path, required=True, help="folder with train/ and hub_mirror/"
@@ -155,10 +156,10 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def save(router: Router, folder: Path) -> None:
-    """router.safetensors (float16, no text) and card.json with its SHA-256."""
+    """Write router.safetensors (float16, no text) and card.json with its SHA-256."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "router.safetensors"
-    # save_file writes the buffer as it lies in memory: scikit-learn's is column by column
+    # save_file writes the buffer in memory order, and scikit-learn's is column by column
     weights = weights_of(router.model)
     tensors = {name: np.ascontiguousarray(part, np.float16) for name, part in weights.items()}
     save_file(tensors, path)
@@ -169,8 +170,8 @@ def save(router: Router, folder: Path) -> None:
 
 
 def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
-    """Prompts (prompt_id, domain, text) with the router's guess, confidence and route, and
-    `correct` (the guess is the domain), without their text.
+    """Prompts (prompt_id, domain, text) without their text, with the router's guess, confidence,
+    route, and `correct` (whether the guess is the domain).
     """
     guesses = router.guesses(prompts["text"].tolist()).set_index(prompts.index)
     found = prompts.drop(columns="text").join(guesses)
@@ -178,8 +179,8 @@ def routed(prompts: pd.DataFrame, router: Router) -> pd.DataFrame:
 
 
 def calibration_error(known: pd.DataFrame, bins: int = 10) -> float:
-    """Expected calibration error of `routed` prompts: the mean distance of the share that is
-    correct from the confidence, in equal parts of 0..1.
+    """Expected calibration error of `routed` prompts: the mean distance between confidence and the
+    share of correct guesses, over equal bins of 0 to 1.
     """
     part = np.minimum((known["confidence"] * bins).astype(int), bins - 1)
     gaps = (known["correct"] - known["confidence"]).groupby(part).sum()
@@ -187,13 +188,13 @@ def calibration_error(known: pd.DataFrame, bins: int = 10) -> float:
 
 
 def judged(prompts: pd.DataFrame) -> Router:
-    """A router from `training_prompts`, with a card of what it does on the held-out ones."""
+    """A router from `training_prompts`, with a card of its results on the held-out prompts."""
     router = train(prompts)
     held = prompts[prompts["held_out"]]
     sizes = prompts[["domain", "held_out"]].value_counts().unstack()
     inside = held["domain"] != UNKNOWN
     if inside.all():
-        raise ValueError("no prose to hold out: give more in prose_technical.jsonl.gz")
+        raise ValueError("no prose to hold out: add more to prose_technical.jsonl.gz")
     facts = {
         "command": "python -m data.routing.prepare --data DIR",
         "date": date.today().isoformat(),

@@ -1,14 +1,15 @@
-"""Give runs of an older kit a key of today: `python -m data.traces.rekey FOLDER …`.
+"""Give runs of an older kit a current key: `python -m data.traces.rekey FOLDER …`.
 
-Version 1 of a key held paths, and neither the chat template nor the stop ids. A run may have the
-new key only where the models and prompts that it was recorded with are here and give the key that
-it has. Of each folder this script checks, before it writes the manifest and nothing else:
+Version 1 of the key contained paths, but neither the chat template nor the stop ids. A run may get
+the new key only if its models and prompts are on this machine and reproduce its old key. For each
+folder the script makes these checks, then writes only the manifest:
 
-1. the old key, computed from the folder's profile and from what is on this machine, is the run's;
-2. every text ends as the target's stop ids say: at the first of them, or at the limit;
-3. with the models at hand, the first text recorded again gives the rows that the tables have.
+1. the old key, computed from the folder's profile and from the files on this machine, matches;
+2. every text ends at the first of the target's stop ids, or at the length limit;
+3. if the models are present, recording the first text again gives the same rows.
 
-Afterwards the tables' checksums must be as before. A folder of data/runs is renamed to its new key.
+Afterwards the checksums of the tables must be unchanged. A folder in data/runs is renamed to its
+new key.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import prompts_digest
 from speclab.record import record_prompt
 
-# what version 1 left out, of the profiles of its time
+# fields of a profile that version 1 did not include
 LEFT_OUT = (
     *("name", "description", "notes", "block_prompts", "max_packed_tokens"),
     *("traces", "recorded", "notebooks"),
@@ -64,7 +65,7 @@ def old_digest(spec: ModelSpec) -> str:
 
 
 def profile_of(settings: dict) -> Profile:
-    """The profile of a manifest, as this kit has it."""
+    """The profile of a manifest, as a current `Profile`."""
     known = {field.name for field in fields(Profile)}
     values = {name: value for name, value in settings.items() if name in known}
     models = {name: ModelSpec(**settings[name]) for name in MODELS}
@@ -72,11 +73,11 @@ def profile_of(settings: dict) -> Profile:
 
 
 def check_ends(texts: dict, stop_ids: list[int], limit: int) -> None:
-    """ValueError for a text that goes on behind a stop id, or ends without one before the limit."""
+    """Raise ValueError for a text that continues after a stop id, or ends early without one."""
     for prompt, text in texts.items():
         stops = [place for place, token in enumerate(text) if token in stop_ids]
         if (stops or [limit - 1])[0] != len(text) - 1:
-            raise ValueError(f"{prompt}: its text does not end as the stop ids {stop_ids} say")
+            raise ValueError(f"{prompt}: its text does not end at a stop id ({stop_ids})")
 
 
 @cache
@@ -86,7 +87,9 @@ def pair_of(target: ModelSpec, draft: ModelSpec, longest: int) -> Pair:
 
 
 def check_first(run: runs.Run, profile: Profile) -> bool:
-    """Whether the weights are here; ValueError where the first text, recorded again, is another."""
+    """True if the weights are present and the first text is recorded again with the same rows;
+    False without weights. Raises ValueError if the rows differ.
+    """
     specs = profile.target, profile.draft
     if not all(ModelFolder.fetched(spec).tensors for spec in specs):
         return False
@@ -98,21 +101,23 @@ def check_first(run: runs.Run, profile: Profile) -> bool:
     rows = run.trace[run.trace["prompt_id"] == prompt.prompt_id]
     for name in ("token", "draft_rank", "p_token", "q_token", "overlap"):
         if not np.allclose(found[name], rows[name], atol=1e-4):
-            raise ValueError(f"{prompt.prompt_id}: recorded again, {name} is another")
+            raise ValueError(f"{prompt.prompt_id}: recorded again, {name} differs")
     return True
 
 
 def rekey(folder: Path) -> str:
-    """Check a run and write its manifest with its new key; what was done, in a line. ValueError for
-    a run whose key cannot be told.
+    """Check a run and write its manifest with the new key. Returns one line about the result.
+    Raises ValueError if a check fails.
     """
     path = folder / "manifest.json"
     old = runs.read_facts(path, runs.MEND)
     if old.get("key_version") == KEY_VERSION:
-        return f"{folder}: has a key of today"
+        return f"{folder}: its key is current"
     profile = profile_of(old["profile"])
     if old_key(profile) != old["key"]:
-        raise ValueError(f"{folder}: models, prompts or settings are not here as it was recorded")
+        raise ValueError(
+            f"{folder}: the models, prompts or settings of its recording are not on this machine"
+        )
     prompts = runs.profile_prompts(profile)
     identity = runs.identity_of(profile, prompts)
     known = {name: old[name] for name in Manifest.__dataclass_fields__ if name in old}
@@ -124,7 +129,7 @@ def rekey(folder: Path) -> str:
     del facts["files"]
     runs.write_facts(path, facts, [folder / name for name in TABLES])
     written = runs.load_run(folder)
-    assert written.manifest["files"] == old["files"], "the tables are as they were"
+    assert written.manifest["files"] == old["files"], "the tables have changed"
     card = folder / "README.md"
     if card.is_file():
         text = card.read_text(encoding="utf-8")
@@ -133,12 +138,12 @@ def rekey(folder: Path) -> str:
         card.write_text(text.replace(old["key"], facts["key"]), encoding="utf-8")
     if folder.name.endswith(old["key"]):
         folder.rename(folder.with_name(folder.name.replace(old["key"], facts["key"])))
-    proof = "its first text recorded again" if again else "no weights here to record a text again"
+    proof = "first text recorded again" if again else "not recorded again: the weights are missing"
     return f"{folder}: {old['key']} is now {facts['key']} ({proof})"
 
 
 def main(folders: list[str]) -> int:
-    """Exit status 1 where a folder kept its key."""
+    """Re-key all folders. Returns exit status 1 if a folder kept its old key."""
     failed = 0
     for name in folders:
         try:

@@ -1,8 +1,8 @@
-"""Prompts to train a draft on, or to calibrate a quantised one.
+"""Compose prompts on which drafts are trained or quantised drafts are calibrated.
 
 A seeded generator composes them from phrases written for this project (phrases.yaml). They have the
-four domains and the forms of the prompts that drafts are judged on (data/prompts), and share no run
-of 13 words with those.
+four domains and the formats of the prompts on which drafts are tested (data/prompts), and share no
+13 words in a row with them.
 
     python -m data.training_prompts.compose 1 --per-domain 100
 
@@ -31,14 +31,14 @@ from speclab.prompts import (
 )
 
 PHRASES = yaml.safe_load((TRAINING_PROMPTS / "phrases.yaml").read_text("utf-8"))
-# <list>, <2..9>; with /a the value is kept and used again
+# <list>, <2..9>; with /a the value is saved and reused
 SLOT = re.compile(r"<([a-z_]+|-?\d+\.\.\d+)(?:/(\w))?>")
-# what stands around a problem of a domain
+# the wrapper of a domain's problems
 AROUND = {"math": MATH_PROMPT, "reasoning": REASONING_PROMPT, "chat": "{}"}
-NGRAM = 13  # words; a training row that shares one with a test row is left out
-TRIES = 200  # drawings in a row that give nothing new before a domain counts as used up
+NGRAM = 13  # words; a training row that shares such a sequence with a test row is excluded
+TRIES = 200  # draws without a new prompt before a domain counts as exhausted
 
-# ---- code: what a function looks for among its items, and what it does with those it finds
+# ---- code: which items a function looks for, and what it does with them
 
 
 NUMBERS = {
@@ -72,13 +72,13 @@ ACTIONS = {  # result type and sentence of each are in PHRASES
 
 
 def fill(template: str, rng: random.Random) -> str:
-    """A template with its slots drawn: `<list>` a word of that list, `<2..9>` a number; with `/a`
-    the same again at the next `<list/a>`.
+    """A template with its slots filled. `<list>` becomes a word of this list, `<2..9>` a number.
+    `<list/a>` gives the same value at each occurrence.
     """
     kept: dict[str, str] = {}
 
     def value(slot: re.Match) -> str:
-        """What a slot becomes."""
+        """The value of a slot."""
         source, label = slot.groups()
         if slot.group() in kept:
             return kept[slot.group()]
@@ -97,9 +97,7 @@ def fill(template: str, rng: random.Random) -> str:
 
 
 def code_stub(rng: random.Random) -> str:
-    """A Python function without its body: type hints, a docstring, one or two examples that are
-    true.
-    """
+    """A Python function without its body: type hints, a docstring, one or two correct examples."""
     kind, table, noun = rng.choice([("int", NUMBERS, "numbers"), ("str", STRINGS, "words")])
     quality = rng.choice(list(table))
     action = rng.choice(list(ACTIONS))
@@ -133,7 +131,7 @@ def code_stub(rng: random.Random) -> str:
 
 
 def composed(domain: str, rng: random.Random) -> str:
-    """A prompt of a domain."""
+    """A random prompt of a domain."""
     if domain == "code":
         return code_stub(rng)
     template = rng.choice(PHRASES[domain])
@@ -141,8 +139,8 @@ def composed(domain: str, rng: random.Random) -> str:
 
 
 def ngrams(text: str) -> set[tuple[str, ...]]:
-    """The 13-word shingles of a text, lower-cased, punctuation dropped (a shorter text is one
-    shingle).
+    """The 13-word sequences of a text, lower-cased and without punctuation. A shorter text is a
+    single sequence.
     """
     words = re.findall(r"[a-z0-9]+", text.lower())
     count = max(1, len(words) - NGRAM + 1)
@@ -150,18 +148,18 @@ def ngrams(text: str) -> set[tuple[str, ...]]:
 
 
 def shingles(text: str) -> set[tuple[str, ...]]:
-    """`ngrams` of a prompt `without_wrapper`."""
+    """`ngrams` of a prompt without its wrapper."""
     return ngrams(without_wrapper(text))
 
 
 def training_prompts(
     per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
 ) -> list[Prompt]:
-    """`per_domain` prompts of each domain, all different, none sharing 13 words in a row with a
-    project prompt; ids `train-math-0-0007`.
+    """`per_domain` different prompts of each domain, without 13 words in a row in common with a
+    prompt of the kit. Ids are like `train-math-0-0007`.
 
-    A larger `per_domain` keeps the prompts of a smaller one; another seed gives others. ValueError
-    for more prompts than the templates can give.
+    A larger `per_domain` adds prompts to those of a smaller one; another seed gives other prompts.
+    Raises ValueError if the templates cannot give this many prompts.
     """
     project = read_prompts(PROJECT_PROMPTS)
     judged = set().union(*(shingles(p.text) for p in project))
@@ -179,17 +177,17 @@ def training_prompts(
                 tries = 0
             elif tries == TRIES:
                 there = f"the templates give only {len(texts)} prompts of {domain}"
-                raise ValueError(f"per_domain={per_domain}: {there}; ask for fewer")
+                raise ValueError(f"per_domain={per_domain}: {there}; choose a smaller number")
         prompts += texts.values()
     return prompts
 
 
 @click.command()
 @click.argument("seed", type=click.IntRange(min=0))
-@click.option("--per-domain", default=600, show_default=True, help="Prompts of each domain.")
-@click.option("--chat", type=int, help="Prompts of chat, where it has another number.")
+@click.option("--per-domain", default=600, show_default=True, help="Prompts per domain.")
+@click.option("--chat", type=int, help="Prompts of chat (default: as the others).")
 def main(seed: int, per_domain: int, chat: int | None) -> None:
-    """Write seed-SEED.jsonl beside this script."""
+    """Write seed-SEED.jsonl into the folder of this script."""
     lines = []
     for domain in DOMAINS:
         count = chat if chat and domain == "chat" else per_domain

@@ -1,22 +1,24 @@
-"""`make reproduce`: run the numbered notebooks, each only when something it depends on changed.
+"""`make reproduce`: run the numbered notebooks, each only if something it depends on has changed.
 
-Two run at once, and notebooks that read the tables of others run after those (`turns_of`). A cell
-that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook has a
-kernel of this interpreter at the root of the repository. It becomes build/<profile>/NN_name.ipynb
-with its HTML and a stamp NN_name.json; one that failed is kept as NN_name.failed.ipynb. A notebook
-that lacks models or files has not failed: its figures stay as they are. Whatever stops a call, the
-same command goes on from the stamps.
+Two notebooks run at once. Notebooks that read the tables of others run after them (`turns_of`). A
+cell that measures time is tagged `timed` and runs while no other cell does (`Turn`). Each notebook
+gets a kernel of this interpreter at the root of the repository. Its results are
+build/<profile>/NN_name.ipynb, the HTML page, and a stamp NN_name.json. At the end of a call the
+notebook is also written as Markdown, in README.md of its figures' folder. A failed notebook is kept
+as NN_name.failed.ipynb. A notebook that lacks models or files is not a failure, and its figures
+stay as they are. After an interruption, the same command continues from the stamps.
 
-A change of the code that draws figures (DRAWING) makes no notebook stale: they are drawn again from
-their data.
+A change in the code that draws figures (DRAWING) makes no notebook stale. The figures are redrawn
+from their data.
 
-Figures are replaced as a whole. While a notebook runs, its earlier figures wait in the folder
-NN.before. Unless the notebook ends well they are put back, after a kill by the next call.
+The figures of a notebook are replaced all together. While it runs, its earlier figures are kept in
+the folder NN.before. They are restored unless the notebook succeeds; after a kill, the next call
+restores them.
 
-One hash names all that a notebook's outcome depends on (`digest`). Code counts as its syntax tree
-without docstrings, of the notebook and of the modules that it imports. The files that this code
-reads are declared: a list of plain texts called READS at the top of a module, or in a notebook's
-cell of imports, as `READS = ["data/paper", "08/self-drafts.csv"]` (`names_read`).
+One hash covers everything that a notebook's outcome depends on (`digest`). Code counts as its
+syntax tree without docstrings, for the notebook and for the modules that it imports. The files that
+this code reads are declared in a list of plain texts called READS, at the top of a module or in a
+notebook's cell of imports: `READS = ["data/paper", "08/self-drafts.csv"]` (`names_read`).
 """
 
 import ast
@@ -49,7 +51,8 @@ from tqdm import tqdm
 from speclab.explore import page as explorer
 from speclab.models.folder import ModelFolder, cached
 from speclab.models.hub import ModelsMissing
-from speclab.ops import pair, report
+from speclab.ops import pages, pair, report
+from speclab.ops.pages import cells_of
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
@@ -69,24 +72,24 @@ from speclab.runs import (
 from speclab.show import notebook as kit
 from speclab.show import redraw
 
-LOADING = "speclab/models/pairs.py"  # what a notebook imports that loads the pair
-TIMED = "timed"  # the tag of a cell that measures time: nothing runs beside it
-# what draws figures from their data, and nothing else: a change needs no notebook to run again
+LOADING = "speclab/models/pairs.py"  # a notebook that loads the pair imports this module
+TIMED = "timed"  # tag of a cell that measures time: no other cell runs meanwhile
+# modules that only draw figures from their data: after a change no notebook needs to run again
 DRAWING = tuple(f"speclab/show/{name}.py" for name in ("style", "figures", "drawings"))
-# modules that change no outcome: where a notebook runs, what only an open notebook shows
+# modules that change no outcome: where a notebook runs, and what only an open notebook shows
 NOT_FOLLOWED = ("speclab/ops/hosted.py", "speclab/explore/", *DRAWING)
-PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # how the text of a notebook shows a figure
-BEFORE, REPLACED = ".before", ".replaced"  # ends of folders of earlier figures
+PICTURES = re.compile(r"\]\(\.\./figures/[^/]+/")  # a figure in the text of a notebook
+BEFORE, REPLACED = ".before", ".replaced"  # suffixes of folders with earlier figures
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# errors by which a notebook says what it lacks
+# errors that a notebook raises if it lacks models or files
 NEEDS = {"ModelsMissing": report.NEEDS_MODELS, "FilesMissing": report.NEEDS_FILES}
 
 
 @dataclass(frozen=True)
 class Code:
-    """A file of Python: its syntax `tree` as text, the files that its imports may run, and what its
-    lists READS declare.
+    """A Python file: its syntax `tree` as text, the files that its imports may run, and the entries
+    of its READS lists.
     """
 
     tree: str
@@ -96,8 +99,8 @@ class Code:
 
 @dataclass(frozen=True)
 class Notebook:
-    """A numbered notebook: its cells (`cells_of`), the code of itself and of the modules that it
-    imports by path, its parameters, their values in a call, and whether a cell measures time.
+    """A numbered notebook: its cells (`cells_of`), its code and that of the imported modules by
+    path, its parameters, their values in this call, and whether a cell measures time.
     """
 
     path: Path
@@ -109,22 +112,23 @@ class Notebook:
 
     @property
     def name(self) -> str:
-        """As 02_gamma_sweep."""
+        """The name without suffix, such as 02_gamma_sweep."""
         return self.path.stem
 
     @property
     def reads(self) -> set[str]:
-        """What its code declares in READS, its own tables apart."""
+        """The entries of READS in its code, without the notebook's own tables."""
         declared = chain.from_iterable(code.reads for code in self.code.values())
         return {text for text in declared if text[:2] != self.name[:2]}
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """How a notebook ended. `seconds`: without those in which it waited for others; `kept`:
-    checksums of the figures and tables by name that its last good run wrote; `given`: the arguments
-    `profile`, `overrides` and `changes` of `open_call` that it was run with; `style`: the digest of
-    what drew its figures (`style_digest`).
+    """The outcome of a notebook's last run.
+
+    seconds: without the time spent waiting for other notebooks. kept: checksums by name of the
+    figures and tables from the last successful run. given: the arguments `profile`, `overrides` and
+    `changes` of `open_call`. style: digest of the code that drew the figures (`style_digest`).
     """
 
     name: str
@@ -139,9 +143,12 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Call:
-    """One call: the checked profile, what is asked for, why others that were asked for are left
-    out, the folders of its pages and of its figures, what was `given` (as in a `Stamp`); stamps by
-    name of what was up to date and of what ran; and whether it was stopped.
+    """One call of `make reproduce`.
+
+    It has the checked profile, the notebooks to run, why requested notebooks are left out, the
+    folders for pages and for figures, and the arguments `given` (as in `Stamp`). `current` and
+    `ran` are the stamps by name of notebooks that were up to date and of those that ran. `stopped`
+    is set when the call is interrupted.
     """
 
     profile: Profile
@@ -155,7 +162,7 @@ class Call:
     stopped: threading.Event = field(default_factory=threading.Event)
 
     def page(self, name: str, end: str) -> Path:
-        """A file of a notebook in the folder of pages."""
+        """Path of a notebook's page with the suffix `end`."""
         return self.build / f"{name}.{end}"
 
     def exported(self, name: str) -> Path:
@@ -163,21 +170,21 @@ class Call:
         return kit.drawn_in(self.figures, name)
 
     def stamp(self, name: str) -> Stamp | None:
-        """The stamp of a notebook's last run; None without one, or where it was edited."""
+        """The stamp of a notebook's last run; None if it is missing or was edited."""
         try:
             facts = read_facts(self.page(name, "json"), "run the notebook again")
-            del facts["files"]  # a stamp has none
+            del facts["files"]  # always empty in a stamp
             return Stamp(**facts)
         except (Damaged, TypeError):
             return None
 
     def seconds(self, notebook: Notebook) -> float:
-        """What a notebook took in its last run; 0 where that is not known."""
+        """Duration of a notebook's last run in seconds; 0 if unknown."""
         stamp = self.stamp(notebook.name)
         return stamp.seconds if stamp else 0
 
     def is_current(self, stamp: Stamp, now: str) -> bool:
-        """Whether the last run had the same inputs and all that it wrote is there as it was, or
+        """True if the last run had the same inputs and everything it wrote is unchanged, or if it
         needed models that are still missing.
         """
         if stamp.digest != now or stamp.status == FAILED:
@@ -191,18 +198,18 @@ class Call:
         return dict(files) == stamp.kept and all(page.is_file() for page in pages)
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- the call ------------------------------------------------------------------------------------
 
 
 def open_call(
     profile: str, wanted: Sequence[str], overrides: dict, changes: dict, out: Path | None = None
 ) -> Call:
-    """What a call of `make reproduce` asks for, checked.
+    """Check the arguments of `make reproduce`.
 
-    profile: a name or a YAML file; wanted: notebooks by number or name, none means all; overrides:
-    of the profile's parameters; changes: of the notebooks' parameters; out: where build/ and
-    figures/ go (default: the repository). ValueError for what is not there or not allowed, for
-    prompts that cannot be read, and for a notebook that differs from its source.
+    profile: a name or a YAML file. wanted: notebooks by number or name; empty means all. overrides:
+    of the profile's parameters. changes: of the notebooks' parameters. out: the folder for build/
+    and figures/ (default: the repository). Raises ValueError for unknown names, for values that are
+    not allowed, for prompts that cannot be read, and for a notebook that differs from its source.
     """
     if profile.endswith((".yaml", ".yml")):
         profile = str(Path(profile).resolve())
@@ -210,7 +217,7 @@ def open_call(
     overrides = found(overrides, settings)
     for variable in FOLDERS:
         named_folder(variable)
-    if settings.prompts not in HUB_SETS:  # those would be fetched
+    if settings.prompts not in HUB_SETS:  # reading a hub set would download it
         profile_prompts(settings)
     of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
@@ -242,7 +249,7 @@ def open_call(
 
 
 def found(overrides: dict, profile: Profile) -> dict:
-    """The overrides with files and folders as the profile has them: kernels run elsewhere."""
+    """The overrides with the paths of the profile, because kernels run in another folder."""
     named: dict[str, Any] = {"prompts": profile.prompts, "traces": profile.traces}
     named["other_prompts"] = list(profile.others)
     for model in MODELS:
@@ -253,8 +260,8 @@ def found(overrides: dict, profile: Profile) -> dict:
 
 
 def named_folder(variable: str) -> list[Path]:
-    """The folder that an environment variable names, if any; the variable is absolute from then on.
-    ValueError where no folder is there.
+    """The folder that an environment variable names, as a list of at most one. The variable is made
+    absolute. Raises ValueError if the folder does not exist.
     """
     named = os.environ.get(variable)
     if not named:
@@ -267,15 +274,15 @@ def named_folder(variable: str) -> list[Path]:
 
 
 def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
-    """A notebook with the values that are given for its parameters. ValueError for a file that is
-    no notebook, for a value that is not allowed, and for code that is not Python.
+    """A notebook with the given values of its parameters. Raises ValueError if the file is not a
+    notebook, if a value is not allowed, and if its code is not valid Python.
     """
     try:
         book = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat and its schema have many kinds
         raise ValueError(
-            f"{path} is no notebook ({type(error).__name__}); `make notebooks` writes it from its "
-            ".py"
+            f"{path} is not a notebook ({type(error).__name__}); `make notebooks` writes it from "
+            "its .py"
         ) from None
     cells = cells_of(book)
     known = parameters_of(path)
@@ -286,27 +293,20 @@ def notebook_of(path: Path, given: dict[str, Any]) -> Notebook:
         code = followed(path.name, source)
     except SyntaxError as error:
         raise ValueError(
-            f"{error.filename}, line {error.lineno}: {error.msg}; mend it, then call again"
+            f"{error.filename}, line {error.lineno}: {error.msg}; fix it, then run again"
         ) from None
     is_timed = any(map(measures_time, book.cells))
     return Notebook(path, cells, code, known, values, is_timed)
 
 
-def cells_of(book: nbformat.NotebookNode) -> list[tuple[str, str, list[str]]]:
-    """(kind, text, tags) of every cell."""
-    return [
-        (cell.cell_type, cell.source.strip(), cell.metadata.get("tags", [])) for cell in book.cells
-    ]
-
-
 def measures_time(cell: nbformat.NotebookNode) -> bool:
-    """Whether a cell is tagged so."""
+    """True if a cell has the tag TIMED."""
     return TIMED in cell.metadata.get("tags", ())
 
 
 def check_twin(notebook: Notebook) -> None:
-    """ValueError where an .ipynb, which runs, and the .py beside it have other cells. No file tells
-    which of the two was edited: their times are those of a checkout or of an autosave.
+    """Raise ValueError if the .ipynb, which runs, and its .py have different cells. File times
+    cannot show which of the two was edited, because a checkout or an autosave changes them too.
     """
     name = notebook.path.name
     source, number = notebook.path.with_suffix(".py"), name[:2]
@@ -321,9 +321,9 @@ def check_twin(notebook: Notebook) -> None:
 
 
 def digest(call: Call, notebook: Notebook) -> str:
-    """SHA-256 of all that the outcome of a notebook depends on. Tables of other notebooks may lie
-    in the folder of this call and in the repository, under the profile's name and under those of
-    the profiles that the notebook reads.
+    """SHA-256 of everything that a notebook's outcome depends on. Tables of other notebooks are
+    looked for in this call's folder and in the repository, under the profile's name and under the
+    names of the profiles that the notebook reads.
     """
     names = names_read(call, notebook)
     shipped = profile_names()
@@ -348,9 +348,9 @@ def style_digest() -> str:
 
 
 def names_read(call: Call, notebook: Notebook) -> list[str]:
-    """Files, folders and profiles that a notebook's code declares in READS. Filled in are
-    `{target}`, the path of the profile's target; `{beside}`, each value of the parameter `beside`;
-    and `$NAME`, an environment variable.
+    """Files, folders and profiles that a notebook declares in READS. `{target}` becomes the path of
+    the profile's target, `{beside}` each value of the parameter `beside`, and `$NAME` an
+    environment variable.
     """
     names = []
     for text in sorted(notebook.reads):
@@ -362,8 +362,8 @@ def names_read(call: Call, notebook: Notebook) -> list[str]:
 
 
 def followed(name: str, source: str) -> dict[str, Code]:
-    """Code by path: a notebook's own, and that of the modules of the repository that it imports,
-    directly or through others, lazy imports included. SyntaxError for what is not Python.
+    """Code by path, of the notebook and of the repository's modules that it imports, directly or
+    indirectly, including lazy imports. Raises SyntaxError if code is not valid Python.
     """
     code = {name: code_of(name, source)}
     waiting = list(code[name].imports)
@@ -378,8 +378,8 @@ def followed(name: str, source: str) -> dict[str, Code]:
 
 @lru_cache(maxsize=512)
 def code_of(path: str, text: str) -> Code:
-    """A file without comments, layout and docstrings, which change no outcome. SyntaxError for what
-    is not Python.
+    """A file without comments, layout and docstrings, which change no outcome. Raises SyntaxError
+    if it is not valid Python.
     """
     module = ast.parse(text, path)
     names, reads = [], []
@@ -393,22 +393,22 @@ def code_of(path: str, text: str) -> Code:
                 reads += ast.literal_eval(node.value)
             except ValueError:
                 where = (path, node.lineno, None, None)
-                raise SyntaxError("READS holds plain texts", where) from None
+                raise SyntaxError("READS must be a list of plain texts", where) from None
         elif isinstance(node, SCOPES) and ast.get_docstring(node) is not None:
             del node.body[0]
     imports = []
     for name in names:
-        for place in accumulate(name.split("."), "{}/{}".format):  # with the packages above it
+        for place in accumulate(name.split("."), "{}/{}".format):  # and its parent packages
             imports += [f"{place}.py", f"{place}/__init__.py"]
     return Code(ast.dump(module), imports, reads)
 
 
 def inputs(profile: Profile) -> list[Any]:
-    """The profile, and what it points at: weights (those that are to be made count as made), the
-    models' settings, prompts, manifests of shipped traces. Nothing is fetched.
+    """The profile and the files it refers to: weights (weights still to be made count as made), the
+    models' settings, prompts, and manifests of shipped traces. Nothing is downloaded.
     """
     places = [ROOT / name for name in (profile.prompts, *profile.others)]
-    fetched = HUB_SETS.get(profile.prompts, {})  # revisions are pinned; copies are files
+    fetched = HUB_SETS.get(profile.prompts, {})  # revisions are pinned, so only local copies vary
     for mirror in named_folder(MIRROR):
         places += [mirror / dataset.name for dataset in fetched.values()]
     shipped = [ROOT / profile.traces] if profile.traces else []
@@ -425,7 +425,7 @@ def inputs(profile: Profile) -> list[Any]:
 
 
 def content(places: Iterable[Path]) -> list[tuple[str, str]]:
-    """(name, SHA-256) of files, and of all files of folders; of what is not there nothing."""
+    """(name, SHA-256) of files, and of all files in folders. Missing paths are skipped."""
     files = set()
     for place in places:
         paths = [place] if place.is_file() else place.rglob("*")
@@ -438,7 +438,7 @@ def content(places: Iterable[Path]) -> list[tuple[str, str]]:
 
 
 class Room:
-    """Where several notebooks work at once, each on a seat."""
+    """A limit on the cells that run at once: one seat per running notebook."""
 
     def __init__(self, seats: int):
         self.seats = seats
@@ -447,10 +447,11 @@ class Room:
 
 @dataclass
 class Turn:
-    """A notebook's turn in a room: it holds a seat while it works. A cell that measures time takes
-    all seats: it waits until the cells of others have ended, and their next ones wait for it.
+    """A notebook's use of a room. It holds one seat while it works. A cell that measures time takes
+    all seats. It waits until the running cells of other notebooks have ended, and their next cells
+    wait for it.
 
-    waited: for seats, in seconds.
+    waited: seconds spent waiting for seats.
     """
 
     room: Room
@@ -458,7 +459,7 @@ class Turn:
     waited: float = 0.0
 
     def take(self, seats: int) -> None:
-        """Leave, and wait for that many seats; meanwhile nobody else takes one."""
+        """Leave, then wait for this many seats. Meanwhile no other notebook can take one."""
         self.leave()
         begun = time.monotonic()
         with self.room.door:
@@ -468,18 +469,18 @@ class Turn:
         self.waited += time.monotonic() - begun
 
     def leave(self) -> None:
-        """Give back all seats."""
+        """Release all seats."""
         for _ in range(self.held):
             self.room.free.release()
         self.held = 0
 
     def before(self, cell: nbformat.NotebookNode, cell_index: int) -> None:
-        """What nbclient calls before a cell of code."""
+        """Called by nbclient before each code cell."""
         self.take(self.room.seats if measures_time(cell) else 1)
 
 
 def move_aside(folder: Path) -> None:
-    """Move the figures from before a run aside, and begin with an empty folder."""
+    """Move the figures of the previous run aside, and create an empty folder."""
     put_back(folder)
     folder.mkdir(parents=True, exist_ok=True)
     folder.rename(folder.with_suffix(BEFORE))
@@ -487,8 +488,8 @@ def move_aside(folder: Path) -> None:
 
 
 def replace_figures(folder: Path, written_before: Iterable[str]) -> None:
-    """Keep the figures of a run in place of those from before it. Files that the earlier run did
-    not write stay. The last step is a rename: nothing can halve it.
+    """Replace the earlier figures with those of this run. Files that the earlier run did not write
+    are kept. The last step is a rename, so an interruption cannot leave a mixture.
     """
     earlier = folder.with_suffix(BEFORE)
     for path in earlier.iterdir():
@@ -500,8 +501,8 @@ def replace_figures(folder: Path, written_before: Iterable[str]) -> None:
 
 
 def put_back(folder: Path) -> None:
-    """Undo a run that did not end well: put the figures from before it back if they wait aside.
-    Remove the figures that a run replaced.
+    """Undo a run that did not succeed: restore the earlier figures if they were moved aside. Also
+    remove figures that a run has replaced.
     """
     earlier = folder.with_suffix(BEFORE)
     if earlier.is_dir():
@@ -511,7 +512,7 @@ def put_back(folder: Path) -> None:
 
 
 def put_all_back(call: Call) -> None:
-    """Undo the runs that a killed call did not end."""
+    """Undo the unfinished runs of a killed call."""
     for path in chosen([], ROOT):
         folder = call.exported(path.stem)
         if folder.with_suffix(BEFORE).is_dir():
@@ -520,17 +521,17 @@ def put_all_back(call: Call) -> None:
 
 
 def figures_locked(call: Call, folder: Path) -> contextlib.AbstractContextManager[None]:
-    """The lock of the pair whose figures a notebook writes. A call holds that of its own pair from
-    its beginning to its end.
+    """A lock on the pair whose figures a notebook writes. A call already holds the lock of its own
+    pair from start to end.
     """
     build = call.build.with_name(folder.parent.name)
     return contextlib.nullcontext() if build == call.build else locked(build)
 
 
 def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
-    """Run a notebook; put its pages, its figures and its stamp in place, remove figures that it no
-    longer writes. Where it does not end well, figures and tables are as they were, whatever ended
-    it. Where it is stopped, its pages and its stamp are too, and the error goes on.
+    """Run a notebook, then put its pages, figures and stamp in place and remove figures that it no
+    longer writes. If the run does not succeed, figures and tables stay as they were. If it is
+    interrupted, pages and stamp stay too, and the error is raised again.
     """
     name, folder = notebook.name, call.exported(notebook.name)
     earlier = call.stamp(name)
@@ -558,24 +559,24 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
 
 
 def is_in_style(call: Call, stamp: Stamp) -> bool:
-    """Whether the figures of a notebook that is up to date are those of today's style: where they
-    are not, they are drawn again. False where today's code cannot draw their data: the notebook has
-    to run again.
+    """True if the figures of an up-to-date notebook match the current drawing code; if they do not,
+    they are redrawn. False if the current code cannot draw their data, so that the notebook has to
+    run again.
     """
     if stamp.status != DONE or stamp.style == style_digest():
         return True
     try:
         draw_again(call, stamp)
-    except Exception as error:  # data and options of other code fail in any way
-        tqdm.write(f"{stamp.name}: its figures cannot be drawn again ({one_line(error)})")
+    except Exception as error:  # data and options of other code can fail in any way
+        tqdm.write(f"{stamp.name}: its figures cannot be redrawn ({one_line(error)})")
         return False
-    tqdm.write(f"{stamp.name}: its figures are drawn again")
+    tqdm.write(f"{stamp.name}: its figures are redrawn")
     return True
 
 
 def draw_again(call: Call, stamp: Stamp) -> None:
-    """Draw the figures of a notebook in today's style, from their data. Its pages show them, and it
-    gets a new stamp.
+    """Redraw a notebook's figures in the current style from their data, and update its pages and
+    its stamp.
     """
     name, folder = stamp.name, call.exported(stamp.name)
     with figures_locked(call, folder):
@@ -588,19 +589,21 @@ def draw_again(call: Call, stamp: Stamp) -> None:
                 if new := changed.get(base64.b64decode(shown)):
                     output["data"]["image/png"] = base64.b64encode(new).decode()
         nbformat.write(book, page)
-        report.to_html(page)
+        pages.to_html(page, folder)
         kept = dict(content(folder / file for file in stamp.kept))
         stamp = replace(stamp, kept=kept, style=style_digest())
         write_facts(call.page(name, "json"), asdict(stamp), [])
 
 
 def tell(stamp: Stamp, status: str) -> None:
-    """One line for the terminal."""
+    """Print one line on the terminal."""
     tqdm.write(f"{stamp.name:<26} {stamp.seconds:7.1f} s  {status} {stamp.error}")
 
 
 def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
-    """Run a notebook and keep its pages; its status, and where and why it ended ("": well)."""
+    """Run a notebook and keep its pages. Returns its status, and where and why it ended ("" after
+    success).
+    """
     name, known = notebook.name, notebook.known
     page, failed = call.page(name, "ipynb"), call.page(name, "failed.ipynb")
     changed = {n: value for n, value in notebook.values.items() if value != known[n].default}
@@ -617,27 +620,27 @@ def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
             start_timeout=300,
             on_cell_execute=turn.before,
         )
-    except (PapermillExecutionError, RuntimeError) as error:  # or the kernel died
+    except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died
         if call.stopped.is_set():
             failed.unlink(missing_ok=True)
             raise
         status, said = how_it_ended(error)
-    for end in ("json", "ipynb", "html"):  # the earlier stamp goes with the earlier pages
+    for end in ("json", "ipynb", "html"):  # remove the earlier stamp and pages
         call.page(name, end).unlink(missing_ok=True)
     if status == FAILED:
         return FAILED, f"{said} (see {os.path.relpath(failed)})"
     if status == DONE:
-        folder = os.path.relpath(call.exported(name).parent, call.build)
+        folder = call.exported(name)
+        shown = Path(os.path.relpath(folder.parent, call.build)).as_posix()
         text = failed.read_text(encoding="utf-8")
-        shown = PICTURES.sub(f"]({Path(folder).as_posix()}/", text)
-        page.write_text(shown, encoding="utf-8")
-        report.to_html(page)
+        page.write_text(PICTURES.sub(f"]({shown}/", text), encoding="utf-8")
+        pages.to_html(page, folder)
     failed.unlink(missing_ok=True)
     return status, said
 
 
 def how_it_ended(error: Exception) -> tuple[str, str]:
-    """The status that an error means; the cell, and what it says."""
+    """The status that an error means, and its cell and message."""
     if not isinstance(error, PapermillExecutionError):
         return FAILED, str(error)
     said = error.evalue.partition("\n")[0]
@@ -649,8 +652,8 @@ def how_it_ended(error: Exception) -> tuple[str, str]:
 @contextlib.contextmanager
 def kernels(call: Call, at_once: int) -> Iterator[None]:
     """Kernels of this interpreter at the root of the repository, whatever `python3` means to
-    Jupyter here. Their environment is this process's own; threads are shared among those that run
-    at once, but a notebook that measures time has all.
+    Jupyter on this machine. They get this process's environment. Threads are shared among the
+    notebooks that run at once; a notebook that measures time gets all of them.
     """
     before, threads = dict(os.environ), kit.limit_threads()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
@@ -671,12 +674,12 @@ def kernels(call: Call, at_once: int) -> Iterator[None]:
             os.environ |= before
 
 
-# ---- all of them ---------------------------------------------------------------------------------
+# ---- all notebooks -------------------------------------------------------------------------------
 
 
 def places(workers: int | None) -> int:
-    """Notebooks that run at once: `workers` (default: two), at most one per core, and one where
-    there is a GPU: its memory may hold one pair only.
+    """Number of notebooks that run at once: `workers` (default 2), at most one per core. With a GPU
+    it is 1, because the GPU's memory may hold only one pair.
     """
     visible = os.environ.get("CUDA_VISIBLE_DEVICES") != ""
     if visible and shutil.which("nvidia-smi"):
@@ -685,10 +688,12 @@ def places(workers: int | None) -> int:
 
 
 def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
-    """The notebooks of a call: those that read no tables of the others, then those that do. The one
-    that took longest before begins (where that is not known the first number: 00 needs no run while
-    01 records what others read), then come those that measure no time, so that the timed cells of
-    the rest need not wait for long ones.
+    """The notebooks of a call in two lists: those that read no tables of the others, then those
+    that do.
+
+    The longest of the last run starts first (if unknown, the lowest number, which needs no run
+    while 01 records what the others read). Next are the notebooks without timed cells, so that the
+    timed cells of the rest need not wait for long cells.
     """
     longest, *others = sorted(call.notebooks, key=call.seconds, reverse=True)
     others.sort(key=lambda notebook: notebook.is_timed)
@@ -702,7 +707,7 @@ def turns_of(call: Call) -> tuple[list[Notebook], list[Notebook]]:
 
 
 def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
-    """Run those that are not up to date. Stopped, no kernel stays."""
+    """Run the notebooks that are not up to date. After an interruption no kernel keeps running."""
     digests = [digest(call, notebook) for notebook in wave]
     with ThreadPoolExecutor(room.seats) as pool:
         pending = set()
@@ -714,21 +719,21 @@ def run_wave(call: Call, wave: list[Notebook], room: Room) -> None:
                     tell(stamp, "up to date" if stamp.status == DONE else stamp.status)
                 else:
                     pending.add(pool.submit(run_one, call, notebook, now, room))
-            while pending:  # a second at a time: on Windows a wait hears no Ctrl-C
+            while pending:  # one second at a time: on Windows, waiting blocks Ctrl-C
                 done, pending = wait(pending, 1, FIRST_COMPLETED)
                 for future in done:
-                    future.result()  # an error of the runner itself ends the call
+                    future.result()  # an error in the runner itself ends the call
         finally:
             if pending:
                 stop(call, pool, pending)
 
 
 def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
-    """Start no notebook more, and kill kernels and what they started until all have ended: one may
-    just be starting.
+    """Start no further notebook, and kill kernels and their children until all runs have ended. The
+    loop also catches kernels that are just starting.
     """
     call.stopped.set()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # once is enough
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ignore further Ctrl-C
     pool.shutdown(wait=False, cancel_futures=True)
     while not all(future.done() for future in pending):
         for child in psutil.Process().children(recursive=True):
@@ -738,10 +743,8 @@ def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
 
 
 def reproduce(call: Call, workers: int | None = None) -> int:
-    """Run what is not up to date, and write the report; 0, 1 when a notebook failed, 130 when
-    interrupted.
-
-    workers: notebooks at once.
+    """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
+    notebook failed, or 130 after an interruption. workers: notebooks at once.
     """
     begun = time.monotonic()
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -759,7 +762,7 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         ended = call.current | call.ran
         names = [notebook.name for notebook in call.notebooks]
         left = ", ".join(name for name in names if name not in ended)
-        print(f"Interrupted. Left: {left}. The same command goes on from here.")
+        print(f"Interrupted. Not run: {left}. The same command continues from here.")
         return 130
     failed = sum(stamp.status == FAILED for stamp in call.ran.values())
     counts = f"{len(call.current)} up to date, {failed} failed"
@@ -769,9 +772,15 @@ def reproduce(call: Call, workers: int | None = None) -> int:
 
 
 def write_report(call: Call) -> Path:
-    """Write the report and the explorer. The report's head describes the profile with the overrides
-    of this call if all notebooks had them, else the profile as it stands.
+    """Write the pages of this call's notebooks, the explorer and the report. The report describes
+    the profile with this call's overrides if all notebooks had them, else the profile without
+    overrides.
     """
+    of_call = call.current | call.ran
+    done = [stamp.name for stamp in of_call.values() if stamp.status == DONE]
+    for name in done:
+        with figures_locked(call, call.exported(name)):
+            pages.write_page(call.page(name, "ipynb"), call.figures, done)
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     profile, overrides = call.given["profile"], call.given["overrides"]
@@ -783,24 +792,26 @@ def write_report(call: Call) -> Path:
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    return report.write_pages(call.build, call.figures, head, stamps, remarks)
+    return report.write_report(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:
-    """Whether an earlier run would be another one today, with the same settings: its inputs have
-    changed since, or what it wrote.
+    """True if an earlier run with the same settings would differ today, because its inputs or its
+    outputs have changed.
     """
     if stamp.status != DONE or stamp.name in call.current | call.ran:
         return False
     try:
         again = open_call(wanted=[stamp.name], out=call.figures.parents[1], **stamp.given)
-    except ValueError:  # what it was given is not allowed any more
+    except ValueError:  # its arguments are no longer allowed
         return True
     return not again.is_current(stamp, digest(again, *again.notebooks))
 
 
 def write_explorer(profile: Profile, figures: Path) -> None:
-    """Write explore.html beside the figures where what it shows has changed; say why not."""
+    """Write explore.html into the figures folder if its content has changed. If it cannot be
+    written, print why.
+    """
     try:
         explorer.write_page(explorer.runs_there(profile), figures / "explore.html")
     except (ValueError, RunError) as error:
@@ -808,13 +819,13 @@ def write_explorer(profile: Profile, figures: Path) -> None:
 
 
 def loads_the_pair(notebook: Notebook) -> bool:
-    """Whether a cell of its own imports what loads the pair."""
+    """True if a cell of the notebook imports the module that loads the pair."""
     return LOADING in notebook.code[notebook.path.name].imports
 
 
 def fetch_weights(call: Call) -> None:
-    """Fetch the weights that the profile's models lack, where they can be had. Models of the hub
-    are fetched here where a notebook of the call needs them, so that the download is seen.
+    """Download weights that the profile's models lack, if possible. Hub models are downloaded here
+    if a notebook of the call needs them, so that the user sees the progress.
     """
     try:
         pair.make(call.profile)
@@ -824,4 +835,4 @@ def fetch_weights(call: Call) -> None:
         else:
             fetch_models(call.profile, kinds_named(call.profile, chain(*asked)))
     except (RunError, ModelsMissing, OSError) as error:
-        print(f"{error}. Notebooks that read recordings run all the same.")
+        print(f"{error}. Notebooks that only read recordings still run.")

@@ -159,7 +159,7 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
     kept = frame["accepted"]
     recovered = frame["recovered"]
     kept_bars = ("kept: min(p, q)", kept, KEPT)
-    rejected_bars = ("rejected: q - min(p, q)", frame["q"] - kept, REJECTED)
+    rejected_bars = ("rejected: q − min(p, q)", frame["q"] - kept, REJECTED)
     recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, RECOVERED)
     panels = {
         "1  Kept and rejected words": [kept_bars, rejected_bars],

@@ -35,6 +35,7 @@ OWN_PAIR = {"15": "llama-3.1-8b"}
 ANSWER_WORDS, ANSWER_NUMBERS = 44, 8  # at most, in an answer
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
+PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # how that output begins
 
 
 @dataclass(frozen=True)
@@ -195,7 +196,7 @@ class Context:
         """
         from IPython.display import Markdown, update_display
 
-        update_display(Markdown(f"**Answer.** {text}"), display_id=ANSWER)
+        update_display(Markdown(f"{ANSWERED}{text}"), display_id=ANSWER)
         self.record(answer=text)
 
 
@@ -227,7 +228,7 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     limit_threads()
     if reason := lacks(notebook, settings, judged):
         raise ValueError(f"{notebook} {reason}")
-    display(Markdown("*The answer is computed at the end.*"), display_id=ANSWER)
+    display(Markdown(PENDING), display_id=ANSWER)
     if notebook[:2] not in WITHOUT_INTERVALS:
         few_prompts(judged_sizes(settings, judged))
     _hosted(settings)
@@ -393,12 +394,9 @@ def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | Non
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
-    """Show a table with `digits` decimals; a plain 0, 1, 2, … index is left out and missing numbers
-    are blank.
-    """
-    from IPython.display import HTML, display
+    """Show a table as `tables.shown` makes it; a plain 0, 1, 2, … index is left out."""
+    from IPython.display import display
 
-    numbered = type(frame.index).__name__ == "RangeIndex"
-    decimals = f"{{:.{digits}f}}".format
-    cells = {"float_format": decimals, "na_rep": "", "border": 0}
-    display(HTML(frame.to_html(index=not numbered, **cells)))
+    from speclab.show import tables
+
+    display(tables.shown(frame, digits))

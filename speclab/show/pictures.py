@@ -7,6 +7,7 @@ Borders and weights distinguish the same kinds in grey.
 
 import html
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ BOX = (
     "font-weight:{weight};border-radius:3px;padding:0 1px;margin:1px;white-space:pre;"
     "unicode-bidi:isolate"
 )
+TOKEN = re.compile(r'<span style="[^"]*" title="block \d+, (\w+);[^"]*">(.*?)</span>')
 PAGE = (
     "font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;line-height:1.7;"
     "overflow-wrap:anywhere"
@@ -108,6 +110,31 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
     per_pass = f"{tokens / len(steps):.2f} tokens per target pass"
     below = f'<div style="margin-top:6px">{legend} · {made} · {per_pass}</div>'
     return f'<div style="{PAGE}"><div>{body}</div>{below}</div>'
+
+
+def as_markdown(page: str) -> str:
+    """What `as_html` wrote as Markdown, for sites that show no colours: a token is code, recovered
+    in bold, a bonus in italics; a line begins a block.
+    """
+    body, _, below = page.partition('<div style="margin-top')
+    found = [TOKEN.findall(block) for block in body.split(BAR)[1:]]
+    counts = Counter(kind for block in found for kind, _ in block)
+    blocks = [" ".join(_code(html.unescape(text), kind) for kind, text in block) for block in found]
+    passes = below.partition(" · ")[2].removesuffix("</div></div>")
+    legend = (
+        f"Accepted tokens ({counts['accepted']}) are plain, **recovered** ones "
+        f"({counts['recovered']}) bold, *bonus* tokens ({counts['bonus']}) in italics; each ┃ "
+        "begins a block."
+    )
+    return f"┃ {' ┃ '.join(blocks)}\n\n{legend} {passes}."
+
+
+def _code(text: str, kind: str) -> str:
+    """A token as code, within ticks enough for those in it."""
+    mark = {"accepted": "", "recovered": "**", "bonus": "*"}[kind]
+    ticks = "`" * (1 + max(map(len, re.findall("`*", text))))
+    pad = " " * (text[:1] == "`" or text[-1:] == "`")
+    return f"{mark}{ticks}{pad}{text}{pad}{ticks}{mark}"
 
 
 def strings_of(tokenizer) -> list[str]:

@@ -1,16 +1,18 @@
-"""`make bench`: speed on this machine, measured in one run and printed as ratios.
+"""`make bench`: measure speed on this machine in one run and print it as ratios.
 
-1. The recorder against the literal procedure, nodes per second; the literal procedure is timed on
-   steps spread over a text.
-2. Decoding: plain, transformers' assisted, own chain and own tree on the same prompts, spread over
-   those behind the first eight (which are easier), orders swapped from repeat to repeat. Ratios are
-   medians over prompts of per-prompt ratios to plain greedy decoding by our own loop, with whose
-   text all others are compared. Two pairs: tiny, and smollm, where its weights are.
-3. What a target pass over one token and the recorder reach of this machine's limits: a read of all
-   weights that the pass uses, on one thread and on two; floating-point operations a second of a
-   square product.
+1. The recorder against the literal procedure, in nodes per second. The literal procedure is timed
+   on steps spread over a text.
+2. Decoding: plain, transformers' assisted generation, our chain and our tree on the same prompts.
+   The prompts are spread over all but the first eight (which are easier). The order of methods is
+   reversed in every other repeat. Ratios are medians over prompts of per-prompt ratios to our own
+   plain greedy loop, with whose text all other texts are compared. Two pairs: tiny, and smollm if
+   its weights are present.
+3. How close a target pass over one token and the recorder come to this machine's limits. The
+   limits are a read of all weights that the pass uses, on one thread and on two, and the
+   floating-point operations per second of a square matrix product.
 
-All of it goes into build/bench.json, from which tables of README.md are written.
+All results are written to build/bench.json, from which tables of README.md and GLOSSARY.md are
+made.
 """
 
 import contextlib
@@ -48,12 +50,12 @@ PROMPTS = list[EncodedPrompt]
 # ---- the recorder and the literal procedure ------------------------------------------------------
 
 CASES = ((64, 64), (64, 512), (256, 64), (256, 512))  # new tokens, prompt tokens
-BLOCK = 10  # prompts the recorder takes at once, as in a run
-STEPS = 16  # of a text, that the literal procedure is timed on
+BLOCK = 10  # prompts that the recorder takes at once, as in a run
+STEPS = 16  # steps of a text on which the literal procedure is timed
 
 
 def prompts_of_length(pair, length, count):
-    """Prompts of exactly `length` tokens, cut from the project's own."""
+    """Prompts of exactly `length` tokens, cut from the kit's own prompts."""
     texts = [pair.tokenizer(prompt.text) for prompt in load_prompts("project", 50)]
     tokens = [token for text in texts for token in text["input_ids"][1:]]
     found = []
@@ -65,7 +67,7 @@ def prompts_of_length(pair, length, count):
 
 
 def recorder_speed(pair, new, length):
-    """Node records a second."""
+    """Node records per second of the recorder."""
     prompts = prompts_of_length(pair, length, BLOCK)
     given = static_tree(*TREE), GREEDY, new, 0, 2048
     record_block(pair, prompts[:1], *given)
@@ -76,7 +78,7 @@ def recorder_speed(pair, new, length):
 
 
 def literal_speed(pair, new, length):
-    """The same of the literal procedure, on STEPS steps of a text."""
+    """Node records per second of the literal procedure, on STEPS steps of a text."""
     (prompt,) = prompts_of_length(pair, length, 1)
     text = plain(pair, prompt, new)
     stride = new // STEPS
@@ -93,7 +95,7 @@ def literal_speed(pair, new, length):
 
 
 def recorder_rows(pair):
-    """All cases: nodes per second of both, and their ratio."""
+    """For all cases, nodes per second of both and their ratio."""
     rows = [
         (new, length, literal_speed(pair, new, length), recorder_speed(pair, new, length))
         for new, length in CASES
@@ -105,15 +107,15 @@ def recorder_rows(pair):
 
 # ---- decoding -----------------------------------------------------------------------------------
 
-GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram that prompt lookup looks for
-BOTH = f"chain:{GAMMA}+lookup:2"  # copies where two tokens match, else drafts
+GAMMA, LONGEST = 4, 3  # draft tokens; longest n-gram of prompt lookup
+BOTH = f"chain:{GAMMA}+lookup:2"  # copies if two tokens match, else drafts
 PLAIN = "own plain greedy"
 
 
 @dataclass(frozen=True)
 class Made:
-    """A text: its tokens, the target passes it took where they are known, and its seconds, prefill
-    included (so that all methods are alike).
+    """A decoded text: its tokens, its target passes if known, and its seconds, prefill included so
+    that all methods are comparable.
     """
 
     ids: tuple[int, ...]
@@ -125,8 +127,8 @@ Method = Callable[[Pair, EncodedPrompt, int], Made]
 
 
 def of_library(pair, prompt, new, **settings):
-    """transformers' greedy generation: no sampling defaults, no stop token, and no padding: an
-    assistant leaves out what looks like it (of tiny, <s>).
+    """transformers' greedy generation, without sampling defaults, stop token or padding. (An
+    assistant drops tokens that look like padding, such as <s> of tiny.)
     """
     ids, began = torch.tensor([prompt.ids]), time.perf_counter()
     out = pair.target.network.generate(
@@ -143,7 +145,7 @@ def of_library(pair, prompt, new, **settings):
 
 
 def assisted(gamma):
-    """transformers' assisted generation at a constant gamma."""
+    """transformers' assisted generation with a constant gamma."""
 
     def method(pair, prompt, new):
         config = pair.draft.network.generation_config
@@ -169,7 +171,7 @@ def own_plain(pair, prompt, new):
 
 
 def own(shape):
-    """The kit's decoder."""
+    """The kit's decoder with a shape."""
 
     def method(pair, prompt, new):
         found = decode_prompt(pair, prompt, "greedy", shape, GREEDY, new)
@@ -179,7 +181,7 @@ def own(shape):
 
 
 def methods_at(gamma):
-    """What is compared on every pair."""
+    """The methods compared on every pair."""
     return {
         PLAIN: own_plain,
         "transformers greedy": of_library,
@@ -198,7 +200,7 @@ LOOKUPS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A pair, what is compared on it, prompts a domain, repeats, new tokens, and their template."""
+    """A pair, its methods, prompts per domain, repeats, new tokens, and the prompts' template."""
 
     name: str
     pair: Pair
@@ -209,18 +211,18 @@ class Case:
     template: str = "none"
 
     def encoded(self):
-        """The prompts that are decoded."""
+        """The prompts to decode."""
         prompts = decoded_prompts(load_prompts("project", 50), self.per_domain, first=8)
         return encode_prompts(self.pair.tokenizer, prompts, 256, self.template)
 
 
 def cases():
-    """The pairs, without stop tokens; the real one is left out where its weights are not there."""
+    """The pairs, without stop tokens. smollm is skipped if its weights are missing."""
     yield Case("tiny", endless("tiny"), methods_at(GAMMA), 2, 3)
     try:
         real = endless("smollm")
     except ModelsMissing as error:
-        print(f"\nsmollm is left out: {error}")
+        print(f"\nsmollm is skipped: {error}")
         return
     methods = methods_at(2) | methods_at(GAMMA) | LOOKUPS
     template = load_profile("smollm").template
@@ -237,8 +239,8 @@ def endless(profile):
 
 
 def measure(pair, prompts, methods, new, repeats):
-    """One row a method, prompt and repeat: tokens, blocks, seconds, and whether the text is that
-    of the kit's plain loop.
+    """One row per method, prompt and repeat: tokens, blocks, seconds, and whether the text equals
+    that of the kit's plain loop.
     """
     for work in methods.values():
         work(pair, prompts[0], min(new, 8))
@@ -255,9 +257,9 @@ def measure(pair, prompts, methods, new, repeats):
 
 
 def summary(costs, found):
-    """One row a method: tokens per second, ratio to plain and, of the kit's chains, to the
-    library's assisted generation, share of texts equal to plain, block efficiency, and of static
-    shapes the share reached of the ratio that passes alone predict.
+    """One row per method: tokens per second, ratio to plain, share of texts equal to plain, and
+    block efficiency. The kit's chains also have the ratio to transformers' assisted generation.
+    Static shapes also have the measured ratio as a share of the ratio that passes alone predict.
     """
     found = found.assign(rate=found.tokens / found.time_s)
     rate = found.groupby(["method", "prompt_id"], sort=False).rate.median().unstack(0)
@@ -292,7 +294,7 @@ THREADS = (1, 2)
 
 
 def seconds_of(work, repeats):
-    """Median seconds of a call, after one that is not counted."""
+    """Median seconds of a call, after one uncounted call."""
     work()
     times = []
     for _ in range(repeats):
@@ -304,7 +306,9 @@ def seconds_of(work, repeats):
 
 @contextlib.contextmanager
 def used():
-    """(rows, weight) of each product of the kit's projections in a block; attention is left out."""
+    """(rows, weight) of each product of the kit's projections inside the context; attention is not
+    counted.
+    """
     found, honest = [], Projection.__call__
 
     def call(self, x):
@@ -319,8 +323,8 @@ def used():
 
 
 def token_share(pair, threads):
-    """A target pass over one token beside a read of all weights that it uses, on so many threads:
-    share = seconds of the read over those of the pass.
+    """A target pass over one token compared with a read of all weights that it uses, on this number
+    of threads. share: seconds of the read divided by seconds of the pass.
     """
     model, ids = pair.target, torch.arange(5, 6 + CONTEXT)[None] % pair.vocab
     cache = model.cache(CONTEXT + 1)
@@ -342,8 +346,8 @@ def token_share(pair, threads):
 
 
 def recorder_share(pair, prompts, new):
-    """The recorder over given texts of `new` tokens: its operations a second over those of a square
-    product, measured before and after it.
+    """The recorder over given texts of `new` tokens: its operations per second divided by those of
+    a square matrix product, which is timed before and after it.
     """
     texts = generate(pair.target, prompts, new, frozenset(), GREEDY, 0)
     tree, square = static_tree(*TREE), torch.ones(SQUARE, SQUARE)
@@ -363,7 +367,7 @@ def recorder_share(pair, prompts, new):
     return row | {"share": done / spent / limit}
 
 
-# what the kit wants to reach, by what is measured and pair
+# goals, by quantity and pair
 BARS = {
     f"own chain:{GAMMA} over assisted:{GAMMA}": {"tiny": 1.6, "smollm": 1.3},
     f"own chain:{GAMMA} over own plain": {"tiny": 1.0, "smollm": 1.0},
@@ -375,7 +379,7 @@ AT_MOST = ("loop, target passes a block",)
 
 
 def bars(found):
-    """What was found beside what the kit wants to reach: pair, what, measured, bar, is_reached."""
+    """Measured values and goals: pair, what, measured, bar, is_reached."""
     rows = []
     for pair, methods in found["decoder"].items():
         chains = {row["method"]: row for row in methods}[f"own chain:{GAMMA}"]
@@ -394,17 +398,19 @@ def bars(found):
     return table.assign(is_reached=over.where(~most, -over) >= 0)
 
 
-# ---- all of it -----------------------------------------------------------------------------------
+# ---- all benchmarks ------------------------------------------------------------------------------
 
 
 def show(table):
-    """Print a table; its rows for JSON (what is not defined is null, not NaN)."""
+    """Print a table, and return its rows for JSON (undefined values are null, not NaN)."""
     print(table.to_string(float_format="%.2f", na_rep="", index=False), flush=True)
     return json.loads(table.to_json(orient="records"))
 
 
 def decoding():
-    """By pair: `decoder`, `limits` (rows), `overhead` (the loop's own time in target passes)."""
+    """By pair: `decoder` and `limits` (rows), and `overhead` (time of the loop itself, in target
+    passes).
+    """
     found: dict[str, dict] = {"decoder": {}, "limits": {}, "overhead": {}}
     for case in cases():
         pair, prompts = case.pair, case.encoded()
@@ -429,7 +435,7 @@ def decoding():
 
 
 def main():
-    """Everything, into build/bench.json."""
+    """Run all benchmarks and write build/bench.json."""
     quiet()
     torch.set_num_threads(2)
     print("recorder and literal procedure, tiny, CPU float32, 2 threads")

@@ -1,9 +1,9 @@
-"""`make gpu-check`: what the kit does on a CUDA device, in one command.
+"""`make gpu-check`: check the kit on a CUDA device, in one command.
 
-Needs the kit's own packages, and installs nothing; gptqmodel is skipped by name where it is absent.
-Every check runs in a process of its own, so that one that breaks the device, runs out of memory or
-hangs leaves the others alone. After each the JSON file is written again.
-Without a CUDA device all runs that a CPU can of it.
+It needs the kit's own packages and installs nothing. The check of gptqmodel is skipped if the
+package is missing. Every check runs in its own process, so a check that breaks the device, runs out
+of memory or hangs does not affect the others. The JSON file is rewritten after each check. Without
+a CUDA device, the checks that can run on a CPU do so.
 """
 
 import argparse
@@ -54,10 +54,10 @@ from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
 from speclab.tree import static_tree
 
-LIMIT_S = 1200  # of one check
+LIMIT_S = 1200  # time limit of one check
 GREEDY = Sampling()
 TREE = (3, 2, 8)  # depth, branches, budget: the paper's
-LONGEST = 128  # tokens of a prompt
+LONGEST = 128  # most tokens of a prompt
 SHAPES = ("chain:4", "tree:3,2,8", "dynamic:4,4,8")
 SAMPLED = (
     ("rejection", "chain:4"),
@@ -68,14 +68,16 @@ PACKAGES = ("torch", "transformers", "gptqmodel", "numpy", "pandas", "pydantic")
 
 
 class Skipped(Exception):
-    """Why a check cannot run here."""
+    """The reason why a check cannot run on this machine."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where the checks run (`auto`: the first CUDA device, else the CPU), in which number formats,
-    and how much: new tokens of a text that the literal procedure follows (it is slow), new tokens
-    of a decoded text. None: what suits the device.
+    """Where and how the checks run.
+
+    device: `auto` is the first CUDA device, else the CPU. literal_tokens: new tokens of a text that
+    the slow literal procedure follows. tokens: new tokens of a decoded text. formats: number
+    formats. None chooses by device.
     """
 
     device: str = "auto"
@@ -90,11 +92,11 @@ class Settings:
 
     @property
     def prompts(self):
-        """Prompts a domain."""
+        """Prompts per domain."""
         return 2 if self.on_cuda else 1
 
     def on(self, device, formats):
-        """The same on a device that has these formats, with all set."""
+        """These settings with every value set, for a device and its number formats."""
         usual = (2, 12) if device == "cpu" else (24, 64)
         literal_tokens = self.literal_tokens or usual[0]
         return Settings(device, literal_tokens, self.tokens or usual[1], formats)
@@ -102,26 +104,27 @@ class Settings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a check found: its status (passed, reported, failed), in a sentence, and as facts."""
+    """The result of a check: its status (passed, reported or failed), a sentence, and facts."""
 
     status: str
     said: str
     facts: dict
 
 
-# ---- held against each other ---------------------------------------------------------------------
+# ---- comparisons ---------------------------------------------------------------------------------
 
 PLACES = ("position", "node", "parent", "depth", "rank", "best_path")
 NUMBERS = ("draft_prob", "target_prob", "draft_entropy", "target_entropy")
-# what rounding explains, by number format: of a margin (logits), a probability, an entropy (nats).
-# Seen on the tiny pair on a CPU: 6e-6, 0.01 and 0.08; a wrong mask gives 1.4 and more in each
+# largest difference that rounding explains, by number format, for a margin (logits), a probability
+# or an entropy (nats). The tiny pair on a CPU shows 6e-6, 0.01 and 0.08; a wrong mask gives at
+# least 1.4 in each format
 ROUNDING = {torch.float32: 1e-4, torch.float16: 0.06, torch.bfloat16: 0.5}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A choice that fell otherwise (another drafted token, another rank, another token of the
-    text): `what` it was, where, and how far apart the model's logits of the two choices lie.
+    """A choice that differs: another drafted token, another rank or another token of the text
+    (`what`). `margin` is the difference between the model's logits of the two choices.
     """
 
     what: str
@@ -132,8 +135,8 @@ class Difference:
 
 @dataclass
 class Compared:
-    """What was held against each other: `rows` in all, of which `unread` hang below another drafted
-    token (they say nothing), the largest `gap` of a number, and the differences.
+    """The result of a comparison: `rows` in all, of which `unread` are below a differing drafted
+    token (they are not compared), the largest `gap` between two numbers, and the differences.
     """
 
     rows: int = 0
@@ -142,39 +145,41 @@ class Compared:
     differences: list[Difference] = field(default_factory=list)
 
     def differ(self, what, prompt, position, margin):
-        """Take in one difference."""
+        """Add one difference."""
         self.differences.append(Difference(what, prompt.prompt_id, position, margin))
 
     def add(self, other):
-        """Take in what another prompt gave."""
+        """Add the result for another prompt."""
         self.rows += other.rows
         self.unread += other.unread
-        self.gap = float(np.max([self.gap, other.gap]))  # a NaN stays one
+        self.gap = float(np.max([self.gap, other.gap]))  # np.max keeps NaN
         self.differences += other.differences
 
     @property
     def margin(self):
-        """The largest margin of a difference; 0 without any."""
+        """The largest margin of a difference; 0 without differences."""
         return float(np.max([0.0, *(one.margin for one in self.differences)]))
 
     def status(self, dtype):
-        """`passed`: all choices equal; `reported`: rounding explains those that are not; `failed`:
-        it does not, or a number is further off than it explains.
+        """`passed`: all choices are equal. `reported`: rounding explains the differences. `failed`:
+        it does not, or two numbers differ by more than rounding explains.
         """
-        # a comparison with a NaN is False: that too has failed
+        # a comparison with NaN is False, so NaN fails too
         if not (self.margin <= ROUNDING[dtype] and self.gap <= ROUNDING[dtype]):
             return "failed"
         return "reported" if self.differences else "passed"
 
     def said(self):
-        """In a few words."""
+        """The result in a few words."""
         return (
             f"{self.rows} rows, {len(self.differences)} differences (margin {self.margin:.2g} "
             f"logits), numbers within {self.gap:.1g}"
         )
 
     def facts(self):
-        """As JSON has it; of many differences those with the largest margins."""
+        """The result as JSON data. Of many differences, only those with the largest margins are
+        listed.
+        """
         largest = sorted(self.differences, key=lambda one: -one.margin)[:20]
         return {
             "rows": self.rows,
@@ -186,13 +191,13 @@ class Compared:
 
 
 def rows_of(recorded):
-    """Node records, a row each."""
+    """Node records as a list of rows."""
     return table_of(recorded.nodes).to_dict("records")
 
 
 def literal_rows(pair, prompt, text):
-    """The literal procedure along a given text: its node records, and the token that it would have
-    gone on with at each position.
+    """The literal procedure along a given text: its node records, and the token that it would
+    choose at each position.
     """
     rows, tokens = [], []
     for position in range(len(text)):
@@ -204,20 +209,20 @@ def literal_rows(pair, prompt, text):
 
 
 def logits_at(model, context):
-    """Logits after a context, by one whole pass without a cache."""
+    """Logits after a context, from one full pass without a cache."""
     return literal.full_logits(model, [context])[0, -1]
 
 
 def apart(model, context, one, other):
-    """How far apart the logits of two tokens lie after a context."""
+    """Difference between the logits of two tokens after a context."""
     logits = logits_at(model, context)
     return float(abs(logits[one] - logits[other]))
 
 
 def compare_rows(pair, prompt, text, ours, theirs):
-    """Node records of one text, made in two ways."""
+    """Compare two node records of the same text."""
     found = Compared(rows=len(ours))
-    paths: dict[tuple[int, int], tuple[int, ...] | None] = {}  # None: not the same
+    paths: dict[tuple[int, int], tuple[int, ...] | None] = {}  # None: the tokens differ
     for our, their in zip(ours, theirs, strict=True):
         for name in PLACES:
             if our[name] != their[name]:
@@ -245,8 +250,9 @@ def compare_rows(pair, prompt, text, ours, theirs):
 
 
 def compare_tokens(pair, prompt, text, tokens, up_to_the_first=False):
-    """A text, and the tokens that the target would go on with along it. With `up_to_the_first`: a
-    greedy text against the plain one, up to where they part. One that ends earlier has no margin.
+    """Compare a text with the tokens that the target would choose along it. With `up_to_the_first`,
+    compare a greedy text with the plain text up to the first difference. If one text ends earlier,
+    that difference has no margin.
     """
     found = Compared(rows=len(tokens))
     for position, (our, their) in enumerate(zip_longest(text, tokens)):
@@ -263,8 +269,8 @@ def compare_tokens(pair, prompt, text, tokens, up_to_the_first=False):
 
 
 def compare_recorded(pair, prompt, one, other):
-    """Two records that wrote their texts themselves: the texts, and the nodes where they are the
-    same.
+    """Compare two records of one prompt that generated their own texts: the texts, and the nodes if
+    the texts are equal.
     """
     text, theirs = (tuple(made.trace["token"].tolist()) for made in (one, other))
     found = compare_tokens(pair, prompt, text, theirs, True)
@@ -273,11 +279,11 @@ def compare_recorded(pair, prompt, one, other):
     return found
 
 
-# ---- what all checks share -----------------------------------------------------------------------
+# ---- shared by all checks ------------------------------------------------------------------------
 
 
 def needs_cuda(settings, what):
-    """Skipped on a CPU."""
+    """Raise Skipped on a CPU."""
     if not settings.on_cuda:
         raise Skipped(f"{what} needs a CUDA device")
 
@@ -289,17 +295,19 @@ def worst(statuses):
 
 
 def number_formats(device):
-    """float32, float16, and bfloat16 but on GPUs that emulate it (NVIDIA's before Ampere)."""
+    """float32, float16 and bfloat16; without bfloat16 on GPUs that emulate it (NVIDIA before
+    Ampere).
+    """
     formats = ["float32", "float16", "bfloat16"]
     if device == "cpu" or torch.version.hip:
         return formats
-    # torch.cuda.is_bf16_supported would ask the current device
+    # torch.cuda.is_bf16_supported would test the current device
     native = torch.cuda.get_device_properties(device).major >= 8
     return formats if native else formats[:2]
 
 
 def tiny_profile(**overrides):
-    """The profile of the pair that lies in the repository."""
+    """The profile of the pair in the repository."""
     return load_profile("tiny", {"max_prompt_tokens": LONGEST} | overrides)
 
 
@@ -314,7 +322,7 @@ def recorded(pair, prompt, text, packed=2048):
 
 
 def by_format(compare):
-    """A comparison as a check: of the tiny pair in each number format."""
+    """Turn a comparison into a check that runs it on the tiny pair in each number format."""
 
     def check(settings):
         found = {name: Compared() for name in settings.formats}
@@ -327,7 +335,7 @@ def by_format(compare):
 
 
 def outcome_of(found):
-    """Comparisons by name, which begins with the number format, as an outcome."""
+    """The outcome of named comparisons. Each name begins with the number format."""
     facts = {}
     for name, one in found.items():
         status = one.status(getattr(torch, name.split()[0]))
@@ -338,8 +346,8 @@ def outcome_of(found):
 
 @contextlib.contextmanager
 def peak(place):
-    """`seconds` of a `with` block, and `bytes`: the most in it beside those that were there, of the
-    process (sampled), or of the GPU's allocator.
+    """Measures a `with` block. `seconds`: its duration. `bytes`: its peak memory minus the memory
+    at its start, from the process (sampled) or from the GPU's allocator.
     """
     on_cuda, done = place.type == "cuda", threading.Event()
 
@@ -373,7 +381,7 @@ def peak(place):
 
 
 def machine(settings):
-    """Device and versions. A device named `auto` is chosen here: `facts["device"]`."""
+    """Device and versions. `auto` is resolved here to `facts["device"]`."""
     device = settings.device
     if device == "auto":
         device = "cuda:0" if torch.cuda.is_available() else "cpu"
@@ -389,7 +397,7 @@ def machine(settings):
     if place.type == "cuda":
         if (place.index or 0) >= there:
             raise ValueError(
-                f"--device {device}: torch sees {there} CUDA devices here; name another, or cpu"
+                f"--device {device}: torch sees {there} CUDA devices; choose another, or cpu"
             )
         about = torch.cuda.get_device_properties(device)
         free, total = torch.cuda.mem_get_info(device)
@@ -401,7 +409,9 @@ def machine(settings):
 
 
 def pairs(settings):
-    """A pair on the device, or on it and the CPU: the same records as on the CPU?"""
+    """Does a pair on the device, or split between device and CPU, give the same records as on the
+    CPU?
+    """
     needs_cuda(settings, "a pair on it, or on it and the CPU,")
     here = load_pair(tiny_profile(device="cpu"))
     prompts = some_prompts(here, 1)
@@ -422,7 +432,7 @@ def pairs(settings):
 
 @by_format
 def packing(settings, pair, found):
-    """Nodes recorded at once, or a few at a time: the same records?"""
+    """Does recording all nodes at once give the same records as recording a few at a time?"""
     for prompt in some_prompts(pair, 1):
         text = greedy_text(pair, prompt, settings.tokens)
         whole = rows_of(recorded(pair, prompt, text))
@@ -433,7 +443,7 @@ def packing(settings, pair, found):
 
 @by_format
 def text(settings, pair, found):
-    """Greedy text of chains, static and dynamic trees: that of plain decoding?"""
+    """Is the greedy text of chains, static and dynamic trees the text of plain decoding?"""
     new = settings.tokens
     for prompt in some_prompts(pair, settings.prompts):
         plain = greedy_text(pair, prompt, new)
@@ -443,7 +453,7 @@ def text(settings, pair, found):
 
 
 def sampling(settings):
-    """Sampled text on the device: the CPU's, with the same random numbers?"""
+    """Is the sampled text on the device the same as on the CPU, with the same random numbers?"""
     needs_cuda(settings, "sampled text against the CPU's")
     warm, facts, statuses = Sampling(1.0), {}, []
     places = ("cpu", settings.device)
@@ -456,7 +466,7 @@ def sampling(settings):
             made = [decode_prompt(pair, prompt, *given).token_ids for pair in both]
             equal += made[0] == made[1]
         facts[f"{rule} {name}"] = f"{equal} of {len(prompts)} texts equal"
-        # a random number may fall between two roundings: then a text parts, not most of them
+        # a random number may fall between two roundings; then one text differs, not most of them
         all_equal = "passed" if equal == len(prompts) else "reported"
         statuses.append(all_equal if equal else "failed")
     said = "; ".join(f"{name}: {words}" for name, words in facts.items())
@@ -464,7 +474,7 @@ def sampling(settings):
 
 
 def against_literal(settings, pair, found):
-    """The recorder: the records of the literal procedure along the same texts?"""
+    """Does the recorder give the records of the literal procedure along the same texts?"""
     for prompt in some_prompts(pair, settings.prompts):
         text = greedy_text(pair, prompt, settings.literal_tokens)
         theirs, tokens = literal_rows(pair, prompt, text)
@@ -476,11 +486,11 @@ def against_literal(settings, pair, found):
 recorder = by_format(against_literal)
 
 
-BACKENDS = ("triton", "auto")  # those that profiles name, and the default
+BACKENDS = ("triton", "auto")  # the backend of the profiles, and the default
 
 
 def gptq(settings):
-    """The 4-bit target with each backend: does it run, and is its record the literal one?"""
+    """Does the 4-bit target run with each backend, and does its record equal the literal one?"""
     if find_spec("gptqmodel") is None:
         raise Skipped("gptqmodel is not installed")
     found = {backend: _quantised(settings, backend) for backend in BACKENDS}
@@ -492,20 +502,20 @@ def gptq(settings):
 
 def _quantised(settings, backend):
     if backend == "triton" and not settings.on_cuda:
-        return Outcome("skipped", "skipped, it needs a CUDA device", {})
+        return Outcome("skipped", "skipped: it needs a CUDA device", {})
     quantised = {"path": "data/pairs/tiny/target-gptq", "device": settings.device}
     quantised["backend"] = backend
     profile = tiny_profile(target=quantised, **{"draft.device": settings.device})
     pair, found = load_pair(profile), Compared()
     against_literal(settings, pair, found)
-    # its scales are float16, and kernels round to them whatever the number format
+    # its scales are float16, so kernels round to float16 whatever the number format
     status = found.status(torch.float16)
     said = f"kernel {pair.target.kernel}, {pair.target.dtype}: {found.said()}"
     return Outcome(status, said, {"pair": pair.facts} | found.facts())
 
 
 def waits(settings):
-    """How often the host waits for the device per block, and at which lines."""
+    """How often does the host wait for the device per block, and at which lines?"""
     needs_cuda(settings, "counting waits")
     pair, facts = load_pair(tiny_profile(device=settings.device)), {}
     (prompt, *_) = some_prompts(pair, 1)
@@ -527,7 +537,7 @@ def waits(settings):
 
 
 def attention(settings):
-    """Does a kernel other than `math` take the pair's passes, alone and in a tree?"""
+    """Does a kernel other than `math` run the pair's passes, over one token and over a tree?"""
     needs_cuda(settings, "asking for the kernel of attention")
     pair = load_pair(tiny_profile(device=settings.device))
     kernels = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION]
@@ -536,7 +546,7 @@ def attention(settings):
         model = getattr(pair, which)
         for n in (1, 9):
             tokens = torch.arange(5, 5 + n)[None]
-            with sdpa_kernel(kernels):  # an error where only `math` is left
+            with sdpa_kernel(kernels):  # raises if only `math` could run
                 try:
                     model.forward(tokens, model.cache())
                     facts[f"{which}, {n} tokens"] = "fused"
@@ -547,16 +557,16 @@ def attention(settings):
     return Outcome("passed" if fused else "failed", said, facts)
 
 
-_TOGETHER: list[Any] = []  # of a worker process: where it waits for the other
+_TOGETHER: list[Any] = []  # the barrier of a worker process, where it waits for the other
 
 
 def _meet(barrier):
-    """At the start of a worker (a list's own `append` would be sent with a copy of the list)."""
+    """Initialise a worker. (The list's own `append` would be sent with a copy of the list.)"""
     _TOGETHER.append(barrier)
 
 
 def _record_part(job, device, index):
-    """A block recorded in a process of its own, both processes at the same time."""
+    """Record a block in its own process, while the other process records too."""
     worker = Worker(job, device)
     worker.record(index)  # loads the pair
     _TOGETHER[0].wait(120)
@@ -564,7 +574,7 @@ def _record_part(job, device, index):
 
 
 def processes(settings):
-    """Two pairs in two processes on the device: what one records?"""
+    """Do two pairs in two processes on the device give the records of a single process?"""
     profile = tiny_profile(device=settings.device, max_new_tokens=settings.tokens)
     pair = load_pair(profile)
     prompts = some_prompts(pair, 2)
@@ -584,7 +594,7 @@ def processes(settings):
     return Outcome(found.status(pair.target.dtype), found.said(), found.facts())
 
 
-# of a pair whose texts and whose trees both take hundreds of megabytes
+# a pair whose texts and trees both take hundreds of megabytes
 WIDE = {
     "hidden_size": 512,
     "intermediate_size": 2048,
@@ -597,7 +607,7 @@ NOT_OF_A_LLAMA = ("model_type", "quantization_config", "num_hidden_layers")
 
 
 def random_model(config, layers, place, dtype):
-    """A model of a published configuration with small random weights."""
+    """A model with a published configuration and small random weights."""
     sizes = {name: v for name, v in config.items() if name not in NOT_OF_A_LLAMA}
     shape = LlamaConfig(**sizes, num_hidden_layers=layers, attn_implementation="sdpa")
     before = torch.get_default_dtype()
@@ -624,7 +634,7 @@ def random_prompts(count, length):
 
 
 def halving(settings):
-    """Out of memory: does the recorder go on with half, to the same records?"""
+    """When memory runs out, does the recorder continue with half, and with the same records?"""
     needs_cuda(settings, "halving a block that does not fit")
     place = torch.device(settings.device)
     models = [random_model(WIDE, layers, place, torch.float32) for layers in (2, 1)]
@@ -632,13 +642,13 @@ def halving(settings):
     limits = {"max_prompt_tokens": 256, "max_new_tokens": 64, "max_packed_tokens": 384}
     job = Job(load_profile("paper").replace(**limits), (prompts,))
     warm = generate(pair.target, list(prompts[:1]), 2, frozenset(), GREEDY, 0)
-    recorded(pair, prompts[0], warm[0])  # the libraries' own workspaces are there now
+    recorded(pair, prompts[0], warm[0])  # allocates the libraries' workspaces
     with peak(place) as writing:
         generate(pair.target, list(prompts), 64, frozenset(), GREEDY, 0)
     free = Worker(job, pair=pair).record(0).recorded
     with peak(place) as recording:
         recorded(pair, prompts[0], free[0].trace["token"].tolist(), 384)
-    # less than either needs, more than the smallest parts do
+    # less than either step needs, more than the smallest parts need
     room = int(0.75 * min(writing.bytes, recording.bytes))
     torch.cuda.empty_cache()
     limit = torch.cuda.memory_reserved(place) + room
@@ -662,13 +672,13 @@ def halving(settings):
     return Outcome(status, f"{words}: {found.said()}", facts)
 
 
-# layers of both models, and how much of the measurement: what a T4 does in minutes, and less
+# layers of both models, and limits: enough for minutes on a T4, and less on a CPU
 ON_CUDA = 8, {"prompts_per_domain": 20, "max_prompt_tokens": 512, "max_new_tokens": 64}
 ON_A_CPU = 1, {"prompts_per_domain": 2, "max_prompt_tokens": 64, "max_new_tokens": 8}
 
 
 def shapes(settings):
-    """Recording at the paper's shapes: memory against the plan?"""
+    """How does the memory of recording at the paper's shapes compare with the plan?"""
     device, place = settings.device, torch.device(settings.device)
     dtype = torch.float16 if settings.on_cuda else torch.bfloat16
     layers, limits = ON_CUDA if settings.on_cuda else ON_A_CPU
@@ -692,7 +702,7 @@ def shapes(settings):
     facts = {"layers": layers, "dtype": name, "minutes": used.seconds / 60} | limits
     facts |= {"beside_weights_bytes": used.bytes, "planned_bytes": beside}
     said = (
-        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min; beside the "
+        f"{layers} layers, {len(prompts)} prompts: {used.seconds / 60:.2f} min; without the "
         f"weights {used.bytes / 1e9:.3g} GB, planned {beside / 1e9:.3g}"
     )
     return Outcome("passed", said, facts)
@@ -717,7 +727,7 @@ ASKED = [name for name in CHECKS if name != "machine"]
 
 
 def judged(name, settings):
-    """One check, whatever comes of it: name, status, what was found, seconds, facts."""
+    """Run one check, whatever happens: name, status, result, seconds, facts."""
     began = time.perf_counter()
     try:
         found = CHECKS[name](settings)
@@ -732,15 +742,15 @@ def judged(name, settings):
 
 
 def told(name, seconds, found):
-    """A check's name, seconds and outcome as JSON has them."""
+    """A check's name, seconds and outcome as JSON data."""
     return {"name": name, "time_s": round(seconds, 3)} | asdict(found)
 
 
-# ---- one check, in a process of its own ----------------------------------------------------------
+# ---- one check, in its own process ---------------------------------------------------------------
 
 
 def in_child(name, settings):
-    """What a check found; a process that dies, or takes longer than LIMIT_S, has failed."""
+    """The result of a check in its own process. A process that dies or exceeds LIMIT_S fails."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
@@ -758,8 +768,8 @@ def in_child(name, settings):
 
 
 def _ended(command):
-    """Exit status and output of a command, which is stopped with all that it started after LIMIT_S
-    or by Ctrl-C.
+    """Exit status and output of a command. After LIMIT_S or Ctrl-C it is stopped with all its child
+    processes.
     """
     quiet = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
@@ -781,7 +791,7 @@ def _ended(command):
 
 
 def save(results, out):
-    """The JSON file, with how many checks ended how."""
+    """Write the JSON file with the number of checks by status."""
     counted = Counter(one["status"] for one in results["checks"])
     said = ", ".join(f"{count} {status}" for status, count in counted.items())
     if results["machine"]["facts"].get("device") == "cpu":
@@ -795,9 +805,9 @@ def options(arguments=None):
     """The command line."""
     top = argparse.ArgumentParser("gpu-check", description=__doc__.split("\n")[0])
     add = top.add_argument
-    add("--device", default="auto", help="cuda:0, cuda:1, …, cpu; auto: the first GPU")
+    add("--device", default="auto", help="cuda:0, cuda:1, … or cpu; auto: the first GPU")
     add("--only", nargs="+", choices=ASKED, metavar="CHECK", help=", ".join(ASKED))
-    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json")
+    add("--out", type=Path, default=ROOT / "build" / "gpu-check.json", help="a .json file")
     add("--tokens", type=int, help="new tokens of a text")
     add("--literal-tokens", type=int, help="new tokens that the literal procedure follows")
     add("--child", nargs=3, help=argparse.SUPPRESS)
@@ -805,7 +815,7 @@ def options(arguments=None):
 
 
 def main(arguments=None, run=in_child):
-    """All checks, or those of --only; 0 when none failed, 1 otherwise, 130 when stopped."""
+    """Run all checks, or those of --only. Returns 0, 1 if a check failed, or 130 if stopped."""
     given = options(arguments)
     if given.child:
         name, settings, out = given.child

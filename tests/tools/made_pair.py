@@ -1,6 +1,6 @@
-"""A made pair whose texts, traces and trees agree with each other: at every place of a text the
-target's and the draft's next-token tables after every token are random, and everything else follows
-from them. Token 0 to 9; its string is a digit where it is even, else a letter.
+"""A synthetic pair whose texts, traces and trees are consistent. The target's and the draft's
+next-token tables are random at every position and after every token, and everything else follows
+from them. Tokens are 0 to 9; the string of an even token is a digit, of an odd token a letter.
 """
 
 from dataclasses import replace
@@ -21,10 +21,10 @@ STRINGS = [str(i) if i % 2 == 0 else f" {chr(97 + i)}" for i in range(VOCAB)]
 
 
 def made_run(seed=0, sampled=False, prompts=6, length=40, tables=0):
-    """A run of `prompts` texts in each of the four domains; the same `tables` for other seeds (of
-    the text that is drawn) and temperatures.
+    """A run of `prompts` texts in each of the four domains. Runs with the same `tables` share their
+    next-token tables, whatever the seed of the drawn text and the temperature.
     """
-    size = (4 * prompts, length + 3, VOCAB)  # three deeper levels of the last tree
+    size = (4 * prompts, length + 3, VOCAB)  # room for three levels of the last tree
     rng = np.random.default_rng(tables)
     ease = rng.uniform(0.5, 2, (4 * prompts, 1, 1, 1))
     logits = rng.normal(0, 1.5, (*size, VOCAB))
@@ -98,18 +98,18 @@ def _entropy(p):
 
 
 def _rank(p, token):
-    """How many tokens are likelier than this one."""
+    """Number of tokens that are more likely than the given token."""
     return (p > p[np.arange(len(p)), token][:, None]).sum(axis=1)
 
 
 def made_text(*seeds, **made):
-    """Texts of the made pair: greedy, or sampled with these seeds; numbers are marked."""
+    """Texts of the synthetic pair, greedy or sampled with these seeds. Numbers are marked."""
     runs = [made_run(seed, True, **made) for seed in seeds] or [made_run(**made)]
     return with_numbers(Text.of(*runs), STRINGS)
 
 
 def made_pair(**made):
-    """Texts at T = 0 and at T = 1 (three seeds), and those of a second set of prompts (one seed, no
+    """Texts at T = 0 and at T = 1 (three seeds), and texts of a second set of prompts (one seed, no
     trees at T = 1).
     """
     greedy = {OWN: made_text(**made), SECOND: made_text(tables=8, **made)}

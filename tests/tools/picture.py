@@ -1,5 +1,5 @@
-"""`make picture`: figures/smollm/explore.png, the part of explore.html that README.md shows, as
-Debian's Chromium draws it.
+"""`make picture`: take figures/smollm/explore.png for README.md, a screenshot of part of
+explore.html in Debian's Chromium.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ SHOWN = """() => {
 
 
 def main():
-    """Open the page, choose a token that was rejected, and write the picture."""
+    """Open the page, select a rejected token, and save the picture."""
     with chromium() as browser:
         page, wrong = opened(
             browser, FOLDER / "explore.html", viewport={"width": 1180, "height": 900}

@@ -1,11 +1,12 @@
-"""Trains the draft of the pair `smollm`: its target writes texts, a narrow Llama learns from them.
+"""Train the draft of the pair `smollm`: its target writes texts, and a narrow Llama learns from
+them.
 
-Contract: `python -m data.pairs.smollm.prepare STEP --work WORK [--data DATA]` from the root of the
-kit, steps in the order of STEPS, after `make pair PROFILE=smollm`. DATA holds `train/` and
-`hub_mirror/` (the card names the sources); WORK takes all that is made. A step reads the files of
-the steps before it and writes its own, under a temporary name first; called again it goes on where
-it was stopped. One seed; safetensors only. `card` writes this folder's card.json and README.md from
-the shipped traces.
+Run `python -m data.pairs.smollm.prepare STEP --work WORK [--data DATA]` in the root of the kit
+after `make pair PROFILE=smollm`, with the steps in the order of STEPS. DATA contains `train/` and
+`hub_mirror/` (the card names the sources). All results are written to WORK. A step reads the files
+of the steps before it, and writes its own files first under a temporary name. An interrupted step
+continues when called again. There is one seed, and all files are safetensors. `card` writes this
+folder's card.json and README.md from the shipped traces.
 """
 
 import argparse
@@ -51,13 +52,14 @@ SEED = 0
 
 
 def write_json(path: Path, content: object) -> None:
-    """`content` as an indented JSON file."""
+    """Write `content` as an indented JSON file."""
     written(path, lambda p: p.write_text(json.dumps(content, indent=1) + "\n"))
 
 
 def settled(path: Path, content: bytes, later: str) -> None:
-    """Write a step's file; ValueError where another content stands there and a later step, whose
-    files are `later` in the same folder, has read it: its files would not fit the new one.
+    """Write the file of a step. Raises ValueError if the file exists with other content and a later
+    step has already used it. The later step's files match `later` in the same folder; they would
+    not fit the new content.
     """
     if path.is_file() and path.read_bytes() != content and any(path.parent.glob(later)):
         raise ValueError(
@@ -68,15 +70,15 @@ def settled(path: Path, content: bytes, later: str) -> None:
 
 
 def arrays_of(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of a file that an earlier step wrote; ValueError where it is not there, or cut."""
+    """The arrays of a file by an earlier step. Raises ValueError if it is missing or truncated."""
     if not path.is_file():
         raise ValueError(f"{path} is missing: run the steps before this one first")
-    check_tensors(path, "remove it and run the step that writes it again")
+    check_tensors(path, "remove it, then run the step that writes it again")
     return load_arrays(path)
 
 
 def digest(*arrays: np.ndarray) -> str:
-    """What names the content of some arrays, short."""
+    """A short hash of the content of some arrays."""
     total = hashlib.sha256()
     for array in arrays:
         total.update(np.ascontiguousarray(array).tobytes())
@@ -88,12 +90,12 @@ def target_tokenizer():
     return ModelFolder(TARGET).tokenizer
 
 
-# ---- prompts: what the target is asked -----------------------------------------------------------
+# ---- prompts: the target's training prompts ------------------------------------------------------
 
-PROMPT_TOKENS = 256  # a longer training prompt is left out
-ROWS = 48  # prompts a batch of the writer
-COMPOSED = {"code": 600, "math": 600, "reasoning": 600, "chat": 1800}  # of training_prompts
-MOST_CHATS = {  # prompts taken of a source of chats, so that no narrow one rules
+PROMPT_TOKENS = 256  # longer training prompts are excluded
+ROWS = 48  # prompts per batch of the writer
+COMPOSED = {"code": 600, "math": 600, "reasoning": 600, "chat": 1800}  # from training_prompts
+MOST_CHATS = {  # most prompts per source of chats, so that no narrow source dominates
     "chat_justeval_outputs.jsonl.gz": 2000,
     "chat_oasst_en100.jsonl.gz": 500,
     "chat_taskmaster4_quarter.jsonl": 60,
@@ -103,7 +105,7 @@ MOST_CHATS = {  # prompts taken of a source of chats, so that no narrow one rule
 
 
 def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
-    """Conversations by source, each a list of {role, content}; of ultrachat the first turn only."""
+    """Conversations by source, each a list of {role, content}; of ultrachat only the first turn."""
     talks = {}
     for source in MOST_CHATS:
         if source != "ultrachat":
@@ -117,13 +119,17 @@ def chat_rows(data: Path) -> dict[str, list[list[dict]]]:
 
 
 def shingles_judged(data: Path) -> set[tuple[str, ...]]:
-    """Runs of 13 words that no training row may share: benchmark tests and the kit's prompts."""
+    """The 13-word sequences that no training row may contain: from benchmark tests and the kit's
+    prompts.
+    """
     own = set().union(*(shingles(prompt.text) for prompt in read_prompts(PROJECT_PROMPTS)))
     return own | benchmark_ngrams(data / "hub_mirror")
 
 
 def training_questions(data: Path) -> dict[str, list[str]]:
-    """Prompts by domain in a drawn order: the data sets' train splits and composed ones."""
+    """Prompts by domain in random order, from the data sets' train splits and from composed
+    prompts.
+    """
     judged, rng = shingles_judged(data), random.Random(SEED)
     texts = {}
     for domain, rows in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
@@ -142,13 +148,15 @@ def training_questions(data: Path) -> dict[str, list[str]]:
 
 
 def chat_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of a user's message in the target's template; the assistant is to speak next."""
+    """Token ids of a user's message in the target's template, up to the start of the assistant's
+    turn.
+    """
     message = {"role": "user", "content": text}
     return tokenizer.apply_chat_template([message], add_generation_prompt=True, return_dict=False)
 
 
 def batches_of(prompts: list[list[int]]) -> list[list[list[int]]]:
-    """Batches of ROWS prompts of like length, in a drawn order within every eight."""
+    """Batches of ROWS prompts of similar length, in random order within every eight batches."""
     batches = []
     for start in range(0, len(prompts), 8 * ROWS):
         window = sorted(prompts[start : start + 8 * ROWS], key=len)
@@ -159,7 +167,7 @@ def batches_of(prompts: list[list[int]]) -> list[list[list[int]]]:
 
 
 def prompts(args: argparse.Namespace) -> None:
-    """`prompts.json`: [domain, batch of token ids], the domains in turn."""
+    """Write `prompts.json`: [domain, batch of token ids], with the domains in turn."""
     tokenizer, by_domain = target_tokenizer(), {}
     for domain, texts in training_questions(args.data).items():
         ids = [chat_ids(tokenizer, text) for text in texts]
@@ -174,15 +182,15 @@ def prompts(args: argparse.Namespace) -> None:
     settled(args.work / "prompts.json", content, "shards/*.safetensors")
 
 
-# ---- write: what the target answers --------------------------------------------------------------
+# ---- write: the target's answers -----------------------------------------------------------------
 
 NEW_TOKENS = 64
-TOP = 64  # of the target's log-probabilities are kept
+TOP = 64  # number of the target's log-probabilities that are kept
 MASKED = -1e9
 
 
 class Writer:
-    """The target over its own cache of keys (transposed) and values; bfloat16 writes fastest."""
+    """The target with its own cache of (transposed) keys and values. bfloat16 is fastest."""
 
     def __init__(self, folder: Path, dtype: torch.dtype = torch.bfloat16):
         config = json.loads((folder / "config.json").read_text())
@@ -225,7 +233,8 @@ class Writer:
         ]
 
     def states(self, tokens: Tensor, places: Tensor, cache: list, at: int, mask: Tensor) -> Tensor:
-        """Last states [rows, n, d] of tokens [rows, n] that stand in column `at` of the cache on.
+        """Last states [rows, n, d] of tokens [rows, n], which are stored in the cache from column
+        `at` on.
 
         places: their positions [rows, n]. mask: 0 or MASKED, [rows or 1, 1, n, at + n].
         """
@@ -247,7 +256,7 @@ class Writer:
         end, group = at + n, self.heads // self.kv_heads
         keys, values = kept
         heads = projected.view(rows, n, -1, self.size)
-        turning = self.heads + self.kv_heads  # queries and keys are turned by their position
+        turning = self.heads + self.kv_heads  # queries and keys are rotated by their position
         first, second = heads[:, :, :turning].chunk(2, -1)
         turned = torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
         keys[..., at:end] = turned[:, :, self.heads :].permute(0, 2, 3, 1)
@@ -262,10 +271,11 @@ class Writer:
 
     @torch.inference_mode()
     def write(self, ids: list[list[int]], stop: int, seed: int) -> dict[str, np.ndarray]:
-        """Each prompt continued twice by NEW_TOKENS or to `stop`: greedily, and sampled at T = 1.
+        """Continue each prompt twice, by NEW_TOKENS or to `stop`: greedily, and sampled at T = 1.
 
-        Texts stand end to end, the greedy ones first: tokens; length and first (of the new ones) a
-        text; top_ids and top_logp [new tokens, TOP]; states [new tokens, d] that predict them.
+        The texts are concatenated, greedy texts first: tokens; length, and first (the first new
+        token) of each text; top_ids and top_logp [new tokens, TOP]; and the states [new tokens, d]
+        that predict them.
         """
         rows, longest = len(ids), max(map(len, ids))
         pad = torch.tensor([longest - len(i) for i in ids])  # prompts end in the same column
@@ -318,7 +328,9 @@ class Writer:
 
 
 def write(args: argparse.Namespace) -> None:
-    """`shards/`: the target's text, a file a batch of prompts, until `--minutes` are over."""
+    """Write `shards/`: the target's text, one file per batch of prompts, until `--minutes` have
+    passed.
+    """
     order = read_json(args.work / "prompts.json", "run the step `prompts`", list)
     writer, stop = (Writer(TARGET), target_tokenizer().eos_token_id)
     began = time.time()
@@ -336,25 +348,27 @@ def write(args: argparse.Namespace) -> None:
         print(path.name, len(arrays["top_ids"]), f"tokens, {used:.0f} core seconds", flush=True)
 
 
-# ---- text, vocabulary: what the draft reads first, and the tokens it can say ---------------------
+# ---- text, vocabulary: the draft's first training text, and its output tokens --------------------
 
 SHARE_OF_CHATS = {"chat_topical_chat.jsonl.gz": 0.25, "chat_taskmaster4_quarter.jsonl": 0.2}
-PROSE_CHARS = 1500  # of each file
-FENCED = 0.5  # of the answers with code
+PROSE_CHARS = 1500  # characters from each file
+FENCED = 0.5  # share of the answers with code that get a fence
 KEPT = 10240
-OWN_WEIGHT = 10  # a token that the target wrote counts so often
-PRIOR = 300_000  # and each token PRIOR / (id + 100): a low id was merged early, so is frequent
+OWN_WEIGHT = 10  # weight of a token that the target wrote
+PRIOR = 300_000  # each token also gets PRIOR / (id + 100), because low ids are frequent tokens
 
 
 def conversations(data: Path) -> list[tuple[str, list[dict]]]:
-    """(domain, turns) of all permissive text in a drawn order; rows near a judged one left out."""
+    """(domain, turns) of all permissively licensed text in random order. Rows that overlap with a
+    test prompt are excluded.
+    """
     judged, rng, talks = shingles_judged(data), random.Random(SEED), []
     for domain, rows in (("math", math_rows), ("reasoning", reasoning_rows), ("code", code_rows)):
         for key, prompt, answer in rows(data / "train"):
             if ngrams(key) & judged:
                 continue
             answer = answer.strip("\n")
-            if domain == "code":  # the target repeats the head it was given, often in a fence
+            if domain == "code":  # the target repeats the given head, often in a fence
                 answer = prompt + answer
                 if rng.random() < FENCED:
                     answer = f"```python\n{answer}\n```"
@@ -371,7 +385,9 @@ def conversations(data: Path) -> list[tuple[str, list[dict]]]:
 
 
 def text(args: argparse.Namespace) -> None:
-    """`text.safetensors`: the permissive text in the target's chat marks as one stream, uint16."""
+    """Write `text.safetensors`: the permissively licensed text in the target's chat format as one
+    uint16 sequence.
+    """
     tokenizer, talks = target_tokenizer(), conversations(args.data)
     marked = []
     for _, turns in talks:
@@ -387,18 +403,20 @@ def text(args: argparse.Namespace) -> None:
 
 
 def split_texts(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The texts of a file of the writer, prompt and answer."""
+    """The texts of one of the writer's files, prompt and answer."""
     return np.split(arrays["tokens"], np.cumsum(arrays["length"])[:-1])
 
 
 def answers(arrays: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """The answers alone."""
+    """The answers without their prompts."""
     pairs = zip(split_texts(arrays), arrays["first"], strict=True)
     return [text[first:] for text, first in pairs]
 
 
 def vocabulary(args: argparse.Namespace) -> None:
-    """`kept.safetensors`: the KEPT tokens most worth a row in the draft's head, in order of id."""
+    """Write `kept.safetensors`: the KEPT tokens with the largest weight, in order of id, for the
+    draft's head.
+    """
     path = args.work / "kept.safetensors"
     if path.is_file():
         return
@@ -428,11 +446,11 @@ NO_EMBEDDING = {"vocab_size": 1, "bos_token_id": None, "eos_token_id": None, "pa
 
 
 class Draft(torch.nn.Module):
-    """A narrow Llama that reads all of the target's tokens and says the kept ones.
+    """A narrow Llama that reads all of the target's tokens and outputs the kept ones.
 
-    A kept token is read as its row of `embed_kept`, any other as the target's row times
-    `embed_map`. The map starts as the leading singular vectors of the target's kept rows; the rows
-    and the head start as those rows times the map.
+    The embedding of a kept token is its row of `embed_kept`; of any other token it is the target's
+    row times `embed_map`. The map is initialised with the leading singular vectors of the target's
+    kept rows; the kept rows and the head with those rows times the map.
     """
 
     def __init__(self, target_embed: Tensor, kept: Tensor):
@@ -450,11 +468,11 @@ class Draft(torch.nn.Module):
         self.embed_map = torch.nn.Parameter(vectors.clone())
         self.embed_kept = torch.nn.Parameter(rows @ vectors)
         self.lm_head = torch.nn.Parameter(rows @ vectors)
-        with torch.no_grad():  # so that logits start with a deviation of about one
+        with torch.no_grad():  # logits then start with a standard deviation of about one
             self.body.norm.weight.fill_(1 / float(self.lm_head.norm(dim=1).mean()))
 
     def states(self, tokens: Tensor) -> Tensor:
-        """Last states [rows, n, d] of the target's token ids [rows, n]."""
+        """Last states [rows, n, d] for the target's token ids [rows, n]."""
         place = self.place[tokens]
         other = place < 0
         read = embedding(place.clamp(min=0), self.embed_kept)
@@ -474,14 +492,16 @@ def new_draft(work: Path) -> Draft:
 
 
 def text_loss(draft: Draft, rows: Tensor) -> Tensor:
-    """Next-token cross-entropy of packed rows; labels that the draft cannot say are left out."""
+    """Next-token cross-entropy of packed rows, ignoring labels outside the draft's vocabulary."""
     logits = draft.logits(draft.states(rows[:, :-1]))
     labels = draft.place[rows[:, 1:]]
     return cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-1)
 
 
 def own_loss(draft: Draft, batch: dict[str, Tensor]) -> Tensor:
-    """Cross-entropy to the target's distribution (its TOP tokens, those kept) on its own text."""
+    """Cross-entropy to the target's distribution (its TOP tokens, as far as they are kept) on its
+    own text.
+    """
     states = draft.states(batch["tokens"])[batch["learned"]]
     log_q = draft.logits(states).log_softmax(-1)
     place = draft.place[batch["top_ids"]]
@@ -490,14 +510,14 @@ def own_loss(draft: Draft, batch: dict[str, Tensor]) -> Tensor:
 
 
 def loss_of(draft: Draft, batch: Tensor | dict[str, Tensor], step: int) -> Tensor:
-    """The loss of a batch of either kind, in bfloat16 autocast."""
+    """The loss of either kind of batch, in bfloat16 autocast."""
     loss = own_loss if isinstance(batch, dict) else text_loss
     with torch.autocast("cpu", dtype=torch.bfloat16):
         return loss(draft, batch)
 
 
 class OwnText:
-    """Batches of `size` texts that the target wrote, of like length, order of (seed, epoch)."""
+    """Batches of `size` texts by the target, of similar length, in an order from (seed, epoch)."""
 
     def __init__(self, files: list[Path], size: int):
         self.texts = []
@@ -510,7 +530,9 @@ class OwnText:
         self.per_epoch = len(self.texts) // size
 
     def batch(self, number: int) -> dict[str, Tensor]:
-        """tokens and learned (bool) [size, n] padded right; top_ids, top_logp [learned, TOP]."""
+        """tokens and learned (bool) [size, n], padded on the right; top_ids and top_logp [learned,
+        TOP].
+        """
         epoch, place = divmod(number, self.per_epoch)
         rng = np.random.default_rng([SEED, epoch])
         order = rng.permutation(len(self.texts))
@@ -534,9 +556,9 @@ class OwnText:
         }
 
 
-OWN_TEXTS = 24  # a batch
+OWN_TEXTS = 24  # per batch
 COMMON = {"batch": 8, "context": 256, "lr_matrix": 0.01, "lr_other": 2e-3, "seed": SEED}
-PHASES = {  # the second starts from the weights of the first
+PHASES = {  # the second phase starts from the weights of the first
     "learn": TrainConfig(
         steps=300, decay_share=0.0, warmup_steps=50, checkpoint_every=100, **COMMON
     ),
@@ -544,12 +566,14 @@ PHASES = {  # the second starts from the weights of the first
         steps=840, decay_share=0.3, warmup_steps=20, checkpoint_every=120, **COMMON
     ),
 }
-OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches in four that are the target's text
-SKIP = {"learn": 0, "distil": 300}  # batches of the permissive text that were read before
+OWN_OF_FOUR = {"learn": 0, "distil": 3}  # batches of the target's text in every four
+SKIP = {"learn": 0, "distil": 300}  # batches of the other text that an earlier phase used
 
 
 def text_batch(stream: np.ndarray, config: TrainConfig, number: int) -> Tensor:
-    """Rows of the packed text, int64 [batch, context + 1]; order a permutation of (seed, epoch)."""
+    """Rows of the packed text, int64 [batch, context + 1]. The order is a permutation that depends
+    on (seed, epoch).
+    """
     count, rows = (len(stream) - 1) // config.context, []
     for index in range(number * config.batch, (number + 1) * config.batch):
         epoch, place = divmod(index, count)
@@ -570,7 +594,7 @@ def weights_of(folder: Path) -> dict[str, Tensor]:
 
 
 def shards_at_start(work: Path, phase: str) -> list[Path]:
-    """What the target had written when the phase began, so that a second call reads the same."""
+    """The target's text at the start of the phase, so that a second call reads the same text."""
     listed = work / phase / "shards.json"
     if not listed.is_file():
         write_json(listed, sorted(path.name for path in (work / "shards").glob("*.safetensors")))
@@ -578,7 +602,7 @@ def shards_at_start(work: Path, phase: str) -> list[Path]:
 
 
 def train(args: argparse.Namespace) -> None:
-    """One of PHASES; a killed call goes on from its last checkpoint."""
+    """Train one of PHASES. An interrupted call continues from its last checkpoint."""
     phase, names, draft = args.phase, list(PHASES), new_draft(args.work)
     config, share = PHASES[phase], OWN_OF_FOUR[phase]
     if phase != names[0]:
@@ -591,7 +615,7 @@ def train(args: argparse.Namespace) -> None:
     own = OwnText(shards_at_start(args.work, phase), OWN_TEXTS) if share else None
 
     def batch(number: int) -> Tensor | dict[str, Tensor]:
-        """Of four batches in a row `share` are the target's text."""
+        """Of every four batches, `share` are the target's text."""
         own_before = number * share // 4
         if (number + 1) * share // 4 > own_before:
             return own.batch(own_before)
@@ -600,7 +624,7 @@ def train(args: argparse.Namespace) -> None:
     texts = arrays_of(args.work / "look.safetensors")
 
     def note(draft: Draft) -> dict[str, float]:
-        """For the log of a checkpoint."""
+        """Values for the log of a checkpoint."""
         return {"core_minutes": round(time.process_time() / 60, 2)} | judge(draft, texts)
 
     folder = args.work / phase
@@ -608,12 +632,12 @@ def train(args: argparse.Namespace) -> None:
     write_json(folder / "log.json", log)
 
 
-# ---- look, judged: the text the draft is judged on -----------------------------------------------
+# ---- look, judged: the text on which the draft is tested -----------------------------------------
 
 
 def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
-    """The float32 target's text after the kit's first prompts of each domain, as the writer gives
-    it; also prompt, domain and sampled (0 or 1) of each text.
+    """Write the float32 target's text after the kit's first prompts of each domain, in the writer's
+    format, with prompt, domain and sampled (0 or 1) of each text.
     """
     if path.is_file():
         return
@@ -634,14 +658,14 @@ def judged_text(args: argparse.Namespace, per_domain: int, path: Path) -> None:
 
 
 def look(args: argparse.Namespace) -> None:
-    """Text of eight prompts a domain, for the learning curve."""
+    """Text of eight prompts per domain, for the learning curve."""
     judged_text(args, 8, args.work / "look.safetensors")
 
 
 @torch.no_grad()
 def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A value a judged position: domain, sampled; hit (the draft's best token is the text's);
-    alpha = sum min(p, q).
+    """Values per tested position: domain, sampled, hit (whether the draft's top token is the
+    text's), and alpha = sum of min(p, q).
     """
     said = answers(texts)
     states = np.split(texts["states"], np.cumsum([len(s) for s in said])[:-1])
@@ -661,7 +685,7 @@ def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarra
 
 
 def judge(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, float]:
-    """hit[1] on greedy text and alpha on sampled text: the mean of the domains, and each."""
+    """hit[1] on greedy text and alpha on sampled text: the mean of the domains, and each domain."""
     rows, found = positions(draft, texts), {}
     for name, sampled in (("hit", 0), ("alpha", 1)):
         each = {}
@@ -672,11 +696,13 @@ def judge(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, float]:
     return found
 
 
-# ---- export, measure: what is shipped, and its numbers -------------------------------------------
+# ---- export: the shipped draft -------------------------------------------------------------------
 
 
 def export(args: argparse.Namespace) -> None:
-    """`export/draft`: config, half-precision weights and the kept ids; no row of the target's."""
+    """Write `export/draft`: configuration, half-precision weights and the kept ids, without the
+    target's embeddings.
+    """
     weights = {}
     for name, value in weights_of(args.work / args.phase).items():
         if not name.startswith("body.embed_tokens"):
@@ -703,14 +729,14 @@ def export(args: argparse.Namespace) -> None:
 
 # ---- card: the numbers of the shipped draft ------------------------------------------------------
 
-ROWS_OF_CARD = {  # what a row of the card says: the kind of run, the column, loops left out
+ROWS_OF_CARD = {  # rows of the card: kind of run, column, whether loops are excluded
     "hit[1], greedy text": ("greedy", "hit", False),
     "hit[1], greedy text outside loops": ("greedy", "hit", True),
     "alpha, greedy text (p and q at T = 1)": ("greedy", "overlap", False),
     "alpha, text sampled at T = 1": ("sampled", "overlap", False),
     "hit[1], text sampled at T = 1": ("sampled", "hit", False),
-    "greedy text that the draft can say": ("greedy", "said", False),
-    "sampled text that the draft can say": ("sampled", "said", False),
+    "greedy tokens in the draft's vocabulary": ("greedy", "said", False),
+    "sampled tokens in the draft's vocabulary": ("sampled", "said", False),
     "greedy positions in loops": ("greedy", "repeats", False),
 }
 NUMBERS = re.compile(r"(<!-- numbers -->\n).*(<!-- /numbers -->)", re.DOTALL)
@@ -718,7 +744,7 @@ NUMBERS = re.compile(r"(<!-- numbers -->\n).*(<!-- /numbers -->)", re.DOTALL)
 
 def acceptance() -> pd.DataFrame:
     """ROWS_OF_CARD by domain and `all` (the mean of the domains): row, domain, estimate, low, high,
-    n_prompts; from the recorded runs of all prompts of the profile.
+    n_prompts. The numbers come from the recorded runs of all prompts of the profile.
     """
     profile, parts = load_profile("smollm"), {}
     for name, (kind, column, outside) in ROWS_OF_CARD.items():
@@ -738,13 +764,13 @@ def learning(work: Path) -> dict[str, list[dict]]:
 
 
 def milliseconds() -> dict[str, float]:
-    """Median time of a pass over one token after 128 others, with its logits, of both models."""
+    """Median time of a pass over one token after 128 others with its logits, for both models."""
     times = pass_times(load_pair(load_profile("smollm")), sizes=(1,))
     return times.groupby("model")["ms"].median().round(3).to_dict()
 
 
 def card(args: argparse.Namespace) -> None:
-    """card.json and the numbers of README.md beside this file."""
+    """Write card.json and the numbers of README.md in this folder."""
     found, ms = acceptance(), milliseconds()
     table = {}
     for name, rows in found.groupby("row", sort=False):
@@ -754,7 +780,7 @@ def card(args: argparse.Namespace) -> None:
         "estimates": table,
         "prompts": int(found["n_prompts"].max()),
         "training": learning(args.work),
-        "milliseconds a pass, one thread": ms,
+        "milliseconds per pass, one thread": ms,
         "c": round(ms["draft"] / ms["target"], 4),
     }
     write_json(HERE / "card.json", content)
@@ -764,19 +790,19 @@ def card(args: argparse.Namespace) -> None:
 
 
 def numbers(content: dict) -> str:
-    """The card's table and its cost of a pass, in Markdown."""
+    """The card's table and its pass times, in Markdown."""
     names = ["all", *DOMAINS]
     lines = ["| | mean of domains | " + " | ".join(DOMAINS) + " |"]
     lines.append("| --- " * (len(names) + 1) + "|")
     for row, values in content["estimates"].items():
         cells = ["{:.3f} ({:.3f} to {:.3f})".format(*values[name]) for name in names]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    ms = content["milliseconds a pass, one thread"]
+    ms = content["milliseconds per pass, one thread"]
     lines.append("")
     lines.append(
-        f"Means over {content['prompts']} prompts (95 %, prompts resampled within their domain). "
-        f"A pass over one token, one thread: draft {ms['draft']:.2f} ms, target "
-        f"{ms['target']:.2f} ms: **c = {content['c']:.3f}**."
+        f"Means over {content['prompts']} prompts, with 95 % intervals (prompts resampled within "
+        f"their domain). A pass over one token on one thread takes {ms['draft']:.2f} ms for the "
+        f"draft and {ms['target']:.2f} ms for the target, so **c = {content['c']:.3f}**."
     )
     return "\n".join(lines)
 
@@ -786,7 +812,7 @@ STEPS = {step.__name__: step for step in ORDER}
 
 
 def main() -> None:
-    """One step of STEPS."""
+    """Run one step of STEPS."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step", choices=STEPS)
     parser.add_argument("phase", nargs="?", choices=PHASES, help="for train and export")
@@ -800,7 +826,7 @@ def main() -> None:
         parser.error(f"{args.step} needs --data")
     torch.set_num_threads(1)
     try:
-        _ = ModelFolder(TARGET).bytes  # says what to do where they are missing
+        _ = ModelFolder(TARGET).bytes  # raises if the weights are missing
         ModelFolder(TARGET).check()
         STEPS[args.step](args)
     except (ValueError, OSError, RunError, FloatingPointError) as error:

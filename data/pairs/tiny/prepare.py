@@ -1,4 +1,4 @@
-"""`make tiny-pair`: tokenizer, target and draft of the profile `tiny`, trained from nothing with
+"""`make tiny-pair`: train the tokenizer, target and draft of the profile `tiny` from scratch, with
 one seed.
 """
 
@@ -28,9 +28,9 @@ VOCABULARY = 4096
 CALIBRATION_ROWS = 64
 CARD_MARKS = ("<!-- numbers: written by `make tiny-pair` -->", "<!-- /numbers -->")
 STEPS = {"draft": 2000, "target": 2000}
-# From this step on the token that ends a user's turn is not learned. Learned, it made the models
-# end plain prompts of the same words at once; the committed target had had 1,200 steps when that
-# was seen.
+# From this step on, the token that ends a user's turn is not learned. Models that learned it ended
+# plain prompts with the same words at once. We noticed this after 1,200 steps of the committed
+# target.
 MASK_FROM = {"draft": 0, "target": 1200}
 SIZES = {
     "target": {
@@ -56,7 +56,7 @@ SPLIT = r"""\d| ?[A-Za-z]+|\n+| +(?=\S)|\s+| ?[^\sA-Za-z\d]+"""
 
 
 def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE of 4,096 tokens, one token a digit, BOS added like Llama's."""
+    """Byte-level BPE of 4,096 tokens, with one token per digit and a BOS token like Llama's."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -84,7 +84,7 @@ def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
 
 
 def encode(tokenizer: PreTrainedTokenizerFast, docs: list[Document]) -> np.ndarray:
-    """All documents as one uint16 stream, each `<s> text </s>`."""
+    """All documents as one uint16 sequence, each as `<s> text </s>`."""
     ids = tokenizer([d.text for d in docs])["input_ids"]
     end = tokenizer.eos_token_id
     return np.concatenate(
@@ -93,7 +93,7 @@ def encode(tokenizer: PreTrainedTokenizerFast, docs: list[Document]) -> np.ndarr
 
 
 def new_model(name: str, tokenizer: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """A randomly initialised Llama of the tiny pair's `target` or `draft` size."""
+    """A randomly initialised Llama with the size of the tiny pair's `target` or `draft`."""
     torch.manual_seed(seed)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -125,15 +125,16 @@ def held_out_rows(
 
 
 class Stream:
-    """Packed tokens as rows of `context + 1`; their order is a permutation of (seed, epoch)."""
+    """Packed tokens as rows of `context + 1`. The order is a permutation that depends on (seed,
+    epoch).
+    """
 
     def __init__(self, tokens: np.ndarray, config: TrainConfig):
         self.tokens, self.config = tokens, config
         self.rows = (len(tokens) - 1) // config.context
         if self.rows < 1:
             raise ValueError(
-                f"training set of {len(tokens)} tokens: at least {config.context + 1} are needed "
-                "for one row"
+                f"training set of {len(tokens)} tokens: one row needs {config.context + 1}"
             )
 
     def _row(self, index: int) -> np.ndarray:
@@ -143,7 +144,7 @@ class Stream:
         return self.tokens[start : start + self.config.context + 1]
 
     def batch(self, step: int) -> torch.Tensor:
-        """Rows of one step, int64 (batch, context + 1)."""
+        """The rows of one step, int64 (batch, context + 1)."""
         first = step * self.config.batch
         rows = [self._row(index) for index in range(first, first + self.config.batch)]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
@@ -152,8 +153,8 @@ class Stream:
 def next_token_loss(
     model: torch.nn.Module, rows: torch.Tensor, ignored: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast; ignored: bool
-    (batch, context), labels left out.
+    """Mean cross-entropy in nats of rows (batch, context + 1), in bfloat16 autocast. ignored: bool
+    (batch, context), labels without loss.
     """
     with torch.autocast(rows.device.type, dtype=torch.bfloat16):
         logits = model(input_ids=rows[:, :-1], use_cache=False).logits
@@ -168,8 +169,8 @@ def losses(model: torch.nn.Module, held_out: dict[str, torch.Tensor]) -> dict[st
 
 
 def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
-    """A loss(model, rows, step) that leaves out, from a step on, the token that ends a user's turn:
-    it is always in the prompt.
+    """A loss(model, rows, step) that ignores, from step `mask_from` on, the token that ends a
+    user's turn, because it is always part of the prompt.
     """
     end, assistant = tokenizer.convert_tokens_to_ids([END, ASSISTANT])
 
@@ -182,7 +183,7 @@ def turn_loss(tokenizer: PreTrainedTokenizerFast, mask_from: int) -> Callable:
 
 
 def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Half-precision safetensors, configuration and tokenizer in Hugging Face layout."""
+    """Write half-precision safetensors, configuration and tokenizer in Hugging Face layout."""
     try:
         model.to(torch.float16).save_pretrained(folder, safe_serialization=True)
         tokenizer.save_pretrained(folder)
@@ -194,7 +195,7 @@ def export(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: 
 
 
 def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
-    """A tokenizer of the training text, the same in every call (seconds)."""
+    """A tokenizer of the training text; every call gives the same one, within seconds."""
     texts = [d.text for d in docs if not d.held_out][::4]
     train_tokenizer(texts).save_pretrained(work / "tokenizer")
     return PreTrainedTokenizerFast.from_pretrained(work / "tokenizer")
@@ -203,12 +204,12 @@ def _tokenizer(work: Path, docs: list[Document]) -> PreTrainedTokenizerFast:
 def build_tiny_pair(
     data: Path, out: Path, work: Path, steps: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
-    """Train tokenizer, draft and target, quantise the target, write the model card; the pair lands
-    in `out`.
+    """Train tokenizer, draft and target, quantise the target, and write the model card. The pair is
+    written to `out`.
 
-    Checkpoints stand in `work`: a killed call goes on from the last one; one of other steps, seed
-    or text is refused (RunError). `steps` None means STEPS.
-    Returns the held-out losses, nats per token.
+    Checkpoints are in `work`, and an interrupted call continues from the last one. steps: None
+    means STEPS. Returns the held-out losses in nats per token. Raises RunError for a checkpoint
+    with other steps, seed or text.
     """
     rates = {"lr_matrix": 1e-2, "lr_other": 5e-3}
     configs = {
@@ -252,9 +253,7 @@ def build_tiny_pair(
 
 
 def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
-    """Put the measured numbers between the marks of the model card; a card without marks is left as
-    it is.
-    """
+    """Write the numbers between the marks of the model card. A card without marks is unchanged."""
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     head, mark, rest = card.partition(CARD_MARKS[0])
     if not mark:
@@ -281,10 +280,10 @@ def write_card(path: Path, losses: pd.DataFrame, facts: dict) -> None:
     type=Path,
     default=Path("build/tiny-pair"),
     show_default=True,
-    help="checkpoints; a killed run goes on from here",
+    help="checkpoints; an interrupted run continues from here",
 )
 @click.option(
-    "--steps", type=int, help="of each model (default: as the committed pair; fewer are worse)"
+    "--steps", type=int, help="per model (default: as for the committed pair; fewer are worse)"
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(data: Path, out: Path, work: Path, steps: int | None, seed: int) -> None:

@@ -1,0 +1,293 @@
+"""What a reader sees of an executed notebook: the HTML page and the Markdown page, their tables and
+tokens, the report on a desktop and on a phone, and the pages that come with the kit.
+"""
+
+import base64
+import re
+import shutil
+from types import SimpleNamespace
+
+import jupytext
+import nbformat
+import pandas as pd
+import pytest
+from browser import chromium
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from speclab.ops import pages, report
+from speclab.profiles import ROOT, load_profile
+from speclab.show import notebook as kit
+from speclab.show import pictures, tables
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5E"
+    "rkJggg=="
+)
+TITLE = """# 2. Does it run?
+It does.
+
+![a dot](../../figures/tiny/02/first.png)
+
+*Runs on* any machine."""
+FOLDERS = sorted(
+    path.parent
+    for path in ROOT.glob("figures/*/[0-9]*/numbers.json")
+    if path.parts[-3] in (pages.SHIPPED, *kit.OWN_PAIR.values())
+)
+
+
+def displayed(data, **metadata):
+    """An output that a notebook displays."""
+    return new_output("display_data", data, metadata=metadata)
+
+
+def picture(content, alt):
+    """A figure, as `Context.draw` displays it."""
+    shown = {"image/png": base64.b64encode(content).decode(), "text/plain": "<IPython Image>"}
+    return displayed(shown, **{"image/png": {"alt": alt, "width": 770}})
+
+
+def code(source, *outputs, tags=()):
+    """A cell of code that has run."""
+    return new_code_cell(source, outputs=list(outputs), metadata={"tags": list(tags)})
+
+
+def stream(text, name="stdout"):
+    """What a cell printed."""
+    return new_output("stream", name=name, text=text)
+
+
+@pytest.fixture
+def executed(tmp_path, monkeypatch):
+    """An executed notebook between two others, with two figures and a table, as the runner leaves
+    it; its folder of figures.
+    """
+    build, folder = tmp_path / "build" / "tiny", tmp_path / "figures" / "tiny" / "02"
+    for one in (build, folder, tmp_path / "notebooks"):
+        one.mkdir(parents=True)
+    second = PNG + b"more"
+    (folder / "first.png").write_bytes(PNG)
+    (folder / "second.png").write_bytes(second)
+    (folder / "rows.csv").write_text("a\n1\n")
+    runs = "read from data/traces/tiny/greedy (recorded 2026-11-22)\n"
+    more = f"read from {tmp_path}/traces/sampled (recorded 2026-11-23)\nsaid\n"
+    cells = [
+        new_markdown_cell(TITLE),
+        code("gamma: int = 4", tags=["parameters"]),
+        code("# Parameters\ngamma = 3\noverrides = {'prompts': '/home/me/mine.jsonl'}"),
+        code("install()", tags=["bootstrap"]),
+        code("import this"),
+        code("start()", displayed({"text/markdown": "**Answer.** Yes, 2 | 3."}), stream(runs)),
+        code("read()", stream(more), stream("tiny is in use: waiting for it", "stderr")),
+        new_markdown_cell("## By hand\nSee [03](03_next.ipynb)."),
+        code("half = 1 / 2", tags=["by-hand"]),
+        code("draw()", picture(PNG, "One `dot`."), picture(second, "Two [dots], $5.")),
+        code("ctx.table()", displayed({"text/markdown": "*all of them are in `02/rows.csv`.*"})),
+    ]
+    cells[2].metadata["tags"] = ["injected-parameters"]
+    book = new_notebook(cells=cells)
+    nbformat.write(book, build / "02_it.ipynb")
+    for name in ("01_before", "02_it", "03_next"):
+        nbformat.write(book, tmp_path / "notebooks" / f"{name}.ipynb")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    pages.write_page(build / "02_it.ipynb", folder.parent, ["01_before", "03_next"])
+    return folder
+
+
+def test_both_pages_tell_the_same_in_the_same_order(executed):
+    markdown = (executed / pages.PAGE).read_text("utf-8")
+    html = (executed.parents[2] / "build" / "tiny" / "02_it.html").read_text("utf-8")
+    for page, title in ((markdown, "# 2. Does it run?"), (html, "<h1>2. Does it run?</h1>")):
+        parts = (
+            *(title, "Yes, 2 | 3.", "It does.", "2 recorded runs (2026-11-22 to 2026-11-23)"),
+            *("tiny/greedy", "traces/sampled", "= 3", "said", "By hand", "half"),
+            *("The figure is at the top of this page.", "rows.csv"),
+        )
+        places = [page.index(part) for part in parts]
+        assert places == sorted(places), [part for part in parts if part in page]
+        for text in ("waiting for it", "install()", "/home/me", str(executed.parents[2])):
+            assert text not in page, text
+        assert page.count("Answer.") == 1 and page.count("read from") == 0
+    assert "<title>2. Does it run?</title>" in html
+
+
+def test_the_page_in_markdown_links_to_what_lies_beside_it(executed):
+    page = (executed / pages.PAGE).read_text("utf-8")
+    assert page.count("![") == 2 and "![a dot](first.png)" in page
+    assert "![Two dots, 5.](second.png)" in page, "no mark of Markdown in a picture's text"
+    assert "[`02/rows.csv`](rows.csv)" in page
+    ways = "[← 01](../01/README.md) · [03 →](../03/README.md) · [report](../index.html)"
+    assert page.count(ways) == 2 and "[03](../03/README.md)" in page
+    folds = re.findall(r"<details>.*?</details>", page, re.DOTALL)
+    assert not any("half = 1 / 2" in fold for fold in folds), "by hand: shown"
+    folded = [text for text in ("gamma: int", "import this", "draw()") if text in "".join(folds)]
+    assert len(folded) == 3 and all("\n\n```python\n" in fold for fold in folds[1:])
+
+
+def test_the_same_numbers_make_the_same_page_and_others_another_stamp(executed):
+    book = executed.parents[2] / "build" / "tiny" / "02_it.ipynb"
+    around = ["01_before", "03_next"]
+
+    def again():
+        return pages.to_markdown(book, executed, executed.parent, around).read_bytes()
+
+    before = (executed / pages.PAGE).read_bytes()
+    assert again() == before
+    (executed / "second.svg").write_text("drawn in another style")
+    assert again() == before
+    (executed / "rows.csv").write_text("a\n2\n")
+    first, _, rest = again().partition(b"\n")
+    assert not before.startswith(first) and before.endswith(rest)
+
+
+def test_the_page_of_html_hides_its_code_and_asks_for_nothing(executed):
+    file = executed.parents[2] / "build" / "tiny" / "02_it.html"
+    with chromium() as browser:
+        page = browser.new_page()
+        asked = []
+        page.on("request", lambda request: asked.append(request.url))
+        page.goto(file.as_uri())
+        assert [url for url in asked if not url.startswith("data:")] == [file.as_uri()]
+        alts = page.eval_on_selector_all("img", "all => all.map(one => one.alt)")
+        assert alts == ["a dot", "Two [dots], $5."]
+        links = page.eval_on_selector_all("a:has(img)", "all => all.map(one => one.href)")
+        assert all(link.endswith(".png") and "/figures/tiny/02/" in link for link in links)
+        seen = "all => all.filter(one => one.offsetParent).map(one => one.innerText.trim())"
+        assert page.eval_on_selector_all(".highlight", seen) == ["half = 1 / 2"]
+        page.click("label[for=show-code]")
+        assert len(page.eval_on_selector_all(".highlight", seen)) == 5
+        assert page.locator("pre", has_text="waiting").count() == 0
+
+
+# ---- tables and tokens ---------------------------------------------------------------------------
+
+
+def test_a_table_aligns_text_and_writes_numbers_as_a_reader_does():
+    frame = pd.DataFrame(
+        {
+            "what": ["a|b", None],
+            "count": [12345, -1],
+            "gain": [-0.25, -0.0001],
+            "p_holm": [0.0, 0.25],
+            "p": [0.0, 1.0],
+            "accepted": [True, False],
+        }
+    )
+    table = tables.shown(frame, 2)
+    assert table.rows == [
+        ["a|b", "12,345", "−0.25", "< 0.001", "0.00", "yes"],
+        ["", "−1", "0.00", "0.25", "1.00", "no"],
+    ]
+    first, sides, row, _ = table._repr_markdown_().splitlines()
+    assert first == r"| what | count | gain | p\_holm | p | accepted |"
+    assert sides == "| :-- | --: | --: | --: | --: | :-- |" and r"a\|b" in row
+    page = table._repr_html_()
+    assert page.count("text-align:left") == 2 * 3 and "&lt; 0.001" in page
+
+
+def test_tokens_in_markdown_are_those_of_the_colours():
+    steps = [
+        SimpleNamespace(tokens=[0, 1], accepted=1, drafted=2, kind="recovered"),
+        SimpleNamespace(tokens=[2], accepted=0, drafted=0, kind="bonus"),
+    ]
+    page = pictures.as_html(steps, ["<a", "`", "\n"])
+    said = pages.from_html(page)
+    assert said.startswith("┃ `<a` **`` ` ``** ┃ *`⏎`*\n\nAccepted tokens (1) are plain, ")
+    assert said.endswith(
+        "begins a block. 3 tokens in 2 target passes · 1.50 tokens per target pass."
+    )
+    assert pages.from_html("<b>else</b>") == "<b>else</b>"
+
+
+# ---- the report ----------------------------------------------------------------------------------
+
+SEEN = """selector => {
+  const box = document.querySelector(selector).getBoundingClientRect();
+  return box.height > 0 && box.bottom <= innerHeight;
+}"""
+
+
+@pytest.fixture(scope="module")
+def reported(tmp_path_factory):
+    """The report of the figures that come with the kit, four of whose notebooks have a headline,
+    none of which ran here: one failed, one lacks its files.
+    """
+    place = tmp_path_factory.mktemp("reported")
+    unused = shutil.ignore_patterns("*.pdf", "*.svg", "*.tex", "*.csv")
+    shutil.copytree(ROOT / "figures" / "smollm", place / "figures" / "smollm", ignore=unused)
+    build = place / "build" / "smollm"
+    build.mkdir(parents=True)
+    ended = dict.fromkeys([path.stem for path in pages.sources()], (report.DONE, ""))
+    ended["07_rejection_causes"] = report.FAILED, "cell [3]: no"
+    ended["15_at_scale"] = report.NEEDS_FILES, "The files are not here."
+    outcomes = [
+        SimpleNamespace(name=name, status=status, error=error)
+        for name, (status, error) in ended.items()
+    ]
+    remarks = dict.fromkeys(ended, "")
+    with pytest.MonkeyPatch.context() as patch:
+        number = "**1.5x** as fast as plain decoding, by the clock"
+        patch.setattr(report, "headlines", lambda notebooks: [number] * 4)
+        patch.setattr(report, "embedded", lambda path: path.as_uri())
+        figures, profile = place / "figures" / "smollm", load_profile("smollm")
+        report.write_report(build, figures, profile, outcomes, remarks)
+    return build / "index.html"
+
+
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_first_screen_has_a_picture_four_numbers_and_a_finding(reported, size, scheme):
+    with chromium() as browser:
+        wide, high = size
+        viewport = {"width": wide, "height": high}
+        page = browser.new_page(viewport=viewport, color_scheme=scheme)
+        page.goto(reported.as_uri())
+        for selector in ("h1", ".top img", ".numbers div:last-child", ".findings li .inline"):
+            assert page.evaluate(SEEN, selector), selector
+        assert page.evaluate("document.documentElement.scrollWidth") == wide
+        ink = page.evaluate("getComputedStyle(document.body).color")
+        assert ink == ("rgb(29, 31, 33)" if scheme == "light" else "rgb(232, 233, 231)")
+        assert page.eval_on_selector_all("img", "all => all.every(one => one.alt)")
+
+
+def test_the_report_has_ten_findings_in_order_and_says_what_is_off(reported):
+    page = reported.read_text("utf-8")
+    findings, rest = page.split("All notebooks")
+    order = [one.strip(".") for one in re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+\.) ", findings)]
+    assert order == [str(int(number)) for number in report.FINDINGS]
+    assert "Of 16 notebooks 1 failed and 1 lacked files." in page
+    assert "Failed: cell [3]: no" in rest and "here.." not in page
+    assert rest.count(report.COMMITTED) == 1 and rest.count("<img") == 1, "its figures, labelled"
+
+
+def test_a_study_without_those_findings_reports_what_it_has():
+    facts = [
+        report.Facts(name, "?", {"answer": answer, "headline": name}, [], {})
+        for name, answer in (("13_a", "It is 5."), ("07_b", "Yes. It is 4. More."), ("08_c", ""))
+    ]
+    assert [one.number for one in report.in_order(facts)] == ["13", "07"]
+    assert facts[1].finding == "It is 4." and report.what_is_off(facts) == ""
+    assert report.headlines(facts) == ["13_a", "07_b"]
+
+
+# ---- what comes with the kit ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=str)
+def test_no_sentence_holds_what_hosting_sites_take_for_a_formula(source):
+    texts = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "markdown"]
+    assert not any("$" in text for text in texts)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: "/".join(path.parts[-2:]))
+def test_a_committed_page_is_of_the_committed_notebook_and_numbers(folder):
+    page = folder / pages.PAGE
+    (source,) = (ROOT / "notebooks").glob(f"{folder.name}_*.ipynb")
+    text = page.read_text("utf-8")
+    assert text.startswith(f"<!-- {pages.stamp(source, folder)} -->"), "`make reproduce` again"
+    assert len(text.encode()) <= 60_000
+    for wrong in ("/home/", "/tmp/", str(ROOT), "object at 0x", "Traceback", "|it/s"):
+        assert wrong not in text
+    links = re.findall(r"\]\(([^)\s#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    missing = [link for link in links if "://" not in link and not (folder / link).exists()]
+    assert missing == []
