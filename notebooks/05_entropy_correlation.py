@@ -229,7 +229,7 @@ others = [name for name in study.SIGNALS.values() if name != study.CONFIDENCE]
 lead = {other: draws[study.CONFIDENCE] - draws[other] for other in others}
 lead = Estimates(draws.table(lead, key="signal")).at(domain=domains)
 for other, rows in lead.groups("signal"):
-    ctx.say(f"* Compared with the {other}, the AUC of the draft's confidence is {rows.sentence()}.")
+    ctx.say(f"* Compared with the {other}, the draft's confidence {rows.tally(*study.HIGHER)}.")
 
 # %% [markdown]
 # ## 4. Is the draft calibrated?

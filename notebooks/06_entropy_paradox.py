@@ -308,9 +308,9 @@ if held_fixed:
         slug="explanations",
         title=study.moves_in_words(changes, at_0.value, fewest, f"the contrast of {domain}"),
         caption=f"Change in the contrast of {domain} when one factor is held fixed, by factor and "
-        f"measure of acceptance. Without anything fixed the contrast is {as_published} (paper's "
-        f"measure), {at_0} ({cold.token}) and {at_1} ({warm.token}). A change of the opposite sign "
-        "explains a part. Bars: 95 % intervals.",
+        f"measure of acceptance. Without anything fixed the contrast is {as_published} by the "
+        f"paper's measure, {at_0} for the {cold.token} and {at_1} for the {warm.token}. A change of "
+        "the opposite sign explains a part. Bars: 95 % intervals.",
     )
 
 # %%
@@ -429,7 +429,7 @@ if others:
     there = "No other prompts were tested."
     if sets:
         there = study.on_other_prompts(elsewhere.at(quantity=closest), domain, rest, easiest)
-    ctx.answer(f"{study.verdict_in_words(at_0, domain)} ({greedy.name}). {there} {moves}.")
+    ctx.answer(f"{study.verdict_in_words(at_0, domain, greedy.name)} {there} {moves}.")
 else:
     ctx.answer(study.without_comparison(domain, len(domains), exact if other else None))
 

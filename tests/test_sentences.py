@@ -53,7 +53,7 @@ def held_fixed(before=-0.3, spread=0.1, **changes):
 
 def contrast(number, share=0.0):
     """A domain's contrast in acceptance, and in which share of the resamples it is the highest."""
-    return table(np.divide(number, 10), share_highest=share)
+    return table(np.divide(number, 10), share_highest=share).in_units("points")
 
 
 def on_sets(*numbers):
@@ -69,9 +69,9 @@ def paradoxes(*verdicts):
 
 def paradox(number, share, elsewhere, rest, moved):
     """The answer of notebook 06, put together as there."""
-    said = entropy_paradox.verdict_in_words(contrast(number, share), "reasoning")
+    said = entropy_paradox.verdict_in_words(contrast(number, share), "reasoning", "T = 0")
     there = entropy_paradox.on_other_prompts(on_sets(*elsewhere), "reasoning", rest, "math")
-    return f"{said} (T = 0). {there} {moved}."
+    return f"{said} {there} {moved}."
 
 
 def state(number, cause="state: only target sure"):
@@ -165,7 +165,8 @@ CASES = [
     *(gamma_sweep.unequal_in_words("T = 0", n, 8) for n in (0, 1)),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
 ]
-AREAS = [table(number) for number in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), MISSING)]
+NO_INTERVAL = (0.7, np.nan, np.nan)
+AREAS = [table(n) for n in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), NO_INTERVAL, MISSING)]
 STATES = causes.FAMILIES["state"]
 DOMAINS = ["code", "math"]
 KINDS = table((0.8, 0.7, 0.9), (0.4, 0.3, 0.5), kind="punctuation")
@@ -177,7 +178,7 @@ ANSWERS = [
         for rows in TABLES
         for on in (None, rows)
     ),
-    *(causes.cost_in_words(state(number), None) for number in (RISES, NOTHING)),
+    *(causes.cost_in_words(state(n), None) for n in (RISES, NOTHING, NO_INTERVAL)),
     *(causes.cost_in_words(state(RISES), states(*firsts)) for firsts in (["yes"], ["no", "yes"])),
     causes.cost_in_words(state(NOTHING), states("yes", "no", "no")),
     *(
@@ -197,7 +198,8 @@ ANSWERS = [
 # of figures
 TITLES = [
     *(entropy.calibrated_in_words(gaps(*rows)) for rows in ROWS),
-    *(causes.first_in_title(state(n, f"state: {s}")) for n in (RISES, NOTHING) for s in STATES),
+    *(causes.first_in_title(state(n, f"state: {s}")) for n in (RISES, NO_INTERVAL) for s in STATES),
+    causes.first_in_title(state(NOTHING)),
     *(causes.most_rejected(table(n, cause="kind: name")) for n in (RISES, MISSING)),
     *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),

@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 from speclab import stats
 from speclab.analysis import association, bins, published
 from speclab.analysis.texts import PAPER, Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, named
 from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
 from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, verdict
 
@@ -24,6 +24,7 @@ SIGNALS = {
     "target_certainty": "target entropy (negated)",
 }
 RISE_OR_FALL = ("it rises in", "it falls in", "no significant trend in")
+HIGHER = ("has a higher AUC", "has a lower AUC", "has no significantly different AUC")
 PREDICTS = ("predicts acceptance", "misleads", "does not predict acceptance")
 # kinds of acceptance: min(1, p/q) over the nodes of the trees, and as the paper prints it
 ALL_NODES, PUBLISHED = f"{PAPER}, all nodes", f"{PAPER}, as published"
@@ -31,8 +32,8 @@ ALL_NODES, PUBLISHED = f"{PAPER}, all nodes", f"{PAPER}, as published"
 OF_GAP = {
     ABOVE: "underconfident",
     BELOW: "overconfident",
-    INCONCLUSIVE: "not significantly off",
-    UNDEFINED: "not tested",
+    INCONCLUSIVE: "not significantly miscalibrated",
+    UNDEFINED: "without intervals",
 }
 
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
@@ -81,11 +82,13 @@ def uncertainty_in_words(
     acceptance does as the target's entropy rises; elsewhere: correlations on other prompts, where
     there are any.
     """
-    words = {ABOVE: "Yes: ", BELOW: "No: ", INCONCLUSIVE: "Inconclusive: ", UNDEFINED: "Untested: "}
+    words = {ABOVE: "Yes: the", BELOW: "No: the", INCONCLUSIVE: "Inconclusive: the"}
     pairs = (
-        f"{words[area.verdict(0.5)]}the draft is surer of accepted than rejected tokens in "
+        f"{words.get(area.verdict(0.5), 'The')} draft is surer of accepted than rejected tokens in "
         f"{area.in_units('%')} of pairs"
     )
+    if area.verdict() == UNDEFINED:
+        pairs += " (no interval)"
     if area.known.empty:
         pairs = "Not tested: no text has both accepted and rejected tokens"
     there = ""
@@ -182,15 +185,18 @@ def calibration_measures(views: Views, count: int) -> Estimates:
 
 
 def calibrated_in_words(gaps: Estimates) -> str:
-    """What the gaps say of the draft, as a sentence: 'The draft is underconfident at T = 0 and
-    overconfident at T = 1'; gaps: of `calibration_measures`, by domain.
+    """What the gaps say about the draft, as a title: 'The draft is underconfident at T = 0 and
+    overconfident at T = 1'; gaps: of `calibration_measures`, by domain. Domains without an interval
+    are left out if others have one.
     """
-    parts = []
+    places: dict[str, list[str]] = {}
     for view, rows in gaps.groups("view"):
         sides = {*verdict(rows.frame["low"], rows.frame["high"])}
-        word = OF_GAP[sides.pop()] if len(sides) == 1 else "off in some domains"
-        parts.append(f"{word} at {view}")
-    return f"The draft is {' and '.join(parts)}"
+        sides = sides - {UNDEFINED} or sides
+        word = OF_GAP[sides.pop()] if len(sides) == 1 else "miscalibrated in some domains"
+        places.setdefault(word, []).append(view)
+    parts = [f"{word} at {named(views)}" for word, views in places.items()]
+    return f"The draft is {named(parts)}"
 
 
 def calibration_gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:

@@ -357,20 +357,19 @@ def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def verdict_in_words(lead: Estimates, domain: str) -> str:
+def verdict_in_words(lead: Estimates, domain: str, where: str) -> str:
     """The first sentence of the answer: 'No: acceptance in chat is 30 points [27, 33] below the
-    others' mean'; lead: the contrast in acceptance, with its share_highest.
+    others' mean (T = 0).'; lead: the contrast in acceptance, with its share_highest.
     """
     row = lead.row
     word = is_highest(row.share_highest).capitalize()
     side = lead.verdict()
-    sign = -1 if side == stats.BELOW else 1
-    ends = sorted((sign * row.low, sign * row.high))
-    points = stats.cell(sign * row.estimate, *ends, 0, "points").removeprefix("+")
-    apart = f"{points} {side} the others' mean"
-    if side not in (stats.ABOVE, stats.BELOW):
-        apart = f"not significantly different from the others' mean ({points})"
-    return f"{word}: acceptance in {domain} is {apart}"
+    apart = f"not significantly different from the others' mean ({lead}, {where})"
+    if side in (stats.ABOVE, stats.BELOW):
+        ends = sorted((abs(row.low), abs(row.high)))
+        points = stats.cell(abs(row.estimate), *ends, 0, "points").removeprefix("+")
+        apart = f"{points} {side} the others' mean ({where})"
+    return f"{word}: acceptance in {domain} is {apart}."
 
 
 def on_other_prompts(numbers: Estimates, domain: str, rest: Sequence[str], left_out: str) -> str:
@@ -425,7 +424,7 @@ def place_in_words(text: Text, domain: str) -> str:
     places = []
     for values in (means["target_entropy"], means[text.value]):
         is_extreme = {"the highest": values.idxmax(), "the lowest": values.idxmin()}
-        places.append(next((a for a, name in is_extreme.items() if name == domain), "a middle"))
+        places.append(next((a for a, name in is_extreme.items() if name == domain), "a medium"))
     if len(means) == 1:
         return f"At {text.name}, {means[text.value].iloc[0]:.0%} of the best tokens are accepted"
     entropy, acceptance = places

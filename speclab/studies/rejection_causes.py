@@ -388,8 +388,8 @@ def first_in_words(first: Estimates, key: str = "domain") -> str:
 def first_in_title(best: Estimates) -> str:
     """The excess of the state that costs most, as a title; best: a row of `first_causes`."""
     row = best.row
-    if best.verdict() != stats.ABOVE:
-        return "Being right in no state gains significantly more than at random positions"
+    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
+        return "No kind of certainty costs significantly more than as many random positions"
     where = STATES[alone(row.cause)]
     gain = f"{row.estimate:.2f} tokens per target pass beyond chance"
     return f"Where {where}, being right gains {gain}"
@@ -416,7 +416,7 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
         f"Where {where}, being right gains {best} more tokens per target pass than at as many "
         "random positions."
     )
-    if best.verdict() != stats.ABOVE:
+    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
         text = (
             "No kind of certainty costs significantly more than as many random positions. The most "
             f"is {best} tokens per target pass, where {where}."
