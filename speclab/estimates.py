@@ -220,8 +220,8 @@ class Estimates:
         sides[self.frame["estimate"].isna().to_numpy()] = "no estimate for"
         of_side = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False)
         members = of_side.agg(list)
-        if names == "domain" and len(members) == 1 < len(self.frame):
-            return f"{sides[0]} {whole('domain', len(self.frame))}"
+        if names in ("domain", "prompt set") and len(members) == 1 < len(self.frame):
+            return f"{sides[0]} {whole(names, len(self.frame))}"
         return "; ".join(f"{side} {named(members[side])}" for side in members.index)
 
     def tally(

@@ -163,7 +163,7 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     domain = np.zeros(len(prompts), int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
-        raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
+        raise ValueError("a prompt_id occurs in two domains: give every prompt its own id")
     weights = np.ones((1 + n, len(domain)))
     of_kit = [name for name in DOMAINS if name in domains]
     others = sorted(set(domains) - set(DOMAINS))

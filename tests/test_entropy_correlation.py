@@ -13,7 +13,7 @@ from speclab.studies import entropy_correlation as study
 
 
 def signals_of(frame):
-    """The frame with a column for each signal and one seed."""
+    """The frame with a column for each signal, from one seed."""
     others = {"draft_certainty": frame["other"], "target_certainty": -frame["signal"]}
     return frame.assign(confidence=frame["signal"], seed=0, **others)
 

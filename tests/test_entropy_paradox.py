@@ -85,8 +85,8 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 
 @pytest.fixture
 def texts():
-    """Chat always hits at T = 0 and hardly overlaps at T = 1: the two verdicts differ. Its draft
-    can say ranks below 3.
+    """Chat always hits at T = 0 and hardly overlaps at T = 1, so the two verdicts differ. Its draft
+    outputs only ranks below 3.
     """
     run = make_run(prompts=6, positions=6)
     chat = run.trace["domain"] == "chat"
@@ -131,7 +131,7 @@ def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
     assert study.VOCABULARY not in named, "nothing to hold fixed: not a row of zeros"
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- the question --------------------------------------------------------------------------------
 
 
 def test_the_domain_is_the_one_of_highest_entropy_or_the_one_that_is_named(texts):

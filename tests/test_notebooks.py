@@ -50,6 +50,14 @@ def test_house_format(source):
     assert {*papermill.inspect_notebook(twin)} == names, "it reads no `int | None`"
 
 
+@each_notebook
+def test_no_line_of_a_formula_is_a_bullet(source):
+    """Markdown makes a bullet of a line that begins with + or -; our bullets begin with a star."""
+    for cell in jupytext.read(source).cells:
+        bullets = re.findall(r"^\s*[+-]\s.*", cell.source, re.MULTILINE)
+        assert cell.cell_type == "code" or not bullets
+
+
 def bootstrap(folder, **environment):
     """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the
     working folder.

@@ -14,7 +14,7 @@ from speclab.studies import rejection_causes as causes
 
 # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
 RANKS = [0, 1, 0, 0, 2, 0, 0, 0, 0, 3]
-SAID = 100  # tokens that the draft can say
+SAID = 100  # tokens in the draft's vocabulary
 WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 

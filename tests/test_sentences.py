@@ -15,6 +15,7 @@ from speclab.estimates import Estimates, counted, starting, whole
 from speclab.show import notebook
 from speclab.stats import NUMBERS
 from speclab.studies import (
+    at_scale,
     by_hand,
     domain_acceptance,
     entropy_paradox,
@@ -25,6 +26,7 @@ from speclab.studies import (
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
+from speclab.studies.paper_audit import summary
 
 BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
@@ -92,7 +94,7 @@ def gaps(*numbers):
 
 
 def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}), 50)
+    return how_sure.power_in_words(pd.DataFrame({"power": power}))
 
 
 def least(*differences):
@@ -112,6 +114,17 @@ def rates(*numbers):
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
+
+
+def audited(verdicts):
+    gap = table(FALLS).in_units("points").row
+    return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
+
+
+def scaled(*beaten):
+    found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
+    lead = at_scale.more_than(beaten, 4)
+    return at_scale.proposers_in_words(found[0], lead, found[1], "21 of 24 cases")
 
 
 def gammas(*best):
@@ -156,6 +169,8 @@ CASES = [
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(f"{held_fixed(**changes)}." for changes in CHANGES),
+    *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
+    *(summary.costs_caption(c) for c in (None, 0.07)),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
@@ -194,6 +209,8 @@ ANSWERS = [
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
+    *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
+    *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
 ]
 # of figures
 TITLES = [
@@ -203,6 +220,8 @@ TITLES = [
     *(causes.most_rejected(table(n, cause="kind: name")) for n in (RISES, MISSING)),
     *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
+    *(summary.costs_title("smollm", pd.Series(of)) for of in (TALLIES[2], [claims.TURNS])),
+    *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
@@ -233,5 +252,5 @@ def test_sentences_begin_as_sentences_do():
 
 
 def test_the_words_follow_the_numbers():
-    """Each branch says something else, so that a wording cannot stand for all of them."""
+    """Each branch has its own sentence, so no wording can serve all branches."""
     assert len({*CASES}) > len(CASES) - 6

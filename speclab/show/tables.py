@@ -95,8 +95,8 @@ def in_tex(text: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as a notebook's page shows it: its headings, its cells as text, and which of its
-    columns are text. Jupyter and the pages take HTML, hosting sites Markdown.
+    """A table on a notebook's page: its headings, its cells as text, and which columns contain
+    text. Jupyter and the HTML pages use HTML; hosting sites use Markdown.
     """
 
     headings: Sequence[str]
@@ -125,14 +125,14 @@ def _html_row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """A text as Markdown that shows it as it stands, on one line."""
+    """A text as one line of Markdown, with special characters escaped."""
     escaped = MARKDOWN.sub(r"\\\g<0>", text)
     return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").split())
 
 
 def shown(frame: pd.DataFrame, digits: int = 3) -> Table:
-    """A table as a page shows it: numbers with `digits` decimals, a true minus and thousands
-    separators; a missing value is blank, truth is yes or no, and a p-value is never 0.
+    """A table for a page. Numbers have `digits` decimals, a true minus and thousands separators.
+    Missing values are blank, booleans are yes or no, and a p-value is never 0.
     """
     table = flat(frame)
     columns = [_column(str(name), table.iloc[:, at], digits) for at, name in enumerate(table)]
