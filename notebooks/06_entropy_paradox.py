@@ -309,8 +309,8 @@ if held_fixed:
         title=study.moves_in_words(changes, at_0.value, fewest, f"the contrast of {domain}"),
         caption=f"Change in the contrast of {domain} when one factor is held fixed, by factor and "
         f"measure of acceptance. Without anything fixed the contrast is {as_published} by the "
-        f"paper's measure, {at_0} for the {cold.token} and {at_1} for the {warm.token}. A change of "
-        "the opposite sign explains a part. Bars: 95 % intervals.",
+        f"paper's measure, {at_0} for the {cold.token} and {at_1} for the {warm.token}. A change "
+        "of the opposite sign explains a part. Bars: 95 % intervals.",
     )
 
 # %%
