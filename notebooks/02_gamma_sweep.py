@@ -372,7 +372,7 @@ ctx.plot(
     "draft-utilisation",
     "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
     "falls as gamma grows. Bands: 95 % intervals.",
-    title=f"The target accepts {named(ends)}",
+    title=f"The accepted share of draft tokens is {named(ends)}",
     columns="temperature",
     y="accepted share of draft tokens",
     limits=(0, 1),
