@@ -160,7 +160,7 @@ def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.nd
 
 
 class Behind:
-    """A world behind a text; where tokens are copied there, a share `sure` of q is theirs."""
+    """A world after a text. If tokens are copied, a share `sure` of q belongs to them."""
 
     def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
         self.world, self.text, self.copy, self.sure = world, text, copy, sure
@@ -175,8 +175,8 @@ class Behind:
 
 
 def texts(block_at, world: World, count: int) -> np.ndarray:
-    """Joint distribution [vocab] * count of a text that is decoded in blocks; block_at(text): the
-    exact distribution of the tokens of the block behind a text.
+    """Joint distribution [vocab] * count of a text that is decoded in blocks. block_at(text): the
+    exact distribution of a block's tokens after a text.
     """
     joint, unfinished = np.zeros((world.vocab,) * count), {(): 1.0}
     while unfinished:

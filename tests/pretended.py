@@ -34,7 +34,7 @@ COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 
 class OnDevice(Tensor):
-    """A tensor that says `device` and holds its numbers in `held`, a tensor on the CPU."""
+    """A tensor that reports `device` and keeps its numbers in `held`, a tensor on the CPU."""
 
     @staticmethod
     def __new__(cls, held, device):

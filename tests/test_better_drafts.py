@@ -84,7 +84,7 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
-    """Along the same texts every column is that of a run of the draft, bit for bit."""
+    """Every column equals the draft's recorded run on the same texts, bit for bit."""
     texts = texts_of(own)
     for one in drafts:  # of one spec: kept apart by their names
         made = candidates.judged(one, profile, "greedy", texts)
@@ -325,7 +325,7 @@ def test_every_draft_is_lossless_and_the_check_can_fail(tried, profile):
 def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
     noise[0] = others[0] = 0
-    # the prompts of 'behind' are those of 'best', the prompts of 'near' are others
+    # 'behind' has the same prompts as 'best', 'near' has other prompts
     columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
     draws = pd.DataFrame(columns)
     best, lead = choose.leader(draws, 50)

@@ -121,7 +121,9 @@ def test_the_check_by_hand():
     ],
 )
 def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
-    """A wide interval that holds 1 keeps no promise; a clock that ran wrong tells nothing."""
+    """A wide interval that includes 1 does not confirm the prediction, and a wrong clock gives no
+    result.
+    """
     ratio = Interval(1.0, *ends, 12)
     assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))

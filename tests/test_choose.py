@@ -185,7 +185,9 @@ def test_cross_fit_never_sees_its_own_prompts():
 
 
 def test_small_domains_choose_by_the_other_prompts_there_are():
-    """Each of three prompts by the other two; the only one of its domain by those of all others."""
+    """The setting for each of three prompts is chosen on the other two; for a domain's only prompt,
+    on all other prompts.
+    """
     cheap = {"a": {"plain": 3.0, "x": 1.0}, "b": {"plain": 1.0, "x": 3.0}}
     texts = {f"a-{i}": ("a", cheap["a"]) for i in range(3)} | {"b-0": ("b", cheap["b"])}
     found = choose.fit(table_of(texts), n=4)
@@ -204,7 +206,7 @@ def two_domains(code, chat):
 
 
 def noisy(seed, prompts=20, apart=0.0):
-    """Two domains and two settings; `apart` is how much cheaper each domain's own one is."""
+    """Two domains and two settings; `apart` is how much cheaper each domain's own setting is."""
     rng, texts = np.random.default_rng(seed), {}
     for domain, cheaper in (("code", [apart, 0]), ("chat", [0, apart])):
         for i in range(prompts):

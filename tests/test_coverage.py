@@ -16,7 +16,7 @@ from speclab.studies.how_sure import TABLE, coverage_of
 
 
 def mean_case(values, name="mean"):
-    """The mean of one row a prompt."""
+    """The mean of one row per prompt."""
     totals = np.column_stack([values, np.ones(len(values))])
     return Case(name, (totals,), lambda sums: score.quotient(sums)[..., 0, 0])
 

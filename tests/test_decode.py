@@ -142,8 +142,8 @@ def test_a_draft_that_never_reads_copies_is_noticed(monkeypatch):
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):
-    """Two project prompts a domain, with one gamma of 1 to 15 each and a tree a domain; all prompts
-    in all combinations in the slow test below.
+    """Two of the kit's prompts per domain, with one gamma of 1 to 15 each and one tree per domain.
+    The slow test below has all prompts in all combinations.
     """
     prompts = tiny_prompts(tiny_pair, 2)
     assert len(prompts) == 8 and len({p.domain for p in prompts}) == 4
@@ -162,8 +162,8 @@ def test_on_the_tiny_pair_every_prompt_with_every_gamma_and_several_trees(tiny_p
 @pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize(("rule", "shape", "kept"), SAMPLED)
 def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, draws):
-    """End to end through drafting, packing and caches: a chi-square of the first two tokens against
-    exact enumeration; also of a draft that says some words only.
+    """End to end through drafting, packing and caches: a chi-square test of the first two tokens
+    against exact enumeration, also for a draft with a smaller vocabulary.
     """
     ids = (1, 2, 3, 1, 2) if "lookup" in shape else (1, 2, 3)
     pair = toy_pair(noise=3.0, stop=-1, kept=kept)

@@ -34,7 +34,7 @@ def file(tmp_path_factory):
 
 
 def refusal(read, path):
-    """What a reader says of a file that it refuses; the file's name where it takes it."""
+    """The error message of a reader for a rejected file; the file's name for a valid one."""
     try:
         read(path)
     except ValueError as error:

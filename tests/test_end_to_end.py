@@ -47,7 +47,7 @@ PARAMETERS = {
     "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
-PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs beside it
+PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
 
 def test_there_are_notebooks_without_a_gap():
@@ -111,8 +111,8 @@ def others_traces(request, monkeypatch):
 
 
 def check_done(name, out):
-    """That a notebook's stamp says so, that it drew something, and that no cell ends in a value:
-    what is shown is displayed, else a reader sees how Python writes an object.
+    """Check that a notebook's stamp is good, that it drew something, and that no cell ends in a
+    value, because a reader would see Python's representation of an object.
     """
     page = out / "build" / "tiny" / f"{name}.ipynb"
     stamp = json.loads(page.with_suffix(".json").read_text())

@@ -363,7 +363,7 @@ def test_a_chain_and_a_tree_keep_their_sizes(tiny):
 
 
 def test_the_tour_by_the_keyboard_alone(tiny):
-    """From the start to the end: each step asks before it shows, and the focus stays with it."""
+    """From start to end, each step asks before it shows, and keeps the focus."""
     shown_at = []
     tiny.locator("#tour-next").focus()
     tiny.keyboard.press("Enter")

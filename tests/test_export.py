@@ -66,14 +66,14 @@ def qwen(tiny):
     return replace(tiny, manifest=tiny.manifest | {"profile": settings, "pair": pair})
 
 
-# a program that says its words, each ended by a zero
+# a program that prints its arguments, each followed by a zero byte
 STUB = "#!/bin/sh\nprintf '%s\\0' \"$@\"\n"
 
 
 @pytest.fixture
 def told(tmp_path):
-    """What programs are told by lines that a shell reads: their words, and the files that appear
-    beside them, as values of YAML.
+    """Arguments that programs get from lines that a shell reads, and the files that appear, as YAML
+    values.
     """
     stubs, place = tmp_path / "stubs", tmp_path / "place"
     for folder in (stubs, place):

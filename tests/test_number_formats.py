@@ -103,7 +103,7 @@ def test_records_in_half_precision_agree_with_float32(name):
 
 
 def test_kl_is_finite_where_the_least_numbers_are_flushed_to_zero():
-    """As GPUs do it, and this CPU when it is asked to. The draft gives 0 to half of the words."""
+    """As GPUs do it, and as this CPU does on request. The draft gives 0 to half of the words."""
     pair, prompt = toy_pair(kept=(1, 2, 3, 5, 8)), EncodedPrompt("p", "code", (2, 5), 0)
     text = generate(pair.target, [prompt], 6, frozenset(), GREEDY, 0)[0]
 

@@ -146,7 +146,7 @@ def run_line(line, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
-    """README's lines as they stand; `scp` is a copy, without the models."""
+    """README's lines unchanged; `scp` is a copy, without the models."""
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()

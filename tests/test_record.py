@@ -70,7 +70,7 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
 
 
 def assert_columns(pair, prompt, recorded, kept=None):
-    """Trace columns from plain softmaxes; `kept`: the tokens that a trimmed draft says."""
+    """Trace columns from plain softmaxes. `kept`: the output tokens of a trimmed draft."""
     trace, tokens = recorded.trace, np.array(recorded.trace["token"])
     context = [*prompt.ids, *tokens[:-1]]
     logits = [literal.full_logits(model, [context])[0] for model in (pair.target, pair.draft)]

@@ -207,7 +207,7 @@ def test_equals_the_literal_decoder(tree, limit):
 
 def decode_exactly(rule, tree, world, limit, stop=None):
     """Expected passes, accepted tokens and cut blocks of a whole decode up to `limit` tokens or a
-    `stop`, and the distribution of its text: blocks of the enumerator, one behind another.
+    `stop`, and the distribution of its text, from consecutive blocks of the enumerator.
     """
     reach, final, totals = {(): 1.0}, {}, np.zeros(3)
     while reach:

@@ -449,8 +449,8 @@ def test_a_dead_kernel_is_a_failed_notebook_and_leaves_the_other_alone(repositor
 
 @pytest.fixture
 def changed(repository):
-    """A repository after a run, which a second one would change, with files beside its figures that
-    no notebook wrote.
+    """A repository after a run that a second run would change, with other files in its figures'
+    folders.
     """
     assert repository.run() == 0
     (repository.figures / "01" / "mine.txt").write_text("not written by a notebook")
@@ -525,7 +525,7 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     committed = kit.drawn()
 
     def said():
-        """What a call says."""
+        """The output of a call."""
         folders = (f"--set={n}.path={kit.root / 'weights' / n}" for n in ("target", "draft"))
         assert kit.run(*folders) == 0
         return capsys.readouterr().out
@@ -546,14 +546,14 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
 
 
 def sections(page):
-    """What the report, or its light copy, says of each notebook, by number; its head under ""."""
+    """The report's (or its light copy's) text about each notebook, by number; its head under ""."""
     head, *parts = re.split('<section id="n(..)">', page.read_text())
     return {"": head} | dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 @pytest.fixture
 def reported(repository):
-    """What the report and its light copy say after a call with more arguments."""
+    """The text of the report and of its light copy after a call with more arguments."""
 
     def call(*arguments):
         assert repository.run(*arguments) == 0
@@ -682,7 +682,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
     assert empty.run("--notebook", "01") == 2 and not empty.build.exists()
     said = capsys.readouterr().err
     assert "01_good.py and 01_good.ipynb differ: `make notebooks NOTEBOOKS=01`" in said
-    reproduce.open_call("tiny", ["2"], {}, {})  # another is asked for
+    reproduce.open_call("tiny", ["2"], {}, {})  # another one is requested
     make = ["make", "-f", str(ROOT / "Makefile"), keep, "NOTEBOOKS=01", "VENV="]
     make.append(f"PYTHON={sys.executable}")
     subprocess.run(make, cwd=empty.root, check=True, capture_output=True)

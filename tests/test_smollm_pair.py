@@ -39,7 +39,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def prompts(pair):
-    """One prompt a domain, in the chat template."""
+    """One prompt per domain, in the chat template."""
     return encode_prompts(pair.tokenizer, load_prompts("project", 1), 512, "chat")
 
 

@@ -130,7 +130,7 @@ def test_a_domain_without_a_correlation_does_not_hide_the_others():
 
 
 def test_permutation_p_value_equals_enumeration():
-    """5 against 5 prompts, the two groups apart: 2 of 252 assignments are as extreme."""
+    """5 against 5 prompts in two separate groups: 2 of 252 assignments are as extreme."""
     frame = pd.concat(
         [
             clustered(5, 1, domain="code", mean=0, effect=0.1),
@@ -155,7 +155,7 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
 
 
 def test_resamples_do_not_depend_on_the_order_of_the_domains():
-    """Else a number of one frame minus that of another would lose its pairs, without a word."""
+    """Otherwise the difference between two frames' numbers would silently lose its pairing."""
     frame = pd.concat([clustered(domain=name, seed=3) for name in ("web", "app", "all else")])
     turned = frame.iloc[::-1]
     draws = [stats.jointly({"x": (rows, score.mean_of("x"))}) for rows in (frame, turned)]
@@ -165,7 +165,9 @@ def test_resamples_do_not_depend_on_the_order_of_the_domains():
 
 
 def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
-    """Nor has what is made of it; other domains have the intervals that they had without it."""
+    """Derived numbers have no interval either. Other domains keep the intervals that they had
+    without it.
+    """
     many = pd.concat([clustered(), clustered(domain="math", seed=1)])
     few = clustered(prompts=4, domain="chat", seed=2)
     mean, both = score.mean_of("x"), pd.concat([many, few])

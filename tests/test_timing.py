@@ -43,7 +43,7 @@ def rounds_of(first, second, block=3.0):
     ("first", "second", "block", "drift"),
     [
         (1.5, 1.5, 3.0, 0.0),
-        (1.5, 1.8, 3.0, 0.2),  # the second round was dearer,
+        (1.5, 1.8, 3.0, 0.2),  # the second round was slower,
         (1.5, 1.2, 3.0, 0.2),  # or cheaper
         (1.5, 1.5, 1.25, 0.25),  # a decoded block took less than its passes alone
     ],

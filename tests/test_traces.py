@@ -56,8 +56,8 @@ def at(root):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A folder as a small repository: a random pair, a few prompts, and runs of three kinds with
-    the traces made of them.
+    """A small repository: a random pair, a few prompts, runs of three kinds, and traces made from
+    them.
     """
     root = tmp_path_factory.mktemp("recorded")
     target = save_random_llama(root / "pair/target", 1)
@@ -173,7 +173,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
         monkeypatch.setenv(runs.PLACE, place)
         assert load_or_record(PROFILE).folder.resolve() == clone / "given" / "greedy"
     monkeypatch.setenv(runs.PLACE, "nowhere")
-    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere: no trace there"):
+    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere holds no trace"):
         load_or_record(PROFILE)
     (clone / "given").rename(clone / "traces")
     (clone / "nowhere").mkdir()
@@ -246,8 +246,8 @@ def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, t
 
 @pytest.mark.parametrize("left", ["nothing", "settings and tokenizer"])
 def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, monkeypatch):
-    """Recorded on one machine, studied on another: the profile names models that are not there, and
-    the trace says what they were.
+    """Recorded on one machine, studied on another: the profile's models are missing, and the trace
+    describes them.
     """
     shutil.rmtree(kit / "data")
     monkeypatch.setenv(runs.PLACE, "traces")
@@ -270,7 +270,7 @@ def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, mo
 
 
 def test_traces_of_others_hide_none_of_the_profiles_own(clone, tmp_path, monkeypatch):
-    """As notebook 11 reads the kit's pairs beside a study whose traces are in SPECLAB_TRACES."""
+    """Notebook 11 reads the kit's pairs in a study whose traces are in SPECLAB_TRACES."""
     shutil.copytree(clone / "traces" / "balanced", tmp_path / "given" / "balanced")
     monkeypatch.setenv(runs.PLACE, str(tmp_path / "given"))
     assert load_or_record(PROFILE, "sampled").folder == clone / "traces" / "sampled"
@@ -285,7 +285,7 @@ def forged(path):
     ("name", "damage", "words"),
     [
         ("trace.parquet", cut_file, "greedy/trace.parquet is damaged or missing"),
-        ("manifest.json", forged, "manifest.json is not as it was written"),
+        ("manifest.json", forged, "manifest.json has changed since it was written"),
     ],
 )
 def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
