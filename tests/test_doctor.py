@@ -35,8 +35,7 @@ def empty(tmp_path, monkeypatch):
 
 
 def todo(profile, free=TWO, hub=True):
-    """The lines that report a problem. By default the machine has two T4s and the hub is reachable.
-    """
+    """The lines that report a problem. The default machine has two T4s and can reach the hub."""
     return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 
