@@ -372,7 +372,7 @@ ctx.plot(
     "draft-utilisation",
     "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
     "falls as gamma grows. Bands: 95 % intervals.",
-    title=f"The target accepts {named(ends)}",
+    title=f"The accepted share of draft tokens is {named(ends)}",
     columns="temperature",
     y="accepted share of draft tokens",
     limits=(0, 1),
@@ -382,9 +382,9 @@ ctx.plot(
 # ## 6. Estimated speed-up, and the best gamma
 # A block takes gamma draft passes, one target pass over gamma + 1 tokens and the loop's own time o.
 # With times in units of one target pass over one token, this is gamma · c + v + o. Without a draft
-# every token takes one target pass. So the speed-up is tokens per target pass divided by gamma · c
-# + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and o = 0.
-# Notebook 10 measures the real time.
+# every token takes one target pass. So the speed-up is tokens per target pass divided by
+# gamma · c + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and
+# o = 0. Notebook 10 measures the real time.
 
 # %%
 speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}

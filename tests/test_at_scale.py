@@ -2,6 +2,8 @@
 with copies, and time. The test between sets is simulated on sets that are alike.
 """
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +12,7 @@ from test_starts import starts_by_hand
 from speclab.analysis import combined, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.runs import FilesMissing
+from speclab.show import drawings, redraw, style
 from speclab.studies import at_scale as study
 
 ACCEPTED = [2, 0, 1, 3, 2, 1, 0]  # of a text of eight tokens, its first one by the prompt
@@ -142,6 +145,35 @@ def test_each_way_has_the_fastest_of_its_own_shapes(alike):
         own = cost_of[cost_of.index.str.contains(kinds[name])]
         assert choice.judged["cost"].tolist() == pytest.approx([own.min()] * 5)
     assert cost_of.size == 2 + 3 * len(study.LEASTS) * len(study.MOSTS)
+
+
+def test_significant_differences_are_named_and_have_a_star():
+    tested = pd.DataFrame(
+        [("EAGLE", "a", "b", 0.5, 0.4, 0.6, True), ("EAGLE", "a", "c", -0.1, -0.3, 0.1, False)],
+        columns=["proposer", "first", "second", "difference", "low", "high", "significant"],
+    )
+    found = study.differing(tested, "b"), study.differing(tested, "c")
+    assert found == (["a"], [])
+    cells = study.in_pairs(tested).to_numpy().tolist()
+    assert cells == [["a − b", "0.50 [0.40, 0.60] *"], ["a − c", "−0.10 [−0.30, 0.10]"]]
+    assert study.count_of(tested) == "EAGLE 1 of 2"
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+def test_the_cost_of_depth_is_the_gap_that_is_drawn(alike, width):
+    tables = {
+        ("EAGLE", depth): draws.table() for depth, draws in study.next_accepted(alike[0], 3).items()
+    }
+    frame = study.stack(tables, ["proposer", "depth"])
+    names = [study.EVERYWHERE, study.AFRESH, study.DEEPER]
+    figure = redraw.draw_styled(partial(drawings.draw_depth, frame, ["code"], names), width)
+    (axes,) = figure.axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert lines[study.AFRESH] == pytest.approx([500 / 7, 60, 200 / 3])
+    assert lines[study.DEEPER] == pytest.approx([500 / 7, 60, 100 / 3])
+    (gap,) = [band for band in axes.collections if band.get_label() == study.COST]
+    corners = {tuple(corner) for corner in gap.get_paths()[0].vertices.round(6)}
+    assert {(3.0, 66.666667), (3.0, 33.333333)} <= corners
 
 
 def test_without_the_files_one_line_says_how_to_get_them(monkeypatch):

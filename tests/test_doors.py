@@ -115,7 +115,7 @@ COMMANDS = {
         "--workers 2": "--workers",
         "--set name=../../x": "name='../../x'",
         "--set domains=[maths]": "'math'",
-        "--profile twice.yaml": "'seed' comes twice",
+        "--profile twice.yaml": "'seed' occurs twice",
     },
     "reproduce --out new": {
         "--notebook 99": "99",
@@ -139,7 +139,7 @@ ODD = {  # a line of the prompts file, and a word of the expected message
     '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
     '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
     '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
-    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' is taken",
+    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' occurs twice",
     '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
     '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
         "messages end with role 'assistant'"
@@ -263,7 +263,7 @@ def test_the_environment(variable, options, refused, monkeypatch):
         (ValueError("\x1b]0;\x07"), r"\x1b]0;\x07"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
-        (click.Abort(), "goes on from there"),
+        (click.Abort(), "Run the same command again"),
     ],
 )
 def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(error, word, monkeypatch, capsys):

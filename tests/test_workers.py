@@ -54,7 +54,7 @@ def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path):
 @pytest.mark.slow
 def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, tmp_path):
     dying = kill_after_the_first_block(partial(on_devices, devices=["cpu"]), "spawn_main")
-    with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
+    with pytest.raises(RunError, match="a worker died .*Finished blocks are kept"):
         record_run(short_profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
     assert 1 <= done < 6

@@ -19,7 +19,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
@@ -320,6 +320,7 @@ def facets(
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
+    percent: bool = False,
     only: Mapping[str, Sequence] = {},
 ) -> Figure:
     """Estimates with their intervals, with one panel per value of `rows` and `columns` and one
@@ -330,9 +331,9 @@ def facets(
     label itself; x_label: the label of the other axis. height: of a panel, in inches. reference:
     draws a line at this value, called reference_name in the legend. limits: range of the estimate's
     axis. share_y: one scale for all panels. looks: matplotlib's options for lines and points by
-    value of `hue`, merged into `looks_of`. log: both axes are logarithmic. only: for a column, the
-    values to draw. Values of every key keep their order of appearance. The panels are the figure's
-    axes, row by row.
+    value of `hue`, merged into `looks_of`. log: both axes are logarithmic. percent: estimates are
+    fractions of 1 and shown in percent. only: for a column, the values to draw. Values of every key
+    keep their order of appearance. The panels are the figure's axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -386,12 +387,24 @@ def facets(
             draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
+        if percent:
+            show_percent(axes.xaxis if lying else axes.yaxis)
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
     figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *drawn)
     return figure
+
+
+class _Percent(Formatter):
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return self.fix_minus(f"{100 * value:.6g}")
+
+
+def show_percent(axis: Any) -> None:
+    """Show the fractions of 1 on an axis in percent; its label names the unit."""
+    axis.set_major_formatter(_Percent())
 
 
 def _panels_beside(kind: str, groups: int, marks: int) -> int:
