@@ -110,8 +110,8 @@ def test_written_only_where_it_would_show_something_else(tmp_path, request):
 
 
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
-    """As `make reproduce` asks: of smollm the shipped traces, though their key needs the weights'
-    promise only; of a profile whose models are nowhere nothing is written, which a line says.
+    """As in `make reproduce`: smollm uses the shipped traces, whose key needs only the promised
+    weights. For a profile without models nothing is written, and one line says so.
     """
     file = tmp_path / "explore.html"
     for said in ("done", "up to date"):
