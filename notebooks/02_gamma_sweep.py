@@ -288,7 +288,10 @@ ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gam
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
 by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
 unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
-ctx.say(study.unequal_in_words(greedy.name, unequal, len(by_decoder)))
+ctx.say(
+    f"At {greedy.name} the decoder's blocks or tokens differ from the replay's in {unequal} of "
+    f"{len(by_decoder)} runs (prompts × gammas)."
+)
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%

@@ -323,6 +323,20 @@ def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
     return read_by_target(profile, profile_prompts(profile)).prompts
 
 
+def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, ...]]:
+    """The token ids of a run's prompts by prompt_id; empty where the target would read them
+    otherwise by now.
+    """
+    settings = run.manifest["profile"]
+    models = {model: ModelSpec(**settings[model]) for model in MODELS}
+    reading = {name: settings[name] for name in ("template", "max_prompt_tokens", "truncate")}
+    profile = Profile(settings["name"], **models, **reading)
+    read = read_by_target(profile, prompts)
+    if read.facts["encoded"] != run.manifest["encoded"]:
+        return {}
+    return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
+
+
 def decisive(settings: Facts) -> Facts:
     """The settings of a profile (as a dict) that decide a run, besides models and prompts. Greedy
     text and its probabilities do not depend on seed, top_k and top_p.

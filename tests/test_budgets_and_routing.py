@@ -52,8 +52,8 @@ def test_settings_are_different_trees_and_named_as_they_parse():
 
 
 def test_a_clock_changes_the_resamples_and_not_the_estimate(by_prompt):
-    """At half the costs every resample is twice as fast; two clocks, drawn for all choices
-    alike, leave their difference at what the prompts make of it.
+    """At half the costs every resample is twice as fast. Two clocks, drawn together for all
+    choices, do not change the ratio of two choices.
     """
     choices = {name: choose.Choice(by_prompt.judged(name)) for name in SETTINGS}
     speeds = choose.speeds(choices)

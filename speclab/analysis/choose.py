@@ -60,8 +60,8 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
 
 
 def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] | None]:
-    """The column with the largest number, and the other columns over which its lead is not
-    significant; None: there are too few prompts for an interval.
+    """The column with the largest number, and the columns over which its lead is not significant
+    (None: there are too few prompts for an interval).
 
     draws: row 0 is the sample, the other rows are resamples of the same prompts. n_prompts: of the
     smallest domain.
@@ -75,7 +75,7 @@ def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] |
 
 
 def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
-    """The first of `best_and_tied`, and words on its lead."""
+    """The column of `best_and_tied`, and a clause about its lead."""
     best, tied = best_and_tied(draws, n_prompts)
     if tied is None:
         return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
