@@ -213,7 +213,8 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     """Colour, marker, line style and label of each series.
 
     Names in style.SERIES have fixed looks. The other names take the remaining looks in order of
-    appearance, looks in the colours of tokens last. Up to twelve series look different.
+    appearance; looks with the colours of tokens (style.OF_TOKENS) come last. Up to twelve series
+    look different.
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
