@@ -513,6 +513,8 @@ if prompt_sets.SECOND in others:
     ctx.table(categories, "categories", cells=categories.wide("estimator", "domain"))
 
 # %%
+right = 100 * by_domain.at(name=names[0]).frame["estimate"].mean()
+ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
 if compared:
     ctx.record(on_other_prompts=f"{headline} {elsewhere}")
     ctx.answer(study.answer(tested[tested["name"] == names[0]], contrasts.frame, elsewhere))

@@ -330,6 +330,8 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     options = {"sharex": True, "sharey": True, "squeeze": False}
     figure, grid = figures.subplots(*shape, height=1.9 * shape[0] + 0.8, **options)
     numbers = frame.set_index(["panel", "domain", "quantity"])[["estimate", "low", "high"]]
+    entropies = numbers["estimate"].xs("entropy", level="quantity")
+    middle = (entropies.min() + entropies.max()) / 2
     for axes, title in zip(grid.flat, titles, strict=False):
         for name, look in looks.items():
             x, y = (numbers.loc[title, name, what] for what in ("entropy", "acceptance"))
@@ -337,8 +339,11 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
             axes.plot([x["estimate"]] * 2, y[1:], color=look["color"])
             axes.plot(x["estimate"], y["estimate"], **look | {"linestyle": "none"})
             if name == domain:
+                is_right = x["estimate"] > middle
                 place = {"textcoords": "offset points", "weight": "bold"}
-                axes.annotate(name, (x["estimate"], y["estimate"]), (5, 5), **place)
+                place["ha"] = "right" if is_right else "left"
+                shift = (-5, 5) if is_right else (5, 5)
+                axes.annotate(name, (x["estimate"], y["estimate"]), shift, **place)
         axes.set(title=title)
     for axes in grid.flat[len(titles) :]:
         axes.set_axis_off()
@@ -349,17 +354,53 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     return figure
 
 
+MEAN = {"color": "black", "marker": "d", "markersize": 5}
+
+
+def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) -> Figure:
+    """The excess of classes of positions, a panel for each family: the mean of the domains with its
+    interval, and each domain as a small point. `frame`: family, name, domain, estimate, low, high.
+
+    families: their titles; whole: the mean in the column `domain`, or the only domain.
+    """
+    shown = {name: title for name, title in families.items() if name in set(frame["family"])}
+    parts = {title: frame[frame["family"] == name] for name, title in shown.items()}
+    sizes = [part["name"].nunique() for part in parts.values()]
+    tall = 0.21 * sum(sizes) + 0.4 * len(sizes) + 0.8
+    figure, grid = figures.subplots(
+        len(sizes), 1, height=tall, sharex=True, height_ratios=sizes, squeeze=False
+    )
+    domains = [name for name in pd.unique(frame["domain"]) if name != whole]
+    mean = MEAN | {"label": "mean of the domains" if domains else whole}
+    for axes, (title, rows) in zip(grid.flat, parts.items(), strict=True):
+        is_mean = rows["domain"] == whole
+        looks = {whole: mean}
+        figures.interval_bars(rows[is_mean], axes, "name", "domain", True, rows, looks)
+        places = pd.Index(pd.unique(rows["name"]))
+        for domain, look in figures.looks_of(domains).items():
+            of_domain = rows[rows["domain"] == domain]
+            spots = places.get_indexer(of_domain["name"])
+            small = {"linestyle": "none", "markersize": 3, "alpha": 0.8}
+            axes.plot(of_domain["estimate"], spots, **look | small)
+        axes.axvline(0, color="black", linewidth=0.7, label="as many random positions")
+        axes.set_title(title)
+    axes.set_xlabel("excess (tokens per target pass)")
+    figures.legend_above(figure, grid[0, 0])
+    return figure
+
+
 def draw_check(frame: pd.DataFrame) -> Figure:
-    """Measured against predicted speed-up, a point a prompt: domain, promised, plain_s, policy_s.
-    On the line both are equal.
+    """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
+    policy_s. On the line both are equal.
     """
     figure, axes = figures.subplots(height=3.0)
     for domain, look in figures.looks_of(pd.unique(frame["domain"])).items():
         rows = frame[frame["domain"] == domain]
         look |= {"linestyle": "none"}
         axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
-    axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="predicted speed-up (T = 0)", ylabel="measured speed-up")
+    equal = {"color": "black", "linewidth": 0.8, "label": "measured = predicted"}
+    axes.axline((1, 1), slope=1, zorder=1, **equal)
+    axes.set(xlabel="predicted speed-up", ylabel="measured speed-up")
     figures.legend_above(figure, axes)
     return figure
 
