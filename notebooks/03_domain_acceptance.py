@@ -84,7 +84,8 @@ by_domain = rungs.at(domain=domains)
 #
 # The paper calls min(1, p/q) the acceptance of a node. Table I averages it over all nodes of a
 # domain. Table III multiplies the means of the depths, and Table II adds up these products (the
-# paper's E[L]).
+# paper's E[L]). A few lines compute them. (The notebook checks that the kit's functions agree with
+# every calculation that is shown.)
 
 # %% tags=["by-hand"]
 p, q = nodes["target_prob"].astype(float), nodes["draft_prob"]

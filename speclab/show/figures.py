@@ -297,12 +297,8 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: M
 
 AXIS_LABELS = {
     "gamma": "gamma (draft tokens proposed)",
-    "block_efficiency": "block_efficiency\n(tokens per target pass)",
-    "draft_utilisation": "draft_utilisation\n(accepted / drafted)",
-    "speedup": "estimated speed-up",
     "position": "position in the target's text (tokens)",
     "target_entropy": "target entropy (nats)",
-    "draft_entropy": "draft entropy (nats)",
     "c": "c (draft pass / target pass)",
 }
 
