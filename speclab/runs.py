@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -683,7 +684,10 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
         of_pair = part["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
+        # a page of `make reproduce` (SPECLAB_OUT) shows no bar
+        hidden = bool(os.environ.get("SPECLAB_OUT")) and not sys.stderr.isatty()
         bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
+        bar["disable"] = hidden
         for done in tqdm(engine(job, missing), **bar):
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)
