@@ -452,6 +452,8 @@ ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 judged = stats.judged_domains(trace)
 fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
+mean = passes.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
+ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
 ctx.answer(study.best_in_words(fastest, cost_ratio, there))
 
 # %% [markdown]

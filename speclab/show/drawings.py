@@ -312,7 +312,7 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
         axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
         axes.plot([], [], color="none", label=f"%: share {weighted}")
         axes.set(title=tree, xticks=values.index, xlabel="depth")
-        axes.margins(0.15, 0.12)
+        axes.margins(0.2, 0.12)
         figures.show_percent(axes.yaxis)
     grid[0].set_ylabel("change of the mean (points)")
     figures.legend_above(figure, *grid)
