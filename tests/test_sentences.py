@@ -148,7 +148,10 @@ ANSWERS = [
 ]
 # of figures
 TITLES = [
-    *(summary.costs_title("smollm", pd.Series(of)) for of in (TALLIES[2], [claims.TURNS])),
+    *(
+        summary.costs_title("smollm", pd.Series(of))
+        for of in (TALLIES[2], [claims.TURNS], [claims.TOO_FEW])
+    ),
     *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
