@@ -224,6 +224,25 @@ class Estimates:
             return f"{sides[0]} {whole(names, len(self.frame))}"
         return "; ".join(f"{side} {named(members[side])}" for side in members.index)
 
+    def tally(
+        self, above: str, below: str, neither: str, noun: str = "domain", than: float = 0.0
+    ) -> str:
+        """How many rows each verb holds for, as a predicate: 'falls in all four domains', 'falls in
+        3 and rises in 1 of 6 domains', 'does not change in any domain'; of one row the verb alone.
+        """
+        sides = list(verdict(self.frame["low"], self.frame["high"], than))
+        counts = {above: sides.count(ABOVE), below: sides.count(BELOW)}
+        verbs = {verb: count for verb, count in counts.items() if count}
+        total = len(sides)
+        if total == 1:
+            return next(iter(verbs), neither)
+        if not verbs:
+            return f"{neither} in any {noun}"
+        if total in verbs.values():
+            return f"{next(iter(verbs))} in {whole(noun, total)}"
+        parts = [f"{verb} in {count}" for verb, count in verbs.items()]
+        return f"{' and '.join(parts)} of {total} {noun}s"
+
     # ---- compare ---------------------------------------------------------------------------------
 
     def lies_within(self, least: float, most: float) -> bool:

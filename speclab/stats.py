@@ -62,7 +62,9 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
     if np.isnan(estimate):
         return UNDEFINED
     scale, after, sign = UNITS[unit]
-    number = f"{scale * estimate:{sign}z.{digits}f}{after}"  # z: no minus before a zero
+    number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
+    is_one = unit == "points" and number in ("+1", "-1")
+    number += after.removesuffix("s") if is_one else after
     least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
     text = number if np.isnan(low) else f"{number} [{least}, {most}]"
     return text.replace("-", "\N{MINUS SIGN}")

@@ -180,8 +180,8 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
 
 
 def test_so_many_draws_see_a_rule_that_forgets_the_residual():
-    """The power of the test above: tokens drawn from p after a rejection are seen in more than 99
-    of 100 studies, also when all its cells are counted and only the first token is wrong.
+    """The power of the test above: more than 99 of 100 studies detect tokens that are drawn from p
+    after a rejection, even if all cells are counted and only the first token is wrong.
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
     p, q = next_p(pair, ids), next_p(pair, ids, "draft")

@@ -163,7 +163,7 @@ def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
 
 def test_the_kits_own_sets_are_described():
     said = prompt_sets.described(load_profile("tiny"))
-    assert f"**{UNWRAPPED}**" in said and f"**{SECOND}**" in said
+    assert all(f"**{name.capitalize()}**" in said for name in (UNWRAPPED, SECOND))
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
 def trace_of(*texts, copies=5, **columns):
-    """A trace with `copies` prompts of each text of chat, all alike; a text is a list of draft
-    ranks; other columns are lists too.
+    """A trace with `copies` identical prompts per text of chat. A text is a list of draft ranks;
+    other columns are lists too.
     """
     free = {"token": 0, "draft_top": 1, "p_token": 0.6, "q_token": 0.2, "sure": 0.4}
     free |= {"target_entropy": 1.0, "draft_entropy": 1.0, "seed": 42, "domain": "chat"}
@@ -226,7 +226,7 @@ def test_the_largest_of_several_is_first_only_where_its_lead_is_real(ahead, leas
         rows["state: b"] += ahead
         asked = {name: (rows, score.mean_of(name)) for name in candidates["cause"]}
         found = causes.first_causes(stats.jointly(asked, n=400), candidates)
-        first.append(found.frame["lead"][0].endswith("is significant"))
+        first.append(found.frame["first"][0] == "yes")
     assert least <= np.mean(first) <= most
 
 
@@ -240,7 +240,8 @@ def test_a_lead_in_a_domain_goes_by_its_own_prompts():
     candidates = candidates.merge(pd.DataFrame({"cause": ["a", "b"]}), how="cross")
     draws = stats.jointly({name: (rows, score.mean_of(name)) for name in "ab"})
     found = causes.first_causes(draws, candidates).frame.set_index("domain")
-    assert found["lead"].str.endswith("is significant").to_dict() == {"many": True, "few": False}
+    assert found["first"].to_dict() == {"many": "yes", "few": "no"}
+    assert found["lead"].to_dict() == {"many": "over all others", "few": "no interval"}
 
 
 def test_labels_keep_the_order_of_the_prompts():

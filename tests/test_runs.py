@@ -315,3 +315,11 @@ def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, cap
     run = record_run(shorter, tmp_path / "run", random_pair)
     cut = run.manifest["prompts_cut"]
     assert cut > 0 and "prompts are cut to 2 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("out", "shown"), [("", True), ("somewhere", False)])
+def test_a_page_shows_no_bar(out, shown, short_profile, random_pair, tmp_path, capsys, monkeypatch):
+    """The error output of a notebook stands on its page, which `make reproduce` writes."""
+    monkeypatch.setenv("SPECLAB_OUT", out)
+    record_run(short_profile, tmp_path / "run", random_pair)
+    assert ("block" in capsys.readouterr().err) == shown

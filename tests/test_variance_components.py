@@ -109,7 +109,7 @@ def test_a_domain_of_few_prompts_changes_no_share():
 def test_what_cannot_be_parted_is_refused():
     frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
-    with pytest.raises(ValueError, match="prompts enough: code; a share between domains needs two"):
+    with pytest.raises(ValueError, match="only code has 5 prompts or more"):
         variance_components.shares(one, "y")
     flat = variance_components.shares(frame.assign(y=0.1), "y", n=20)["domain"]
     assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

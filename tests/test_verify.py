@@ -186,8 +186,8 @@ def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
 
 
 def texts_of_both(rule, world, verified_as="point-mass", sure=1.0):
-    """Joint distribution of a text's first four tokens where blocks are copied if a token matches,
-    else drafted; how copies are verified, and how sure of them q is.
+    """Joint distribution of a text's first four tokens, in which blocks are copied if a token
+    matches and drafted otherwise. Parameters: how copies are verified, and how sure q is of them.
     """
 
     def block_at(text):
