@@ -288,7 +288,10 @@ ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gam
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
 by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
 unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
-ctx.say(study.unequal_in_words(greedy.name, unequal, len(by_decoder)))
+ctx.say(
+    f"At {greedy.name} the decoder's blocks or tokens differ from the replay's in {unequal} of "
+    f"{len(by_decoder)} runs (prompts × gammas)."
+)
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
@@ -449,6 +452,8 @@ ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 judged = stats.judged_domains(trace)
 fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
+mean = passes.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
+ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
 ctx.answer(study.best_in_words(fastest, cost_ratio, there))
 
 # %% [markdown]

@@ -229,7 +229,7 @@ ctx.say(
 # 3 is **the token that it would draft first in a new block at that position**, and it is accepted
 # or rejected alike. Depth itself changes nothing. If acceptance rises with depth, blocks that get
 # deep are at easier positions. Which tokens are reached, and which are accepted, is easy to count
-# at T = 0.
+# at T = 0 (the upper left panel of the next figure).
 
 # %% tags=["by-hand"]
 chain = cut.nodes[cut.nodes["best_path"]]

@@ -448,7 +448,7 @@ if other:
 # %%
 # The same costs, dragged: what another c, v(n) or o would do to the speed-up, at both temperatures.
 # (A headless run shows the pictures above only.)
-page.show("machine", runs=[greedy, sampled])
+page.show("machine", runs=[greedy, sampled], measured=None if refused else costs)
 
 # %% [markdown]
 # ## 3. Should the draft know when to stop?

@@ -555,6 +555,8 @@ ctx.table(verdicts[["claim", "said", "measured", "verdict"]], "claims", cells=sh
 # %%
 beaten = study.differing(of_eagle[of_eagle["weight"] == study.BY_REQUEST], best)
 of_lookup = hit.at(proposer="lookup", weight=study.BY_REQUEST)
+most = top.frame["estimate"].item()
+ctx.record(headline=f"**{most:.2f}** tokens per target pass with EAGLE on {best}")
 ctx.answer(study.proposers_in_words(top, study.more_than(beaten, len(sets)), of_lookup, cases))
 
 # %% [markdown]

@@ -12,6 +12,7 @@ import datetime
 import json
 import os
 import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -320,6 +321,20 @@ def sizes_of(profile: Profile) -> dict[str, int]:
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
     """The prompts of a profile as token ids of its target."""
     return read_by_target(profile, profile_prompts(profile)).prompts
+
+
+def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, ...]]:
+    """The token ids of a run's prompts by prompt_id; empty where the target would read them
+    otherwise by now.
+    """
+    settings = run.manifest["profile"]
+    models = {model: ModelSpec(**settings[model]) for model in MODELS}
+    reading = {name: settings[name] for name in ("template", "max_prompt_tokens", "truncate")}
+    profile = Profile(settings["name"], **models, **reading)
+    read = read_by_target(profile, prompts)
+    if read.facts["encoded"] != run.manifest["encoded"]:
+        return {}
+    return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
 
 
 def decisive(settings: Facts) -> Facts:
@@ -669,7 +684,10 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
         of_pair = part["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
+        # a page of `make reproduce` (SPECLAB_OUT) shows no bar
+        hidden = bool(os.environ.get("SPECLAB_OUT")) and not sys.stderr.isatty()
         bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
+        bar["disable"] = hidden
         for done in tqdm(engine(job, missing), **bar):
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)

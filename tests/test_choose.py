@@ -164,8 +164,8 @@ def test_the_definition_of_the_fastest_setting():
 
 
 def planted(fold):
-    """Setting `s_k` is cheap on fold k and expensive elsewhere: whoever looks at the prompts it is
-    judged on falls for it.
+    """Setting `s_k` is cheap on fold k and expensive elsewhere. A choice that uses its own test
+    prompts is misled by it.
     """
     cost = {
         0: {PLAIN_SETTING: 10.0, "s_0": 1.0, "s_1": 10.5},

@@ -70,7 +70,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
 
 
 def held(case, prompts):
-    """Share of 600 studies whose interval holds the truth, by method."""
+    """Share of 600 studies whose interval covers the true value, by method."""
     found = coverage.simulated_coverage(case, prompts, studies=600, resamples=499)
     return found.set_index("method")["held"] / 600
 

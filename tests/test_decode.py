@@ -119,7 +119,7 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
 
 
 def counts(blocks):
-    """Of (copied, drafted, accepted, emitted) all but drafted."""
+    """(copied, accepted, emitted) of blocks, without drafted."""
     return [(copied, accepted, emitted) for copied, _, accepted, emitted in blocks]
 
 
@@ -180,8 +180,8 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
 
 
 def test_so_many_draws_see_a_rule_that_forgets_the_residual():
-    """The power of the test above: tokens drawn from p after a rejection are seen in more than 99
-    of 100 studies, also when all its cells are counted and only the first token is wrong.
+    """The power of the test above: more than 99 of 100 studies detect tokens that are drawn from p
+    after a rejection, even if all cells are counted and only the first token is wrong.
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
     p, q = next_p(pair, ids), next_p(pair, ids, "draft")
@@ -278,7 +278,7 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("which", ["target", "draft"])
 def test_logits_that_are_not_finite_are_one_error_greedy_and_sampled(which, bad):
-    """An argmax of NaN is token 0, and equal to the plain text's token 0."""
+    """The argmax of NaN is token 0, and so equals the plain text's token 0."""
     pair, prompt, shape = toy_pair(), prompt_of((1, 2)), parse_shape("tree:2,2")
     broken, place = getattr(pair, which), torch.tensor([4])
     honest = broken.head

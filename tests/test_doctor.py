@@ -35,7 +35,7 @@ def empty(tmp_path, monkeypatch):
 
 
 def todo(profile, free=TWO, hub=True):
-    """The lines that are not well; else: two T4s, and the hub in reach."""
+    """The lines that report a problem. The default machine has two T4s and can reach the hub."""
     return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 

@@ -104,11 +104,23 @@ YES, OPEN, NO = (0.2, 0.1, 0.3), (0.02, -0.1, 0.1), (-0.2, -0.3, -0.1)
     ("contrasts", "highest", "said"),
     [
         ([(YES, YES)] * 3, "math", "is the easiest in both .* changes, but .* hardest in both"),
-        ([(YES, OPEN)] * 3, "math", "easiest in both .* except in the .* shrinks to 2 in"),
-        ([(OPEN, YES)] * 3, "math", "easiest in both .* except on our own .* grows to 20"),
+        (
+            [(YES, OPEN)] * 3,
+            "math",
+            "easiest in 1 of 2 prompt sets, but not .* in the .* shrinks to 2",
+        ),
+        (
+            [(OPEN, YES)] * 3,
+            "math",
+            "easiest in 1 of 2 prompt sets, but not .* on our own .* grows to 20",
+        ),
         ([(OPEN, OPEN)] * 3, "math", "not significantly the easiest in any"),
-        ([(YES, YES)] * 2 + [(YES, NO)], "math", "hardest in both .* except in the second set"),
-        ([(YES, YES)] * 3, "code", "easiest in both prompt sets except in the second set"),
+        (
+            [(YES, YES)] * 2 + [(YES, NO)],
+            "math",
+            "hardest in 1 of 2 prompt sets, but not .* in the second",
+        ),
+        ([(YES, YES)] * 3, "code", "easiest in 1 of 2 prompt sets, but not .* in the second"),
     ],
 )
 def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, highest, said):
@@ -166,7 +178,11 @@ def test_what_holds_at_one_temperature_is_said_of_it():
     cold = rows.eval("name == 'T = 1' and role == @LAST and set != @OWN")
     rows.loc[cold, "low"] = -0.1
     found = study.on_other_prompts(rows)
-    assert "is the hardest in both prompt sets except at T = 1 in the second set" in found
+    assert "is the hardest in 1 of 2 prompt sets, but not significantly at T = 1 in the se" in found
+    everywhere = rows.eval("name == 'T = 1' and role == @LAST")
+    rows.loc[everywhere, "low"] = -0.1
+    said = "Chat is not significantly the hardest at T = 1 on our own prompts and at T = 1 in the"
+    assert said in study.on_other_prompts(rows)
 
 
 def test_what_another_domain_shows_is_not_said_of_the_first():
@@ -175,7 +191,7 @@ def test_what_another_domain_shows_is_not_said_of_the_first():
     is_warm = (rows["name"] == "T = 1") & (rows["role"] == LAST)
     rows.loc[is_warm, "contrast"] = "chat − code"
     found = study.on_other_prompts(rows)
-    assert "Chat is the hardest in both prompt sets except at T = 1 on our own" in found
+    assert "Chat is not significantly the hardest at T = 1 on our own prompts and at" in found
 
 
 # ---- the answer and titles -----------------------------------------------------------------------

@@ -178,7 +178,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     assert costs == measured.costs and f"measured by notebook 09 {measured.made}" in said
     assert policy.costs_for(smollm, 0.2)[0] == Costs.assumed(0.2)
     costs, said = policy.costs_for(tiny, figures=tmp_path)  # nothing was measured there
-    assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
+    assert said.startswith("assumed: c = 0.117") and costs.v(9) == 1
     policy.write_policy(replace(measured, made="long ago"), tmp_path / "policy.json")
     assert str(datetime.date.today()) in policy.load(tmp_path / "policy.json").made
 

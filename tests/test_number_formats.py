@@ -65,7 +65,7 @@ def test_every_model_turns_by_the_same_angles_in_every_number_format(tmp_path, d
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])
 @pytest.mark.parametrize("name", ["tiny", "smollm"])
 def test_the_probe_at_loading_sees_a_wrong_mask(monkeypatch, name, dtype):
-    """SmolLM2's first token ids are unused and all alike: with those it saw nothing."""
+    """SmolLM2's first token ids are unused and all equal, so a probe with them saw nothing."""
     profile, right = profile_of(name, dtype), model.LanguageModel._mask
     both = profile.target, profile.draft
     for spec in both:

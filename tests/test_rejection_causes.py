@@ -19,8 +19,8 @@ WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
 def trace_of(*texts, copies=5, **columns):
-    """A trace with `copies` prompts of each text of chat, all alike; a text is a list of draft
-    ranks; other columns are lists too.
+    """A trace with `copies` identical prompts per text of chat. A text is a list of draft ranks;
+    other columns are lists too.
     """
     free = {"token": 0, "draft_top": 1, "p_token": 0.6, "q_token": 0.2, "sure": 0.4}
     free |= {"target_entropy": 1.0, "draft_entropy": 1.0, "seed": 42, "domain": "chat"}

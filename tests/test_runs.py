@@ -247,7 +247,7 @@ def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name)
 def test_few_rows_go_through_one_library_in_a_run_and_after_it(
     short_profile, short_run, tmp_path, monkeypatch
 ):
-    """The stopwatch chooses the other library at every load."""
+    """The timing chooses the other library at every load."""
     monkeypatch.setattr(model, "LARGE", 0)
     fastest = cycle(model.LIBRARIES[::-1])
     monkeypatch.setattr(pairs, "take_fastest", lambda _: next(fastest))
@@ -314,3 +314,11 @@ def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, cap
     run = record_run(shorter, tmp_path / "run", random_pair)
     cut = run.manifest["prompts_cut"]
     assert cut > 0 and "prompts are cut to 2 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("out", "shown"), [("", True), ("somewhere", False)])
+def test_a_page_shows_no_bar(out, shown, short_profile, random_pair, tmp_path, capsys, monkeypatch):
+    """A notebook's error output is part of its page, which `make reproduce` writes."""
+    monkeypatch.setenv("SPECLAB_OUT", out)
+    record_run(short_profile, tmp_path / "run", random_pair)
+    assert ("block" in capsys.readouterr().err) == shown

@@ -176,8 +176,6 @@ CASES = [
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
-    *(load_models.same_in_words([1, 2], recorded) for recorded in ([1, 2], [1, 3], [1, 2, 3])),
-    *(gamma_sweep.unequal_in_words("T = 0", n, 8) for n in (0, 1)),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
 ]
 NO_INTERVAL = (0.7, np.nan, np.nan)

@@ -27,8 +27,8 @@ TIMES = pd.DataFrame(
 
 
 def rounds_of(first, second, block=3.0):
-    """Two rounds of passes whose price of a chain of 1 is `first` and `second`, and three texts
-    whose blocks took `block` plain tokens.
+    """Two rounds of passes in which a chain of 1 costs `first` and `second`, and three texts whose
+    blocks took `block` plain tokens.
     """
     rounds = []
     for price in (first, second):

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from speclab import replay, stats
+from speclab import copying, replay, stats
 from speclab.prompts import Prompt
 from speclab.runs import Run
 from speclab.tree import static_tree
@@ -58,6 +58,7 @@ def pack_runs(
     prompts: Sequence[Prompt] = (),
     details: bool = True,
     per_domain: int | None = None,
+    encoded: Mapping[str, Sequence[int]] | None = None,
 ) -> Packed:
     """One or two runs of a pair: of greedy text (T = 0), of text sampled at a temperature, or one
     of each.
@@ -65,7 +66,8 @@ def pack_runs(
     strings: the text of each token id (None: the page shows the ids). prompts: what was asked,
     where it is known. details: the texts, and what is shown of a token beside what the replay needs
     (the draft's best tokens, entropies, drawn trees). per_domain: only this many first prompts
-    of each domain. ValueError for other runs, of two pairs or other prompts, or of a trace that
+    of each domain. encoded: the token ids of each prompt, with which greedy text also says what a
+    lookup would copy. ValueError for other runs, of two pairs or other prompts, or of a trace that
     cannot be replayed.
     """
     _check(runs)
@@ -74,7 +76,10 @@ def pack_runs(
     shapes = [_shape(text.profile) for text in texts if details and len(text.deeper)]
     columns = {}
     for number, text in enumerate(texts):
-        for name, values in _columns(text, used, details).items():
+        made = _columns(text, used, details)
+        if encoded and text.profile["temperature"] == 0:
+            made |= _copies(text.trace, encoded)
+        for name, values in made.items():
             columns[f"{number}.{name}"] = values
     about = [_about(text) for text in texts]
     shown = {name for facts in about for name in facts["prompt"]}
@@ -196,6 +201,16 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
         columns["node_q"] = _parts(deeper["draft_prob"])
         columns["node_p"] = _parts(deeper["target_prob"])
     return columns
+
+
+def _copies(trace: pd.DataFrame, encoded: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+    """At each position, how many of the last tokens stood before, and how many copied tokens are
+    the text's (`copying.replayed`).
+    """
+    texts = trace.groupby("prompt_id", observed=True)["token"]
+    found = [copying.replayed(encoded[prompt], tokens) for prompt, tokens in texts]
+    matched, copied = (np.concatenate(column) for column in zip(*found, strict=True))
+    return {"matched": _whole(matched), "copied": _whole(copied)}
 
 
 def _whole(values: ArrayLike) -> np.ndarray:

@@ -312,7 +312,7 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
         axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
         axes.plot([], [], color="none", label=f"%: share {weighted}")
         axes.set(title=tree, xticks=values.index, xlabel="depth")
-        axes.margins(0.15, 0.12)
+        axes.margins(0.2, 0.12)
         figures.show_percent(axes.yaxis)
     grid[0].set_ylabel("change of the mean (points)")
     figures.legend_above(figure, *grid)
@@ -390,16 +390,17 @@ def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) ->
 
 
 def draw_check(frame: pd.DataFrame) -> Figure:
-    """Measured against predicted speed-up, a point a prompt: domain, promised, plain_s, policy_s.
-    On the line both are equal.
+    """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
+    policy_s. On the line both are equal.
     """
     figure, axes = figures.subplots(height=3.0)
     for domain, look in figures.looks_of(pd.unique(frame["domain"])).items():
         rows = frame[frame["domain"] == domain]
         look |= {"linestyle": "none"}
         axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
-    axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="predicted speed-up (T = 0)", ylabel="measured speed-up")
+    equal = {"color": "black", "linewidth": 0.8, "label": "measured = predicted"}
+    axes.axline((1, 1), slope=1, zorder=1, **equal)
+    axes.set(xlabel="predicted speed-up", ylabel="measured speed-up")
     figures.legend_above(figure, axes)
     return figure
 

@@ -216,7 +216,9 @@ def easiest(contrasts: pd.DataFrame) -> str:
     first, last = spreads["contrast"].iloc[0].split(" − ")
     if LEAD in of_role:
         leads = of_role[LEAD]
-        return f"{starting(first)} {_holds('the easiest', leads, leads['highest'] != first)}"
+        is_named = leads["contrast"].str.startswith(f"{first} − ")
+        is_another = ~is_named | (leads["highest"] != first)
+        return f"{starting(first)} {_holds('the easiest', leads, is_another)}"
     is_another = spreads["contrast"] != f"{first} − {last}"
     return f"{starting(first)} {_holds(f'above {last}', spreads, is_another)}"
 
@@ -238,10 +240,9 @@ def answer(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str) -> str:
     if significant.empty:
         said = f"No domains differ significantly at T = 0 ({higher} minus {lower}: {points})."
     rows = _in_points(contrasts)
-    sets = list(dict.fromkeys(rows["set"]))
-    other = farthest(sets)
+    other = farthest(rows["set"].unique())
     holds = easiest(contrasts)
-    if other and "except" not in holds and "not" not in holds:
+    if other and " not " not in holds:
         spread = rows[(rows["role"] == SPREAD) & (rows["set"] == other)][:1]
         last = spread["contrast"].iloc[0].rpartition(" − ")[2]
         to = spread["estimate"].map("{:.0f} points ".format) + spread["where"]
@@ -275,8 +276,8 @@ def _in_points(contrasts: pd.DataFrame) -> pd.DataFrame:
 
 
 def _holds(what: str, rows: pd.DataFrame, is_another: pd.Series) -> str:
-    """'is the easiest in all three prompt sets', 'is the easiest in both prompt sets except at
-    T = 1 in the second set', 'is not significantly the easiest in any prompt set'.
+    """'is the easiest in all three prompt sets', 'is the easiest in 2 of 3 prompt sets, but not
+    significantly at T = 1 in the second set', 'is not significantly the easiest in any prompt set'.
 
     is_another: whether a row says this of another domain, so that it cannot hold there.
     """
@@ -290,10 +291,19 @@ def _holds(what: str, rows: pd.DataFrame, is_another: pd.Series) -> str:
             exceptions.append(where)
         elif temperatures:
             exceptions.append(f"at {named(temperatures)} {where}")
+    count = len(sets)
+    complete = count - len(exceptions)
     if not known["holds"].any():
-        return f"is not significantly {what}" + (" in any prompt set" if len(sets) > 1 else "")
-    if len(sets) == 1:
+        nowhere = f"is not significantly {what}"
+        return f"{nowhere} in any prompt set" if count > 1 else nowhere
+    if count == 1:
         held = dict.fromkeys(known.loc[known["holds"], "temperature"])
-        return f"is significantly {what}" + (f" at {named([*held])} only" if exceptions else "")
-    everywhere = f"is {what} in {whole('prompt set', len(sets))}"
-    return everywhere + (f" except {named(exceptions)}" if exceptions else "")
+        here = f"is significantly {what}"
+        return f"{here} at {named([*held])} only" if exceptions else here
+    if complete == count:
+        return f"is {what} in {whole('prompt set', count)}"
+    if complete == 0:
+        return f"is not significantly {what} {named(exceptions)}"
+    return (
+        f"is {what} in {complete} of {count} prompt sets, but not significantly {named(exceptions)}"
+    )
