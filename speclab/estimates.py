@@ -227,8 +227,9 @@ class Estimates:
     def tally(
         self, above: str, below: str, neither: str, noun: str = "domain", than: float = 0.0
     ) -> str:
-        """How many rows each verb holds for, as a predicate: 'falls in all four domains', 'falls in
-        3 and rises in 1 of 6 domains', 'does not change in any domain'; of one row the verb alone.
+        """A predicate that counts the rows for each verdict: 'falls in all four domains', 'falls in
+        3 and rises in 1 of 6 domains' or 'does not change in any domain'. With a single row, the
+        verb alone.
         """
         sides = list(verdict(self.frame["low"], self.frame["high"], than))
         counts = {above: sides.count(ABOVE), below: sides.count(BELOW)}

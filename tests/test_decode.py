@@ -119,7 +119,7 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
 
 
 def counts(blocks):
-    """Of (copied, drafted, accepted, emitted) all but drafted."""
+    """(copied, accepted, emitted) of blocks, without drafted."""
     return [(copied, accepted, emitted) for copied, _, accepted, emitted in blocks]
 
 
@@ -278,7 +278,7 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("which", ["target", "draft"])
 def test_logits_that_are_not_finite_are_one_error_greedy_and_sampled(which, bad):
-    """An argmax of NaN is token 0, and equal to the plain text's token 0."""
+    """The argmax of NaN is token 0, and so equals the plain text's token 0."""
     pair, prompt, shape = toy_pair(), prompt_of((1, 2)), parse_shape("tree:2,2")
     broken, place = getattr(pair, which), torch.tensor([4])
     honest = broken.head

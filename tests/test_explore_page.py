@@ -109,6 +109,19 @@ def test_written_only_where_it_would_show_something_else(tmp_path, request):
     assert "pair new" in file.read_text()
 
 
+def test_links_lead_only_to_pages_that_are_there(tmp_path, spelt):
+    """A page is written again when a notebook's page appears beside it."""
+    file = tmp_path / "explore.html"
+    linked = '"linked": [{}]'
+    for names in ("", '"02/README.md"'):
+        if names:
+            (tmp_path / "02").mkdir()
+            (tmp_path / "02" / "README.md").write_text("notebook 02")
+        assert page.write_page([made_run()], file)
+        assert linked.format(names) in file.read_text()
+        assert not page.write_page([made_run()], file)
+
+
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
     """As in `make reproduce`: smollm uses the shipped traces, whose key needs only the promised
     weights. For a profile without models nothing is written, and one line says so.
@@ -279,7 +292,9 @@ def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
     measured = exported(tmp_path, tree_overhead=0.2, drift=0.05)
     file = tmp_path / "explore.html"
     packed = trace_data.pack_runs([made_run()], ["word"] * 50_000)
-    file.write_text(page.assemble(packed, measured=measured, title="made"), encoding="utf-8")
+    file.write_text(
+        page.assemble(packed, beside=page.Beside(measured), title="made"), encoding="utf-8"
+    )
     shown, wrong = opened(browser, file)
     pressed = shown.locator(".presets [aria-pressed=true]")
     source = shown.locator("#machine-source")

@@ -55,15 +55,15 @@ DONE, PICTURE = "done", b"not really a picture"
 
 
 class Repository:
-    """A repository and what calls on its profile `tiny` write below it."""
+    """A repository, and helpers that call its profile `tiny` and write inside it."""
 
     def __init__(self, root):
         self.root = root
         self.build, self.figures = (root / kind / "tiny" for kind in ("build", "figures"))
 
     def write(self, name, body=None, title="# A question?", tags=()):
-        """A notebook in the house format, as far as the runner cares: its path. body: of its last
-        cell, which carries the tags (default: it draws a figure).
+        """Write a notebook in the house format, as far as the runner needs it, and return its path.
+        body: of its last cell, which has the tags (default: it draws a figure).
         """
         body = FIGURE.format(number=name[:2]) if body is None else body
         cells = [
@@ -78,17 +78,17 @@ class Repository:
         return path
 
     def run(self, *arguments):
-        """The command, its output going under the repository too."""
+        """The command with its output folder inside the repository."""
         return main(["reproduce", "--profile", "tiny", "--out", str(self.root), *arguments])
 
     def stamps(self):
-        """Stamps by the notebook's number; one that runs again took other seconds."""
+        """Stamps by the notebook's number. After a second run the seconds differ."""
         files = sorted(self.build.glob("[0-9]*.json"))
         return {path.name[:2]: json.loads(path.read_text()) for path in files}
 
     def drawn(self):
-        """All files of the notebooks' folders of figures but their pages, those that wait aside
-        too.
+        """All files in the notebooks' figure folders except their pages, including files that were
+        moved aside.
         """
         files = [path for path in self.figures.glob("*/*") if path.name != pages.PAGE]
         return {str(path.relative_to(self.figures)): path.read_bytes() for path in files}
@@ -96,8 +96,8 @@ class Repository:
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
-    """A repository without notebooks, on a machine of four cores without a GPU, where `tiny` names
-    none of the kit's notebooks.
+    """A repository without notebooks, on a machine with four cores and no GPU, whose profile `tiny`
+    names no notebook of the kit.
     """
 
     def of_no_notebook(name, *changes):
@@ -195,7 +195,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
 @pytest.mark.usefixtures("light")
 def test_only_what_changed_runs_again(repository, capsys):
     def again(*arguments):
-        """The notebooks that a call runs."""
+        """The notebooks that a call would run."""
         before = repository.stamps().items()
         assert repository.run(*arguments) == 0
         return [stamp[0] for stamp in repository.stamps().items() if stamp not in before]
@@ -254,7 +254,7 @@ IGNORED = (
 
 @pytest.fixture
 def kit(empty):
-    """A repository of KIT, whose notebook 01 imports of it."""
+    """A repository with KIT, which its notebook 01 imports."""
     for name, text in KIT.items():
         (empty.root / name).parent.mkdir(parents=True, exist_ok=True)
         (empty.root / name).write_text(text)
@@ -263,7 +263,7 @@ def kit(empty):
 
 
 def digest_of(kit, parameters=None, **changes):
-    """The digest of the kit's notebook on a profile whose models and prompts lie in the kit."""
+    """The digest of the kit's notebook for a profile whose models and prompts are in the kit."""
     models = {f"{n}.path": str(kit.root / "weights" / n) for n in ("target", "draft")}
     of_profile = models | {"prompts": "data/prompts"} | changes
     call = reproduce.open_call("tiny", ["01"], of_profile, parameters or {}, kit.root)
@@ -719,7 +719,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository)
     path = repository.root / "own.yaml"
 
     def opened(notebooks, wanted=(), changes=None):
-        """A call on a profile file that sets parameters of single notebooks."""
+        """A call for a profile file that sets parameters of single notebooks."""
         pair = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
         path.write_text(json.dumps(pair | {"notebooks": notebooks}))
         return reproduce.open_call(str(path), wanted, {}, changes or {}).notebooks
@@ -750,7 +750,7 @@ def write_span(repository, name, seconds, more="", tags=()):
 
 
 def spans(repository):
-    """When each notebook of SPAN began and ended, and its threads."""
+    """Start, end and threads of each notebook of SPAN."""
     files = repository.root.glob("*.span")
     return {file.stem[:2]: [*map(float, file.read_text().split())] for file in files}
 
@@ -805,7 +805,7 @@ sys.exit(main(["reproduce", "--profile", "tiny", "--out", sys.argv[1]]))
 
 
 def started(repository):
-    """`reproduce` on a repository, in a process of its own, as from a terminal."""
+    """`reproduce` on a repository in its own process, as from a terminal."""
     return subprocess.Popen(
         [sys.executable, "-c", IN_A_PROCESS, str(repository.root)],
         cwd=ROOT,
@@ -817,7 +817,7 @@ def started(repository):
 
 
 def wait_for(what, seconds=100):
-    """Until `what()` is true."""
+    """Wait until `what()` is true."""
     deadline = time.monotonic() + seconds
     while not what() and time.monotonic() < deadline:
         time.sleep(0.1)

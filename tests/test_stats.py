@@ -31,7 +31,7 @@ def expand(frame, prompts, weight):
 
 
 def test_the_verdict_of_an_interval():
-    """Ends on the null value decide nothing; a region's own ends lie within it."""
+    """An interval that ends on the null value is inconclusive. A region includes its ends."""
     low, high = np.transpose([(0.1, 2), (-1, -0.1), (0, 2), (0, 0), [np.nan] * 2])
     words = ["above", "below", "inconclusive", "inconclusive", "undefined"]
     assert stats.verdict(low, pd.Series(high)).tolist() == words
@@ -41,7 +41,7 @@ def test_the_verdict_of_an_interval():
 
 
 def test_intervals_are_those_of_the_redrawn_rows():
-    """Of a member of a family that is no mean: each domain, their mean, and all rows."""
+    """For a member of a family that is not a mean: each domain, their mean, and all rows."""
     nodes, estimator = make_run().nodes, score.published_chain
     prompts = stats.resampling_of(nodes, 60)
     literal = []
@@ -66,8 +66,8 @@ def test_a_frame_without_domains_has_each_column_once():
 
 
 def test_interval_ignores_copies_of_rows_within_a_prompt():
-    """More rows of the same prompts are no more evidence; a row-wise interval (each row its own
-    cluster) would shrink threefold.
+    """More rows of the same prompts are not more evidence. An interval that treats each row as a
+    cluster would shrink threefold.
     """
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
@@ -93,7 +93,7 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
 
 
 def test_quantiles_are_those_of_nanquantile_where_few_are_undefined():
-    """Each column by its own number of prompts; six undefined draws of a hundred are too many."""
+    """Each column uses its own number of prompts; six undefined draws of a hundred are too many."""
     draws, sizes = np.random.default_rng(0).normal(size=(100, 3)), [5, 12, 50]
     draws[:4, 1] = draws[:6, 2] = np.nan
     wanted = [np.nanquantile(draws[:, i], stats.levels_of(n)) for i, n in enumerate(sizes)]
@@ -105,7 +105,7 @@ def test_quantiles_are_those_of_nanquantile_where_few_are_undefined():
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
 @pytest.mark.parametrize("digits", [(0, 0), (1, 9), (9, 9)])
 def test_correlation_of_every_resample_equals_scipys(method, digits):
-    """With many ties, as alpha has at 1, and with none; in a prompt, and shared by prompts."""
+    """With many ties, as in alpha at 1, and without; within a prompt, and shared by prompts."""
     frame = clustered(prompts=9, rows=11)
     frame = pd.concat([frame, frame[-5:]])  # unequal lengths
     one = (frame["x"] + frame["y"]).round(digits[0]).to_numpy()
@@ -225,6 +225,6 @@ def test_bad_input_is_named(call, words):
 
 
 def test_holm_by_hand():
-    """Times 3, 2, 1 from the smallest on, and never falling."""
+    """Factors 3, 2, 1 from the smallest p-value on, and never decreasing."""
     assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert significance.holm([0.3]).tolist() == [0.3]

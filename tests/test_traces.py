@@ -43,7 +43,7 @@ PROFILE = Profile(
 
 
 def at(root):
-    """The kit as if it stood in `root`, until it is undone."""
+    """The kit as if it were in `root`, until the change is undone."""
     patch = pytest.MonkeyPatch()
     patch.chdir(root)
     for module in (runs, folder):
@@ -86,7 +86,7 @@ def kit(recorded, tmp_path):
 
 @pytest.fixture
 def clone(kit):
-    """As others get it: three traces, no runs, and no weights of the target."""
+    """A user's copy: three traces, no runs, and no target weights."""
     shutil.rmtree(kit / "data")
     (kit / "pair/target/model.safetensors").rename(kit / "weights")
     return kit
@@ -144,7 +144,7 @@ BAD = "</td><script>a|b`c` *d* _e_ [f](http://g) &amp;\n\n# h\n~~~\n\x1b]0;i\x07
 
 
 def test_the_card_shows_names_as_text(short_run):
-    """A reader of Markdown finds the same elements, whatever the manifest holds."""
+    """A Markdown parser finds the same elements, whatever the manifest contains."""
     read = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])
     manifest = copy.deepcopy(short_run.manifest)
     plain = read(card(manifest))
@@ -183,7 +183,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
 
 
 def test_a_kind_of_the_same_settings_is_not_recorded_twice(kit, monkeypatch):
-    """With `budget: null` a balanced tree is the profile's own; runs come before traces."""
+    """With `budget: null` a balanced tree is the profile's own. Runs come before traces."""
     complete = PROFILE.replace(budget=None)
     monkeypatch.setattr(runs, "record_run", lambda *a, **k: pytest.fail("recorded"))
     assert load_or_record(complete, "greedy").folder == run_of(kit, "balanced")
@@ -221,7 +221,7 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
 
 
 def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):
-    """Prompts then count by their texts: nobody can encode them."""
+    """Prompts are then identified by their texts, because no tokenizer can encode them."""
     root = tmp_path / "kit"
     shutil.copytree(recorded, root)
     patch = at(root)

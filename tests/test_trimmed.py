@@ -78,7 +78,7 @@ def test_a_block_has_exactly_the_targets_distribution(rule, shape, sampling):
 
 @pytest.mark.parametrize(("rule", "shape"), CASES)
 def test_a_verifier_that_takes_p_among_the_kept_words_fails(rule, shape):
-    """Negative control: the target cut to the draft's words, as a draft is trained."""
+    """Negative control: the target restricted to the draft's words, as in the draft's training."""
     pair, said = toy_pair(kept=KEPT), np.isin(np.arange(WORDS), KEPT)
     honest = kit_step(rule)
 
@@ -117,7 +117,7 @@ SAID = tuple(range(1, 40, 3))
 
 @pytest.fixture
 def draft(random_folders, tmp_path):
-    """A random trimmed draft that reads by the random target's embedding."""
+    """A random trimmed draft that uses the random target's embedding."""
     return save_trimmed_draft(tmp_path / "draft", random_folders[0], SAID)
 
 

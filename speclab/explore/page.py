@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -59,9 +59,30 @@ LEAD = (
     "machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
+LINK = r'href="(\d\d/README\.md)"'
 CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What lies beside a page: the costs that notebook 10 measured (`machine_of`), and the pages of
+    notebooks to which links lead, as the page names them.
+    """
+
+    measured: Costs | None = None
+    linked: tuple[str, ...] = ()
+
+    @classmethod
+    def found(cls, folder: Path) -> "Beside":
+        """What lies in the folder of a profile's figures."""
+        links = sorted(set(re.findall(LINK, _asset("page.html"))))
+        linked = [link for link in links if (folder / link).is_file()]
+        return cls(machine_of(folder / "10"), tuple(linked))
+
+
+NOTHING = Beside()
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -92,14 +113,14 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def page_digest(runs: Sequence[Run], measured: Costs | None = None) -> str:
+def page_digest(runs: Sequence[Run], beside: Beside) -> str:
     """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
-    what notebook 10 measured. A page that was written without the tokenizer has no such digest, and
+    what lies beside it. A page that was written without the tokenizer has no such digest, and
     is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
-    known.append([measured and asdict(measured)])
+    known.append([asdict(beside)])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
@@ -115,12 +136,12 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def assemble(
-    packed: Packed | None, parts: Iterable[str] = PARTS, measured: Costs | None = None, **words: str
+    packed: Packed | None, parts: Iterable[str] = PARTS, beside: Beside = NOTHING, **words: str
 ) -> str:
     """The HTML of packed runs (None: of the parts that need none).
 
-    parts: of PARTS; all of them make the whole page with its head and foot. measured: as of
-    `machine_of`. words: the page's `title`, the `pair`, `notes` in the foot, and its `digest`.
+    parts: of PARTS; all of them make the whole page with its head and foot. words: the page's
+    `title`, the `pair`, `notes` in the foot, and its `digest`.
     """
     parts = list(parts)
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
@@ -129,7 +150,7 @@ def assemble(
     fields = {name: html.escape(text) for name, text in words.items()}
     fields |= {"lead": LEAD, "script": code, "style": _asset("page.css")}
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
-    fields["config"] = in_script({"parts": shown, "measured": measured and asdict(measured)})
+    fields["config"] = in_script({"parts": shown, **asdict(beside)})
     fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
@@ -138,12 +159,12 @@ def page(
     runs: Sequence[Run],
     parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
-    measured: Costs | None = None,
+    beside: Beside = NOTHING,
 ) -> str:
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
     with all prompts where they fit, else the first half of each domain's, and so on.
 
-    measured: as of `machine_of`. per_domain: only this many first prompts of each domain, for a
+    per_domain: only this many first prompts of each domain, for a
     small page. ValueError as `trace_data.pack_runs`, and where not even one prompt of each domain
     fits.
     """
@@ -167,8 +188,8 @@ def page(
     pair, about = profile["name"], profile.get("description")
     words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs)}
     words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
-    words["digest"] = page_digest(runs, measured) if tokenizer else ""
-    return assemble(packed, parts, measured, **words)
+    words["digest"] = page_digest(runs, beside) if tokenizer else ""
+    return assemble(packed, parts, beside, **words)
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
@@ -239,8 +260,8 @@ def machine_of(exported: Path) -> Costs | None:
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:
-    """Write the whole page where what it depends on changed; whether it was written. What notebook
-    10 measured is read from the folder `10` beside it.
+    """Write the whole page where what it depends on changed; whether it was written. What it
+    measures and links to is looked for beside it (`Beside`).
 
     ValueError where something that is no such page is in its place.
     """
@@ -250,10 +271,10 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
             head = content.read(4096)
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    measured = machine_of(path.parent / "10")
-    if f'content="{page_digest(runs, measured)}"' in head:
+    beside = Beside.found(path.parent)
+    if f'content="{page_digest(runs, beside)}"' in head:
         return False
-    html = page(runs, measured=measured).encode()
+    html = page(runs, beside=beside).encode()
     written(path, lambda place: place.write_bytes(html))
     return True
 
@@ -268,14 +289,17 @@ def show(
     it works without a kernel, and in the notebook's exported HTML. A headless run
     shows nothing: there the figures stand for it.
 
-    runs: as of `page`; none is needed for "bench". per_domain, measured: as of `page`.
+    runs: as of `page`; none is needed for "bench". per_domain: as of `page`. measured: as of
+    `Beside`.
     """
     from IPython.display import HTML, display
 
     if not notebook.is_open():
         return
     content = (
-        page(runs, parts, per_domain, measured) if runs else assemble(None, parts, title="speclab")
+        page(runs, parts, per_domain, Beside(measured))
+        if runs
+        else assemble(None, parts, title="speclab")
     )
     height = sum(PARTS[part] for part in parts)
     frame = (

@@ -213,7 +213,8 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     """Colour, marker, line style and label of each series.
 
     Names in style.SERIES have fixed looks. The other names take the remaining looks in order of
-    appearance, looks in the colours of tokens last. Up to twelve series look different.
+    appearance; looks with the colours of tokens (style.OF_TOKENS) come last. Up to twelve series
+    look different.
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
@@ -296,12 +297,8 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: M
 
 AXIS_LABELS = {
     "gamma": "gamma (draft tokens proposed)",
-    "block_efficiency": "block_efficiency\n(tokens per target pass)",
-    "draft_utilisation": "draft_utilisation\n(accepted / drafted)",
-    "speedup": "estimated speed-up",
     "position": "position in the target's text (tokens)",
     "target_entropy": "target entropy (nats)",
-    "draft_entropy": "draft entropy (nats)",
     "c": "c (draft pass / target pass)",
 }
 

@@ -82,17 +82,20 @@ export function sentenceOf(choices) {
   const paying = choices.filter(({ best }) => best > 0);
   const plain = choices.filter(({ best }) => best === 0).map(({ domain }) => domain);
   const all = choices.length === 1 ? choices[0].domain : `all ${inWords(choices.length)} domains`;
-  if (!paying.length) return `On this machine no draft pays. Plain decoding is fastest in ${all}.`;
+  if (!paying.length) {
+    return `On this machine no draft is expected to pay. Plain decoding is fastest in ${all}.`;
+  }
   paying.sort((a, b) => b.settings[b.best].speedup - a.settings[a.best].speedup);
+  const pays = "On this machine drafting is expected to pay in";
   const most = gainOf(paying[0]);
   const rest = plain.length ? ` Plain decoding is fastest in ${listed(plain)}.` : "";
-  if (paying.length === 1) return `On this machine drafting pays in ${most}.${rest}`;
+  if (paying.length === 1) return `${pays} ${most}.${rest}`;
   if (plain.length) {
     const names = listed(paying.map(({ domain }) => domain));
-    return `On this machine drafting pays in ${names}. The gain is largest in ${most}.${rest}`;
+    return `${pays} ${names}. The gain is largest in ${most}.${rest}`;
   }
-  return `On this machine drafting pays in ${all}. The gain is largest in ${most} and smallest in `
-    + `${gainOf(paying[paying.length - 1])}.`;
+  const least = gainOf(paying[paying.length - 1]);
+  return `${pays} ${all}. The gain is largest in ${most} and smallest in ${least}.`;
 }
 
 /** Up to which c some draft is faster than plain decoding. */
@@ -171,7 +174,8 @@ function drawTimeline(view) {
   const scale = width / Math.max(time, tokens);
   const height = LANE.top + LANE.apart + LANE.height + 4;
   const gain = speedup(sums, tree, state.machine);
-  const words = `In ${domain} ${isMixed ? "an average" : "a"} block with ${shapeWords(state.shape)} takes ${fixed(time)} target `
+  const one = isMixed ? "an average block" : "a block";
+  const words = `In ${domain} ${one} with ${shapeWords(state.shape)} takes ${fixed(time)} target `
     + `passes. Plain decoding takes ${fixed(tokens)} for the same number of tokens, so the `
     + `expected speed-up is ${times(gain)}.`;
   put("timeline-words", words);

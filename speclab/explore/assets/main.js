@@ -317,6 +317,9 @@ async function start() {
   for (const part of document.querySelectorAll("[data-part]")) {
     part.hidden = !part.dataset.part.split(" ").some(shows);
   }
+  for (const link of document.querySelectorAll(".more a")) {
+    if (!config.linked.includes(link.getAttribute("href"))) link.removeAttribute("href");
+  }
   document.body.classList.toggle("framed", !shows("whole"));
   if (shows("bench")) {
     writeBench(act, view.state.bench);
