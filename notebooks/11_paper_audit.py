@@ -273,7 +273,7 @@ if len(reached):
 
 # %%
 measured_c = summary.measured_c(tables[name])
-speed = summary.of_costs(found, listed, name)
+speed = summary.of_costs(found, listed, name, prompts[name])
 about_speed = facts[facts["claim"].isin(speed["claim"]) & (facts["asked"] == claims.AT_0)]
 ctx.draw(
     drawings.draw_verdicts,

@@ -283,6 +283,13 @@ def test_the_figure_has_what_holds_first_and_leaves_out_what_nobody_tested():
     assert shown["word"].tolist() == [HOLDS, FAILS] * 2 + [*fails] * 2 + [FAILS, TURNS] * 2
 
 
+def test_with_too_few_prompts_every_cell_says_so():
+    verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
+    words = summary.of_facts(verdicts)["word"].tolist()
+    assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
+    assert "too few prompts" in summary.facts_title("a", verdicts["verdict"])
+
+
 def test_facts_that_hold_or_fail_on_all_pairs():
     verdicts = of_facts((HOLDS, FAILS), (NO_CONDITION, FAILS))
     assert summary.alike(verdicts) == [
@@ -297,6 +304,8 @@ def test_a_cell_of_costs_is_the_verdict_at_every_slope():
     steep = at_costs(of, {0.05: UP, 0.5: UP}, slope=0.1)
     cells = summary.of_costs(pd.concat([flat, steep]), {"c": of}, "made")
     assert cells[["c", "verdict"]].to_numpy().tolist() == [[0.05, HOLDS], [0.5, UNDECIDED]]
+    few = summary.of_costs(flat, {"c": of}, "made", prompts=19)
+    assert few["verdict"].tolist() == [TOO_FEW] * 2
 
 
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])

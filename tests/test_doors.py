@@ -96,7 +96,7 @@ COMMANDS = {
         "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
         "--rule rejection --set temperature=1 --check": "--check",
         "--rule greedy --set temperature=0.7": "greedy",
-        "--check --set temperature=0.7": "not those of T = 0.7",
+        "--check --set temperature=0.7": "T = 0.7 is not greedy",
         "--shape chain:0": "gamma=0",
         "--shape chain:04": "chain:04",
         "--shape tree:9,9": "budget",
@@ -109,7 +109,7 @@ COMMANDS = {
     },
     "record --profile profile.yaml --out new": {
         "--kind greddy": "greddy",
-        "--set temperature=0.5": "--kind greedy decides it",
+        "--set temperature=0.5": "conflicts with --kind greedy",
         "--kind sampled-0.3 --set temperature=0.5": "temperature",
         "--engine spark": "spark",
         "--workers 2": "--workers",

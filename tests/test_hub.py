@@ -68,9 +68,9 @@ def refusing(monkeypatch, kind):
     ("kind", "words"),
     [
         (errors.GatedRepoError, f"co/{NAME}, then run `hf auth login`"),
-        (errors.RepositoryNotFoundError, "not on the hub, or it is private"),
+        (errors.RepositoryNotFoundError, "on the hub it is private or missing"),
         (errors.RevisionNotFoundError, "no revision 'main2' on the hub"),
-        (errors.HFValidationError, "no name of the hub"),
+        (errors.HFValidationError, "no model name of the hub"),
         (errors.LocalEntryNotFoundError, "set SPECLAB_MODELS"),
         (ConnectionError, "without a network"),
     ],

@@ -123,7 +123,7 @@ def test_without_an_index_it_says_what_to_fetch_and_where_to_put_it(profile, she
     refused(profile, words)
     with pytest.raises(RunError) as error:
         make(profile)
-    place = str(error.value).rsplit("put the wheel into ")[1]
+    place = str(error.value).rsplit("copy the wheel to ")[1]
     shutil.copy(wheel, place)
     make(profile)
     assert_made_and_tidy(profile)
@@ -141,7 +141,7 @@ def test_a_damaged_wheel_is_named_and_kept_for_the_user_to_remove(profile, shelf
 
 def test_without_a_reader_it_says_what_to_install(profile, monkeypatch):
     monkeypatch.setattr(pair, "find_spec", lambda name: None)
-    refused(profile, r"gguf is missing; `pip install gguf`.*then run this again")
+    refused(profile, r"gguf is missing; run `pip install gguf`.*then run this again")
 
 
 def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, capsys):
@@ -192,7 +192,7 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits(profile, tmp_path, monk
 def test_a_pair_that_is_whole_needs_nothing(capsys):
     assert missing(load_profile("tiny")) == []
     assert main(["pair", "--profile", "tiny"]) == 0
-    assert "tiny: nothing to fetch or convert" in capsys.readouterr().out
+    assert "tiny: nothing to download or convert" in capsys.readouterr().out
 
 
 # ---- the real reader, the real wheel -------------------------------------------------------------

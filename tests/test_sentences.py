@@ -218,7 +218,10 @@ TITLES = [
     *(causes.most_rejected(table(n, cause="kind: name")) for n in (RISES, MISSING)),
     *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
-    *(summary.costs_title("smollm", pd.Series(of)) for of in (TALLIES[2], [claims.TURNS])),
+    *(
+        summary.costs_title("smollm", pd.Series(of))
+        for of in (TALLIES[2], [claims.TURNS], [claims.TOO_FEW])
+    ),
     *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),

@@ -92,7 +92,7 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
     assert tables(run.folder) == whole, "Ray restarts the actor, which repeats its block"
-    with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
+    with pytest.raises(ValueError, match="workers=3 is too many: the cluster has 2 CPUs"):
         record_run(short_profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 
 

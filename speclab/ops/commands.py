@@ -110,14 +110,15 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 @verb("pack")
 @click.argument("run", type=PLACE)
 @option("--out", type=PLACE, required=True, help="Folder for the trace; it must not exist yet.")
-@option("--kind", help="Kind of the run, as greedy, if its manifest does not say.")
+@option("--kind", help="Kind of the run, e.g. greedy, if its manifest does not say.")
 @option(
     "--licence",
     help="Licence of prompts and texts, in one line (default: from the profile's notes).",
 )
 def _pack(run, out, kind, licence) -> None:
-    """Pack the finished run in folder RUN as a trace that others can read: tables, manifest and a
-    README.
+    """Pack a finished run as a trace for others.
+
+    The trace of the run in folder RUN has tables, a manifest and a README.
     """
     from speclab.ops.pack import pack
     from speclab.runs import load_run
@@ -133,8 +134,10 @@ def _pack(run, out, kind, licence) -> None:
 @CHANGES
 @option("--out", type=PLACE, required=True, help="HTML file to write.")
 def _explore(folders, profile, changes, out) -> None:
-    """Write an HTML page that replays the run or trace in folder RUN under any draft length or
-    tree. A greedy and a sampled run of the same pair can be given together.
+    """Write a page that replays runs in a browser.
+
+    The page replays the run or trace in folder RUN under any draft length or tree. A greedy and a
+    sampled run of the same pair can be given together.
     """
     from speclab.explore import page
     from speclab.runs import load_run
@@ -172,8 +175,10 @@ def _explore(folders, profile, changes, out) -> None:
     help="Also write the acceptance to this new file, as NVIDIA's speculation_profile.json.",
 )
 def _export(run, engine, c, profile_json) -> None:
-    """Print the server options for the best draft length of a pair. RUN is the folder of a run or
-    trace, a trace of the kit (smollm/sampled), or a profile (its greedy run).
+    """Print the server options for the best draft length.
+
+    RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), or a profile (its
+    greedy run).
 
     The best draft length is the smallest gamma that is not significantly slower than the fastest.
     """
@@ -275,7 +280,10 @@ def _decode(profile, changes, **options) -> None:
     help="First download missing weights of the profile's models.",
 )
 def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> int:
-    """Run the notebooks whose results may have changed, and write the report."""
+    """Run the notebooks that need it, and write the report.
+
+    A notebook needs it if its results may have changed.
+    """
     from speclab.ops import reproduce as runner
 
     call = runner.open_call(
@@ -307,8 +315,9 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
 @option("--out", type=PLACE, help="File to write (default: ./NN-SLUG.FORMAT).")
 @option("--figures", type=PLACE, help="Folder with the figures (default: the repository's).")
 def _figure(name, profile, kind, width, height, font, size, title, out, figures) -> None:
-    """Redraw a notebook's figure, as 02/speed-up, in another width, font or format. It is drawn
-    from its saved data; no notebook runs.
+    """Redraw a figure in another width, font or format.
+
+    A figure of a notebook, as 02/speed-up, is drawn from its saved data. No notebook runs.
     """
     from speclab.place import ROOT
     from speclab.show import redraw
@@ -331,8 +340,9 @@ def _figure(name, profile, kind, width, height, font, size, title, out, figures)
 @PROFILE
 @CHANGES
 def _pair(profile, changes) -> None:
-    """Download the models of a profile that are not on this machine, or convert their weights
-    (smollm: 93 MB). Needed once.
+    """Download or convert the models of a profile.
+
+    Needed once, for models that are not on this machine (smollm: 93 MB).
     """
     from speclab.ops import pair
 
@@ -355,8 +365,9 @@ def _pair(profile, changes) -> None:
 )
 @CHANGES
 def _plan(profile, notebooks, changes) -> None:
-    """List the runs that the notebooks need, and the tokens, time and bytes of those that are not
-    recorded yet. Downloads nothing.
+    """List the runs that the notebooks need, and their cost.
+
+    The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
     """
     import torch
 
@@ -370,9 +381,10 @@ def _plan(profile, notebooks, changes) -> None:
 @PROFILE
 @CHANGES
 def _doctor(profile, changes) -> int:
-    """Check what this machine lacks for a profile. Downloads at most the config.json of its models.
+    """Check what this machine lacks for a profile.
 
-    Exit status 1 means that there is something to do.
+    Downloads at most the config.json of its models. Exit status 1 means that there is something to
+    do.
     """
     from speclab.ops.doctor import report
 
@@ -387,8 +399,10 @@ def _doctor(profile, changes) -> int:
 @option("--out", type=PLACE, help="Folder for the files (default: data/runs/WHAT).")
 @option("--base", help="Address to fetch the files from.")
 def _fetch(what, out, base) -> None:
-    """Download files that others published, and check each file's digest: SpecDecode-Bench's
-    traces of Llama-3.1-8B, or the node records of the paper's authors.
+    """Download data that others published.
+
+    These are SpecDecode-Bench's traces of Llama-3.1-8B, or the node records of the paper's authors.
+    Each file is checked by its digest.
     """
     if what == "author-records":
         from speclab.studies.paper_audit.author_records import fetch
@@ -404,7 +418,7 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: install missing packages, and keep recordings after a session.
+    """Kaggle and Colab: install packages, and keep runs.
 
     The cell below a notebook's parameters finds the kit in the working folder, in a folder above
     it, or in ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
@@ -423,10 +437,11 @@ def _hosted() -> None:
 @option("--gptq", is_flag=True, help="Also install GPTQModel, for 4-bit models.")
 @option("--reproduce", is_flag=True, help="Also install what `reproduce` needs (papermill).")
 def _install(gptq, reproduce) -> None:
-    """Install missing packages into the active environment, before a notebook imports any.
+    """Install missing packages into the active environment.
 
-    torch, numpy, pandas, the running kernel and their requirements keep their versions. If the
-    version of one of them does not fit, nothing is installed.
+    Run it before a notebook imports any of them. torch, numpy, pandas, the running kernel and their
+    requirements keep their versions. If the version of one of them does not fit, nothing is
+    installed.
     """
     echo(hosted.install(gptq, reproduce))
 
@@ -436,14 +451,14 @@ def _install(gptq, reproduce) -> None:
     "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="/kaggle/input"
 )
 def _restore(folder) -> None:
-    """Copy saved runs from FOLDER, where Kaggle attaches them, into data/runs."""
+    """Copy saved runs from FOLDER into data/runs."""
     echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
 @_hosted.command("keep")
 @click.argument("folder", type=PLACE)
 def _keep(folder) -> None:
-    """Store data/runs in FOLDER, on a disk that outlives the session."""
+    """Store data/runs in FOLDER, which outlives the session."""
     hosted.keep(folder)
     echo(f"data/runs is now {folder}")
 

@@ -36,7 +36,7 @@ class DecodeCall:
 
     profile: Profile
     prompts: Annotated[Path, "Input: JSON lines with prompt_id, and prompt or messages."]
-    out: Annotated[Path, "Output: JSON lines with the texts. A stopped call continues."]
+    out: Annotated[Path, "Output: JSON lines with the texts; a stopped call continues."]
     rule: Annotated[
         str | None,
         "Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy "
@@ -52,7 +52,9 @@ class DecodeCall:
     policy: Annotated[
         Path | None, "Policy file of notebook 09: a shape for each prompt, instead of --shape."
     ] = None
-    check: Annotated[bool, "Compare with plain greedy decoding (always in half precision)."] = False
+    check: Annotated[
+        bool, "Compare with plain greedy decoding (always done in half precision)."
+    ] = False
     force: Annotated[bool, "Start over and replace the file --out."] = False
 
     def __post_init__(self) -> None:

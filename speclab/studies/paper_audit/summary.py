@@ -10,7 +10,7 @@ from speclab.analysis import claims
 from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, NO_CONDITION, TURNS, Claim
 from speclab.analysis.prompt_sets import OWN
 from speclab.estimates import counted, named, starting
-from speclab.stats import cell
+from speclab.stats import FEW_PROMPTS, cell
 from speclab.studies.paper_audit.other_notebooks import Tables, one_pass
 
 # verdicts in the cells of a figure, where they are not the verdict itself
@@ -31,7 +31,7 @@ def of_facts(verdicts: pd.DataFrame) -> pd.DataFrame:
     known = own[own["claim"].isin(tested["claim"])]
     first = known[known["pair"] == known["pair"].iloc[0]]
     of_claim = first.sort_values("asked", key=_exact_first, kind="stable").groupby("claim")
-    places = of_claim["verdict"].first().replace(SHORT | {FORM: FORM}).map(ORDER.index)
+    places = of_claim["verdict"].first().replace(NO_CONDITION, FAILS).map(ORDER.index)
     rows = known.assign(place=known["claim"].map(places)).sort_values("place", kind="stable")
     return with_signs(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
 
@@ -41,9 +41,11 @@ def _exact_first(asked: pd.Series) -> pd.Series:
     return asked.map([AT_0, AT_1, claims.PUBLISHED].index)
 
 
-def of_costs(found: pd.DataFrame, listed: Mapping[str, Claim], pair: str) -> pd.DataFrame:
+def of_costs(
+    found: pd.DataFrame, listed: Mapping[str, Claim], pair: str, prompts: float = np.inf
+) -> pd.DataFrame:
     """The verdict on each claim about speed at each c, on the own prompts of a pair; it is the same
-    for every slope of v, or inconclusive.
+    for every slope of v, or inconclusive. prompts: in the pair's smallest domain.
     """
     about_cost = [claim.id for claim in listed.values() if claim.decides == "cost"]
     rows = found.query("pair == @pair and prompts == @OWN")
@@ -52,6 +54,8 @@ def of_costs(found: pd.DataFrame, listed: Mapping[str, Claim], pair: str) -> pd.
     for (claim, asked), part in rows.groupby(["claim", "asked"], sort=False):
         by_c = claims.by_cost(part).groupby(level=1)
         verdict = by_c.first().where(by_c.nunique() == 1, claims.UNDECIDED)
+        if prompts < FEW_PROMPTS:
+            verdict[:] = claims.TOO_FEW
         line = {"claim": claim, "said": listed[claim].claim, "asked": asked, "verdict": verdict}
         parts.append(pd.DataFrame(line).rename_axis("c").reset_index())
     return with_signs(pd.concat(parts, ignore_index=True))
@@ -145,6 +149,8 @@ def facts_title(pair: str, verdicts: pd.Series) -> str:
 
 def costs_title(pair: str, verdicts: pd.Series) -> str:
     """How many claims about speed depend on c, as the title of their figure."""
+    if (verdicts == claims.TOO_FEW).all():
+        return f"Too few prompts for verdicts about speed ({pair}, T = 0)"
     turn, count = int((verdicts == TURNS).sum()), len(verdicts)
     depend = "depends" if turn == 1 else "depend"
     return (
