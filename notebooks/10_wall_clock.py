@@ -583,6 +583,8 @@ ctx.table(limits, "limits", 2, cells=study.shown_limits(limits))
 # %%
 if not refused:
     ctx.say(study.limits_in_words(limits))
+    faster = gain.at(method=fastest).value
+    ctx.record(headline=f"**{faster:.2f}x** as fast as plain decoding, by the clock")
 ctx.record(
     c=costs.c(),
     overhead=costs.overhead,
