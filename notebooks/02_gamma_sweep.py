@@ -288,7 +288,10 @@ ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gam
 counted = ["gamma", "prompt_id", "blocks", "emitted"]
 by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
 unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
-ctx.say(study.unequal_in_words(greedy.name, unequal, len(by_decoder)))
+ctx.say(
+    f"At {greedy.name} the decoder's blocks or tokens differ from the replay's in {unequal} of "
+    f"{len(by_decoder)} runs (prompts × gammas)."
+)
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
@@ -372,7 +375,7 @@ ctx.plot(
     "draft-utilisation",
     "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
     "falls as gamma grows. Bands: 95 % intervals.",
-    title=f"The target accepts {named(ends)}",
+    title=f"The accepted share of draft tokens is {named(ends)}",
     columns="temperature",
     y="accepted share of draft tokens",
     limits=(0, 1),
@@ -382,9 +385,9 @@ ctx.plot(
 # ## 6. Estimated speed-up, and the best gamma
 # A block takes gamma draft passes, one target pass over gamma + 1 tokens and the loop's own time o.
 # With times in units of one target pass over one token, this is gamma · c + v + o. Without a draft
-# every token takes one target pass. So the speed-up is tokens per target pass divided by gamma · c
-# + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and o = 0.
-# Notebook 10 measures the real time.
+# every token takes one target pass. So the speed-up is tokens per target pass divided by
+# gamma · c + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and
+# o = 0. Notebook 10 measures the real time.
 
 # %%
 speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}
@@ -449,6 +452,8 @@ ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
 judged = stats.judged_domains(trace)
 fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
 there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
+mean = passes.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
+ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
 ctx.answer(study.best_in_words(fastest, cost_ratio, there))
 
 # %% [markdown]

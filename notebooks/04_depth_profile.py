@@ -9,25 +9,25 @@
 # %% [markdown]
 # # 4. Does acceptance rise with depth?
 #
-# If a deep token is as likely to be accepted as a shallow one, or likelier, long drafts pay. The
-# paper's mean over a tree's nodes rises a little with depth. But the tree is cut to a budget, so
-# each depth averages another mixture of nodes. Here the kind of node is held fixed, the cut's own
-# effect is measured, and we ask the question that matters to a decoder: if all earlier drafted
-# tokens were accepted, is the next one? That share rises with depth, and section 4 shows why: not
-# because of depth, but because only blocks at easy positions get deep.
+# If a deep token is accepted as often as a shallow token, or more often, long drafts pay. The
+# paper's mean over a tree's nodes rises a little with depth. But a budget cuts the tree, so the
+# mean at each depth averages over different kinds of nodes. Here we fix the kind of node, measure
+# the effect of the cut, and ask the question that matters to a decoder: if all earlier drafted
+# tokens were accepted, is the next one? Section 4 shows why the answer depends on depth. Depth
+# itself changes nothing, but only blocks at easy positions get deep.
 #
-# ![Change from depth 1 to the deepest level, by domain](../figures/smollm/04/change.png)
+# ![Change of acceptance from depth 1 to the deepest level](../figures/smollm/04/change.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (the profile's tree, temperature T = 0), `balanced` (T = 0, the same tree without
 # the cut), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default
-# 1; three seeds), and at T = 0 those of the other prompts that the profile names (`other_prompts`),
-# recorded if they are not there · *writes* `figures/<profile>/04/`.
+# 1; three seeds), and at T = 0 the runs of the profile's other prompts (`other_prompts`), which are
+# recorded if they are missing · *writes* `figures/<profile>/04/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
@@ -52,8 +52,8 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, counted
-from speclab.show import notebook
+from speclab.estimates import Estimates, starting
+from speclab.show import drawings, notebook
 from speclab.studies import depth_profile as study
 
 RUNS = ["greedy", "balanced", "seeds", "others"]
@@ -74,34 +74,34 @@ half = (ctx.profile.max_new_tokens + 1) // 2  # tokens in each half of a text of
 # %%
 cut_shape, full_shape = study.shape(cut), study.shape(full)
 ctx.say(
-    f"Nodes by depth: **{cut_shape}** in the profile's tree (run `greedy`), **{full_shape}** "
-    "without the cut (run `balanced`). The text does not depend on the tree: both runs are the "
-    "target's greedy text."
+    f"The profile's tree has **{cut_shape}** nodes by depth (run `greedy`). Without the cut it has "
+    f"**{full_shape}** (run `balanced`). Both runs have the target's greedy text, which does not "
+    "depend on the tree."
 )
 assert cut.trace["token"].equals(full.trace["token"])
 
 # %% [markdown]
 # ## 1. The paper's Tables IV and V, on this pair
-# At every position of the target's own text a small tree of draft tokens was hung: at the paper's
-# settings 2 tokens, then 2 after each of them, then only 2 more, because a budget of 8 nodes cuts
-# the rest. Table IV is the mean of min(1, p/q) at each depth (`published_alpha`; p: target's, q:
-# draft's probability of the node's token), Table V the same for the first half (bin 0) and the
-# second half (bin 1) of the texts' full length, all domains together. `published` is the paper's
-# number (Llama-2-7B and TinyLlama), shown where the domains are the paper's. `ours, as published`
-# is the same procedure on this pair, and `corrected` what a decoder at T = 0 accepts along the
-# draft's best path, given that it accepted all above (`accept_by_depth`). The 95 % intervals
-# resample prompts 2,000 times. (Temperature T = 0: the target's most likely token is taken; above
-# 0 one is drawn with the target's probabilities.)
+# The recorder hung a small tree of draft tokens on every position of the target's own text. At the
+# paper's settings the tree has 2 tokens, then 2 children of each. Then a budget of 8 nodes leaves
+# only 2 more. Table IV is the mean of min(1, p/q) at each depth (`published_alpha`). Here p is the
+# target's and q the draft's probability of the node's token. Table V is the same mean in the first
+# half (bin 0) and in the second half (bin 1) of the full text length, over all domains.
+#
+# The column `published` has the paper's numbers (Llama-2-7B and TinyLlama), if the domains are the
+# paper's. The column `ours, as published` repeats the procedure on our pair. The column `corrected`
+# is `accept_by_depth`: what a decoder at T = 0 accepts along the draft's best path, given that it
+# accepted all tokens above. The 95 % intervals resample prompts 2,000 times. At temperature T = 0
+# the target's most likely token is taken; above 0 a token is drawn with the target's probabilities.
 
 # %%
 table_4 = published.comparison("IV", cut)
-in_paper = table_4["published"].notna().any()
 ctx.export(table_4.dropna(axis=1, how="all"), "table-4")
 notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 
 # %% [markdown]
-# Bin 1 holds only prompts with longer texts, so a domain of short texts weighs less in it. The
-# table pools rows, so a domain of many prompts weighs more than one of few.
+# Only long texts reach bin 1 of Table V, so a domain of short texts has less weight there. The
+# table pools rows, so a domain of many prompts has more weight than a domain of few.
 
 # %%
 late = cut.nodes[cut.nodes["position"] >= half]
@@ -118,93 +118,80 @@ if prompts.sum():
         ctx.say(f"(The paper's halves have {published.POSITION_BIN} tokens, ours {half}.)")
 
 # %% [markdown]
-# ## 2. The profile as published, and with the kind of node held fixed
-# In the paper's tree half of the nodes at every depth are their parent's best child (rank 0) and
-# half its second (rank 1). What changes with depth is the branch above them: half of the nodes at
+# ## 2. Acceptance by depth, for one kind of node
+# In the paper's tree half of the nodes at every depth are their parent's best child (rank 0), and
+# half its second (rank 1). What changes with depth is the branch above them. Half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut the share of
-# unlikely branches grows with depth instead. Like is compared with like only along the best path
-# (rank 0 at every depth). A decoder's share is `accept_by_depth`: given that all nodes above were
-# accepted, is the next? At T = 0 a token is accepted if it is the target's most likely one (greedy
-# rule, greedy text), on sampled text with the target's probability p of it (point-mass rule; the
-# trees of the first seed: the others were recorded without). The last two rows of the picture ask
-# it of the complete tree: is one of the children accepted?
+# such branches grows with depth instead. Only the best path (rank 0 at every depth) compares like
+# with like.
+#
+# A decoder's share is `accept_by_depth`: if all tokens above were accepted, is the next one? At
+# T = 0 a token is accepted if it is the target's most likely token (greedy rule). On sampled text
+# it is accepted with the target's probability p (point-mass rule). The trees of sampled text come
+# from the first seed, the only one recorded with trees. We also ask it of the complete tree: is one
+# of the children accepted?
 
 # %%
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
 profiles = study.by_depth(kinds)
 ctx.export(profiles, "profiles")
 paths = [study.best_path_name(text) for text in (cut, warm)]
-cold, hot = (profiles.at(name=name, domain=domains).span() for name in paths)
+cold, hot = (profiles.at(name=name, domain=domains).in_units("%").span() for name in paths)
 published_kinds = [name for name in kinds if name.startswith("published_alpha")]
 
 # %%
+shown = study.beside_the_paper(profiles, [*published_kinds, *paths]).frame
 ctx.plot(
-    study.beside_the_paper(profiles, [*published_kinds, *paths]),
+    shown.assign(row=shown["row"].str.replace(", ", ",\n", n=1)),
     x="depth",
-    columns="panel",
-    y="mean of min(1, p/q),\nor share accepted",
+    columns="row",
+    percent=True,
+    limits=(0, None),
+    y="mean of min(1, p/q), or accepted (%)",
     slug="depth-profile",
-    caption="Acceptance by depth. `published_alpha`: mean of min(1, p/q) over the nodes, by tree. "
-    "`accept_by_depth`: share accepted along the draft's best path, given that all tokens above "
-    f"were accepted ({cold} at {cut.name}, {hot} at {warm.name}).",
+    title=f"On the best path acceptance is {cold} at {cut.name} and {hot} at {warm.name}",
+    caption="Acceptance by depth. All nodes of a tree: mean of min(1, p/q) (`published_alpha`). "
+    "Best path: share accepted, given that all tokens above were accepted (`accept_by_depth`). "
+    "Bands: 95 % intervals.",
 )
 
 # %% [markdown]
-# A line may rise or fall by chance; what counts is the difference between the deepest level and
-# depth 1 of the same prompts, with its interval:
+# A line may rise or fall by chance. What counts is the difference between the deepest level and
+# depth 1 on the same prompts, with its interval.
 
 # %%
 changes = study.change_by_kind(kinds)
 of_kind = dict(changes.at(domain=score.ALL).groups("name"))
 as_published = of_kind[next(iter(kinds))]
-path_0, path_1 = (of_kind[name] for name in paths)
+path_0 = of_kind[paths[0]]
 
 # %%
-ctx.plot(
+on_path, over_nodes = (str(of).partition(" points")[0] for of in (path_0, as_published))
+ctx.draw(
+    drawings.draw_blocks,
     study.beside_the_paper(changes, list(kinds), change=True),
-    x="panel",
-    kind="bars",
-    height=3.6,
+    "change",
+    title=f"From depth 1 to {deepest} acceptance changes by {on_path} points on the best path, "
+    f"{over_nodes} over all nodes",
+    percent=["change (points)"],
     reference=0,
-    x_label="",
-    y=f"change from depth 1 to depth {deepest}{' (the paper: 3)' if in_paper else ''}",
-    slug="change",
-    caption="Change of acceptance from depth 1 to the deepest level, by definition, with 95 % "
-    f"intervals: {as_published} as published, {path_0} at {cut.name} and {path_1} at {warm.name} "
-    f"along the best path ({mean}). The change along the best path is the choice of positions, not "
-    "an effect of depth (section 4).",
+    reference_name="no change",
+    caption=f"Change of acceptance from depth 1 to depth {deepest} by kind of node. Top: the "
+    "published mean over all nodes (`published_alpha`). Bottom: what a decoder accepts "
+    "(`accept_by_depth`), where selection causes the change (section 4). Bars: 95 % intervals.",
 )
 
 # %%
 sentences = [
-    f"* `{name}`: {rows.at(domain=domains).sentence()} ({mean}: {of_kind[name]})"
+    f"* {starting(study.in_words(name))}: {of_kind[name]}, {rows.at(domain=domains).sentence()}."
     for name, rows in changes.groups("name")
 ]
-ctx.say("**Acceptance at the deepest level compared with depth 1**:\n\n" + "\n".join(sentences))
+ctx.say(f"**Depth {deepest} compared with depth 1** ({mean}):\n\n" + "\n".join(sentences))
 
 # %% [markdown]
 # ## 3. What the cut does to the mean
-# The nodes of a depth hang under the best path (or the root), or under another branch, and the mean
-# over all is a mixture of the two, in shares that the budget sets:
-
-# %%
-ctx.plot(
-    study.mixtures([cut, full]),
-    x="depth",
-    hue="name",
-    columns="tree",
-    kind="points",
-    y="mean of min(1, p/q)",
-    slug="mixture",
-    caption=f"Mean of min(1, p/q) by depth ({mean}), in the profile's tree ({cut_shape}) and "
-    f"without the cut ({full_shape}). The mean over all nodes is a weighted average of two groups: "
-    "nodes under the best path and nodes under other branches. The tree's shape sets the weights.",
-)
-
-# %% [markdown]
-# So the published profile can change even if acceptance does not. How far the cut moved the
-# number at the deepest level is a difference on the same texts (draws of `stats.jointly`: the
-# prompts are resampled once for both):
+# The nodes of a depth hang under the best path (or the root), or under another branch. The mean
+# over all nodes is a weighted average of these two groups. The budget decides the weights.
 
 # %%
 at_deepest = {
@@ -215,35 +202,45 @@ draws = stats.jointly({name: (nodes, score.published_alpha) for name, nodes in a
 
 # %%
 gap = (draws["complete"] - draws["cut"])[score.POOLED]
-gap = Estimates(draws.table({"complete - cut": gap}), digits=3)
+gap = Estimates(draws.table({"complete - cut": gap})).in_units("points", 1)
+ctx.draw(
+    drawings.draw_mixture,
+    study.mixtures([cut, full]),
+    "mixture",
+    title=f"With the complete tree the mean at depth {deepest} changes by "
+    f"{str(gap).partition(' [')[0]}",
+    whole=study.ALL_NODES,
+    weighted=study.OTHERS,
+    caption=f"Mean of min(1, p/q) by depth, minus its value at depth 1 ({mean}). The mean over all "
+    "nodes lies between two groups of nodes, and the percentage is the weight of the nodes under "
+    "other branches. Intervals are in the table `mixture.csv`.",
+)
+
+# %%
 ctx.say(
-    f"At depth {deepest} the complete tree's `published_alpha` minus the cut tree's, pooled over "
-    f"nodes: **{gap}**."
+    f"The published profile can therefore change even if acceptance does not. At depth {deepest} "
+    f"the mean over the complete tree minus the mean over the cut tree is {gap} on the same texts."
 )
 
 # %% [markdown]
 # ## 4. Is it depth, or the choice of positions?
-# A block reaches depth 3 only where depths 1 and 2 were accepted. What it has drafted so far is
-# then the target's own text, and an ordinary draft knows nothing else. So its token at depth 3 is
-# **the very token that it would draft first in a new block that begins there**, and is accepted or
-# rejected alike. Depth itself changes nothing; if acceptance rises with depth, blocks that get deep
-# stand at easier positions. At T = 0 by hand: which tokens are reached, and which are accepted.
+# A block reaches depth 3 only if its tokens at depths 1 and 2 were accepted. What it has drafted so
+# far is then the target's own text, and an ordinary draft knows nothing else. So its token at depth
+# 3 is **the token that it would draft first in a new block at that position**, and it is accepted
+# or rejected alike. Depth itself changes nothing. If acceptance rises with depth, blocks that get
+# deep are at easier positions. Which tokens are reached, and which are accepted, is easy to count
+# at T = 0 (the upper left panel of the next figure).
 
-# %%
+# %% tags=["by-hand"]
 chain = cut.nodes[cut.nodes["best_path"]]
 index = ["domain", "prompt_id", "position"]
-hits = chain.assign(hit=chain["target_rank"] == 0)
+hits = chain.assign(hit=chain["target_rank"] == 0)  # the target's most likely token
 hits = hits.pivot(index=index, columns="depth", values="hit")
 
-# %%
-survived = hits.cumprod(axis=1)
+# %% tags=["by-hand"]
+survived = hits.cumprod(axis=1)  # a hit at this depth and at all depths above
 reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
-
-# %% [markdown]
-# The kit's functions find the same. A new block that begins at the same positions drafts the same
-# tokens with the same probabilities. A sampled text follows the draft's path only by chance, so the
-# new blocks begin where it does.
 
 # %%
 steps = study.along_best_path([cut, warm])
@@ -253,68 +250,73 @@ kit = kit.pivot(index="domain", columns="depth", values="estimate")
 assert np.allclose(by_hand, kit.loc[by_hand.index], equal_nan=True)
 
 # %%
-paths = pd.concat([study.best_path(text) for text in (cut, warm)])
-same = paths[(paths["depth"] > 1) & (paths["followed"] == 1)]
+nodes_of_path = pd.concat([study.best_path(text) for text in (cut, warm)])
+same = nodes_of_path[(nodes_of_path["depth"] > 1) & (nodes_of_path["followed"] == 1)]
 assert np.allclose(same["own"], same["new"], atol=1e-3)
 
 # %%
 new_block = at_0.at(name="a new block there", depth=deepest).frame["estimate"]
 easier = new_block.mean() - kit[1].mean()
-survival = steps.at(name="survival_by_depth", depth=deepest)
+survival = steps.at(name="survival_by_depth", depth=deepest).in_units("%")
 ctx.plot(
-    steps,
+    steps.frame.replace({"name": study.PATH_IN_WORDS}),
     x="depth",
     rows="text",
     columns="name",
-    y="share accepted",
-    x_label="depth, best path",
+    percent=True,
+    y="accepted (%)",
     limits=(0, 1),
     height=1.9,
     slug="conditional",
-    caption="Along the draft's best path: acceptance given that all tokens above were accepted "
-    "(left), acceptance of the first token of a new block at the same positions (middle), and the "
-    f"share of blocks that reach this depth (right, {survival.span()} at depth {deepest}).",
+    title="A new block at the same positions is accepted as often, so depth changes nothing",
+    caption="Along the draft's best path. Left: acceptance, given that all tokens above were "
+    "accepted (`accept_by_depth`). Middle: acceptance of a new block's first token at the same "
+    f"positions. Right: blocks that get this deep ({survival.span()} at depth {deepest}). Bands: "
+    "95 % intervals.",
 )
 
 # %%
+apart = stats.cell(easier, np.nan, np.nan, 0, "points")
 ctx.say(
-    f"**The change is selection alone.** All {len(same):,} drafted tokens below depth 1 whose path "
-    "is the text are the tokens that a new block would draft first at the same positions, and are "
-    f"accepted alike. At depth {deepest} acceptance at the positions that are reached is "
-    f"{easier:+.2f} relative to all positions ({cut.name}, {mean})."
+    f"**Selection alone causes the change.** {len(same):,} drafted tokens below depth 1 have a "
+    "path that is the text. A new block at the same position drafts the same token first, so both "
+    f"are accepted alike. At the positions that depth {deepest} reaches, acceptance is {apart} "
+    f"compared with all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."
 )
 
 # %% [markdown]
-# An identity is no finding about depth. For a user it means: acceptance comes in runs, and a block
-# that has got far stands in one. A longer draft gains where the text is easy and nothing where it
-# is not, and a draft is no better at depth 3 than at depth 1. A head that drafts from its own
-# predictions (EAGLE's, notebook 15) does lose with depth: for it the identity does not hold.
+# For a user this means that acceptance comes in runs, and a deep block is in the middle of a run. A
+# longer draft gains where the text is easy and nothing elsewhere. A draft is not better at depth 3
+# than at depth 1. A head that drafts from its own predictions, such as EAGLE's, is different. Its
+# deeper tokens are accepted less often than a new block's at the same positions (notebook 15).
 #
-# What the choice of positions brings on the other prompts that the profile names (`other_prompts`):
-# acceptance at the deepest level minus acceptance at depth 1, along the best path at T = 0.
+# The table has the change from depth 1 to the deepest level on each set of prompts that the profile
+# names (`other_prompts`), along the best path at T = 0.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.texts(ctx.profile, cut)
 others = [name for name in sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)]
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
+by_set = by_set.in_units("points")
 ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide("set", "domain"))
 
 # %% [markdown]
 # ## 5. Along the text
-# The exact acceptance of one token by its position, within each domain: `hit[1]` (T = 0: the
-# draft's best token is the target's) on greedy text and `alpha` (the acceptance of one token drawn
-# from the draft) on sampled text. The first eighth of the longest text's tokens has a bin of its
-# own, the second too, and the other bins double. Late positions exist in long texts only, so a
-# curve over all texts could move because its prompts change. Only texts with at least half of the
-# longest text's tokens are used.
+# How does the exact acceptance of one token depend on its position in the text? On greedy text we
+# measure `hit[1]` (the draft's best token is the target's), and on sampled text `alpha` (the
+# acceptance of one token drawn from the draft). The first two eighths of the longest text have a
+# bin each, and later bins double. Late positions exist in long texts only. To keep the same prompts
+# in all bins, we use only texts with at least half of the longest text's tokens.
 
 # %%
-along = study.along_text([cut, warm])
-earliest = along.frame["tokens"].min()
-first = along.at(tokens=earliest)
+along = study.along_text([cut, warm]).in_units("%")
+bins = along.frame["tokens"]
+early, late = (
+    along.at(name=along.frame["name"].iloc[0], tokens=at) for at in (bins.min(), bins.max())
+)
 
 # %%
 ctx.plot(
@@ -322,55 +324,52 @@ ctx.plot(
     x="tokens",
     columns="name",
     kind="points",
-    y="accepted (mean)",
-    x_label="tokens of the text",
+    percent=True,
+    y="tokens accepted (%)",
+    x_label="position in the text (tokens)",
+    limits=(0, None),
     slug="position",
-    caption=f"Acceptance by position in the text. In tokens {earliest}: "
-    f"{first.listed(within='name')}.",
+    title=f"Acceptance is {early.span()} in tokens {bins.min()} and {late.span()} in tokens "
+    f"{bins.max()} (T = 0)",
+    caption="Acceptance of one drafted token by its position in the text and by domain (`hit[1]` "
+    "at T = 0, `alpha` above). Bars: 95 % intervals.",
 )
 
 # %%
 elsewhere = "No other prompts were tested."
 if others:
-    judged = by_set.at(set=others).frame.dropna(subset="low")
-    rises = (judged["low"] > 0).sum()
-    elsewhere = (
-        f"On other prompts acceptance rises significantly in {rises} of "
-        f"{counted(len(judged), 'comparison')}."
-    )
-ctx.answer(
-    f"On `{ctx.profile.name}` acceptance changes by {path_0} from depth 1 to depth {deepest}, by "
-    f"selection alone ({cut.name}, all tokens above accepted). A new block begun at the same "
-    f"positions drafts the same tokens. {elsewhere}"
-)
+    elsewhere = study.on_other_prompts(by_set.at(set=others))
+ctx.answer(study.answer(path_0, deepest, elsewhere))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: nodes under the best path are worth 0.6 at every depth and nodes under other branches
-#    0.4. What is `published_alpha` at depths 1, 2, 3 of the tree 2 + 4 + 2? And of 2 + 4 + 8?
+# 1. By hand: nodes under the best path have a mean of 0.6 at every depth, and nodes under other
+#    branches 0.4. What is `published_alpha` at depths 1, 2, 3 of the tree 2 + 4 + 2? And of 2 + 4 +
+#    8?
 #
 # <details><summary>What happens</summary>
-# 0.6, 0.5, 0.6 in the cut tree: down and up again, though nothing depends on depth. In the complete
-# tree the other branches have 0, 1/2 and 3/4 of the nodes: 0.6, 0.5, 0.45, a steady fall. Two
-# trees, two 'effects of depth', and neither is an effect of depth.</details>
+# 0.6, 0.5, 0.6 in the cut tree: it falls and rises again, though nothing depends on depth. In the
+# complete tree the other branches have 0, 1/2 and 3/4 of the nodes, which gives 0.6, 0.5, 0.45: a
+# steady fall. The two trees show two different 'effects of depth', and neither is an effect of
+# depth.</details>
 #
 # 2. Keep the draft's second choices only: `chain = cut.nodes[cut.nodes["rank"] == 1]`. Why does
 #    `score.reach(chain)` refuse them?
 #
 # <details><summary>What happens</summary>
-# A node counts as accepted only with all its ancestors, and the best-path parents of the deeper
-# nodes are not among the rows: an error names the orphans, because a silent answer would be about
-# another tree.</details>
+# A node counts as accepted only with all its ancestors, and the parents of the deeper nodes are on
+# the best path, so they are not among the rows. An error names the orphans, because a silent answer
+# would be about another tree.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: a mean over a tree's nodes follows the tree's shape. With rank and branch held
-#   fixed acceptance rises with depth, but only because deep blocks stand at easy positions.
-#   Survival, which counts tokens, can only fall.
-# * What this does not show: other trees than these two; sampled children; drafts that do not
-#   read the whole context at each depth; texts beyond the recorded length; that the paper's own
-#   rise has the same cause: its tables do not separate the two ranks. Sampled text by depth rests
-#   on one seed's trees.
-# * Next: notebook 05 asks what entropy has to do with acceptance.
+# * What we saw: a mean over a tree's nodes depends on the tree's shape. For a fixed rank and branch
+#   acceptance can rise with depth, but only because deep blocks are at easy positions. The share of
+#   blocks that get deep can only fall.
+# * What this does not show: other trees than these two; sampled children; drafts that do not read
+#   the whole context at each depth; texts beyond the recorded length; the cause of the paper's own
+#   rise, because its tables do not separate the two ranks. Sampled text by depth comes from one
+#   seed's trees.
+# * Next: [05](05_entropy_correlation.ipynb) asks what entropy has to do with acceptance.

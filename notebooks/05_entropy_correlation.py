@@ -10,11 +10,11 @@
 # # 5. Does uncertainty predict rejection?
 #
 # Where the target itself is undecided, a small draft should fail more often. The paper found only a
-# weak link between the target's entropy and acceptance. Here the link is measured for the published
-# number, for its two ranks apart, and for the acceptance of a decoder at either temperature. And
-# since the target's entropy is known only after its pass, the second half asks what a decoder could
-# use: does the draft's own confidence predict acceptance, and is it calibrated? The last section
-# asks everything of other prompts, where the profile names some.
+# weak link between the target's entropy and acceptance. Sections 1 and 2 measure this link for the
+# paper's measure of acceptance, and for the acceptance of a decoder at both temperatures. But the
+# target's entropy is known only after its pass. Sections 3 and 4 ask what a decoder could use
+# instead: does the draft's own confidence predict acceptance, and is it calibrated? Section 5
+# repeats everything on the other prompts that the profile names.
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
@@ -52,10 +52,10 @@ hosted.prepare()
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
+from speclab import score
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates, named, starting
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
@@ -70,138 +70,141 @@ ctx.say(notebook.made_with(greedy.pair))
 
 # %% [markdown]
 # ## 1. Does acceptance fall as the target's entropy rises?
-# **Entropy** says how undecided a distribution is: 0 when one token has all the probability, log n
-# when n tokens share it evenly. Its unit, with natural logarithms, is the **nat**: two equally
-# likely tokens make 0.69. A correlation says, from -1 to 1, how far two numbers rise together;
-# **Spearman**'s is the ordinary correlation of their ranks. Its interval **resamples prompts**: as
-# many as there are get drawn with replacement, some twice and some never, and 95 % of the resulting
-# correlations lie between `low` and `high` (a little more than 95 % of few prompts:
-# `stats.levels_of`). Prompts are drawn and not tokens, since the tokens of one text are not
-# independent. The correlation by hand and by the kit, in one domain, on sampled text (`overlap`:
-# the acceptance of one token drawn from the draft):
+# **Entropy** measures how undecided a distribution is. It is 0 when one token has all the
+# probability, and log n when n tokens share it evenly. With natural logarithms its unit is the
+# **nat**: two equally likely tokens have 0.69 nats. A correlation says how closely two numbers rise
+# together, from −1 to 1. **Spearman's** correlation is the ordinary correlation of their ranks.
+#
+# Its interval **resamples prompts**. We draw as many prompts as there are, with replacement, so
+# some come twice and some not at all. 95 % of the resulting correlations lie in the interval. (With
+# few prompts we widen it a little: `stats.levels_of`.) We resample prompts and not tokens, because
+# the tokens of one text are not independent.
+#
+# We compute the correlation by hand in one domain, on sampled text. There the acceptance of a token
+# is `overlap`, the probability that a token drawn from the draft is accepted.
 
-# %%
+# %% tags=["by-hand"]
 one = sampled.trace[sampled.trace["domain"] == domains[0]]
-ranks = one[["target_entropy", "overlap"]].rank()
-by_hand = np.corrcoef(ranks["target_entropy"], ranks["overlap"])[0, 1]
+entropy_rank = one["target_entropy"].rank()
+acceptance_rank = one["overlap"].rank()
+by_hand = np.corrcoef(entropy_rank, acceptance_rank)[0, 1]
 
 # %%
-kit = Estimates(association.correlations(one, "target_entropy", "overlap"), digits=3)
+kit = Estimates(association.correlations(one, "target_entropy", "overlap"))
 assert np.isclose(by_hand, kit.value, equal_nan=True)
-ctx.say(f"Correlation in {domains[0]}: {kit}.")
+ctx.say(f"The correlation in {domains[0]} is {kit}.")
 
 # %% [markdown]
-# The paper's Table VI correlates entropy with min(1, p/q) over all nodes of its draft trees (p: the
-# target's, q: the draft's probability of the node's token). Half of these nodes are the draft's
-# best token (rank 0), half its second (rank 1), so each rank is taken alone as well. All three are
-# a rule for drawn tokens on greedy text, which no decoder meets. What a decoder meets is `overlap`
-# on sampled text and `hit` on greedy text (T = 0: is the draft's best token the target's?).
+# The paper's Table VI correlates entropy with min(1, p/q) over all nodes of its draft trees. Here p
+# is the target's probability of a node's token and q the draft's. Half of the paper's nodes are the
+# draft's best token (rank 0), half its second-best (rank 1), so we also show each rank by itself.
+# No decoder accepts tokens by this measure: min(1, p/q) is the rule for tokens drawn from q, and
+# the nodes are not drawn. A decoder accepts a drawn token with probability `overlap` on sampled
+# text. At T = 0 it accepts the draft's best token if that is the target's best (`hit`).
 
 # %%
 views = study.acceptances(greedy, sampled)
 correlations = study.entropy_correlations(views)
+best_token = correlations.at(acceptance=greedy.token)
 both = study.beside_published(correlations)
-
-# %%
-of_greedy = correlations.at(acceptance=study.name_of_acceptance(greedy))
-of_sampled = correlations.at(acceptance=study.name_of_acceptance(sampled))
-of_paper = ""
-if "published" in set(both.frame["acceptance"]):
-    printed = both.at(acceptance="published")
-    of_paper = f" Published in the paper (crosses): {printed.span()}."
 
 # %%
 ctx.plot(
     both,
-    x="domain",
-    hue="acceptance",
-    kind="points",
-    height=3.2,
-    y="Spearman correlation\nwith target entropy",
+    x="acceptance",
+    kind="bars",
     x_label="",
+    y="Spearman correlation with the target's entropy",
     reference=0,
+    reference_name="no correlation",
+    height=3,
     slug="correlations",
-    caption="Correlation of acceptance with the target's entropy, by kind of acceptance. Hit "
-    f"({greedy.name}): {of_greedy.span()}. Overlap ({sampled.name}): {of_sampled.span()}."
-    f"{of_paper}",
+    title=f"As the target's entropy rises, acceptance {study.trend(best_token)} at {greedy.name}",
+    caption="Correlation of acceptance with the target's entropy, by measure of acceptance and "
+    f"domain. Left of the line acceptance falls as entropy rises: {best_token.span()} for the best "
+    "token (`hit`). A drawn token is accepted with probability `overlap`. Bars: 95 % intervals "
+    "(the paper prints none).",
 )
 
 # %%
 sentences = [
-    f"* `{name}`, {rows.span()}: {rows.sentence(*study.RISE_OR_FALL)}"
+    f"* {starting(name)}: {rows.sentence(*study.RISE_OR_FALL)}."
     for name, rows in correlations.groups("acceptance")
 ]
-ctx.say("**Acceptance as entropy rises** (and its correlations):\n\n" + "\n".join(sentences))
+ctx.say("As the target's entropy rises, acceptance behaves as follows.\n\n" + "\n".join(sentences))
 
 # %% [markdown]
-# Where the two ranks point in opposite directions, a mean over both shows neither.
+# Where the two ranks move in opposite directions, a mean over both hides both.
 
 # %% [markdown]
 # ## 2. Acceptance by entropy
-# One number cannot show a shape. Positions (or nodes) are cut into **quantile bins** of the
-# target's entropy: bins that hold equally many, with the same edges in all domains. A domain has a
-# point where at least five of its prompts have rows in the bin. If entropy explained everything,
-# the lines of the domains would coincide: what remains between them at equal entropy is something
-# else (notebook 06).
+# One number cannot show a shape. We therefore sort positions (or nodes) by the target's entropy and
+# cut them into **quantile bins**. Every bin holds equally many, and its edges are the same in all
+# domains. A domain has a point where at least five of its prompts have rows in the bin. If entropy
+# explained everything, the lines of the domains would coincide. Notebook 06 asks what else differs
+# at equal entropy.
 
 # %%
-drawn = {
-    "rank 0, published": views["min(1, p/q), rank 0"],
-    "rank 1, published": views["min(1, p/q), rank 1"],
-    f"alpha ({sampled.name})": views[study.name_of_acceptance(sampled)],
-    f"hit[1] ({greedy.name})": views[study.name_of_acceptance(greedy)],
-}
-
-# %%
+drawn = {name: view for name, view in views.items() if name != study.ALL_NODES}
 curves = study.acceptance_in_bins(drawn, entropy_bins)
 ctx.export(curves, "curves")
-pooled = curves.at(domain=score.POOLED)
-hits = pooled.at(acceptance=f"hit[1] ({greedy.name})")
-least, most = hits.frame["entropy_bin"].agg(["min", "max"])
+hits = curves.at(domain=score.POOLED, acceptance=greedy.token).in_units("%")
+surest, *_, least_sure = (rows for _, rows in hits.groups("entropy_bin"))
 
 # %%
 ctx.plot(
     curves.without(domain=score.POOLED),
     x="target_entropy",
     columns="acceptance",
-    y="accepted (mean)",
+    y="share accepted",
     limits=(0, 1),
     slug="acceptance-by-entropy",
-    caption="Acceptance where the target is sure (left) and where it is not (right). At T = 0 the "
-    f"draft's best token is accepted at {hits.at(entropy_bin=least)} of the surest positions and "
-    f"at {hits.at(entropy_bin=most)} of the least sure.",
+    title=f"The draft is right at {surest.span()} of the surest positions and at "
+    f"{least_sure.span()} of the least sure ({greedy.name})",
+    caption="Mean acceptance in bins of the target's entropy, by measure of acceptance and domain. "
+    "The title counts the draft's best token over all domains. Where the lines differ at equal "
+    "entropy, something other than entropy matters. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
-# ## 3. Can the draft know beforehand?
-# A decoder that could predict a rejection would stop drafting there. Three signals are tried as
-# predictors of `hit` (T = 0): the draft's **confidence**, its probability q of its own best token;
-# the draft's entropy (negated, so that larger means surer); and the target's entropy (negated),
-# which no decoder knows in time; it serves as a reference. The **AUC** (area under the ROC curve)
-# is the probability that an accepted position has the larger signal than a rejected one, ties one
-# half: 0.5 tells nothing, 1 everything. Only pairs of positions of the **same text** are compared.
-# Over all texts together, a signal would also be credited for knowing which prompt set is easy. By
-# hand, in one domain:
+# ## 3. Can the draft predict a rejection?
+# A decoder that could predict a rejection would stop drafting before it. We test three signals as
+# predictors of `hit` (T = 0):
+#
+# * the draft's **confidence**, its probability q of its own best token;
+# * the draft's entropy, negated so that larger means surer;
+# * the target's entropy, negated. No decoder knows it in time; it is a reference.
+#
+# The **AUC** (area under the ROC curve) is the probability that the signal is larger at an accepted
+# position than at a rejected one. A tie counts one half. A useless signal has 0.5, a perfect one 1.
+# We compare only positions of the **same text**: across texts a signal would also get credit for
+# knowing which domain is easy. By hand we compare, in one domain, every accepted position with
+# every rejected position of its text.
+
+# %% tags=["by-hand"]
+positions = bins.signals(greedy.trace)
+pairs, won = 0, 0.0
+for _, text in positions[positions["domain"] == domains[0]].groupby("prompt_id"):
+    of_accepted = text.loc[text["hit"] == 1, "confidence"].to_numpy()
+    of_rejected = text.loc[text["hit"] == 0, "confidence"].to_numpy()
+    lead = np.subtract.outer(of_accepted, of_rejected)  # of every pair
+    pairs += lead.size
+    won += (lead > 0).sum() + (lead == 0).sum() / 2
 
 # %%
-trace = bins.signals(greedy.trace)
-pairs = above = 0
-for _, text in trace[trace["domain"] == domains[0]].groupby("prompt_id"):
-    accepted, rejected = (text.loc[text["hit"] == hit, "confidence"] for hit in (1, 0))
-    leads = np.sign(np.subtract.outer(accepted.to_numpy(), rejected.to_numpy()))
-    pairs += leads.size
-    above += (leads + 1).sum() / 2
-
-# %%
-draws = study.within_texts(trace)
-areas = Estimates(draws.table(key="signal"), 3)
-confidence = areas.at(signal="draft confidence", domain=domains)
-if pairs:  # else all positions fared alike
-    assert np.isclose(above / pairs, confidence.at(domain=domains[0]).value)
-
-# %%
+draws = study.within_texts(positions)
+areas = Estimates(draws.table(key="signal"))
 of_domains = areas.at(domain=domains)
-mean_area = areas.at(signal="draft confidence", domain=score.ALL)
+confidence = of_domains.at(signal=study.CONFIDENCE)
+if pairs:  # else all positions fared alike
+    assert np.isclose(won / pairs, confidence.at(domain=domains[0]).value)
+    ctx.say(
+        f"In {domains[0]} the signal is larger at the accepted position in {won:,.0f} of "
+        f"{pairs:,} pairs: the AUC is {won / pairs:.2f}."
+    )
+
+# %%
+mean_area = areas.at(signal=study.CONFIDENCE, domain=score.ALL)
 if len(of_domains.known):
     ctx.plot(
         of_domains.defined(),
@@ -209,39 +212,41 @@ if len(of_domains.known):
         hue="signal",
         kind="points",
         reference=0.5,
+        reference_name="no information",
         limits=(None, 1),
-        y="AUC within texts\n(line: no information)",
+        y="AUC within texts",
         x_label="",
         slug="auc",
-        caption="How well three signals separate accepted from rejected positions of a text at "
-        "T = 0, with 95 % intervals. The draft's confidence has an AUC of "
-        f"{confidence.span()} by domain (mean {mean_area}).",
+        title=f"The draft's confidence {confidence.tally(*study.PREDICTS, than=0.5)} "
+        f"(AUC {confidence.span()})",
+        caption="How well three signals separate the accepted from the rejected positions of a "
+        "text at T = 0, by domain. The mean AUC of "
+        f"the draft's confidence is {mean_area}. Bars: 95 % intervals.",
     )
 
 # %%
-first, *others = study.SIGNALS.values()
-lead = {other: draws[first] - draws[other] for other in others}
-lead = Estimates(draws.table(lead, key="signal"), 3).at(domain=domains)
-ctx.say(
-    f"The AUC of draft confidence is {confidence.sentence(*study.PREDICTS, than=0.5)}. Compared "
-    f"with another signal's AUC on the same texts it is as follows. "
-    f"{lead.sentence(within='signal')}. The differences are {lead.listed(within='signal')}."
-)
+others = [name for name in study.SIGNALS.values() if name != study.CONFIDENCE]
+lead = {other: draws[study.CONFIDENCE] - draws[other] for other in others}
+lead = Estimates(draws.table(lead, key="signal")).at(domain=domains)
+for other, rows in lead.groups("signal"):
+    ctx.say(f"* Compared with the {other}, the draft's confidence {rows.tally(*study.HIGHER)}.")
 
 # %% [markdown]
 # ## 4. Is the draft calibrated?
 # A forecaster is **calibrated** if what they call 70 % happens in 70 % of the cases. The
-# reliability diagrams compare the draft's confidence with the outcome: at T = 0 the share of
-# positions where its best token is the target's; on sampled text the target's mean probability p of
-# that token, the chance that it is accepted if it is proposed for certain. Above the diagonal the
-# draft is underconfident, below it overconfident. At T = 0 the two need not agree, since the
-# target's best token counts in full however small its lead; on sampled text they would for a draft
-# equal to its target.
+# reliability diagrams compare the draft's confidence with an outcome. At T = 0 the outcome is the
+# share of positions where the draft's best token is the target's best. On sampled text it is the
+# mean probability p that the target gives the draft's best token. This is the chance that the token
+# is accepted if it is always proposed.
+#
+# Above the diagonal the draft is underconfident, below it overconfident. At T = 0 confidence and
+# outcome need not agree, because the target's best token counts in full however small its lead. On
+# sampled text they would agree for a draft equal to its target.
 
 # %%
 forecasts = {
-    f"{greedy.name}: share accepted": (trace, "hit"),
-    f"{sampled.name}: mean p": (bins.signals(sampled.trace), "top_p"),
+    greedy.name: (positions, "hit"),
+    sampled.name: (bins.signals(sampled.trace), "top_p"),
 }
 reliability = study.reliability(forecasts, confidence_bins)
 diagonal = Estimates.exact("domain", {"calibrated": [0, 1]}, "confidence", [0, 1])
@@ -251,7 +256,7 @@ lines = pd.concat([reliability.without(domain=score.POOLED).frame, *lines])
 # %%
 calibration = study.calibration_measures(forecasts, confidence_bins)
 errors = calibration.at(estimator="calibration_error")
-gaps = calibration.at(estimator="calibration_gap")
+gaps = calibration.at(estimator="calibration_gap", domain=domains)
 
 # %%
 ctx.plot(
@@ -259,35 +264,31 @@ ctx.plot(
     x="confidence",
     columns="view",
     looks={"calibrated": {"color": "#8A8A8A", "marker": "", "linestyle": "-"}},
-    y="outcome",
-    x_label="draft confidence q",
+    y="share accepted, or mean p",
+    x_label="draft confidence",
     limits=(0, 1),
     slug="reliability",
-    caption="Outcome by the draft's confidence, on the profile's own prompts. On the diagonal the "
-    f"draft would be calibrated. Calibration error: {errors.span()}.",
+    title=study.calibrated_in_words(gaps),
+    caption=f"Outcome by the draft's confidence and domain: the share accepted at {greedy.name}, "
+    f"the target's mean p at {sampled.name}. On the diagonal the draft would be calibrated. "
+    f"The calibration error is {errors.span()}. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
-# The **calibration error** is the mean distance from the diagonal, the **gap** its mean with sign.
-# The error is never below 0 and noise adds to it, so that its interval is no test of 0: that is
-# read from the gap. `all` is the mean of the domains, each of which counts once; in `pooled` each
-# position does.
+# The **calibration error** is the mean distance from the diagonal. The **calibration gap** is the
+# mean of outcome minus confidence, so it has a sign. The error is never below 0 and noise adds to
+# it, so its interval cannot be compared with 0; the gap's interval can. `all` is the mean of the
+# domains, each with the same weight.
 
 # %%
-ctx.table(
-    calibration, "calibration", rows=60, cells=calibration.wide(["view", "domain"], "estimator")
-)
-
-# %%
-too_sure = gaps.at(domain=domains).sentence(*study.TOO_SURE, within="view")
-ctx.say(f"The draft on average, on these prompts. {too_sure}.")
+ctx.table(calibration, "calibration", rows=60, cells=study.calibration_table(calibration))
 
 # %% [markdown]
-# ## 5. Do other prompts say the same?
-# The same three questions on the other prompts that the profile names (`other_prompts`), in three
-# tables: Spearman's correlation of acceptance with the target's entropy; the AUC of the draft's
-# confidence within texts (T = 0); and the calibration gap, outcome minus confidence. A stop rule
-# that was tuned on one set of prompts may meet another gap on the next.
+# ## 5. Do other prompts give the same result?
+# We repeat the three questions on the other prompts that the profile names (`other_prompts`). The
+# first table has the correlation of acceptance with the target's entropy. The second has the AUC of
+# the draft's confidence (T = 0), the third the calibration gap. A stop rule that was tuned on one
+# set of prompts may meet another gap on the next.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
@@ -318,7 +319,7 @@ def predicts(text):
 
 # %%
 if elsewhere:
-    auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts))
+    auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts), digits=2)
     ctx.table(auc_of_sets, "other-auc", rows=60, cells=auc_of_sets.wide("set", "domain"))
 
 # %%
@@ -329,74 +330,54 @@ if elsewhere:
             texts, lambda text, of=outcome: study.calibration_gap(bins.signals(text.trace), of)
         )
         gap_of_sets[name] = prompt_sets.by_set(draws_of_sets)
-    gap_of_sets = Estimates.stacked(gap_of_sets, "text", 3)
+    gap_of_sets = Estimates.stacked(gap_of_sets, "text")
     ctx.table(gap_of_sets, "other-gaps", rows=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
 
 # %%
 if elsewhere:
     at_both = gap_of_sets.at(text=greedy.name, set=[prompt_sets.OWN, *elsewhere])
     spans = [f"{rows.span()} ({which})" for which, rows in at_both.groups("set")]
-    ctx.say(
-        "Calibration belongs to the prompts as much as to the draft. The gaps by domain at "
-        f"{greedy.name} are {named(spans)}."
-    )
+    ctx.say(f"At {greedy.name} the calibration gap is, by domain, {named(spans)}.")
 
 # %%
-on_others, of_others = "No other prompts were tested.", ""
-if elsewhere:
-    falls = []
-    for name, rows in trends.at(set=elsewhere).groups("text"):
-        known = rows.frame.dropna(subset=["low", "high"])  # a row for each domain of each set
-        verdicts = list(stats.verdict(known["low"], known["high"]))
-        rising = f" and rises in {verdicts.count('above')}" if "above" in verdicts else ""
-        counts = f"in {verdicts.count('below')} of {len(verdicts)} groups of prompts{rising}"
-        falls.append(f"{counts} at {name}")
-    on_others = f"On other prompts it falls significantly {' and '.join(falls)}."
-    of_others = f", on other prompts {auc_of_sets.at(set=elsewhere).span()}"
-
-# %%
-ctx.answer(
-    f"As the target's entropy rises on `{ctx.profile.name}`, acceptance {study.trend(of_greedy)} "
-    f"at {greedy.name}. {on_others} Within a text the draft's confidence has an AUC of "
-    f"{confidence.span()}{of_others}."
-)
+on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None
+ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. The draft's best token has q = 0.9 and the target gives it p = 0.45; no other token has more
+# 1. The draft's best token has q = 0.9, and the target gives it p = 0.45. No other token has more
 #    than 0.3 under p. What does this position add to the reliability diagram at T = 0, and what at
 #    T = 1?
 #
 # <details><summary>What happens</summary>
-# At T = 0 it is a hit (the token is the target's best): 1 at confidence 0.9, above the diagonal. At
-# T = 1 it is 0.45 at confidence 0.9, far below. The same draft is underconfident for one decoder
-# and overconfident for the other.</details>
+# At T = 0 it is a hit, because the token is the target's best. It adds 1 at confidence 0.9, above
+# the diagonal. At T = 1 it adds 0.45 at confidence 0.9, far below. The same draft is underconfident
+# for one decoder and overconfident for the other.</details>
 #
-# 2. Replace the signal `confidence` by its square in section 3: `trace["confidence"] ** 2`. Does
-#    the AUC change? Does the calibration error of section 4 change?
+# 2. In section 3, replace the signal `confidence` by its square: `positions["confidence"] ** 2`.
+#    Does the AUC change? Does the calibration error of section 4 change?
 #
 # <details><summary>What happens</summary>
-# The AUC does not: it depends on the order of the positions only, and squaring keeps the order of
-# numbers between 0 and 1. The calibration error does: it compares the numbers themselves with the
-# outcomes. A signal can be a fine predictor and badly calibrated.</details>
+# The AUC stays the same. It depends only on the order of the positions, and squaring keeps the
+# order of numbers between 0 and 1. The calibration error changes: it compares the numbers
+# themselves with the outcomes. A signal can predict well and be badly calibrated.</details>
 #
 # 3. Give every prompt's rows one common id: `one.assign(prompt_id="all")`. What does
-#    `association.correlation` say?
+#    `association.correlation` return?
 #
 # <details><summary>What happens</summary>
-# It gives the number without an interval: one text is one observation, whatever the number of its
-# tokens, and an interval needs five prompts at least.</details>
+# It returns the number without an interval. One text is one observation, whatever the number of its
+# tokens, and an interval needs at least five prompts.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: direction and strength belong to an estimator and, for the published one, to a
-#   rank; what is known before the target pass is the draft's own confidence.
-# * What this does not show: a cause. Entropy, prompt set, position and kind of token go together;
-#   notebook 06 holds some of them fixed. The entropy of greedy text is that at temperature 1, the
-#   entropy of sampled text that at the text's temperature. Calibration and AUC may differ from one
-#   set of prompts to the next (section 5).
-#   Intervals are 95 % each, not all at once.
-# * Next: notebook 06 asks whether entropy explains the order of the domains; notebook 09 stops
+# * What we saw: direction and strength depend on the measure of acceptance and, in the paper's
+#   measure, on the rank. The draft's own confidence is known before the target pass.
+# * What this does not show: a cause. Entropy, domain, position and kind of token go together, and
+#   notebook 06 holds some of them fixed. The entropy of greedy text is measured at temperature 1,
+#   the entropy of sampled text at the text's own temperature. Calibration and AUC may differ
+#   between sets of prompts (section 5). Each interval covers 95 % by itself, not all together.
+# * Next: notebook 06 asks whether entropy explains the order of the domains. Notebook 09 stops
 #   drafting where confidence is low.

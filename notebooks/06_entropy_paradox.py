@@ -9,10 +9,11 @@
 # %% [markdown]
 # # 6. Is the domain with the highest entropy also accepted the most?
 #
-# In the paper the domain with the highest target entropy also has the highest mean of min(1, p/q),
-# while within each domain acceptance falls as entropy rises (notebook 05). So the draft seems to do
-# best where the target is most undecided. Is that so on this pair, by which number, and how much is
-# left of it when entropy, kind of token or the draft's vocabulary is held fixed?
+# In the paper the domain with the highest target entropy also has the highest mean of min(1, p/q).
+# Yet within each domain acceptance falls as entropy rises (notebook 05). So the draft seems to do
+# best where the target is most undecided. Does this hold for this pair, and by which measure of
+# acceptance? How much of a domain's difference from the others remains if entropy, kind of token or
+# the draft's vocabulary is held fixed?
 #
 # ![Entropy and acceptance of each domain](../figures/smollm/06/entropy-and-acceptance.png)
 #
@@ -27,7 +28,7 @@
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# the domain that is set against the mean of the others; "": the one of highest target entropy
+# the domain that is compared with the mean of the others; "": the one with the highest entropy
 domain: str = ""  # any
 # quantile bins of target entropy and of token frequency when domains are matched
 bins: int = 8  # 2 to 100
@@ -54,8 +55,8 @@ import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published, significance
-from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named, without_interval
+from speclab.analysis.texts import PAPER, SEEDS, Text
+from speclab.estimates import Estimates, counted, named
 from speclab.models.folder import ModelFolder
 from speclab.show import drawings, notebook, pictures
 from speclab.studies import entropy_paradox as study
@@ -74,57 +75,61 @@ ctx.say(notebook.made_with(greedy.pair))
 domains = list(score.domains_in(greedy.trace))
 compared = stats.judged_domains(greedy.trace)
 if few := [name for name in domains if name not in compared]:
-    ctx.say(
-        f"Not compared, since an interval needs at least {stats.MIN_PROMPTS} prompts: {named(few)}."
-    )
+    ctx.say(f"We leave out {named(few)}: an interval needs {stats.MIN_PROMPTS} prompts or more.")
 
 # %%
-# what compares domains is asked of these texts
+# domains are compared on these texts
 cold, warm = (study.of_domains(text, compared) for text in (greedy, sampled))
-chosen = "as the parameter says" if domain else "the domain of the highest target entropy"
+chosen = "the parameter names it" if domain else "it has the highest target entropy"
 domain = study.asked_domain(domain, cold)
 others = [name for name in compared if name != domain]
 if others:
-    ctx.say(f"**{domain}** ({chosen}) is set against {named(others)}.")
+    ctx.say(f"We compare **{domain}** with {named(others)} ({chosen}).")
 
 # %%
+seeds = sampled.trace["seed"].nunique()
 ctx.say(
-    f"The prompts of this profile are given {study.FORMATS[own_format]}. Texts at {sampled.name}: "
-    f"{sampled.trace['seed'].nunique()} seeds."
+    f"The target reads the prompts {study.FORMATS[own_format]}. Each has "
+    f"{counted(seeds, 'text')} at {sampled.name}."
 )
 
 # %% [markdown]
-# ## 1. Is there a paradox on this pair at all?
-# We call it a paradox if of all domains one has both the highest target entropy (in nats) and the
-# highest acceptance. How far a domain stands from the others is one number, the **contrast**: its
-# value minus the mean of the other domains' values.
+# ## 1. Is there a paradox on this pair?
+# We call it a paradox if one domain has both the highest target entropy (in nats) and the highest
+# acceptance. The **contrast** of a domain is its value minus the mean of the other domains' values.
+# We compute it by hand for acceptance at T = 0, where `hit` is 1 if the draft's best token is the
+# target's best.
 
-# %%
-means = cold.trace.groupby("domain")["hit"].mean()
-by_hand = means[domain] - means.drop(domain).mean()
+# %% tags=["by-hand"]
+by_domain = cold.trace.groupby("domain")["hit"].mean()
+mean_of_others = by_domain.drop(domain).mean()
+by_hand = by_domain[domain] - mean_of_others
 
 # %%
 if ctx.compares(compared):
     leads = study.leads([cold, warm], domain)
-    acceptance = leads.at(quantity="acceptance")
+    acceptance = leads.at(quantity="acceptance").in_units("points")
     as_published, at_0, at_1 = (part for _, part in acceptance.groups("view"))
     assert np.isclose(by_hand, at_0.value)
+    ctx.say(f"The contrast of {domain} is {at_0}.")
 
 # %% [markdown]
-# Its 95 % interval, as every interval here, **resamples prompts**: as many prompts of each domain
-# as there are get drawn again, some twice and some never, 2,000 times. There is a paradox if the
-# domain is highest in both, entropy and acceptance, in more than 97.5 % of these resamples. There
-# is none if it is highest in one of them in fewer than 2.5 %. Otherwise the result is inconclusive.
+# Like every interval here, its 95 % interval **resamples prompts**. We draw as many prompts of each
+# domain as there are, with replacement, 2,000 times. There is a paradox if the domain is the
+# highest both in entropy and in acceptance in more than 97.5 % of these resamples. There is no
+# paradox if it is the highest in one of the two in fewer than 2.5 %. Otherwise the result is
+# inconclusive.
 #
-# Acceptance is asked in three ways: by the paper's procedure over all nodes of the draft trees
-# (`published_alpha`, no decoder's acceptance), and exactly, of one draft token: `hit[1]` on the
-# target's greedy text (T = 0), `alpha` on sampled text (the profile's temperature).
+# We measure acceptance in three ways. The **paper's measure** is the mean of min(1, p/q) over all
+# nodes of the draft trees (`published_alpha`); no decoder accepts tokens at that rate. The other
+# two are exact. On greedy text (T = 0) the draft's **best token** is accepted if it is the target's
+# best (`hit[1]`). On sampled text we take the acceptance of one **drawn token** (`alpha`).
 
 # %%
 if others:
-    cells = leads.wide("view", "quantity")
+    cells = leads.wide("view", "quantity").rename(columns={"entropy": "entropy (nats)"})
     shares = leads.frame["share_highest"].to_numpy().reshape(-1, 2)
-    cells[["highest in entropy", "in acceptance"]] = shares
+    cells[["resamples highest in entropy", "in acceptance"]] = shares
     cells["paradox"] = [study.is_highest(share) for share in shares.min(axis=1)]
     ctx.table(leads, "paradox", 2, cells=cells)
 
@@ -134,20 +139,20 @@ in_paper = tables[0]["published"].notna().any()
 ctx.export(tables[0].dropna(axis=1, how="all"), "table-1")
 
 # %%
-drawn = "Entropy and acceptance of each domain, all on one scale"
+caption = (
+    "Mean target entropy (across) and acceptance (up) of each domain, by measure of acceptance. "
+    "Lines through a point are 95 % intervals."
+)
 if others:
-    drawn += (
-        f". The contrast of {domain} in acceptance: {at_0} by {greedy.acceptance.name} at "
-        f"{greedy.name} and {at_1} by {sampled.acceptance.name} at {sampled.name}"
+    caption += (
+        f" The contrast of {domain} in acceptance is {at_0} for the {greedy.token} and {at_1} for "
+        f"the {sampled.token}."
     )
 if others and in_paper:
     printed = tables[0].pivot(index="domain", columns="quantity", values="published")
-    printed = printed.loc[compared]
-    printed = printed.loc[domain] - printed.drop(index=domain).mean()
-    drawn += (
-        f". In the paper it is {printed['alpha_mean']:+.3f}, and in entropy "
-        f"{printed['target_entropy_mean']:+.2f} nats"
-    )
+    printed = printed.loc[compared, "alpha_mean"]
+    in_points = 100 * (printed[domain] - printed.drop(index=domain).mean())
+    caption += f" In the paper it is {in_points:+.0f} points.".replace("-", "−")
 
 # %%
 ctx.draw(
@@ -155,18 +160,21 @@ ctx.draw(
     study.entropy_and_acceptance(*tables, [greedy, sampled]),
     "entropy-and-acceptance",
     domain=domain,
-    caption=f"{drawn}.",
+    title=study.place_in_words(cold, domain),
+    caption=caption,
 )
 
 # %% [markdown]
-# ## 2. What kinds of token is each domain made of?
-# A domain may be easy because of what it is made of: the second half of a word may be easier to
-# guess than the first. Each token of the target's text gets a kind (`speclab.analysis.token_kinds`;
-# what begins a word, a name or a keyword is one kind, so that programs and prose can be compared),
-# and a frequency: its share among the tokens of all *other* prompts. A draft whose output layer is
-# trimmed **can never say** the tokens that it lacks (`draft_rank` is then the number of those that
-# it has): there q = 0, and every such token is rejected. Kinds with rows of fewer than five prompts
-# in a domain have no point.
+# ## 2. Which kinds of token does each domain consist of?
+# A domain may be easy because of its tokens: the second half of a word may be easier to guess than
+# the first. Each token of the target's text therefore gets a **kind**
+# (`speclab.analysis.token_kinds`). Whatever begins a word, a name or a keyword has one kind, so
+# that programs and prose can be compared. Each token also gets a **frequency**, its share among the
+# tokens of all *other* prompts.
+#
+# If the draft's output layer is trimmed, the draft can never propose the tokens **outside its
+# vocabulary**. There q = 0, and the draft is always rejected. A kind that occurs in fewer than five
+# prompts of a domain has no acceptance there.
 
 # %%
 tokenizer = ModelFolder.fetched(ctx.profile.target, weights=False).tokenizer
@@ -179,96 +187,111 @@ cold, warm = (study.of_domains(text, compared) for text in (greedy, sampled))
 
 # %%
 kinds, kinds_sampled = study.by_kind(greedy), study.by_kind(sampled)
+shares = study.shares_of_kinds(greedy)
 ctx.export(kinds, "token-kinds-values")
 ctx.export(kinds_sampled, "token-kinds-values-sampled")
 
 # %%
-of_domains = kinds.without(domain=score.POOLED).frame
 panels = {
-    f"{greedy.acceptance.name} ({greedy.name})": of_domains,
-    f"{sampled.acceptance.name} ({sampled.name})": kinds_sampled.without(domain=score.POOLED),
-    "share of positions": without_interval(of_domains, of_domains["share"]),
+    "share of positions": shares,
+    f"acceptance, {greedy.token}": kinds,
 }
-most = of_domains.query("domain == @domain").nlargest(1, "share").iloc[0]
+panels = {panel: rows.without(domain=score.POOLED) for panel, rows in panels.items()}
+in_figure = study.frequent(shares.at(domain=domains))
 
 # %%
 ctx.plot(
     Estimates.stacked(panels, "panel"),
     x="kind",
-    rows="panel",
-    kind="points",
-    y="",
-    share_y=False,
-    height=1.7,
+    only={"kind": in_figure},
+    columns="panel",
+    kind="bars",
+    x_label="",
+    y="share",
+    limits=(0, 1),
+    height=3.2,
     slug="token-kinds",
-    caption=f"Acceptance of one draft token by kind of token, at {greedy.name} (greedy text) and "
-    f"{sampled.name} (sampled text), and how often the greedy text meets a kind. The most frequent "
-    f"kind in {domain} is {most['kind']}: {most['share']:.0%} of the positions.",
+    title=study.most_frequent(shares.at(domain=domains), domain),
+    caption="Share of the positions of the greedy text (left) and acceptance (right), by kind of "
+    "token and domain. A domain whose frequent kinds are hard is hard. Bars: 95 % intervals. Kinds "
+    f"below {100 * study.FREQUENT:g} % in every domain are not drawn. The acceptance of the "
+    f"{sampled.token} is in `token-kinds-values-sampled.csv`.",
 )
 
 # %%
 greedy, cold = (
-    text.with_columns(never=1 - text.trace["said"], rejected=~text.trace["hit"])
+    text.with_columns(outside=1 - text.trace["said"], rejected=~text.trace["hit"])
     for text in (greedy, cold)
 )
 
 # %%
 asked = {"frequency elsewhere": score.mean_of("frequency")}
-if greedy.trace["never"].any():
-    asked["never said, of the tokens"] = score.mean_of("never")
-    asked["never said, of the rejections"] = score.ratio_of("never", "rejected")
+if greedy.trace["outside"].any():
+    asked["outside the draft's vocabulary, of tokens"] = score.mean_of("outside")
+    asked["of rejections"] = score.ratio_of("outside", "rejected")
 
 # %%
 draws = stats.jointly({name: (greedy.trace, of) for name, of in asked.items()})
-tokens = Estimates(draws.table(), digits=3).at(domain=domains)
+tokens = Estimates(draws.table()).at(domain=domains).in_units("%", 1)
 ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 
 # %% [markdown]
-# ## 3. What explains the contrast? One thing at a time held fixed
+# ## 3. What explains the contrast?
+# We hold one thing fixed at a time.
+#
 # | held fixed | how |
 # | --- | --- |
-# | estimator | `hit[1]` instead of `published_alpha` (T = 0) |
-# | rank 0 only | `published_alpha` over the draft's best children only |
+# | exact measure | the best token's acceptance in place of the paper's measure (T = 0) |
+# | rank 0 only | the paper's measure over the draft's best children only |
 # | entropy, token kind, token frequency | *direct standardisation*, below |
-# | tokens never said | accepted tokens per token *that the draft can say* |
+# | draft vocabulary | accepted tokens per token *in the draft's vocabulary* |
 #
-# **Direct standardisation** asks what a domain's mean would be if it had another mix: its mean in
-# each bin of entropy, say, weighted not by how often the domain meets that bin but by how often all
-# domains together do. Then the domains differ in the means within bins only. Bins are *quantile
-# bins*: they hold equally many positions. Matching needs levels that every domain has (rows of five
-# prompts or more); `before` is computed on the same rows, so that a change is not one of rows. By
-# hand, for entropy:
+# **Direct standardisation** computes a domain's mean for another mix of positions. Take entropy: we
+# cut all positions into *quantile bins* of entropy, which hold equally many positions. Then we
+# weight a domain's mean in each bin by how often *all* domains together meet the bin. So the
+# domains differ only in their means within bins. We use the bins that every domain has (rows of
+# five prompts or more), for `before` and `after` alike. We compute it by hand for entropy and
+# acceptance at T = 0.
 
-# %%
-in_bins = cold.trace.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
-how_often = cold.trace["entropy_bin"].value_counts(normalize=True)
-fixed = (in_bins * how_often).sum(axis=1, skipna=False)  # at the same mix of entropies
-
-# %%
-by_hand = fixed[domain] - fixed.drop(domain).mean()
-
-# %%
-if ctx.compares(compared):
-    tests = study.held_fixed(cold, warm, bins)
-    found = study.explanations(tests, domain)
-    at_equal = found.at(estimator=cold.acceptance.name, held_fixed="entropy")
-    before, after = (at_equal.at(stage=stage).value for stage in ("before", "after"))
-    if np.isclose(before, at_0.value):  # every domain has all bins
-        assert np.isclose(by_hand, after)
-
-# %% [markdown]
-# `before` and `after` are contrasts, `change` is their difference on the same resamples. Something
-# explains the contrast in part if holding it fixed moves it towards 0.
+# %% tags=["by-hand"]
+mean_in_bin = cold.trace.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
+mix_of_all = cold.trace["entropy_bin"].value_counts(normalize=True)
+at_equal_mix = (mean_in_bin * mix_of_all).sum(axis=1, skipna=False)
+by_hand = at_equal_mix[domain] - at_equal_mix.drop(domain).mean()
 
 # %%
 if others:
-    ctx.table(
-        found, "explanations", rows=60, cells=found.wide(["estimator", "held_fixed"], "stage")
-    )
+    tests = study.held_fixed(cold, warm, bins)
+    found = study.explanations(tests, domain)
     change = found.at(stage="change")
+    at_equal = found.at(measure=cold.token, held_fixed="entropy").in_units("points")
+    before, after = (at_equal.at(stage=stage) for stage in ("before", "after"))
+    if np.isclose(before.value, at_0.value):  # every domain has all bins
+        assert np.isclose(by_hand, after.value)
+    if len(after.known):
+        ctx.say(f"The contrast of {domain} is {before} before and {after} after entropy is fixed.")
+
+# %% [markdown]
+# `before` and `after` are contrasts; `change` is their difference on the same resamples. A factor
+# explains part of the contrast if holding it fixed moves the contrast towards 0.
+
+# %%
+if others:
+    cells = found.wide(["measure", "held_fixed"], "stage")
+    cells = cells.rename(columns={"held_fixed": "held fixed"})
+    ctx.table(found, "explanations", rows=60, cells=cells)
     for row in change.rows():
         if row.note:
-            ctx.say(f"* {row.estimator}, {row.held_fixed}: {row.note}")
+            ctx.say(f"* {row.measure}, {row.held_fixed}: {row.note}.")
+
+# %%
+if others:
+    fixed = change.at(measure=cold.token).known["held_fixed"]
+    changes = {what: study.staged(tests[cold.token, what], domain)[1]["change"] for what in fixed}
+    changes = pd.DataFrame(changes)
+    of_hits = stats.jointly({cold.token: cold.accepted()})
+    fewest = of_hits.prompts.fewest
+    moves = study.moves_in_words(changes, at_0.value, fewest)
 
 # %%
 held_fixed = [*change.known["held_fixed"].unique()] if others else []
@@ -277,67 +300,80 @@ if held_fixed:
         found,
         x="held_fixed",
         only={"stage": ["change"], "held_fixed": held_fixed},
-        hue="estimator",
+        hue="measure",
         kind="bars",
-        y=f"change of the contrast of {domain} (acceptance)",
+        y=f"change in the contrast of {domain} (share accepted)",
         x_label="held fixed",
         height=2.6,
         reference=0,
+        reference_name="no change",
         slug="explanations",
-        caption=f"How the contrast of {domain} changes when one thing is held fixed. Before, it is "
-        f"{as_published} by `published_alpha`, {at_0} by `{greedy.acceptance.name}` and "
-        f"{at_1} by `{sampled.acceptance.name}`. A bar on the other side of 0 takes a part of it "
-        "away.",
+        title=study.moves_in_words(changes, at_0.value, fewest, f"the contrast of {domain}"),
+        caption=f"Change in the contrast of {domain} when one factor is held fixed, by factor and "
+        f"measure of acceptance. Without anything fixed the contrast is {as_published} by the "
+        f"paper's measure, {at_0} for the {cold.token} and {at_1} for the {warm.token}. A change "
+        "of the opposite sign explains a part. Bars: 95 % intervals.",
     )
+
+# %%
+if others and len(changes.columns) > 1:
+    most, leads_of = study.leads_of_change(changes)
+    leads_of = Estimates(of_hits.table(leads_of, "held_fixed"))
+    compared_with = leads_of.sentence(*study.LARGER, names="held_fixed")
+    ctx.say(f"On the same resamples, the change by {most} is {compared_with} (best token).")
 
 # %% [markdown]
 # ## 4. The same prompts in the other format
-# The paper gave an instruction-tuned target plain text. The same prompts in the target's
-# chat template make another text, and a draft that was trained on only one of the two formats may
-# do better there. The difference is template minus plain, paired by prompt; its interval resamples
-# the pairs.
+# The paper gave plain text to an instruction-tuned target. With the target's chat template the same
+# prompts lead to another text. A draft that was trained on one format may do worse in the other. We
+# subtract plain text from template, paired by prompt; the interval resamples the pairs.
 
 # %%
 if other is None:
     in_other = study.FORMATS["chat" if own_format == "none" else "none"]
-    ctx.say(f"These prompts cannot be given {in_other}: {why_not}.")
+    ctx.say(f"The target cannot read these prompts {in_other}: {why_not}.")
 else:
     plain, template = (greedy, other) if own_format == "none" else (other, greedy)
     frames = {
-        "published_alpha": (template.nodes, plain.nodes, score.published_alpha),
-        "hit[1]": (template.trace, plain.trace, plain.acceptance),
+        PAPER: (template.nodes, plain.nodes, score.published_alpha),
+        greedy.token: (template.trace, plain.trace, plain.acceptance),
     }
     paired = {name: significance.paired_by_domain(*one) for name, one in frames.items()}
-    formats = Estimates.stacked(paired, "estimator").without(domain=score.POOLED)
+    formats = Estimates.stacked(paired, "measure").without(domain=score.POOLED)
     ctx.export(formats, "template")
 
 # %%
 if other:
+    exact = formats.at(measure=greedy.token).in_units("points")
     ctx.plot(
         formats,
         x="domain",
-        hue="estimator",
+        hue="measure",
         kind="points",
-        y="acceptance,\nchat template − plain text",
+        x_label="",
+        y="chat template minus plain text\n(share accepted)",
         reference=0,
+        reference_name="no difference",
         slug="template",
-        caption="What the chat template changes at T = 0, paired by prompt. "
-        f"{formats.sentence(within='estimator')}.",
+        title=f"The chat template {exact.tally(*study.TEMPLATE)}",
+        caption="Acceptance with the chat template minus acceptance with plain text at T = 0, by "
+        f"domain and measure. For the best token it is {exact.listed()}. Bars: 95 % intervals.",
     )
 
 # %%
 if other and others:
-    both = {"plain text": plain, "the template": template}
+    both = {"with plain text": plain, "with the chat template": template}
     questions = {name: study.of_domains(text, compared).accepted() for name, text in both.items()}
-    in_format = study.contrasts(questions, domain, "format")
-    ctx.say(f"The contrast of {domain} in `hit[1]`: {in_format.listed('format')}.")
+    in_format = study.contrasts(questions, domain, "format").in_units("points")
+    by_format = [f"{rows} {name}" for name, rows in in_format.groups("format")]
+    ctx.say(f"The contrast of {domain} (best token, T = 0) is {named(by_format)}.")
 
 # %% [markdown]
 # ## 5. Other prompts
-# The same contrasts on the other prompts that the profile names (`other_prompts`). `hit[1]` and
-# entropy are measured at T = 0, `alpha` at the profile's temperature. One domain may lead the
-# others by far, so `hit[1]` is compared once more without the domain that is the highest of them on
-# our own prompts.
+# We compute the same contrasts on the other prompts that the profile names (`other_prompts`). Best
+# token and entropy are measured at T = 0, the drawn token at the profile's temperature. One domain
+# may be far ahead of the others. So we also compare without the domain whose best token is accepted
+# most often on our own prompts.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
@@ -348,19 +384,21 @@ for name in sets:
     notebook.few_prompts(prompts, f", {name}")
 
 # %%
-rest = others
-questions = {"hit[1]": (of_greedy, greedy.acceptance, "")}
+rest, easiest = others, ""
+questions = {greedy.token: (of_greedy, greedy.acceptance, "")}
 if len(others) > 1:
-    easiest = means.drop(domain).idxmax()
+    easiest = by_domain.drop(domain).idxmax()
     rest = [name for name in others if name != easiest]
-    questions[f"hit[1], without {easiest}"] = (of_greedy, greedy.acceptance, easiest)
-questions["alpha"] = (of_sampled, sampled.acceptance, "")
+    questions[f"{greedy.token}, without {easiest}"] = (of_greedy, greedy.acceptance, easiest)
+*_, closest = questions
+questions[sampled.token] = (of_sampled, sampled.acceptance, "")
 questions["entropy (nats)"] = (of_greedy, score.mean_of("target_entropy"), "")
 
 # %%
 if others and sets:
     elsewhere = study.on_sets(questions, domain)
     ctx.export(elsewhere, "other-prompts")
+    of_best = elsewhere.at(quantity=greedy.token).in_units("points")
 
 # %%
 if others and sets:
@@ -371,109 +409,66 @@ if others and sets:
         columns="quantity",
         kind="bars",
         x_label="",
-        y=f"contrast of {domain}",
+        y=f"{domain} minus the mean of the others (share accepted, or nats)",
         share_y=False,
         height=1.6,
         reference=0,
+        reference_name="no difference",
         slug="other-prompts",
-        caption=f"{domain} minus the mean of the other domains on each set of prompts, with 95 % "
-        f"intervals. By hit[1]: {elsewhere.at(quantity='hit[1]').listed('set')}.",
+        title=study.contrast_in_words(of_best, domain),
+        caption=f"Contrast of {domain} on each set of prompts, by measure of acceptance and in "
+        f"entropy. For the best token it is {of_best.listed('set')}. Bars: 95 % intervals.",
     )
 
 # %%
-said = {
-    "yes": "There is a paradox",
-    "no": "There is no paradox",
-    "inconclusive": "Whether there is a paradox is inconclusive",
-}
 if others and sets:
-    both = elsewhere.at(quantity=["hit[1]", "entropy (nats)"]).frame
-    least = both.groupby("set", sort=False)["highest"].min().map(study.is_highest)
-    parts = [f"{said[name]} on {named(list(own.index))}" for name, own in least.groupby(least)]
-    ctx.say(f"{'. '.join(parts)}.")
-
-# %% [markdown]
-# Is what changes `hit[1]` most significantly ahead of the others? We take the difference between
-# two changes in every resample of the prompts:
+    both = elsewhere.at(quantity=[greedy.token, "entropy (nats)"]).frame
+    least = both.groupby("set", sort=False)["highest"].min()
+    ctx.say(study.paradoxes(least.map(study.is_highest)))
 
 # %%
 if others:
-    hit = greedy.acceptance.name
-    fixed = change.at(estimator=hit).known["held_fixed"]
-    changes = {what: study.staged(tests[hit, what], domain)[1]["change"] for what in fixed}
-    changes = pd.DataFrame(changes)
-    of_hits = stats.jointly({hit: cold.accepted()})
-    most = study.moves_most(changes, of_hits.prompts.fewest)
-
-# %%
-if others and len(changes.columns) > 1:
-    sizes = changes * np.sign(changes.iloc[0])
-    ahead = sizes.iloc[0].idxmax()
-    lead = sizes.drop(columns=ahead).rsub(sizes[ahead], axis=0).sort_values(0, axis=1)
-    lead = Estimates(of_hits.table(dict(lead), "held_fixed"), 3)
-    ctx.say(f"The change by {ahead} minus the change by {lead.listed('held_fixed')}.")
-
-# %%
-words = {stats.ABOVE: "easier than", stats.BELOW: "harder than"}
-there = "No other prompts were tested. "
-if others and sets:
-    there = "No other set has prompts enough. "
-    *_, asked = (name for name in questions if name.startswith("hit[1]"))
-    for row in elsewhere.at(quantity=asked).without(set=prompt_sets.OWN).rows():
-        easier = words.get(stats.verdict(row.low, row.high), "not significantly different from")
-        there = f"On other prompts ({row.set}) {domain} is {easier} {named(rest)}. "
-
-# %%
-if others:
-    verdict = study.is_highest(at_0.row.share_highest).capitalize()
-    points = Estimates(100 * at_0.frame[["estimate", "low", "high"]], digits=0)
-    ctx.answer(
-        f"{verdict}: acceptance in {domain} minus the mean of the others is {points} points "
-        f"({greedy.name}). {there}{most}"
-    )
+    there = "No other prompts were tested."
+    if sets:
+        there = study.elsewhere_in_words(elsewhere.at(quantity=closest), domain, rest, easiest)
+    ctx.answer(f"{study.paradox_in_words(at_0, domain, greedy.name)} {there} {moves}.")
 else:
-    one = f"these prompts have one domain, {domain}"
-    only = one if len(domains) == 1 else f"only {domain} has {stats.MIN_PROMPTS} prompts or more"
-    changed = ""
-    if other:
-        of_domain = formats.at(estimator="hit[1]", domain=domain)
-        changed = f" The chat template changes its `hit[1]` by {of_domain} ({greedy.name})."
-    ctx.answer(f"There is nothing to compare: {only}.{changed}")
+    ctx.answer(study.without_comparison(domain, len(domains), exact if other else None))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: domain A has 3 sure positions with overlap 0.9 and 1 unsure one with 0.5; domain B has
-#    1 sure one with 0.8 and 3 unsure ones with 0.4. Which domain is easier, by how much, and what
-#    is left if both had half of each?
+# 1. By hand: domain A has 3 sure positions with overlap 0.9 and 1 unsure position with 0.5. Domain
+#    B has 1 sure position with 0.8 and 3 unsure positions with 0.4. Which domain is easier, and by
+#    how much? What remains if both had half of each?
 #
 # <details><summary>What happens</summary>
-# A: (3 · 0.9 + 0.5)/4 = 0.8; B: (0.8 + 3 · 0.4)/4 = 0.5; A leads by 0.3. At equal halves A has 0.7
-# and B 0.6: a lead of 0.1. Two thirds of the lead was the mix of entropies, one third is something
-# else.</details>
+# A has (3 · 0.9 + 0.5)/4 = 0.8, B has (0.8 + 3 · 0.4)/4 = 0.5. A is ahead by 0.3. With equal halves
+# A has 0.7 and B has 0.6, a lead of 0.1. Two thirds of the lead came from the mix of entropies, one
+# third from something else.</details>
 #
-# 2. Run the notebook with another of your domains, as `domain = "…"`. Is it a paradox too?
+# 2. Run the notebook with another of your domains, as `domain = "…"`. Is there a paradox too?
 #
 # <details><summary>What happens</summary>
-# The sentences are the same with other numbers: a contrast can be asked of any domain. The
-# contrasts of one estimator add up to 0 over the domains, so some domain is always above and
-# another below. An interval says whether that means anything.</details>
+# The sentences are the same with other numbers, because any domain has a contrast. The contrasts of
+# one measure add up to 0 over the domains, so some domain is always above and another below. The
+# interval says whether this means anything.</details>
 #
 # 3. Match on entropy with `bins = 2`, then with `bins = 20`. What happens to `after`?
 #
 # <details><summary>What happens</summary>
-# Two bins match little: within a half, domains still differ in entropy, so `after` mostly stays
-# nearer to `before`. Twenty match closely, but bins that a domain lacks drop out, with their rows.
-# That is the price of matching.</details>
+# Two bins match little: domains still differ in entropy within a half, so `after` mostly stays
+# closer to `before`. Twenty bins match closely, but bins that a domain lacks are dropped with their
+# rows. That is the cost of matching.</details>
 
 # %% [markdown]
 # ## What this does not show, what is next
-# * A cause. Things are held fixed one at a time; entropy, kind and frequency of a token go
+# * A cause. We hold one thing fixed at a time, but entropy, kind and frequency of a token go
 #   together, so their changes must not be added. The target's own text decides both entropy and
-#   token: matching on them also removes what the domain does *through* them. Only the tokens never
-#   said are rejected for certain because of the draft's head.
-# * A domain. These are prompt sets; sections 4 and 5 show how much the form and the prompts move.
-#   Intervals are 95 % each, not all at once.
-# * Next: notebook 07 looks at single rejections and their causes; notebook 11 takes the paper's
+#   token. Matching on them also removes what a domain does *through* them. Only tokens outside the
+#   draft's vocabulary are certain to be rejected because of the draft.
+# * A property of a domain in general. These are sets of prompts, and sections 4 and 5 show how much
+#   format and wording change. Each interval covers 95 % by itself, not all together.
+# * Next: notebook 07 looks at single rejections and their causes. Notebook 11 tests the paper's
 #   claims one by one.

@@ -9,13 +9,13 @@
 # %% [markdown]
 # # 7. Which rejections cost more than as many random ones?
 #
-# A rejection ends a block, and every token that was drafted after it is lost. Before a draft is
-# made better (notebook 08) or stopped in time (09), it is worth knowing where it fails: at numbers,
-# at the first word of a sentence, where it is unsure of itself, where its vocabulary lacks the
-# token? A class that holds half of all positions holds about half of the rejections too, and costs
-# much for its size alone. So each class is compared with as many positions picked at random.
+# A rejection ends a block, and every token that was drafted after it is lost. Before we improve a
+# draft (notebook 08) or stop it in time (09), we want to know where it fails. Is it at numbers, at
+# the first word of a sentence, where the draft is unsure, or where its vocabulary lacks the token?
+# A class with half of all positions has about half of the rejections too, and costs much just for
+# its size. So we compare each class with as many positions picked at random.
 #
-# ![What each class costs beyond as many random positions](../figures/smollm/07/top-causes.png)
+# ![Cost of each class beyond as many random positions](../figures/smollm/07/top-causes.png)
 #
 # *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`
 # (temperature T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature,
@@ -58,10 +58,10 @@ from speclab import replay, runs, score, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, named
 from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
-from speclab.show import notebook, pictures
+from speclab.show import drawings, notebook, pictures
 from speclab.studies import rejection_causes as study
 
 RUNS = ["greedy", "seeds", "others"]
@@ -80,23 +80,23 @@ strings = pictures.strings_of(tokenizer)
 
 # %% [markdown]
 # ## 1. Labels
-# A position is **rejected** if the draft's best token is not the target's (`draft_rank` above 0;
-# its share is 1 − `hit[1]`). Every position of the text gets one label of each family, rejected or
-# not, so that the share of a class among the rejections can be compared with its share among all
-# positions, the **base rate**. A class is written `family: class`.
+# A position is **rejected** if the draft's best token is not the target's best (`draft_rank` above
+# 0). Every position of the text, rejected or not, gets one label from each family below. A class is
+# written `family: class`. Its share of all positions is its **base rate**. We compare it with the
+# class's share of the rejections.
 #
-# | family | the position's token … |
+# | family | what the label says about a position |
 # | --- | --- |
-# | `kind` | what it is (`token_kinds`); a `name` has a capital letter inside a sentence |
-# | `begins` | the first of the continuation (`text`), or of a `line` or `sentence` (seen) |
-# | `state` | which model gave its own best token a probability of `sure` or more |
-# | `lookup` | what prompt lookup proposes: the `right` token, a `wrong` one, `no match` |
-# | `found` | rank of the target's token under the draft, of rejected positions only |
+# | `kind` | what its token is (`token_kinds`); a `name` has a capital letter inside a sentence |
+# | `begins` | whether its token is the first of the `text`, of a `line` or of a `sentence` |
+# | `state` | which models are sure: their own best token has a probability of `sure` or more |
+# | `lookup` | whether prompt lookup proposes the `right` token, a `wrong` one or has `no match` |
+# | `found` | the rank of the target's token under the draft, at rejected positions only |
 #
-# A draft with a trimmed output layer **can never propose** the tokens outside its vocabulary: there
-# it is rejected for certain (`found: never`). Prompt lookup proposes what followed the latest
-# occurrence of the last `ngram` tokens (or of fewer, if none matches) in prompt and text so far;
-# it needs no model.
+# A draft with a trimmed output layer can never propose the tokens outside its vocabulary. There it
+# is always rejected (`found: never`). **Prompt lookup** needs no model. It finds where the last
+# `ngram` tokens (or fewer) occurred before in prompt and text, and proposes the token that
+# followed.
 
 
 # %%
@@ -112,61 +112,68 @@ frame = labelled(greedy, "greedy")
 members = study.flags(frame)
 often = study.frequencies(frame, members)
 domains = list(score.domains_in(frame))
-wholes = {ALL: "mean of\nthe sets"} if len(domains) > 1 else {}  # of one domain it is its own mean
 
 # %% [markdown]
-# How often a class is met, by hand for the tokens that begin a word: its base rate, its share of
-# the rejections, and the **rate ratio**, its rejection rate over that of all positions. The ratio
-# is the share over the base rate.
+# We first compute by hand how often a class is rejected, for the tokens that begin a word. The
+# **rate ratio** is the rejection rate of the class divided by the rejection rate of all positions.
+# It equals the class's share of the rejections divided by its base rate.
+
+# %% tags=["by-hand"]
+rejected = frame["draft_rank"] > 0  # frame has one row per position
+is_word_start = frame["kind"] == "word start"
+base_rate = is_word_start.mean()
+share = is_word_start[rejected].mean()
+rate_ratio = share / base_rate
 
 # %%
-rejected = frame["draft_rank"] > 0
-is_class = frame["kind"] == "word start"
-base_rate, share = is_class.mean(), is_class[rejected].mean()
-if is_class.any() and rejected.any():  # else there is nothing to divide by
+if is_word_start.any() and rejected.any():  # else there is nothing to divide by
     kit = often.at(cause="kind: word start", domain=POOLED, quantity="ratio")
-    assert np.isclose(kit.value, share / base_rate)
+    assert np.isclose(kit.value, rate_ratio)
+    ctx.say(
+        f"Word starts are {100 * base_rate:.0f} % of the positions and {100 * share:.0f} % of the "
+        f"rejections. Their rate ratio is {kit}."
+    )
 
 # %%
 mean = score.mean_of("rejected")
-rate = stats.by_domain(frame, mean)
+rate = Estimates(stats.by_domain(frame, mean)).at(domain=domains).in_units("%")
 ctx.say(
-    f"The draft's token is rejected at {rejected.sum():,} of {len(frame):,} positions. Share by "
-    f"domain: {Estimates(rate).at(domain=domains).listed()}. A text has at most {p.max_new_tokens} "
-    "tokens."
+    f"The draft is rejected at {rejected.sum():,} of {len(frame):,} positions, by domain "
+    f"{rate.listed()}. A text has at most {p.max_new_tokens} tokens."
 )
 
 # %% [markdown]
 # ## 2. What does a class cost beyond its size?
-# What a class costs is a **counterfactual replay**: the same text once more, as if the draft had
-# been right at every position of the class, and everything else unchanged. At T = 0 (the likeliest
-# token is always taken) this is exact, since the text does not depend on the draft. The **gain** is
-# `block_efficiency` (tokens per target pass, blocks as a decoder visits them) with this minus
-# `block_efficiency` without it:
+# We answer this with a **counterfactual replay**. We replay the same text as if the draft had been
+# right at every position of the class: the class is corrected, and nothing else changes. At T = 0
+# this is exact, because the text does not depend on the draft. The **gain** is the number of tokens
+# per target pass with this change minus the number without it.
 
-# %%
-rank = frame["draft_rank"]
-as_it_is = len(frame) / len(replay.replay(frame, gamma))
+# %% tags=["by-hand"]
+ranks = frame["draft_rank"]  # 0: the draft's best token is the target's best
+tokens = len(frame)
+passes_before = len(replay.replay(frame, gamma))
 
 
-def gain_of(mended):
+def gain_of(corrected):
     """Tokens per target pass that are gained if the draft is right at these positions."""
-    blocks = replay.replay(frame.assign(draft_rank=rank.mask(mended, 0)), gamma)
-    return len(frame) / len(blocks) - as_it_is
+    right = frame.assign(draft_rank=ranks.mask(corrected, 0))
+    passes = len(replay.replay(right, gamma))
+    return tokens / passes - tokens / passes_before
 
 
 # %% [markdown]
-# Any set of as many positions would gain something. To see how much, mend as many positions picked
-# **at random**, rejected or not, a few times:
+# Being right at any set of positions gains something. So we also correct as many positions picked
+# **at random**, rejected or not, twenty times.
 
-# %%
+# %% tags=["by-hand"]
 rng = np.random.default_rng(0)
-at_random = [gain_of(rng.permutation(is_class)) for _ in range(20)]
+at_random = [gain_of(rng.permutation(is_word_start)) for _ in range(20)]
 
 # %% [markdown]
-# The kit needs no draw. If every position is mended with the same probability, a decoder meets a
-# wrong token and goes on with just that probability, so the expected number of blocks is that of a
-# sampled chain. The **excess** is the gain of a class minus this random gain:
+# The kit computes the random gain without drawing. If every position is corrected with the same
+# probability, the expected number of blocks is known exactly. The **excess** of a class is its gain
+# minus the gain of as many random positions.
 
 # %%
 draws = study.costs(frame, gamma, members)
@@ -175,17 +182,16 @@ costs = study.in_one_table(draws)
 # %%
 word_start = costs.at(cause="kind: word start", domain=POOLED)
 gain, random, _ = word_start.frame["estimate"]
-assert np.isclose(gain, gain_of(is_class))
+assert np.isclose(gain, gain_of(is_word_start))
 ctx.say(
-    f"Mending all tokens that begin a word gains {gain:.2f} tokens per target pass. As many random "
-    f"positions gain {np.mean(at_random):.2f} (drawn) or {random:.2f} (exact). The excess is "
-    f"{word_start.at(quantity='excess')}: the class holds {share:.0%} of the rejections, but also "
-    f"{base_rate:.0%} of the positions."
+    f"Correcting all word starts gains {gain:.2f} tokens per target pass. As many random positions "
+    f"gain {np.mean(at_random):.2f} (mean of twenty draws) or {random:.2f} (exact). The excess of "
+    f"the word starts is {word_start.at(quantity='excess')}."
 )
 
 # %% [markdown]
-# Intervals (95 %) **resample prompts**, the same ones for both gains. All classes, over all prompts
-# together, with the base rate, rejection rate and rate ratio of each:
+# The 95 % intervals **resample prompts**, the same prompts for both gains. The table has every
+# class over all prompts together. Gain and excess are in tokens per target pass.
 
 # %%
 causes = study.may_be_causes(often.at(quantity="positions"), smallest)
@@ -196,7 +202,7 @@ ctx.export(of_all, "causes-values")
 
 # %%
 overall = of_all.at(domain=POOLED, cause=drawn)
-notebook.show_table(overall.wide("cause", "quantity"))
+notebook.show_table(study.overview(overall))
 
 # %%
 of_kinds = study.of_family(overall, "kind")
@@ -205,72 +211,64 @@ if len(rates.frame):
     (top,) = rates.highest("quantity").frame["name"]
     of_top = dict(of_kinds.at(name=top).groups("quantity"))
     ctx.say(
-        f"The kind with the highest rate is `{top}`: it is rejected at {of_top['rate']} of its "
-        f"positions, {of_top['ratio']} times the average. But it is {of_top['positions']} of the "
-        f"positions, and its excess is {of_top['excess']}."
+        f"The kind `{top}` is rejected most often, at {of_top['rate'].in_units('%')} of its "
+        f"positions. It holds {of_top['positions'].in_units('%', 1)} of all positions, and its "
+        f"excess is {of_top['excess']}."
     )
 
 # %% [markdown]
-# ## 3. Which class of a family costs most, in each prompt set?
-# Over all prompts together a class would also be credited for being common in a hard set (there any
-# position gains more). So the classes are compared within each prompt set, with random positions of
-# the same set; `all` is the mean of the sets.
-
-# %%
-pictured = [name for name in drawn if not name.startswith(("begins", "lookup"))]
-panels = len(wholes) + len(domains)  # of more than six there is no room side by side
-parts = [*wholes, *domains] if panels < 7 else [*domains, *wholes]
-order = pd.MultiIndex.from_product([parts, pictured], names=["domain", "cause"])
-rows = excess.frame.merge(causes).set_index(order.names)
-rows = rows.reindex(order).dropna(subset="quantity").reset_index()
+# ## 3. Which class of a family costs most, in each domain?
+# Over all prompts together, a class also gets credit for being common in a hard domain, where any
+# position gains more. So we compare the classes within each domain, with random positions of the
+# same domain. `all` is the mean of the domains.
 
 # %%
 first = study.first_causes(draws["excess"], causes)
 kinds, states = (first.at(family=name) for name in ("kind", "state"))
+best = states.at(domain=ALL)
 
 # %%
-beside = {"hue": "quantity", "columns": "domain"} if panels < 7 else {"hue": "domain"}
-ctx.plot(
-    Estimates(rows.replace({"domain": wholes})),
-    x="cause",
-    **beside,
-    kind="bars",
-    y="gain minus the gain of as many random positions, tokens per target pass",
-    x_label=" ",
-    height=0.22 * len(pictured) if panels < 7 else 7,
-    reference=0,
-    slug="top-causes",
-    caption="Tokens per target pass gained if the draft were never wrong in a class, minus the "
-    f"gain of as many random positions of the same set (T = 0, gamma = {gamma}). Of the kinds of "
-    f"token {study.first_in_words(kinds.at(domain=domains))}. Of the classes of certainty "
-    f"{study.first_in_words(states.at(domain=domains))}.",
+whole = ALL if len(domains) > 1 else domains[0]  # one domain is its own mean
+ctx.draw(
+    drawings.draw_causes,
+    study.pictured(excess.at(domain=[*domains, whole]), causes, drawn),
+    "top-causes",
+    families=study.PICTURED,
+    whole=whole,
+    title=study.first_in_title(best),
+    caption="Excess of each class, by family and domain (T = 0, gamma = "
+    f"{gamma}). The excess is the gain of a draft that is never wrong in the class, minus the gain "
+    "from as many random positions. Right of the line a class costs more than its size explains. "
+    "Bars: 95 % intervals of the mean.",
 )
 
 # %% [markdown]
-# The largest of several numbers is the largest partly by chance. A class is called *first* only if
-# the interval of its lead over **every** other class of its family is positive, on the same
-# resampled prompts, and its excess is:
+# The largest of several numbers is the largest partly by chance. We call a class *first* only if
+# its excess is significantly above 0 and above the excess of **every** other class of its family.
 
 # %%
 ctx.export(first, "first-causes")
-notebook.show_table(study.kinds_and_states(first, "domain"))
+notebook.show_table(study.kinds_and_states(first.without(domain=POOLED), "domain"))
 
 # %%
-word_starts = often.at(cause="kind: word start", quantity="ratio", domain=domains)
-ctx.say(f"The rate ratio of tokens that begin a word is {word_starts.listed()}.")
+of_kinds, of_states = (study.first_in_words(rows.at(domain=domains)) for rows in (kinds, states))
+ctx.say(f"Among the kinds of token, {of_kinds}. Among the states, {of_states}.")
 
 # %% [markdown]
-# **Who was sure?** The line between sure and unsure is `sure`: from a probability of 0.5 on no
-# other token can have more. A better draft can fix both *only target sure* and *both unsure*: at
-# T = 0 the target's favourite counts, however slight its lead, though a slight lead is harder to
-# learn. In *both sure* and *only draft sure* the draft is sure and wrong, which no rule that stops
-# at low confidence can see coming. No training can fix `found: never`; only a larger output
-# vocabulary can. Gains do not add: two rejections near each other must both be mended before a
-# block grows, and classes of two families share rejections.
+# **Who was sure?** A model is sure if its best token has the probability `sure` or more; from 0.5
+# on, no other token can have more. A better draft can be right in both *only target sure* and *both
+# unsure*. At T = 0 the target's best token counts however small its lead, though a small lead is
+# harder to learn. In *both sure* and *only draft sure* the draft is sure and wrong, so no rule that
+# stops at low confidence can avoid these rejections. No training can fix `found: never`; only a
+# larger output vocabulary can.
+#
+# Gains do not add up. Of two rejections close together, both must be corrected before a block
+# grows, and classes of two families share rejections.
 
 # %% [markdown]
-# ## 4. Do other prompts say the same?
-# The same question on the other prompts that the profile names (`other_prompts`):
+# ## 4. Do other prompts give the same result?
+# We repeat the comparison on the other prompts that the profile names (`other_prompts`). The table
+# has the mean of the domains; `first-on-other-prompts.csv` has each domain.
 
 # %%
 ctx.say(prompt_sets.described(p, is_sampled=False))
@@ -292,99 +290,103 @@ for name, text in others.items():
     first_of[name] = study.first_causes(of_set["excess"], candidates)
 
 # %%
-elsewhere = "No other prompts were tested."
+elsewhere = None
 if others:
     by_set = Estimates.stacked(first_of, "set")
     ctx.export(by_set, "first-on-other-prompts")
-    new = by_set.without(domain=POOLED, set=prompt_sets.OWN)
-    notebook.show_table(study.kinds_and_states(new, "set", "domain"))
-    of_sets = new.at(family="state", domain=ALL).without(set=prompt_sets.ENGLISH)
-    firsts = study.first_in_words(of_sets, "set")
-    ctx.say(f"Of the classes of certainty, in the mean of the domains, {firsts}.")
-    elsewhere = f"Of these classes on other prompts, {firsts}."
+    of_means = by_set.at(domain=ALL)
+    notebook.show_table(study.kinds_and_states(of_means, "set"))
+    elsewhere = of_means.at(family="state").without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
 
 # %% [markdown]
-# ## 5. Where would the target's token have been found?
-# If the draft's best token is wrong, the target's may be its second, or its tenth: the **rank**. Or
-# it is a token outside the draft's vocabulary.
+# ## 5. Where could the target's token have been found?
+# If the draft's best token is wrong, the target's token may be the draft's second choice or its
+# tenth: its **rank**. Or it may be outside the draft's vocabulary.
 
 # %%
-by_rank = study.of_family(often.at(quantity="share", domain=domains), "found")
+by_rank = study.of_family(often.at(quantity="share", domain=domains), "found").in_units("%")
 never = by_rank.at(name="never")
 has_never = never.frame["estimate"].gt(0).any()
-vocabulary = "This draft's vocabulary has every token"
+vocabulary = "This draft's vocabulary has every token."
 if has_never:
     lost = dict(costs.at(cause=study.NEVER, domain=ALL).groups("quantity"))
     vocabulary = (
-        f"Never: {never.listed()}. Mending these gains {lost['gain']} tokens per target pass, "
-        f"{lost['excess']} more than as many random positions"
+        f"{never.span()} are outside its vocabulary; being right there gains {lost['gain']} tokens "
+        "per target pass."
     )
 
 # %%
+second = by_rank.at(name="rank 1")
 ctx.plot(
     by_rank if has_never else by_rank.without(name="never"),
     x="name",
     kind="points",
-    y="share of the\nset's rejections",
-    x_label="found at",
+    y="share of rejections",
+    limits=(0, None),
+    x_label="rank of the target's token under the draft",
     slug="rank-where-found",
-    caption="Rank of the target's token under the draft, of rejected positions. The draft's second "
-    f"choice: {by_rank.at(name='rank 1').listed()}. {vocabulary}.",
+    title=f"The draft's second choice is right at {second.span()} of the rejections",
+    caption="Share of each domain's rejections by the rank of the target's token under the draft "
+    f"(rank 1 is the second choice). {vocabulary} Bars: 95 % intervals.",
 )
 
 # %% [markdown]
-# Another place to look is the prompt and the text so far, which costs no draft model at all: prompt
-# lookup. A rule that any decoder could follow: where the draft's confidence (q of its best token)
-# is under a threshold and lookup has a match, propose what lookup found. (In a chain a proposal
-# counts only if all before it were accepted, so lookup sees the text as it is, and the replay is
-# exact.)
+# Prompt lookup is another place to look, and it needs no draft model. Any decoder could follow this
+# rule: where the draft's confidence is below a threshold and lookup has a match, propose lookup's
+# token. The confidence is q of the draft's best token. In a chain a proposal counts only if all
+# before it were accepted. So lookup sees the text as it is, and the replay is exact.
 
 # %%
 right, matches = frame["lookup"] == "right", frame["lookup"] != "no match"
 thresholds = np.round(np.arange(0.1, 1.01, 0.1), 1)
-ranks = {  # what counts is whether the proposal is right (0) or wrong
-    threshold: np.where(matches & (frame["confidence"] < threshold), ~right, rank)
+proposed = {  # what counts is whether the proposal is right (0) or wrong
+    threshold: np.where(matches & (frame["confidence"] < threshold), ~right, ranks)
     for threshold in thresholds
 }
 
 # %%
-mixed = study.gains_of_ranks(frame, gamma, ranks).table(key="cause").drop(columns="note")
+mixed = study.gains_of_ranks(frame, gamma, proposed).table(key="cause").drop(columns="note")
 mixed = Estimates(mixed).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
 # %%
 at_sure = thresholds[np.abs(thresholds - sure).argmin()]
+of_lookup = mixed.at(cause=at_sure)
 ctx.plot(
     mixed,
     x="cause",
-    y="gain on the draft alone,\ntokens per target pass",
-    x_label="lookup's token where the draft's confidence is under",
+    y="gain over the draft alone\n(tokens per target pass)",
+    x_label="threshold of the draft's confidence",
     reference=0,
+    reference_name="draft alone",
     slug="lookup-where-unsure",
-    caption="Draft plus lookup where the draft is unsure, minus the draft alone (gamma = "
-    f"{gamma}). At a threshold of {at_sure:g}: {mixed.at(cause=at_sure).listed()}.",
+    title=f"Where the draft's confidence is below {at_sure:g}, lookup "
+    f"{of_lookup.tally(*study.HELPS)}",
+    caption="Gain in tokens per target pass of lookup's token below the threshold (gamma = "
+    f"{gamma}), by threshold and domain. At {at_sure:g} the gain is {of_lookup.listed()}. Bands: "
+    "95 % intervals.",
 )
 
 # %% [markdown]
-# ## 6. Outside loops, and in sampled text
-# Greedy text runs into loops, and what a draft does there says little about language (notebook 13).
-# A position lies *outside loops* unless its token ends a run of four tokens that the same text has
-# had before. In sampled text (the profile's temperature, three seeds) a position counts as rejected
-# where the sampled token is not the draft's best: the point-mass rule, exact for a drafted token
-# that is not drawn. A ratio above 1 means: rejected more often than the average position of these
-# texts.
+# ## 6. Outside loops, and on sampled text
+# Greedy text runs into loops, and what a draft does in a loop says little about language (notebook
+# 13). A position lies *outside loops* unless its token ends a run of four tokens that occurred
+# before in the same text. On sampled text (the profile's temperature, three seeds) a position
+# counts as rejected if the sampled token is not the draft's best. This is the point-mass rule,
+# exact for a drafted token that is not drawn at random.
 
 # %%
 outside = ~repeats(frame)
 of_sampled = labelled(sampled, "sampled")
-frames = {greedy.name: frame, f"{greedy.name} outside loops": frame[outside]}
+frames = {greedy.name: frame, f"{greedy.name}, outside loops": frame[outside]}
 frames[sampled.name] = of_sampled
 ratios = {text: study.frequencies(rows, study.flags(rows)) for text, rows in frames.items()}
-ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED)
+ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED).in_units("x")
 
 # %%
 rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
-rates = Estimates.stacked(rates, "text").at(domain=POOLED)
+rates = Estimates.stacked(rates, "text").at(domain=POOLED).in_units("%")
+by_text = named([f"{rows} ({text})" for text, rows in rates.groups("text")])
 no_states = [name for name in drawn if not name.startswith("state: ")]
 
 # %%
@@ -393,60 +395,58 @@ ctx.plot(
     x="cause",
     hue="text",
     kind="bars",
-    y="rejection rate over that of all positions",
-    x_label=" ",
+    y="rate ratio",
+    x_label="",
     height=0.25 * len(no_states),
     reference=1,
+    reference_name="average position",
     slug="loops",
-    caption="Rejection rate of each class over the rate of all positions, in the greedy texts, "
-    f"outside loops there, and in sampled texts. Share of positions rejected: "
-    f"{rates.listed('text')}. {1 - outside.mean():.0%} of the greedy positions are in loops (texts "
-    f"of at most {p.max_new_tokens} tokens).",
+    title=study.most_rejected(ratios.at(text=greedy.name, cause=drawn)),
+    caption="Rejection rate of each class divided by the rate of all positions, by class and text. "
+    "Right of the line a class is rejected more often than the average position. The rejection "
+    f"rate of all positions is {by_text}. Bars: 95 % intervals.",
 )
 
 # %%
-best = states.at(domain=ALL)
-(state,) = best.frame["cause"]
-found = (
-    f"being right where `{study.alone(state)}` gains {best} more tokens per target pass than at as "
-    "many random positions"
+in_loops = 100 * (1 - outside.mean())
+ctx.say(
+    f"{in_loops:.0f} % of the greedy positions are in loops (texts of at most {p.max_new_tokens} "
+    "tokens)."
 )
-if best.verdict() != stats.ABOVE:
-    found = (
-        "being right in no class of certainty gains significantly more than at as many random "
-        f"positions. The most is {best} tokens per target pass (`{study.alone(state)}`)"
-    )
-ctx.answer(f"On `{p.name}`, {found}. {elsewhere}")
+
+# %%
+ctx.answer(study.cost_in_words(best, elsewhere))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
 # 1. By hand: a text of ten tokens has the draft ranks 0 1 0 0 2 0 0 0 0 3. Which blocks does a
-#    chain of gamma = 4 make, how many tokens per target pass is that, and what is gained if the
+#    chain of gamma = 4 make, and how many tokens per target pass is that? What is gained if the
 #    rank 1 were 0, or the rank 2, or the rank 3?
 #
 # <details><summary>What happens</summary>
-# Blocks (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33; the last rank 3 stands
-# where the bonus token does and is never met. With position 1 mended the blocks are (0 to 4) and (5
-# to 9), 5 tokens per pass: the rank 2 has become a bonus token's. With position 4 mended alone they
-# are (0, 1), (2 to 6), (7, 8, 9): 3 passes as before, nothing is gained. Position 9:
-# nothing.</details>
+# The blocks are (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33 per pass. The
+# last rank 3 is at the position of the bonus token and is never met. With position 1 corrected the
+# blocks are (0 to 4) and (5 to 9), 5 tokens per pass: the rank 2 is now at a bonus token. With only
+# position 4 corrected they are (0, 1), (2 to 6) and (7, 8, 9). These are 3 passes as before, so
+# nothing is gained. Correcting position 9 gains nothing either.</details>
 #
 # 2. Make a class of 3,000 random positions: `members.assign(chance=rng.permutation(len(frame)) <
-#    3000)`. What is its gain by `study.costs`, and what its excess?
+#    3000)`. What are its gain and its excess by `study.costs`?
 #
 # <details><summary>What happens</summary>
-# The gain is large, about half a token per target pass on `smollm`: a quarter of the rejections
-# is mended. The excess is 0 but for chance, and its interval includes 0 unless the draw was
-# unlucky.</details>
+# The gain is large, about half a token per target pass on `smollm`, because a quarter of the
+# rejections is corrected. The excess differs from 0 only by chance, so its interval should include
+# 0.</details>
+
 # %% [markdown]
 # ## What this does not show, what is next
-# * A cause in the strict sense, except for tokens outside the draft's vocabulary. Classes overlap
-#   (a number is often where the target is unsure), and gains of overlapping classes do not add. The
-#   counterfactual draft is right at once and for nothing; a real better draft changes everywhere.
-#   Kinds are told from the tokens' text alone.
-# * What a class costs in sampled text, where a rejection is a matter of chance (`alpha`), and in
-#   longer texts. Intervals are 95 % each: of the many first places in the tables some are first by
-#   chance. In a set of few prompts per domain a lead is seldom significant.
-# * Next: notebook 08 makes better drafts; notebook 09 stops drafting where the draft is not sure.
+# * A cause in the strict sense, except for tokens outside the draft's vocabulary. Classes overlap:
+#   a number often occurs where the target is unsure. The counterfactual draft is right at once and
+#   at no cost; a real better draft changes everywhere. Kinds are judged by the tokens' text alone.
+# * The cost of a class in sampled text, where a rejection is a matter of chance (`alpha`), and in
+#   longer texts.
+# * Certainty about every row. Each interval covers 95 % by itself, so some of the many first places
+#   in the tables are first by chance. With few prompts per domain a lead is seldom significant.
+# * Next: notebook 08 makes better drafts. Notebook 09 stops drafting where the draft is not sure.

@@ -9,15 +9,15 @@
 # %% [markdown]
 # # 9. How many tokens should be drafted for which prompts, and does the predicted speed-up hold?
 #
-# A longer draft emits more tokens per block and costs more. Which length is best depends on how
-# often the target accepts, and on what a block costs on the machine. So we choose a *setting* for
-# each domain and write it to a small file, a *policy*. Then we ask three things of it. Does the
-# measured speed-up match the prediction? Does a setting per domain gain anything over one setting
-# for all? And is the policy still good on prompts that it was not made from?
+# A longer draft emits more tokens per block but costs more. The best length depends on how often
+# the target accepts, and on what a block costs on the machine. So we choose a *setting* for each
+# domain and write it to a small file, a *policy*. Then we ask three questions. Does the measured
+# speed-up match the prediction? Does a setting per domain gain anything over one setting for all?
+# And does the policy work on prompts that it was not made from?
 #
-# ![Speed-up of each policy, by domain](../figures/smollm/09/policies.png)
+# ![Gain of each policy over one setting for all, by domain](../figures/smollm/09/policies.png)
 #
-# *Runs on* any machine; what is 'measured here' speaks of that machine · *minutes* two or three ·
+# *Runs on* any machine; what is 'measured here' holds for that machine · *minutes* two or three ·
 # *reads* the runs `greedy` of the profile and of its other prompts, recorded if they are not there,
 # `data/routing`, and loads the pair · *writes* `figures/<profile>/09/`, among them `policy.json`
 # for `python -m speclab decode --policy FILE`.
@@ -28,20 +28,20 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
-# how far a promised speed-up may be off and still be kept
+# how far the measured speed-up may be from the predicted one, as a share
 cost_margin: float = 0.1  # 0 to 1
-# how the policy finds a domain: classifier (where the prompts have the domains that it was trained
-# on), or none (the prompt says it)
+# how the policy finds a prompt's domain: classifier (if the prompts have the domains on which it
+# was trained), or none (the prompt names it)
 router: str = "classifier"  # one of classifier, none
-pass_repeats: int = 15  # 3 to 1000; of each single pass, in each of two rounds
-pass_tries: int = 3  # 1 to 100; more rounds while the clock is disturbed
-# decoded to learn what the loop takes
+pass_repeats: int = 15  # 3 to 1000; how often each pass is timed, in each of two rounds
+pass_tries: int = 3  # 1 to 100; at most so often a round follows while timing is unreliable
+# shapes that are decoded to measure the loop's own time
 probes: list = ["chain:1", "chain:3", "tree:2,2,3", "tree:3,2,8"]  # any
-probe_prompts: int = 2  # 1 to 1000; per domain, and at least four in all
-# others are decoded plainly and by the policy, in swapped orders
-check_prompts: int = 3  # 1 to 1000; per domain, and at least five in all,
-check_repeats: int = 2  # 1 to 100; this many times
-# whose flags end the notebook
+probe_prompts: int = 2  # 1 to 1000; prompts per domain for it, and at least four in all
+# other prompts, which are decoded plainly and by the policy, in swapped orders
+check_prompts: int = 3  # 1 to 1000; per domain, and at least five in all
+check_repeats: int = 2  # 1 to 100; how often
+# the engine whose options end the notebook
 engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -64,9 +64,9 @@ hosted.prepare()
 import numpy as np
 import pandas as pd
 
-from speclab import prompts, runs, stats
+from speclab import cost, prompts, runs, stats
 from speclab.shapes import parse_shape
-from speclab.estimates import Estimates, stack, starting
+from speclab.estimates import Estimates, stack
 from speclab.models import pairs, timing
 from speclab.show import drawings, notebook
 from speclab.analysis import choose, policy, prompt_sets
@@ -79,10 +79,10 @@ RUNS = ["greedy", "others"]
 
 # %% [markdown]
 # ## What is replayed, and what a block costs
-# A *setting* is what may be drafted in a block: nothing (`plain`), a chain (`chain:3`: three tokens
-# in a row), or a static tree (`tree:2,3,4`: two levels, up to three guesses a position, four nodes
-# in all). A lossless text is the same under every setting, so we count the blocks that each one
-# makes of the recorded texts.
+# A *setting* says what may be drafted in a block: nothing (`plain`), a chain (`chain:3`: three
+# tokens in a row), or a static tree (`tree:2,3,4`: two levels, up to three guesses per position,
+# four nodes in all). A lossless text is the same under every setting, so we count the blocks that
+# each setting makes of the recorded texts.
 
 # %%
 ctx = notebook.start("09_budgets_and_routing", profile, overrides)
@@ -102,9 +102,14 @@ counted = choose.block_counts(trace, settings, max_new_tokens=limit)
 assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 
 # %% [markdown]
-# Some prompts are decoded for real: for the loop's own time, and, others, to check the prediction.
-# They are spread evenly over each domain. (Prompts that had a say in the draft's training are left
-# out: the profile's notes name them.)
+# A block costs gamma c + v(gamma + 1) + o target passes. **c** is the time of a draft pass, and
+# **v(n)** the time of a target pass over n tokens, both in target passes over one token. **o** is
+# what a decoded block takes beyond its passes, in units of a plainly decoded token. A tree makes
+# one draft pass per level.
+#
+# We decode some prompts to measure o, and other prompts to check the prediction. They are evenly
+# spaced within each domain. (Prompts that had a say in the draft's training are skipped: the
+# profile's notes name them.)
 
 # %%
 known = runs.profile_prompts(base)
@@ -116,17 +121,14 @@ probed = prompts.decoded_prompts(encoded, probe_prompts, first, least=4)
 others = [prompt for prompt in encoded if prompt not in probed]
 if len(others) < stats.MIN_PROMPTS:
     others = encoded
-    ctx.say("There are few prompts, so those that show the loop's time check the prediction too.")
+    ctx.say("There are few prompts, so the same prompts measure o and check the prediction.")
 checked = prompts.decoded_prompts(others, check_prompts, first, least=stats.MIN_PROMPTS)
 
 # %% [markdown]
-# A block costs gamma c + v(gamma + 1) + o target passes: **c** is a draft pass, **v(n)** a target
-# pass over n tokens, both in units of a target pass over one; **o** is what a decoded block took
-# beyond its passes, in units of a plainly decoded token. A tree makes one draft pass per level. We
-# time the passes in random order in two rounds, one before and one after some prompts are decoded.
-# If the cost of a block differs by more than 15 % between the rounds, or if a pass over several
-# tokens takes less than 0.97 of one over a single token, the clock is disturbed and we time another
-# round. This looks at the clock only, never at what the costs lead to.
+# We time the passes in random order in two rounds, before and after some prompts are decoded.
+# Timing is **unreliable** if the cost of a block differs by more than 15 % between the rounds. It
+# is also unreliable if a pass over several tokens takes less than 0.97 of a pass over one token.
+# Then we time another round. This rule looks at the timing only, never at what the costs lead to.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
@@ -137,12 +139,14 @@ clock = timing.measured(
 
 # %%
 costs = clock.costs
-ctx.say(promise.in_words(clock))
+refused = cost.disturbed(costs)
+notebook.show_table(promise.in_rounds(clock))
+ctx.say(f"{promise.loop_in_words(costs)} {refused}")
 by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
-# What the clock leaves uncertain belongs into every interval of a speed. So the timed passes are
-# resampled as well: one of the two rounds, and its repeats, drawn with replacement.
+# Intervals of a speed include the uncertainty of timing. Each resample takes one of the two rounds
+# and draws its repeats again, with replacement.
 
 # %%
 clocks = [choose.prompt_costs(counted, settings, drawn) for drawn in clock.resampled()]
@@ -150,19 +154,24 @@ clocks = [choose.prompt_costs(counted, settings, drawn) for drawn in clock.resam
 # %% [markdown]
 # ## 1. What should be drafted for which domain?
 # ### By hand: the best gamma of a domain
-# The speed-up over plain decoding is the tokens over the cost of their blocks. Near the end of a
-# text fewer `levels` are drafted, and a block without a draft is a plain pass.
+# The speed-up of a chain over plain decoding is the number of tokens divided by the cost of the
+# blocks. Near the end of a text fewer tokens are drafted (`levels`), and a block without a draft
+# costs one plain pass.
 
-# %%
+# %% tags=["by-hand"]
 chains = counted[counted["setting"].str.startswith("chain:")]
-gamma = chains["levels"]
-block = gamma * costs.c() + gamma.map(lambda n: costs.v(n + 1)) + costs.overhead
+speedups = {}
+for (domain, setting), rows in chains.groupby(["domain", "setting"], sort=False):
+    gamma = rows["levels"]
+    cost_of_block = gamma * costs.c() + costs.v(gamma + 1) + costs.overhead
+    cost_of_block[gamma == 0] = 1  # a plain pass
+    total_cost = (rows["blocks"] * cost_of_block).sum()
+    speedups[domain, setting] = rows["emitted"].sum() / total_cost
 
-# %%
-spent = chains["blocks"] * block.where(gamma > 0, 1.0)
-by = [chains["domain"], chains["setting"]]
-speedup = chains["emitted"].groupby(by, sort=False).sum() / spent.groupby(by).sum()
-by_hand = speedup.unstack("setting")[list(chains["setting"].unique())]
+# %% tags=["by-hand"]
+by_hand = pd.Series(speedups).unstack(sort=False)
+best = by_hand.idxmax(axis="columns")
+notebook.show_table(by_hand.assign(best=best).rename_axis("domain").reset_index(), digits=2)
 
 # %%
 drafted = {name: settings[name] for name in by_hand.columns}
@@ -170,37 +179,35 @@ by_kit = choose.best_setting(choose.prompt_costs(counted, drafted, costs), n=100
 by_kit = by_kit.pivot(index="domain", columns="setting", values="speedup")
 assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
 
-# %%
-notebook.show_table(by_hand.idxmax(axis=1).rename("best chain").reset_index())
-
 # %% [markdown]
 # ### All settings
-# A speed-up is flattered if the setting is chosen on the prompts that judge it. So it is
-# **cross-fitted**: each prompt is judged by the setting that was fastest on *other* prompts of its
-# domain. `share_best`: how often a setting stays the fastest when prompts are resampled; a small
-# share means that several settings are about as fast. `speculate`: yes or no where the whole
-# interval lies above or below 1. Each resample chooses again and draws the clock again.
+# A setting looks too good on the prompts that chose it. So speed-ups are **cross-fitted**: each
+# prompt is judged by the setting that was fastest on *other* prompts of its domain. The column `how
+# often best` is the share of resamples in which the setting is the fastest. A small share means
+# that several settings are about equally fast. `faster than plain` says where the whole interval
+# lies above or below 1. Each resample chooses the setting again and draws the timing again.
 
 # %%
 own = {"own": choose.fit(by_prompt)}
 speeds = recommendations.with_clock(choose.speeds(own), own, clocks)
 advice = recommendations.recommend(by_prompt, costs, speeds)
 ctx.export(advice, "recommendations")
-keys = ["domain", "setting", "share_best", "speculate"]
 
 # %%
-shown = Estimates(advice.frame.assign(of="speed-up")).wide(keys, "of")
-notebook.show_table(shown, digits=2)
+keys = {"setting": "best setting", "share_best": "how often best"}
+keys |= {"speculate": "faster than plain"}
+named = Estimates(advice.frame.assign(of="speed-up").rename(columns=keys)).in_units("x")
+notebook.show_table(named.wide(["domain", *keys.values()], "of"), digits=2)
 
 # %%
 # Any other machine: drag c, v and o. (A headless run shows the table above only.)
 page.show("machine", runs=[greedy])
 
 # %% [markdown]
-# ## 2. Does a policy give what it promised?
-# ### The policy: a small file
-# A setting for each domain and a default for prompts of no known domain, the pair and the machine
-# it was made for, and how a prompt's domain is found. It is refused for another pair.
+# ## 2. Does the measured speed-up match the prediction?
+# A policy file has a setting for each domain and a default for prompts of no known domain. It names
+# the pair and the machine for which it was made, and how a prompt's domain is found. Another pair
+# cannot use it.
 
 # %%
 chosen = choose.setting_by_domain(by_prompt)
@@ -208,8 +215,8 @@ classifier = policy.classifier()
 if router == "classifier" and {*classifier.domains} != {*chosen} - {choose.UNKNOWN}:
     router = "none"
     ctx.say(
-        "The kit's classifier was trained on other categories, so it is not asked: the policy "
-        "takes the domain that a prompt names."
+        "The kit's classifier was trained on other categories, so the policy takes the domain that "
+        "a prompt names."
     )
 
 # %%
@@ -229,10 +236,9 @@ plan = policy.load(ctx.figures / "policy.json", runs.pair_digests(base))
 assert plan == made
 
 # %% [markdown]
-# ### Does the clock agree?
-# The checked prompts are decoded plainly and by the policy, in swapped orders, from the same
-# prefill to the same last token. The decoder's blocks and tokens must be the replay's, exactly (in
-# float32 on the CPU).
+# We decode the checked prompts plainly and by the policy, in swapped orders, from the same prefill
+# to the same last token. In float32 on the CPU the decoder's blocks and tokens must equal the
+# replay's exactly.
 
 # %% tags=["timed"]
 decoded = promise.decoded_by(pair, plan, known, checked, limit, check_repeats)
@@ -240,14 +246,14 @@ decoded = promise.decoded_by(pair, plan, known, checked, limit, check_repeats)
 # %%
 each = promise.with_promise(decoded, by_prompt)
 wrong = int(each["differs"].sum())
-ctx.say(f"Replayed against decoded: **{wrong} of {len(each)} prompts differ**.")
+ctx.say(f"Replay and decoding differ in **{wrong} of {len(each)} prompts**.")
 assert wrong == 0 or not pair.is_exact
 
 # %% [markdown]
-# The prediction is the cost of the same blocks at the costs above. It is *kept* if measured over
-# predicted speed lies within `cost_margin` of 1 with all of its interval. Acceptance cancels
-# there; what is left is the cost of a block. The intervals resample the checked prompts and the
-# repeats; the ratio's interval also resamples the passes that the prediction was made from.
+# The prediction is the cost of the same blocks at the costs above. It *holds* if the whole interval
+# of the ratio measured / predicted lies within `cost_margin` of 1. Acceptance cancels in this
+# ratio, so it tests the cost of a block. The intervals resample the checked prompts and the
+# repeats, and the ratio's interval also the passes from which the prediction was made.
 
 # %%
 seconds = timing.drawn_seconds(promise.promised_seconds(decoded, each))
@@ -262,17 +268,17 @@ reached.iloc[1:] *= drawn[number] / here
 
 # %%
 ratios = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"], "ratio": reached})
-ratios = timing.intervals(ratios, "of", len(each), digits=3)
-measured, ratio = ratios.at(of="measured"), ratios.at(of="ratio")
+ratios = timing.intervals(ratios, "of", len(each))
+measured, ratio = ratios.at(of="measured").in_units("x"), ratios.at(of="ratio")
 promised = float(seconds["plain"][0] / seconds["promised"][0])
 outcome = promise.kept(next(ratio.rows()), cost_margin, costs)
 
 # %%
 ctx.export(each, "check")
 ctx.say(
-    f"Measured speed-up **{measured}**, predicted {promised:.3f}, ratio {ratio}. The prediction, "
-    f"to within {cost_margin:.0%}: **{outcome}** ({len(each)} prompts, on this machine, in "
-    f"{machine}, once)."
+    f"The measured speed-up is **{measured}** and the predicted one {promised:.2f}x "
+    f"({len(each)} prompts, in {machine}). Their ratio is {ratio}. "
+    f"**{promise.outcome_in_words(outcome, cost_margin)}**"
 )
 
 # %%
@@ -280,82 +286,74 @@ ctx.draw(
     drawings.draw_check,
     each,
     "check",
-    caption="Measured speed-up of each checked prompt against the predicted one. On the line both "
-    f"are equal. All together: measured {measured}, predicted {promised:.3f} ({machine}).",
+    title=f"The measured speed-up is {100 * ratio.value:.0f} % of the predicted one on "
+    f"{len(each)} prompts",
+    stamp=cost.stamp(costs),
+    caption="Measured against predicted speed-up of each checked prompt, by domain. On the line "
+    "both are equal.",
 )
 
 # %% [markdown]
-# ## 3. Is it worth knowing the domain?
-# Policies that differ in what they know of a prompt:
+# ## 3. Is a setting per domain faster than one setting for all?
+# We compare policies that know more or less of a prompt:
 #
-# * **always** drafts by one setting for everybody, the best for all prompts;
-# * **per-domain** knows the true domain;
-# * **classifier** (where the policy asks it) reads the domain from the prompt's text, by logistic
-#   regression on counted words. Where the classifier is not sure, the prompt gets the default;
-# * the **oracle** gives each text its own best setting: a bound that no router passes.
+# * **one setting for all** (`always`) is the best setting for all prompts together;
+# * **a setting per domain** (`per-domain`) knows the true domain;
+# * **the classifier** (where the policy uses it) reads the domain from the prompt's text, by
+#   logistic regression on counted words. Where it is not sure, the prompt gets the default;
+# * **the oracle** gives each text its own best setting. No router can do better.
+#
+# Every resample of the prompts chooses the settings again and draws the timing again.
 
 # %%
 routes = {}
 if plan.router == "classifier":
     found_by = classifier.routes([prompt.text for prompt in known])
     ids = [prompt.prompt_id for prompt in known]
-    routes["classifier"] = dict(zip(ids, found_by, strict=True))
-
-# %% [markdown]
-# Every resample of the prompts chooses the settings again, and draws the clock again.
+    routes[policies.CLASSIFIER] = dict(zip(ids, found_by, strict=True))
 
 # %%
 judged = policies.judged_policies(by_prompt, routes)
 ours = recommendations.with_clock(choose.speeds(judged), judged, clocks)
-speedups = Estimates(ours.table(key="policy"), digits=3)
-speedups = speedups.without(policy="never", domain="all")
+speedups = Estimates(ours.table(key="policy")).in_units("x").without(policy="never", domain="all")
+several = ctx.compares(stats.judged_domains(trace))
+ctx.table(speedups, "speed-by-policy", rows=60, cells=speedups.wide("policy", "domain"))
 
 # %%
-several = ctx.compares(stats.judged_domains(trace))
-ctx.table(speedups, "policies", rows=60, cells=speedups.wide("policy", "domain"))
+gains = policies.gains_over_always(ours)
+ahead = gains.at(domain="pooled")
+finding = f"The best setting of each text would gain {100 * ahead.at(policy='oracle').value:.1f} %"
+if several:
+    finding = policies.gain_title(ahead.at(policy="per-domain"))
 ctx.plot(
-    speedups,
+    policies.drawn_gains(gains),
     x="domain",
     hue="policy",
     kind="points",
-    y="predicted speed-up, this machine",
+    y="speed over one setting for all (%)",
+    x_label="",
+    reference=0,
+    reference_name="one setting for all",
     slug="policies",
-    caption="Speed-up by policy and domain (T = 0, replayed, costs measured here in "
-    f"{machine}): from {speedups.span()}.",
+    title=finding,
+    stamp=cost.stamp(costs),
+    caption="By how much each policy is predicted to be faster than one setting for all, by domain "
+    f"and over all prompts (T = 0, replayed, costs measured in {machine}). Bars: 95 % intervals.",
 )
 
-# %% [markdown]
-# Over all prompts, how far is each ahead of 'always'?
-
 # %%
-pooled = {
-    name: ours[name]["pooled"] - ours["always"]["pooled"]
-    for name in ("per-domain", *routes, "oracle")
-}
-ahead = Estimates(ours.table(pooled, "policy"), digits=3)
-
-# %%
-words = "faster with", "slower with", "no significant difference with"
-verdicts = ahead.sentence(*words, names="policy")
-ctx.say(f"Compared with 'always': {verdicts}. Differences in speed-up: {ahead.listed('policy')}.")
+words = (f"significantly {than} with" for than in ("faster", "slower"))
+verdicts = policies.named(ahead).sentence(*words, "not significantly different with", "policy")
+ctx.say(f"Compared with one setting for all, decoding is {verdicts} (over all prompts).")
+if several:
+    ctx.say(f"Over all prompts, a setting per domain gains {ahead.at(policy='per-domain')}.")
 assert ahead.at(policy="oracle").value >= ahead.frame["estimate"].max() - 1e-9
 
 # %% [markdown]
-# The **gain** is how much faster each domain's own setting is than one for all, over all prompts,
-# both chosen on other prompts than they are judged on.
-
-# %%
-times_as_fast = ours["per-domain"]["pooled"] / ours["always"]["pooled"]
-percent = {"per-domain": 100 * (times_as_fast - 1)}
-gain = Estimates(ours.table(percent, "policy"), digits=1)
-if several:
-    ctx.say(f"A setting per domain instead of one for all gains {gain} %.")
-
-# %% [markdown]
-# ## 4. Does the policy carry over to other prompts?
-# The policy was made from the profile's own prompts. Here the same file serves the other prompts
-# that the profile names, if they have all of its domains. Nothing is chosen again. The mean of the
-# domains counts, because the sets hold other numbers of prompts of each.
+# ## 4. Does the policy work on other prompts?
+# The policy was made from the profile's own prompts. Here it serves the other prompts that the
+# profile names, if they have all of its domains. Nothing is chosen again. We take the mean of the
+# domains, because the sets have different numbers of prompts in each.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
@@ -372,8 +370,7 @@ for name, text in texts.items():
     there[name] = recommendations.with_clock(choose.speeds(served), served, other)
 
 # %% [markdown]
-# For the profile's own prompts the policies of section 3 stand in this table, each prompt judged by
-# a setting that other prompts chose. The gain is `per-domain` over `always`, in percent.
+# For the profile's own prompts the table repeats section 3, where other prompts chose each setting.
 
 # %%
 there[prompt_sets.OWN] = ours
@@ -382,21 +379,24 @@ for name, draws in there.items():
     by_policy = {one: draws[one] for one in ("always", "per-domain")}
     carried[name] = draws.table(by_policy, "policy")
     more = draws["per-domain"]["all"] / draws["always"]["all"]
-    gains[name] = draws.table({"gain": 100 * (more - 1)}, "of")
+    gains[name] = draws.table({"gain": more - 1}, "of")
 
 # %%
 carried = stack(carried, "set").query("domain != 'pooled'")
 places = zip(carried["set"], carried["domain"], strict=True)
 is_new = [where == "all" or prompt_sets.is_new(name, where) for name, where in places]
-carried = Estimates(carried[is_new].reset_index(drop=True))
-gains = Estimates(stack(gains, "set"), digits=1)
+carried = policies.named(Estimates(carried[is_new].reset_index(drop=True)).in_units("x"))
+gains = Estimates(stack(gains, "set")).in_units("%", 1)
 ctx.export(carried, "other-prompts")
 ctx.export(gains, "other-gains")
-by_set = carried.at(policy="per-domain").wide("set", "domain")
+per_domain = carried.at(policy=policies.IN_WORDS[policies.PER_DOMAIN])
+by_set = per_domain.wide("set", "domain")
 notebook.show_table(by_set.fillna(""))
 
 # %%
-if len(texts) > 1:
+other = prompt_sets.farthest(texts)
+mean = per_domain.at(domain="all")
+if other:
     ctx.plot(
         carried,
         x="domain",
@@ -404,76 +404,60 @@ if len(texts) > 1:
         hue="set",
         columns="policy",
         kind="points",
-        y="predicted speed-up, this machine",
+        y="predicted speed-up",
         x_label="",
         reference=1,
+        reference_name="plain decoding",
         slug="other-prompts",
-        caption="Predicted speed-up of the same policy on each set of prompts (1: plain decoding), "
-        "with one setting for all (left) and one per domain (right). Bars: 95 % intervals. Costs: "
-        f"{machine}.",
+        title=f"The policy's speed-up is {mean.at(set=prompt_sets.OWN).value:.2f}x on its own "
+        f"prompts and {mean.at(set=other).value:.2f}x on others",
+        stamp=cost.stamp(costs),
+        caption="Predicted speed-up of the same policy by domain and set of prompts (`all`: mean "
+        f"of the domains; costs: {machine}). Bars: 95 % intervals.",
     )
 
 # %%
-mean = carried.at(policy="per-domain", domain="all")
-ctx.say(f"**The speed-up of the policy**, mean of the domains: {mean.listed('set')}.")
-if several:
-    said = gains.sentence("faster on", "slower on", "no significant difference on", "set")
-    ctx.say(
-        f"A setting per domain compared with one setting for all. {starting(said)}. Gain in "
-        f"percent: {gains.listed('set')}."
-    )
-
-# %%
-other = prompt_sets.farthest(texts)
-agrees = {
-    "kept": "The clock agrees with the prediction",
-    "not kept": "The clock disagrees with the prediction",
-}.get(outcome, "Whether the clock agrees with the prediction is inconclusive")
-elsewhere = there = ""
 if other:
-    named = prompt_sets.in_sentence(other)
-    elsewhere = f", and {mean.at(set=other)} times on the prompts of {named}"
-    there = f", {gains.at(set=other)} % on the prompts of {named}"
-verdict = (
-    f"In {machine} the policy is predicted to decode {mean.at(set=prompt_sets.OWN)} times as fast "
-    f"as plain decoding on its own prompts{elsewhere}. {agrees} (to within {cost_margin:.0%})."
-)
-if not recommendations.is_trusted(costs):
-    verdict = "There is no verdict on speed, since another program disturbed the clock."
+    ctx.say(f"**The policy's predicted speed-up**, mean of the domains: {mean.listed('set')}.")
+if several:
+    said = gains.sentence("faster on", "slower on", "not significantly different on", "set")
+    ctx.say(
+        f"Compared with one setting for all, a setting per domain is {said}. Its gains are "
+        f"{gains.listed('set')}."
+    )
 
 # %%
-if several:
-    own = gains.at(set=prompt_sets.OWN)
-    verdict += f" A setting per domain gains {own} % over one for all{there}."
-if several or recommendations.is_trusted(costs):
-    verdict += recommendations.note_on_few(ours.prompts)
-ctx.answer(f"{verdict} This is `{base.name}` at c = {costs.c():.2f}.")
+few = recommendations.note_on_few(ours.prompts)
+said = promise.answer(mean, gains if several else None, other, outcome)
+ctx.answer(f"{said}{few}")
 
 # %% [markdown]
 # ### The line for your server
-# Other engines draft chains, the same for everybody, so it is the smallest gamma that is not
-# significantly slower than the fastest. Elsewhere: `python -m speclab export RUN --for ENGINE`.
+# Other engines draft chains of one length for all prompts. So we take the smallest gamma that is
+# not significantly slower than the fastest. For other engines use `python -m speclab export RUN
+# --for ENGINE`.
 
 # %%
 gamma, why = choose.best_gamma(trace, costs, "greedy", limit)
-refused = export.why_not(greedy, engine)
-print(why, refused or export.commands(greedy, engine, gamma), sep="\n")
+refusal = export.why_not(greedy, engine)
+print(why, refusal or export.commands(greedy, engine, gamma), sep="\n")
 
 # %% [markdown]
 # ### Try it
-# 1. *An expensive draft.* In the page of section 1 drag c to 0.6 and to 0.9: where does a draft
-#    still pay? <details><summary>Answer</summary>Where the best setting is still a chain or a tree.
-#    With c high enough the best setting is `plain` everywhere.</details>
-# 2. *Take the policy to the command line.* `python -m speclab decode --policy
-#    figures/PROFILE/09/policy.json --prompts FILE --out OUT`; then the same with the profile of
-#    another pair. <details><summary>Answer</summary>The second is refused: a policy carries digests
-#    of both models' weights, because acceptance is a pair's own.</details>
+# Predict the result first, then run the cell.
+#
+# 1. *An expensive draft.* In the page of section 1 drag c to 0.6 and to 0.9. Where does a draft
+#    still help? <details><summary>Answer</summary>Where the best setting is still a chain or a
+#    tree. With c high enough the best setting is `plain` everywhere.</details>
+# 2. *Take the policy to the command line.* Run `python -m speclab decode --policy
+#    figures/PROFILE/09/policy.json --prompts FILE --out OUT`, then the same with the profile of
+#    another pair. <details><summary>Answer</summary>The second call is refused. A policy carries
+#    digests of both models' weights, because acceptance depends on the pair.</details>
 #
 # ### What we saw, what this does not show, what is next
-# * The best setting follows the cost of a block and the prompt set: see the table of section 1.
-#   Section 4 says what the same policy is worth on other prompts, if the profile names some.
-# * The numbers are one pair's on one machine. Intervals hold the choice of prompts and what two
-#   rounds of timed passes differ by, within minutes; another hour may differ by more.
+# * The best setting depends on the cost of a block and on the prompts (table of section 1). Section
+#   4 says how fast the same policy is on other prompts, if the profile names some.
+# * The numbers hold for one pair on one machine. Intervals cover the choice of prompts and the
+#   difference between two rounds of timed passes, minutes apart. Another hour may differ by more.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the cost of a block apart;
-#   [14, serving](14_serving.ipynb) asks what a
-#   server with a mix of requests gains.
+#   [14, serving](14_serving.ipynb) asks what a server with a mix of requests gains.

@@ -10,27 +10,27 @@
 # # 13. How sure can we be?
 #
 # Every number of this kit depends on the prompts, the seed, the temperature, the length of the
-# texts, and on whether the draft was trained on such prompts. This notebook measures each of these:
-# how far the intervals can be trusted, what a number of prompts can show, and which numbers would
-# change in another study.
+# texts, and on whether the draft was trained on such prompts. How far can we trust the intervals?
+# What can a number of prompts show? Which numbers would change in another study? This notebook
+# measures each of these.
 #
 # ![Share of repeated positions by their position in the text](../figures/smollm/13/length.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature
 # T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1;
-# three seeds), `sampled-0.3` and `sampled-0.7` (T = 0.3 and 0.7), recorded if they are not there,
-# `long` where it was recorded, and the simulated studies of `data/coverage` · *writes*
+# three seeds), `sampled-0.3` and `sampled-0.7` (T = 0.3 and 0.7), which are recorded if they are
+# missing, `long` if it was recorded, and the simulated studies in `data/coverage` · *writes*
 # `figures/<profile>/13/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# two domains differ significantly when Holm's p-value is below this
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
+# two domains differ significantly if Holm's p-value is below this
 level: float = 0.05  # 0.0001 to 0.5
-# power: the probability with which a study should find a difference that is there
+# power: the probability with which a study should find a true difference
 likely: float = 0.8  # 0.5 to 0.999
-# shorter texts, to see what the numbers owe to the length
+# lengths of shorter texts, to see how the numbers depend on the length
 new_tokens: list = [16, 32, 64]  # 1 to 65536
 # length of the drafted chain
 gamma: int = 4  # 1 to 64
@@ -78,7 +78,7 @@ ctx.say(notebook.made_with(greedy.pair))
 domains = list(score.domains_in(greedy.trace))
 mean = "mean of the domains" if len(domains) > 1 else domains[0]
 unshown = [score.POOLED] if len(domains) > 1 else [score.POOLED, score.ALL]
-judged = stats.judged_domains(greedy.trace)  # of which an interval or a test says something
+judged = stats.judged_domains(greedy.trace)  # with enough prompts for an interval or a test
 prompts = greedy.trace.groupby("domain")["prompt_id"].nunique()
 sizes = prompts[judged].tolist()
 count = min(sizes)
@@ -86,20 +86,21 @@ longest = ctx.profile.max_new_tokens
 
 # %% [markdown]
 # ## 1. Does a 95 % interval contain the true value in 95 of 100 studies?
-# Here the true value is known: we take a recorded run's prompts as the population. A simulated
-# study draws a few of them per domain, with replacement, and makes its interval. The share of
-# studies whose interval contains the number of all prompts is the *coverage*. Four ways to make an
-# interval from the same resamples:
+# To know the true value, we take the prompts of a recorded run as the population. A simulated study
+# draws a few of them per domain, with replacement, and computes its interval. The *coverage* is the
+# share of studies whose interval contains the value of the population. We compare four methods that
+# use the same resamples:
 #
 # | method | bounds |
 # | --- | --- |
 # | percentile | the middle 95 % of the resamples |
-# | expanded percentile | a little more than that, as a t interval is wider than a normal one |
+# | expanded percentile | a little more than 95 %, as a t interval is wider than a normal interval |
 # | BCa | other quantiles, corrected for bias and for a spread that grows with the number |
-# | bootstrap-t | the number and its standard error, with quantiles of t that are resampled, too |
+# | bootstrap-t | the number and its standard error, with resampled quantiles of t |
 #
-# The kit's intervals are *expanded percentile* ones (Hesterberg 2015). (Simulated once, on `smollm`
-# and `tiny`: `data/coverage/prepare.py`. For another pair we show the simulation of `smollm`.)
+# The kit's intervals are *expanded percentile* intervals (Hesterberg 2015). The studies were
+# simulated once for `smollm` and `tiny` (`data/coverage/prepare.py`). For another pair we show the
+# simulation for `smollm`.
 
 # %%
 simulated, covered = study.coverage_of(ctx.profile.name)
@@ -109,6 +110,8 @@ percent[["estimate", "low", "high"]] *= 100
 lowest = percent["estimate"].min()
 
 # %%
+used = Estimates(percent[percent["used"]], digits=0)
+of_size = {size: part.span() for size, part in used.groups("n_prompts")}
 keys = ["estimator", "method", "n_prompts"]
 ctx.plot(
     Estimates(percent[[*keys, "estimate", "low", "high"]]),
@@ -117,31 +120,30 @@ ctx.plot(
     columns="estimator",
     kind="points",
     reference=95,
+    reference_name="promised: 95 %",
     limits=(min(lowest, 80) - 2, 101),
-    y="coverage, % of studies",
+    y="coverage (% of studies)",
     x_label="prompts per domain",
     slug="coverage",
+    title=f"Our method (expanded percentile) covers the true value in {used.span()} % of studies",
     caption="Share of simulated studies whose 95 % interval contains the true value, by prompts "
-    f"per domain and method. The lowest is {lowest:.0f} %; the line is the promised 95 %. Bars: "
-    f"Monte-Carlo error of {covered['studies'].min()} studies or more.",
+    "per domain, method and estimator. Few prompts cover less than 95 %. Bars: Monte-Carlo error "
+    f"of {covered['studies'].min()} studies or more.",
 )
 
 # %%
-used = Estimates(percent[percent["used"]], digits=0)
-of_size = {size: part.span() for size, part in used.groups("n_prompts")}
-held = [f"{size}: {shares} %" for size, shares in of_size.items()]
 ctx.say(
-    f"**Our intervals covered the true value** (pair {simulated}; prompts per domain: share of "
-    f"simulated studies) in {'; '.join(held)}. Below {stats.FEW_PROMPTS} prompts per domain the "
-    f"notebooks warn; below {stats.MIN_PROMPTS} they give no interval. The simulation resamples "
-    "recorded prompts, so rare prompts are missing and true coverage may be lower."
+    f"{study.covered_in_words(of_size)} Below {stats.FEW_PROMPTS} prompts per domain the notebooks "
+    f"warn, and below {stats.MIN_PROMPTS} they give no interval. The simulation (pair "
+    f"`{simulated}`) resamples recorded prompts. Rare prompts are missing in it, so the true "
+    "coverage may be lower."
 )
 
 # %%
 own_coverage = study.coverage_at(used, sizes)
 fewer = [name for name in domains if name not in judged]
 ctx.say(
-    f"This study has {study.sizes_in_words(sizes)}. At such sizes the intervals cover the true "
+    f"This study has {study.sizes_in_words(sizes)}. At this size the intervals cover the true "
     f"value in {own_coverage} % of simulated studies."
     + (f" There is no interval for {named(fewer)}." if fewer else "")
 )
@@ -149,46 +151,48 @@ ctx.say(
 # %%
 for source, few in study.small_sets(ctx.profile, domains).items():
     ctx.say(
-        f"**Few prompts in {prompt_sets.set_name(source)}**: "
-        f"{named([f'{domain} {size}' for domain, size in few.items()])}. At such sizes intervals "
-        f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
-        "and they are wide: read *inconclusive* there as too few prompts."
+        f"**Few prompts in {prompt_sets.in_sentence(prompt_sets.set_name(source))}** "
+        f"({named([f'{domain} {size}' for domain, size in few.items()])}). At this size the "
+        f"intervals cover the true value in {study.coverage_at(used, few.values())} % of simulated "
+        "studies, and they are wide. *Inconclusive* can mean that the prompts are too few."
     )
 
 # %% [markdown]
 # ## 2. How many prompts would be enough?
 # The **power** of a study is the probability that its test finds a true difference. A study is
-# planned for a power of 0.8 or so (the parameter `likely`). The difference of two means of n
-# prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
-# the prompts of one domain. Student's test needs a difference beyond the quantile of its level, at
-# the first and strictest step of Holm's correction. Where there is a true difference, its statistic
-# follows the noncentral t distribution. Here n is the number of prompts of the smallest domain that
-# has 5 or more.
+# usually planned for a power of about 0.8 (the parameter `likely`). The difference of two means of
+# n prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
+# the prompts of one domain. Student's test finds a difference that exceeds the quantile of its
+# level, here the level of the first and strictest step of Holm's correction. For a true difference
+# the test statistic has a noncentral t distribution. n is the number of prompts of the smallest
+# domain with 5 prompts or more.
 
 # %%
 compares = ctx.compares(judged)
 tests = comb(len(judged), 2)
 means = greedy.trace.groupby(["domain", "prompt_id"])["hit"].mean()
 
-# %%
+# %% tags=["by-hand"]
 if compares:
     first, second = judged[:2]
-    error = np.sqrt((means[first].var() + means[second].var()) / count)
-    free, true = 2 * (count - 1), 0.05  # degrees of freedom; a difference of 0.05
-    limit = t.isf(level / tests / 2, free)
+    error = np.sqrt((means[first].var() + means[second].var()) / count)  # standard error
+    true = 0.05  # a true difference of 5 points
+    free = 2 * (count - 1)  # degrees of freedom
+    limit = t.isf(level / tests / 2, free)  # beyond it the test finds a difference
     by_hand = nct.sf(limit, free, true / error) + nct.cdf(-limit, free, true / error)
+    print(f"power for a difference of 5 points between {first} and {second}: {by_hand:.2f}")
 
 # %%
-if compares and error > 0:  # else the prompts do not differ, and there is nothing to plan with
+if compares and error > 0:  # else the prompts do not differ, and no study can be planned
     rows = means.reset_index()
     design = power.between(rows, score.mean_of("hit", "hit[1]"), first, second)
     assert np.isclose(by_hand, design.power(true, count, level / tests), rtol=1e-4)
 
 # %% [markdown]
-# (By hand every prompt counts equally; the kit's function handles ratios of sums, too.) So what can
-# this study find? `least` is the smallest true difference between two domains that its prompts find
-# with the probability `likely`. Domains of unequal sizes count with the standard error of both and
-# with the `prompts` of the smaller one.
+# What can this study find? `least` is the smallest true difference between two domains that its
+# prompts find with the probability `likely`. The table has it for each pair of domains. (By hand
+# every prompt counts equally. The kit's function also handles ratios of sums.) For domains of
+# different sizes, `prompts` is the size of the smaller domain, and the standard error uses both.
 
 # %%
 asked = {text.acceptance.name: text.accepted() for text in (greedy, sampled)}
@@ -196,15 +200,21 @@ asked["block_efficiency"] = study.of_blocks(greedy.tree(ctx.profile.tree))
 found_by_us = {}
 if compares:
     found_by_us = {name: power.detectable(*one, likely, level) for name, one in asked.items()}
-    ctx.table(pd.concat(found_by_us.values(), ignore_index=True), "detectable")
-for rows in found_by_us.values():
-    ctx.say(f"* {study.detectable_in_words(rows, likely)}")
+    least = pd.concat(found_by_us.values(), ignore_index=True)
+    pairs = least.assign(domains=least["first"] + " − " + least["second"])
+    wide = pairs.pivot(index=["domains", "prompts"], columns="estimator", values="least")
+    ctx.table(least, "detectable", 2, cells=wide.reset_index().rename_axis(columns=None))
+found = [study.detectable_in_words(rows, likely) for rows in found_by_us.values()]
+if compares:
+    lines = [f"* `{name}`: {said}" for name, said in zip(found_by_us, found, strict=True)]
+    ctx.say("Between any two domains:\n\n" + "\n".join(lines))
 
 # %% [markdown]
-# Where the domains are the paper's: with which probability would a study of n prompts per domain
-# (the paper had 50) find each of the paper's differences, if prompts differed as much as they do
-# here? The differences are those of Table I, and of Table II read as tokens per target pass.
-# `needed`: the prompts per domain for a power of `likely`.
+# If the domains are the paper's, we can plan a study of the paper's differences. With which
+# probability would a study with as many prompts as ours find each of them, if prompts differed as
+# much as they do here? (The paper had 50 prompts per domain.) The differences are those of Table I,
+# and those of Table II read as tokens per target pass. `needed` is the number of prompts per domain
+# for a power of `likely`.
 
 # %%
 paper = pd.concat([published.published(table) for table in ("I", "II")])
@@ -222,27 +232,29 @@ if compares and in_paper:
         )
     }
     ctx.table(pd.concat(parts.values(), ignore_index=True), "power")
-for name, rows in parts.items():
-    ctx.say(f"* `{name}`: {study.power_in_words(rows, count)}")
+    lines = [f"* `{name}`: {study.power_in_words(rows)}" for name, rows in parts.items()]
+    ctx.say(f"With {count} prompts per domain:\n\n" + "\n".join(lines))
 if not in_paper:
     ctx.say("The paper does not have these domains.")
 
 # %% [markdown]
 # ## 3. Would another seed change the numbers?
-# A sampled text is one draw. The same prompts were sampled with three seeds:
+# A sampled text is one draw. We sampled the same prompts with three seeds.
 
 # %%
 asked = {
     f"seed {seed}": (rows, score.alpha) for seed, rows in sampled.trace.groupby("seed", sort=False)
 }
 draws = stats.jointly(asked | {"three seeds": (sampled.trace, score.alpha)})
-alphas = Estimates(draws.table(key="texts"), digits=3).at(domain=score.ALL)
+alphas = Estimates(draws.table(key="texts")).at(domain=score.ALL).in_units("%", 1)
+notebook.show_table(alphas.wide("domain", "texts"))
 
 # %% [markdown]
-# The uniforms that draw a text belong to its prompt and its seed. So each prompt's text is drawn
-# independently, and an interval over resampled prompts includes the draw of its seed. The seeds are
-# then interchangeable: if we shuffle the three texts within each prompt, the three numbers should
-# differ about as much as before. How often do they differ as much or more?
+# The table has `alpha` by seed. The random numbers that draw a text belong to its prompt and its
+# seed, so each text is drawn independently. Resampling prompts therefore includes the draw of the
+# text. The seeds are interchangeable: if we shuffle the three texts within each prompt, the three
+# numbers should differ about as much as before. We shuffle them 5,000 times and count how often
+# they differ at least as much.
 
 # %%
 texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
@@ -267,23 +279,18 @@ shuffled = np.array([spread(rng.permuted(as_drawn, axis=1)) for _ in range(5000)
 p_seeds = (1 + np.sum(shuffled >= spread(as_drawn) - 1e-12)) / 5001
 
 # %%
-why = (
-    "The draw alone rarely makes such differences: they are chance, or something that we do not "
-    "know."
-    if p_seeds < level
-    else "The seeds do not differ significantly."
-)
 ctx.say(
-    f"**Seeds.** `alpha` at {sampled.name}, {mean}: {alphas.listed('texts')}. Shuffling the seeds "
-    f"within each prompt gives p = {p_seeds:.3f}. {why} We pool three seeds of sampled text."
+    f"**Seeds** (`alpha` at {sampled.name}, {mean}). {study.seeds_in_words(p_seeds, level)} We "
+    "pool the three seeds of sampled text."
 )
 
 # %% [markdown]
 # ## 4. Between the temperatures
-# A temperature T divides the logits of both models before the softmax, which gives p and q: at T =
-# 0.3 both are sharper than at T = 1. The prompts are the same, the texts are the target's own at
-# each temperature: T = 0, 0.3, 0.7 and the profile's. At T = 0 acceptance of one drafted token is
-# `hit[1]`, above it `alpha` of a drawn token; chains are drafted by the same rule.
+# The logits of both models are divided by the temperature T before the softmax, which gives p and
+# q. At T = 0.3 both are sharper than at T = 1. The prompts are the same, and the texts are the
+# target's own at each temperature: T = 0, 0.3, 0.7 and the profile's. Acceptance of one drafted
+# token is `hit[1]` at T = 0 and `alpha` of a drawn token above it. Chains are drafted by the same
+# rule.
 
 # %%
 others = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
@@ -298,8 +305,10 @@ asked = {
 
 # %%
 tables = {name: stats.jointly(each).table(key="T") for name, each in asked.items()}
-found = Estimates.stacked(tables, "quantity", digits=3)
-of_one = found.at(domain=score.ALL, quantity="acceptance")
+found = Estimates.stacked(tables, "quantity")
+of_one = found.at(domain=score.ALL, quantity="acceptance").in_units("%")
+(_, coldest), *_, (_, hottest) = of_one.groups("T")
+ends = " and ".join(f"{one.span()} at T = {one.row.T:g}" for one in (coldest, hottest))
 
 # %%
 ctx.plot(
@@ -308,26 +317,34 @@ ctx.plot(
     columns="quantity",
     share_y=False,
     y="",
-    x_label="T, temperature of the text (and of p and q)",
+    x_label="temperature T",
     slug="temperatures",
-    caption=f"Acceptance of one drafted token and tokens per target pass of chains of {gamma}, by "
-    f"the temperature of the text. Acceptance ({mean}) by T: {of_one.listed('T')}. Bands: 95 % "
-    "intervals.",
+    limits=(0, None),
+    title=f"Acceptance of one drafted token is {ends}",
+    caption="Acceptance of one drafted token (share), and tokens per target pass of chains of "
+    f"{gamma}, by temperature and domain (title: {mean}). Bands: 95 % intervals.",
 )
 
 # %% [markdown]
 # ## 5. What does the length of the texts decide?
-# The beginning of a text does not depend on where it is cut, so we know exactly what a study with
-# shorter texts would have found. Small models' greedy texts run into loops, which a draft copies: a
-# position *repeats* when its token ends a run of four tokens that occurred earlier in the same
-# text. Where longer texts of some of the prompts were recorded (the kind of run `long`), we use
-# them.
+# The beginning of a text does not depend on where it is cut. So we know exactly what a study with
+# shorter texts would have found. Greedy texts of small models run into loops, which a draft copies.
+# We say that a position *repeats* if its token ends a sequence of four tokens that occurred earlier
+# in the same text. If longer texts of some prompts were recorded (the kind of run `long`), we use
+# them. The text with the most repeating positions shows how they are marked.
 
 # %%
-rows = greedy.trace[greedy.trace["prompt_id"] == greedy.trace["prompt_id"].iloc[0]]
+in_loops = repeats(greedy.trace).groupby(greedy.trace["prompt_id"]).sum()
+prompt_id = in_loops.idxmax()
+
+# %% tags=["by-hand"]
+rows = greedy.trace[greedy.trace["prompt_id"] == prompt_id]
 tokens = rows["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
-again = [four in fours[:end] for end, four in enumerate(fours)]
+again = [four in fours[:end] for end, four in enumerate(fours)]  # did it occur before?
+print(f"{sum(again)} of {len(tokens)} positions repeat in the text of {prompt_id}")
+
+# %%
 assert again == repeats(rows).tolist()[3:]
 
 # %%
@@ -358,7 +375,7 @@ by_length = Estimates.stacked(by_length, "quantity").without(domain=unshown)
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
-width, looping = max(longest // 8, 1), {}  # tokens that are taken together
+width, looping = max(longest // 8, 1), {}  # tokens per point
 for text in (lasting, sampled):
     middle = text.trace["position"] // width * width + width / 2
     rows = text.trace.assign(position=middle)
@@ -367,23 +384,31 @@ for text in (lasting, sampled):
 # %%
 looping = Estimates.stacked(looping, "text").without(domain=score.POOLED)
 of_greedy = looping.at(text=greedy.name)
-at_the_end = of_greedy.at(position=of_greedy.frame["position"].max())
+at_the_end = of_greedy.at(position=of_greedy.frame["position"].max()).in_units("%")
 
 # %%
 ctx.plot(
     looping,
     x="position",
-    columns="text",
-    limits=(0, None),
-    y="share of positions that repeat",
+    hue="text",
+    columns="domain",
+    limits=(0, 1),
+    percent=True,
+    looks={
+        greedy.name: {"color": "#332288", "marker": "o", "linestyle": "-", "markersize": 2.5},
+        sampled.name: {"color": "#882255", "marker": "s", "linestyle": "--", "markersize": 2.5},
+    },
+    height=2.1,
+    y="repeating positions (%)",
     slug="length",
-    caption=f"Share of the positions that repeat, by position, in greedy texts of {most} tokens "
-    f"and sampled texts of {longest}. At the end of the greedy texts: {at_the_end.listed()}.",
+    title=f"At the end of greedy texts of {most} tokens, {at_the_end.span()} of positions repeat",
+    caption="Share of positions that repeat, by position in the text, temperature and domain. "
+    f"Sampled texts have {longest} tokens. Bands: 95 % intervals.",
 )
 
 # %%
 share = {text.name: (text.trace, repeated) for text in (marked, sampled)}
-in_loops = Estimates(stats.jointly(share).table(key="temperature"), digits=3)
+in_loops = Estimates(stats.jointly(share).table(key="temperature")).in_units("%")
 in_loops = in_loops.at(domain=score.ALL)
 
 # %%
@@ -392,16 +417,22 @@ changes = {
     quantity: each.table({"change": each[whole_text] - each[short]})
     for quantity, each in draws.items()
 }
-changes = Estimates.stacked(changes, "quantity", digits=3).without(domain=unshown)
+changes = Estimates.stacked(changes, "change").without(domain=unshown)
 
 # %%
 ctx.say(
-    f"**Share of positions in loops** (texts of {longest} tokens, {mean}): "
-    f"{in_loops.listed('temperature')}. **From {short} to {whole_text}** "
-    f"({lasting.trace['prompt_id'].nunique()} prompts) the share in greedy texts changes by "
-    f"{changes.at(quantity='share in loops').listed()}. The tokens per target pass of a chain of "
-    f"{gamma} change by {changes.at(quantity=per_pass).listed()}."
+    f"**Loops.** The share of positions that repeat is "
+    f"{study.each_in_words(in_loops, 'temperature', 'at')} (texts of {longest} tokens, {mean})."
 )
+
+# %%
+ctx.say(
+    f"The next table has the change from {short} to {whole_text} per text "
+    f"({lasting.trace['prompt_id'].nunique()} prompts)."
+)
+units = {"hit[1]": "points", "share in loops": "points", per_pass: ""}
+cells = [changes.at(change=name).in_units(units[name]).wide("change", "domain") for name in units]
+notebook.show_table(pd.concat(cells, ignore_index=True))
 if not recorded:
     ctx.say(
         "Longer texts were not recorded. To record some: "
@@ -410,10 +441,10 @@ if not recorded:
 
 # %% [markdown]
 # ## 6. Had the draft seen these prompts?
-# A draft that was trained on prompts like those of the test looks better than it is. `seen` is the
-# largest share of a prompt's three-word sequences that occur in one training prompt (without the
-# words around every problem of a domain). Only the composed training prompts can be made again. The
-# rest of the draft's training set is not in the kit, so `seen` is a lower bound.
+# A draft that was trained on similar prompts looks better than it is. `seen` is the largest share
+# of a prompt's three-word sequences that occur in one training prompt (without the wrapper around a
+# problem). We can only generate the composed training prompts again. The rest of the draft's
+# training set is not in the kit, so `seen` is a lower bound.
 
 # %%
 trained_on = study.composed_prompts(ctx.profile)
@@ -427,55 +458,55 @@ else:
 if trained_on:
     hits = greedy.trace.groupby("prompt_id")["hit"].mean()
     rho = association.correlations(seen.join(hits, on="prompt_id"), "seen", "hit")
-    rho, nearest = Estimates(rho), seen.nlargest(1, "seen").iloc[0]
+    rho = Estimates(rho)
+    nearest = seen.nlargest(1, "seen").iloc[0]
+    half = (seen["seen"] >= 0.5).sum()
 
 # %%
 if trained_on:
     ctx.say(
-        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt (`{nearest['prompt_id']}`) "
-        f"occurs in one training prompt. Prompts that share half or more: "
-        f"{(seen['seen'] >= 0.5).sum()} of {len(seen)}. Spearman's correlation of `seen` with "
-        f"`hit[1]` within a domain is {rho.sentence(*study.HIT_MORE)}: {rho.listed()}. We cannot "
-        "separate a similar form from having been seen, since both come from templates."
+        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt's three-word sequences "
+        f"(`{nearest['prompt_id']}`) occur in one training prompt. {half} of {len(seen)} prompts "
+        "share half or more. Within a domain Spearman's correlation of `seen` with `hit[1]` is "
+        f"{rho.sentence(*study.HIT_MORE)}. We cannot separate a similar format from having seen "
+        "the prompt, since both come from templates."
     )
+    numbers = {domain: str(one) for domain, one in rho.groups("domain")}
+    notebook.show_table(pd.DataFrame({"Spearman, seen and hit[1]": numbers}))
 
 # %%
-planned = f"Only one domain has {stats.MIN_PROMPTS} prompts or more: nothing to compare."
+planned = f"Only one domain has {stats.MIN_PROMPTS} prompts or more, so nothing is compared."
 if parts:
-    planned = study.power_in_words(parts["published_alpha"], count)
+    planned = study.power_in_words(parts["published_alpha"])
 elif compares:
     planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
-looped = in_loops.at(temperature=greedy.name).value
-ctx.answer(
-    f"With {study.sizes_in_words(sizes)} our 95 % intervals cover the true value in "
-    f"{own_coverage} % of simulated studies. {planned} {100 * looped:.1f} % of greedy positions "
-    "are in loops."
-)
+looped = in_loops.at(temperature=greedy.name)
+ctx.answer(study.answer(sizes, own_coverage, planned, looped))
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: a study of 50 prompts finds a difference with probability 0.8. How many prompts find
-#    half the difference as surely?
+# 1. By hand: a study of 50 prompts finds a difference with a probability of 0.8. How many prompts
+#    find half that difference with the same probability?
 #
 # <details><summary>What happens</summary>
-# 200: the standard error falls with the square root of the prompts, so half the difference needs
-# four times as many. More tokens of the same prompts do not help as much: the spread between
-# prompts stays.</details>
+# 200: the standard error falls with the square root of the number of prompts, so half the
+# difference needs four times as many prompts. More tokens of the same prompts help less, because
+# the spread between prompts stays.</details>
 #
-# 2. Take the marks of section 5 with runs of 8 tokens, `repeats(greedy.trace, 8)`. Do more
+# 2. Take the marks of section 5 with sequences of 8 tokens, `repeats(greedy.trace, 8)`. Do more
 #    positions repeat, or fewer?
 #
 # <details><summary>What happens</summary>
-# Fewer: a repeated run of eight ends in a repeated run of four, but not the other way
+# Fewer: a repeated sequence of eight ends in a repeated sequence of four, but not the other way
 # round.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: the sentences above. The number of prompts limits what a study can show. An
-#   interval over prompts includes the draw of the texts, but not their length.
+# * What we saw: the number of prompts limits what a study can show. An interval over prompts
+#   includes the draw of the texts, but not their length.
 # * What this does not show: other prompts than these sets, longer texts, another draft's training
 #   set; what a router gains (notebook 09).
-# * Next: notebook 03 and the others read their intervals this way; notebook 11 asks which of the
-#   paper's claims hold.
+# * Next: [03](03_domain_acceptance.ipynb) and the others read their intervals this way.
+#   [11](11_paper_audit.ipynb) asks which of the paper's claims hold.

@@ -9,14 +9,14 @@
 # %% [markdown]
 # # 14. What does a server gain?
 #
-# A server serves many requests with one machine: some wait while others are decoded, and some may
-# be decoded together. So a faster block shortens the queue as well as the service, and a large
-# batch leaves no room for drafts. A setting may also have been chosen at another temperature, or on
-# other prompts than those that come in.
+# A server has many requests and one machine. Some requests wait while others are decoded, and some
+# may be decoded together. A faster block therefore shortens the queue as well as the service, and a
+# large batch leaves no room for drafts. A setting may also have been chosen at another temperature,
+# or on other prompts than the incoming ones.
 #
-# ![Latency and tokens per second of each policy](../figures/smollm/14/stream.png)
+# ![Tokens per second and latency of each policy](../figures/smollm/14/stream.png)
 #
-# *Runs on* any machine; needs no model, its costs are of the machine where
+# *Runs on* any machine; needs no model, its costs come from the machine where
 # [09](09_budgets_and_routing.ipynb) was run last · *minutes* one · *reads* the runs `greedy`,
 # `sampled` and two more seeds of the profile, and those of its other prompts, recorded if they are
 # not there, and notebook 09's `policy.json` · *writes* `figures/<profile>/14/`.
@@ -29,13 +29,13 @@ max_gamma: int = 8  # 1 to 64; the longest chain to choose from
 budget: int = 8  # 1 to 64; nodes of the largest tree to choose from
 # shares of the requests by domain, which sum to 1; {}: every domain equally often
 mix: dict = {}  # 0 to 1
-# share of the time that a server would be busy if it never speculated
+# share of the time that a server without drafting would be busy
 load: float = 0.8  # 0.01 to 0.99
-requests: int = 300  # 10 to 1000000; of a simulated stream,
-streams: int = 12  # 2 to 10000; and how many streams a value is the mean of
+requests: int = 300  # 10 to 1000000; per simulated stream
+streams: int = 12  # 2 to 10000; each value is the mean of this many streams
 # requests whose blocks are made together
 batches: list = [1, 2, 4, 8, 16, 32, 64]  # 1 to 1024
-# an assumed accelerator: tokens of a pass up to which it takes no longer than over one, and its c
+# an assumed accelerator: a pass over up to `knee` tokens takes as long as over one; its c
 knee: int = 64  # 1 to 100000
 assumed_c: float = 0.1  # 0.0001 to 10
 
@@ -58,7 +58,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs, stats
+from speclab import cost, runs, stats
 from speclab.estimates import Estimates, stack
 from speclab.show import notebook
 from speclab.analysis import choose, policy, prompt_sets
@@ -69,9 +69,10 @@ RUNS = ["greedy", "seeds", "others"]
 
 # %% [markdown]
 # ## What is served
-# The recorded greedy texts, each under every *setting* (nothing, a chain, a static tree), at the
-# costs that notebook 09 measured: **c** is a draft pass, **v(n)** a target pass over n tokens,
-# **o** the loop's own time, in target passes over one token. Run 09 first for your machine's.
+# We serve the recorded greedy texts under every *setting* (nothing, a chain, a static tree), at the
+# costs that notebook 09 measured. **c** is a draft pass, **v(n)** a target pass over n tokens and
+# **o** the loop's own time per block, all in target passes over one token. Run 09 first to get the
+# costs of your machine.
 
 # %%
 ctx = notebook.start("14_serving", profile, overrides)
@@ -83,11 +84,11 @@ limit = base.max_new_tokens
 # %%
 greedy = runs.load_or_record(base, "greedy")
 trace = greedy.trace
-costs, priced = policy.costs_for(greedy, figures=ctx.figures.parent)
+costs, source = policy.costs_for(greedy, figures=ctx.figures.parent)
 by_notebook_09 = policy.measured_for(greedy, ctx.figures.parent)
-machine = f"in {by_notebook_09.device}" if by_notebook_09 else "at assumed prices"
+stamp = cost.stamp(costs)
 ctx.say(notebook.made_with(greedy.manifest["pair"]))
-ctx.say(f"The prices are {priced}")
+ctx.say(f"The costs are {source}")
 
 # %%
 settings = recommendations.settings_up_to(max_gamma, budget)
@@ -98,9 +99,10 @@ by_prompt = choose.prompt_costs(counted, settings, costs)
 several = ctx.compares(stats.judged_domains(trace))
 
 # %% [markdown]
-# The policies: **never** drafts nothing; **always** drafts by the one setting that is best for the
-# mix of requests; **per-domain** by the setting of each request's domain; the **oracle** knows each
-# text in advance, a bound. Each setting is chosen on other prompts than it is judged on.
+# We compare four policies. **No drafting** (`never`) decodes plainly. **One setting for all**
+# (`always`) is the best setting for the mix of requests. **A setting per domain** (`per-domain`)
+# knows the domain of each request. **The oracle** knows each text in advance and is a bound. Each
+# setting is chosen on other prompts than those that judge it.
 
 # %%
 judged = policies.judged_policies(by_prompt)
@@ -108,114 +110,135 @@ judged["always"] = serving.best_for_mix(by_prompt, mix)
 
 # %% [markdown]
 # ## 1. What does a stream of requests gain?
-# Requests arrive as a **Poisson** process (at random, each independent of the others, at a constant
-# mean rate) at a server that serves one at a time; prefill is left out. `load`: a server that never
-# speculates would be busy that share of the time.
+# Requests arrive as a **Poisson** process (at random, independently, at a constant mean rate) at a
+# server that serves one request at a time. Prefill is left out. The **load** is the share of the
+# time that a server without drafting would be busy.
 #
 # ### By hand: a queue
-# A request is done after the later of its arrival and the end of the one before, plus its service
-# time; its latency is what it takes from its arrival on.
+# The server begins a request when the request has arrived and the one before it is done. The
+# request's latency is the time from its arrival until it is done.
 
-# %%
+# %% tags=["by-hand"]
 rng = np.random.default_rng(0)
-service = judged["never"].judged["cost"].to_numpy()
-arrival = rng.exponential(service.mean() / load, len(service)).cumsum()
+service = judged["never"].judged["cost"].to_numpy()  # target passes that each request takes
+pauses = rng.exponential(service.mean() / load, len(service))
+arrival = pauses.cumsum()
+done, is_free_from = [], 0.0
+for arrives, takes in zip(arrival, service, strict=True):
+    begins = max(arrives, is_free_from)
+    is_free_from = begins + takes
+    done.append(is_free_from)
+latency = np.array(done) - arrival
+waits = latency > service + 1e-6
+
+# %% tags=["by-hand"]
+ctx.say(
+    f"Without drafting a request takes {service.mean():.0f} target passes on average. At load "
+    f"{load:g}, {100 * waits.mean():.0f} % of the requests have to wait, and the mean latency is "
+    f"{latency.mean():.0f} target passes."
+)
 
 # %%
-done, free_from = [], 0.0
-for came, takes in zip(arrival, service, strict=True):
-    free_from = max(came, free_from) + takes
-    done.append(free_from)
 assert np.allclose(done, serving.finish_times(arrival, service))
 
 # %% [markdown]
 # ### Streams of the mix
-# Each value is the mean of `streams` streams; all policies serve the same streams. `p50_s` and
-# `p95_s` are latencies, waiting included; `tokens_per_s` counts the time of work only. Intervals
-# resample prompts; settings are held fixed in them.
+# Each value is the mean of `streams` streams, and all policies serve the same streams. Latency
+# includes waiting. Tokens per second count only the time of work. Intervals resample prompts and
+# hold settings fixed.
 
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = serving.by_metric(served)
-ctx.table(result, "stream-by-policy", rows=60, cells=result.wide("policy", "metric"))
+shown = policies.named(result)
+ctx.table(result, "stream-by-policy", rows=60, cells=shown.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
 assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
 
 # %%
+saved = serving.by_metric(served, {"always": served["always"] / served["never"]})
+rate = saved.at(metric="tokens_per_s")
+ctx.plot(
+    serving.as_drawn(result),
+    x="policy",
+    hue="bars",
+    columns="metric",
+    kind="bars",
+    y="",
+    x_label="",
+    share_y=False,
+    limits=(0, None),
+    height=1.7,
+    slug="stream",
+    title=f"One setting for all serves {rate.value:.2f} times as many tokens per second as no "
+    "drafting",
+    stamp=stamp,
+    caption="Tokens per second of work (more is better) and latency (less is better) of each "
+    f"policy, simulated at load {load:g}. Bars: 95 % intervals.",
+)
+
+# %%
+median, late = (saved.at(metric=name).in_units("%") for name in ("p50_s", "p95_s"))
+ctx.say(
+    f"Drafting with one setting for all {serving.saved_in_words(rate)} of no drafting. The median "
+    f"latency is {median} and the 95th percentile {late} of the latency without drafting."
+)
+
+# %%
 others = [name for name in served.values if name not in ("never", "always")]
 ratios = {name: served[name] / served["always"] for name in others}
-
-# %%
-relative = serving.by_metric(served, ratios)
-shown = ["per-domain", "oracle"] if several else ["oracle"]
-ctx.plot(
-    relative.at(policy=shown),
-    x="metric",
-    hue="policy",
-    kind="points",
-    y="relative to 'always'",
-    reference=1,
-    slug="stream",
-    caption="Tokens per second of work (more is better), and latency in the median and at 95 % "
-    f"(less is better), at load {load:g}, relative to one setting for the mix, {machine}.",
-)
-
-# %%
-rate = relative.at(metric="tokens_per_s", policy=shown)
-ctx.say(f"Tokens per second compared with 'always'. {serving.rates_in_words(rate)}")
-
-# %%
-saved = serving.by_metric(served, {"always": served["always"] / served["never"]})
-
-# %%
-ctx.say(
-    f"'Always' divided by never drafting: tokens per second {saved.at(metric='tokens_per_s')}, "
-    f"median latency {saved.at(metric='p50_s')}, 95th percentile {saved.at(metric='p95_s')}."
-)
+relative = serving.by_metric(served, ratios).in_units("x")
+compared = relative.at(policy=["per-domain", "oracle"] if several else ["oracle"])
+cells = policies.named(compared).wide("policy", "metric")
+ctx.table(compared, "relative-to-one-setting", cells=cells)
+ctx.say(serving.rates_in_words(compared.at(metric="tokens_per_s")))
 
 # %% [markdown]
-# ## 2. At which batch size must drafting stop?
-# With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once, and plain
-# decoding already fills the machine with batch tokens. Batches are always full here and are priced
-# with c(n) and v(n); passes beyond the largest measured one lie on a straight line with the last
-# slope. Beside these costs an **assumed** accelerator, whose pass takes no longer until it holds
-# `knee` tokens. The best setting is chosen on the prompts that judge it (slightly flattering).
+# ## 2. At which batch size should drafting stop?
+# With `batch` requests in one pass, a block verifies batch × (gamma + 1) tokens at once. Plain
+# decoding already fills the machine with batch tokens. Batches are always full here, and their cost
+# comes from c(n) and v(n). Passes beyond the largest measured pass continue in a straight line with
+# the last slope. We also show an **assumed** accelerator, whose pass takes no longer until it holds
+# `knee` tokens. The best setting is chosen on the prompts that judge it, which flatters it a bit.
 
 # %%
-ours = f"priced at c = {costs.c():.2f}"
-flat = f"assumed: v(n) = max(1, n / {knee})"
+ours = f"{'measured' if by_notebook_09 else 'assumed'} costs, c = {costs.c():.2f}"
+flat = f"assumed accelerator, v(n) = max(1, n / {knee})"
 crowded = {ours: costs, flat: serving.flat_until(knee, assumed_c)}
 crowd = serving.by_batch(counted, settings, crowded, batches)
 ctx.export(crowd, "batches")
 
 # %%
+stops = {name: serving.batches_in_words(part) for name, part in crowd.groups("machine")}
 ctx.plot(
     crowd,
     x="batch",
     only={"domain": [*served.prompts.domains]},
     columns="machine",
     kind="points",
-    y="speed-up, best drafting setting",
+    y="speed-up of the best drafting setting",
+    x_label="requests per batch",
     reference=1,
+    reference_name="plain decoding",
     slug="batches",
-    caption=f"Speed-up by batch ({crowd.span()}; {machine}). Below the line drafting slows the "
-    "server.",
+    title=f"At the {'measured' if by_notebook_09 else 'assumed'} costs {stops[ours]}",
+    stamp=stamp,
+    caption="Speed-up over plain decoding by batch size and domain. Below the line drafting slows "
+    "the server. Bars: 95 % intervals.",
 )
-
-# %%
-stops = {name: serving.batches_in_words(part) for name, part in crowd.groups("machine")}
 
 # %%
 beyond = crowd.at(machine=ours).frame["pass_tokens"] > costs.sizes[-1]
 for name, said in stops.items():
-    ctx.say(f"* Over all prompts, {name}: {said}.")
-ctx.say(f"{int(beyond.sum())} of {len(beyond)} values {ours} are extrapolated.")
+    ctx.say(f"* Over all prompts ({name}), {said}.")
+if by_notebook_09:
+    ctx.say(f"{int(beyond.sum())} of {len(beyond)} values at measured costs are extrapolated.")
 
 # %% [markdown]
-# ## 3. What if it was chosen at another temperature?
+# ## 3. What if the setting was chosen at another temperature?
 # Settings chosen on greedy texts (T = 0) serve texts that were sampled at the profile's temperature
-# (default 1), of three seeds, beside settings chosen on such texts. Every resample of the prompts
-# chooses again.
+# (default 1) with three seeds. We compare them with settings chosen on such texts. Every resample
+# of the prompts chooses again.
 
 # %%
 sampled = Text.recorded(ctx.profile, *SEEDS)
@@ -232,7 +255,7 @@ hot = choose.speeds(chosen_at)
 of_sampled, of_greedy = (hot[name] for name in chosen_at)
 lost = {"speed-up": of_greedy - of_sampled}
 tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, "policy")}
-robust = Estimates(stack(tables, "quantity"), digits=3).without(domain="all")
+robust = Estimates(stack(tables, "quantity")).without(domain="all")
 
 # %%
 ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy"], "domain"))
@@ -240,21 +263,22 @@ ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
 words = {
-    stats.ABOVE: "is higher",
-    stats.BELOW: "is lower",
-    stats.UNDEFINED: "differs by a number without interval",
+    stats.ABOVE: "significantly faster",
+    stats.BELOW: "significantly slower",
+    stats.UNDEFINED: "faster or slower by an amount without interval",
 }
-words = words.get(change.verdict(), "is not significantly different")
+words = words.get(change.verdict(), "not significantly faster or slower")
 ctx.say(
-    f"Over all prompts the speed-up at {sampled.name} of a choice made at T = 0 {words}: {change}."
+    f"Over all prompts, settings chosen at T = 0 are {words} at {sampled.name} than settings "
+    f"chosen at {sampled.name}. The speed-up changes by {change}."
 )
 
 # %% [markdown]
 # ## 4. What if other prompts come in?
 # The settings were chosen on the profile's own prompts. Now the same settings serve a stream of the
 # same mix from the other prompts that the profile names, if they have all of its domains. Nothing
-# is chosen again. (Here the costs are fixed and the mix counts; notebook 09 also resamples the
-# clock, and its intervals are wider.)
+# is chosen again. (Here the costs are fixed and the mix counts. Notebook 09 also resamples the
+# timing, so its intervals are wider.)
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
@@ -277,59 +301,51 @@ for name, text in texts.items():
 # %%
 compared = {}
 for name, draws in streams_of.items():
-    pairs = {"always / never": draws["always"] / draws["never"]}
+    pairs = {serving.SAVED: draws["always"] / draws["never"]}
     if several:
-        pairs["per-domain / always"] = draws["per-domain"] / draws["always"]
+        pairs[serving.PER_DOMAIN] = draws["per-domain"] / draws["always"]
     compared[name] = serving.by_metric(draws, pairs, "policies")
 
 # %%
-compared = Estimates.stacked(compared, "set")
+compared = Estimates.stacked(compared, "set").in_units("x")
 ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "policies"], "metric"))
 
 # %%
-rate = compared.at(metric="tokens_per_s")
-gained = rate.at(policies="always / never")
-by_domain = rate.at(policies="per-domain / always") if several else None
-if len(texts) > 1:
-    ctx.say(f"Drafting with one setting multiplies tokens per second by {gained.listed('set')}.")
-if by_domain and len(texts) > 1:
-    ctx.say(f"A setting per domain then multiplies them by {by_domain.listed('set')}.")
-
-# %%
-unsure, in_batches = "", stops[ours]
-if not recommendations.is_trusted(costs):
-    unsure, in_batches = f" ({recommendations.REFUSED})", "there is no verdict on speed"
 other = prompt_sets.farthest(texts)
+answered = [prompt_sets.OWN, *([other] if other else [])]
+rate = compared.at(metric="tokens_per_s")
+by_set = {
+    what: {name: rate.at(set=name, policies=what) for name in answered}
+    for what in rate.frame["policies"].unique()
+}
 
 # %%
-answer = (
-    f"On `{base.name}`, {machine}, at c = {costs.c():.2f}{unsure}, drafting with one setting "
-    f"multiplies tokens per second by {saved.at(metric='tokens_per_s')}"
-)
-if other:
-    answer += f", on the prompts of {prompt_sets.in_sentence(other)} by {gained.at(set=other)}"
-answer += ". "
-if several:
-    best = relative.at(policy="per-domain", metric="tokens_per_s")
-    there = f", there by {by_domain.at(set=other)}" if other else ""
-    answer += f"A setting per domain multiplies this by {best}{there} (prices held fixed). "
 few = recommendations.note_on_few(served.prompts)
-ctx.answer(f"{answer}In full batches {in_batches}.{few}")
+said = serving.answer(
+    by_set[serving.SAVED],
+    by_set.get(serving.PER_DOMAIN, {}),
+    "" if few else stops[ours],
+    bool(by_notebook_09),
+    recommendations.is_trusted(costs),
+)
+ctx.answer(f"{said}{few}")
 
 # %% [markdown]
 # ### Try it
+# Predict the result first, then run the cell.
+#
 # 1. *A server that is nearly full.* Set `load` to 0.95. Which policy gains most, and in which
-#    metric? <details><summary>Answer</summary>Latency: tokens per second of work do not depend on
-#    the load, but waiting grows without bound as a server comes near its limit, so a faster policy
+#    metric? <details><summary>Answer</summary>Latency. Tokens per second of work do not depend on
+#    the load. But waiting grows without bound as a server comes near its limit, so a faster policy
 #    shortens the queue far more than the service.</details>
-# 2. *A larger machine.* Set `knee` to 256. At which batch does drafting stop now?
-#    <details><summary>Answer</summary>About four times as late: what counts is batch × (gamma + 1)
-#    against the knee.</details>
+# 2. *A larger machine.* Set `knee` to 256. At which batch size does drafting stop now?
+#    <details><summary>Answer</summary>At about four times the batch size, because batch × (gamma +
+#    1) is compared with the knee.</details>
 #
 # ### What we saw, what this does not show, what is next
-# * The server is a model: no prefill, no memory limit, no scheduler but first come first served;
-#   batches are always full, and a packed pass over one text stands for one over several.
-# * Texts are short. Intervals are of prompts at fixed costs: another hour has other costs
-#   (notebook 09 says how much two rounds of timed passes differ).
+# * The server is a model: no prefill, no memory limit, requests in order of arrival. Batches are
+#   always full, and a packed pass over one text stands for a pass over several.
+# * Texts are short. Intervals cover the choice of prompts at fixed costs. Another hour has other
+#   costs (notebook 09 says how much two rounds of timed passes differ).
 # * Energy was not measured.
 # * Next: [10, wall clock](10_wall_clock.ipynb) takes the cost of a block apart.

@@ -72,8 +72,9 @@ def block_efficiency_iid(alpha: Number, gamma: Number) -> Number:
 
 # ---- measured costs ------------------------------------------------------------------------------
 
-LEAST_V = 0.97  # of an honest clock: a pass over several tokens costs no less than one over one
+LEAST_V = 0.97  # where timing is reliable: a pass over several tokens costs no less than over one
 MOST_DRIFT = 0.15  # between two rounds of timed passes
+UNRELIABLE = "timing unreliable"  # stamped across figures
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,9 @@ class Costs:
     ratios to it.
 
     sizes: tokens per pass, ascending from 1; draft, verify: a draft and a target pass over this
-    many tokens, [len(sizes)]; overhead: the loop's own time a block, tree_overhead: of a tree,
-    where that is another; drift: by how much the cost of a block is uncertain, as a share. Between
-    sizes the ratios are interpolated; beyond the last they are refused.
+    many tokens, [len(sizes)]; overhead: the loop's own time per block, tree_overhead: per block of
+    a tree, where it differs; drift: by how much the cost of a block is uncertain, as a share.
+    Between sizes the ratios are interpolated; beyond the last size they are refused.
     """
 
     target_ms: float
@@ -133,7 +134,7 @@ class Costs:
         return self._at(self.verify, n)
 
     def loop(self, chain: bool) -> float:
-        """What the loop itself takes a block of a chain, or of a tree."""
+        """The loop's own time per block of a chain, or of a tree."""
         return self.overhead if chain or self.tree_overhead is None else self.tree_overhead
 
     def of_chain(self, drafted: Number, passes: Number | None = None) -> Number:
@@ -168,19 +169,30 @@ class Costs:
 
 
 def disturbed(costs: Costs) -> str:
-    """Why measured costs carry no verdict on speed, in one sentence; '' where they may.
+    """Why measured costs carry no verdict on speed, and what to do; "" where timing is reliable.
 
-    An honest clock gives no v(n) below LEAST_V, and about the same cost of a block in two rounds
+    Reliable timing gives no v(n) below LEAST_V, and about the same cost of a block in two rounds
     (at most MOST_DRIFT apart).
     """
     least = min(costs.verify)
     if least < LEAST_V:
-        what = f"a target pass over several tokens took {least:.2f} of one over a single token"
+        what = (
+            "A target pass over several tokens was measured to be "
+            f"{100 * (1 - least):.0f} % faster than a pass over one token, which is impossible."
+        )
     elif costs.drift > MOST_DRIFT:
-        what = f"the price of a block is uncertain by {costs.drift:.0%}"
+        what = (
+            f"The cost of a block is uncertain by {100 * costs.drift:.0f} %, where "
+            f"{100 * MOST_DRIFT:.0f} % are allowed."
+        )
     else:
         return ""
     return (
-        f"**No verdict on speed**: timing is unreliable here, since {what}. Another program "
-        "probably ran. Run this notebook again on an idle machine."
+        f"**Timing is unreliable, so there is no verdict on speed.** {what} Another program "
+        "probably used the machine. Run this notebook again on an idle machine."
     )
+
+
+def stamp(costs: Costs) -> str:
+    """What is stamped across a figure that shows measured costs: UNRELIABLE, or ""."""
+    return UNRELIABLE if disturbed(costs) else ""

@@ -220,9 +220,29 @@ class Estimates:
         sides[self.frame["estimate"].isna().to_numpy()] = "no estimate for"
         of_side = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False)
         members = of_side.agg(list)
-        if names == "domain" and len(members) == 1 < len(self.frame):
-            return f"{sides[0]} {whole('domain', len(self.frame))}"
+        if names in ("domain", "prompt set") and len(members) == 1 < len(self.frame):
+            return f"{sides[0]} {whole(names, len(self.frame))}"
         return "; ".join(f"{side} {named(members[side])}" for side in members.index)
+
+    def tally(
+        self, above: str, below: str, neither: str, noun: str = "domain", than: float = 0.0
+    ) -> str:
+        """A predicate that counts the rows for each verdict: 'falls in all four domains', 'falls in
+        3 and rises in 1 of 6 domains' or 'does not change in any domain'. With a single row, the
+        verb alone.
+        """
+        sides = list(verdict(self.frame["low"], self.frame["high"], than))
+        counts = {above: sides.count(ABOVE), below: sides.count(BELOW)}
+        verbs = {verb: count for verb, count in counts.items() if count}
+        total = len(sides)
+        if total == 1:
+            return next(iter(verbs), neither)
+        if not verbs:
+            return f"{neither} in any {noun}"
+        if total in verbs.values():
+            return f"{next(iter(verbs))} in {whole(noun, total)}"
+        parts = [f"{verb} in {count}" for verb, count in verbs.items()]
+        return f"{' and '.join(parts)} of {total} {noun}s"
 
     # ---- compare ---------------------------------------------------------------------------------
 

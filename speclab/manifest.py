@@ -1,7 +1,7 @@
-"""What the manifest and the tables of a run must look like: SCHEMAS, `Manifest`, `check_table`.
+"""The required form of a run's manifest and tables: SCHEMAS, `Manifest`, `check_table`.
 
-A run may come from anybody. Checksums tell that a file is as it was written, not that it was
-written by this kit, so every field has a type, every column a type and a range.
+A run may come from anybody. Checksums show that a file is unchanged, not that this kit wrote it. So
+every field has a type, and every column a type and a range.
 """
 
 from typing import Annotated, Literal, get_args
@@ -55,7 +55,7 @@ META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 Table = Literal["trace.parquet", "nodes.parquet"]
 TABLES: tuple[str, ...] = get_args(Table)
-# nats; the other columns of floats are shares, rounded in float32
+# nats; other columns of floats are shares, rounded in float32
 MOST = dict.fromkeys(("kl", "target_entropy", "draft_entropy"), 1e38)
 OF_VOCABULARY = ("token", "target_top", "draft_top", "top_draft_ids")
 
@@ -67,7 +67,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, config=STRICT)
 class ModelFacts:
-    """What a manifest says of a model as it was loaded (`pairs.model_facts`)."""
+    """A manifest's facts about a model as it was loaded (`pairs.model_facts`)."""
 
     path: Text
     kernel: Text
@@ -77,7 +77,7 @@ class ModelFacts:
     layers: Count
     heads: Count
     tokens_said: Annotated[int, Field(ge=1)]
-    # of no model that was loaded
+    # missing if no model was loaded
     width: Count | None = None
     revision: Text | None = None
     dtype: Literal["float32", "float16", "bfloat16"] | None = None
@@ -97,12 +97,12 @@ class PairFacts:
 
     def __post_init__(self) -> None:
         if not self.target.weight_bytes:
-            raise ValueError("a target has weights: weight_bytes=0")
+            raise ValueError("weight_bytes=0, but a target has weights")
 
 
 @dataclass(frozen=True, config=STRICT)
 class Manifest:
-    """All entries of manifest.json but its seal."""
+    """All entries of manifest.json except its seal."""
 
     schema: Literal[1]
     key_version: Literal[2]
@@ -127,19 +127,19 @@ class Manifest:
     finished: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT[\d:+.Z-]{5,40}$")]
     files: Annotated[dict[Table, Sha256], Field(min_length=2)]
     licence: Text | None = None
-    # of a greedy text: the share of its positions where rounding made its token not the argmax
+    # of greedy text: the share of positions at which, by rounding, the token is not the argmax
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 def check_table(name: str, table: pa.Table, manifest: Facts) -> None:
-    """ValueError unless a table of SCHEMAS has its columns and its manifest's rows, no value is
-    missing or out of range, and positions run from 0 to the end of each prompt's text.
+    """ValueError unless a table has the columns of SCHEMAS and the manifest's number of rows, no
+    value is missing or out of range, and positions run from 0 to the end of each prompt's text.
     """
     wanted, rows = SCHEMAS[name], manifest["rows"][name]
     if not table.schema.equals(wanted) or table.num_rows != rows:
         raise ValueError(
-            f"the columns {wanted.names} of the kit's types and {rows} rows are needed, "
-            f"{table.schema.names} and {table.num_rows} rows came"
+            f"it has the columns {table.schema.names} and {table.num_rows} rows, instead of "
+            f"{wanted.names} with the kit's types and {rows} rows"
         )
     vocabulary = manifest["pair"]["shared_vocabulary"]
     for column in table.column_names:
@@ -167,7 +167,7 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
     if name in OF_VOCABULARY:
         allowed = vocabulary - 1
     if not (least >= 0 and most <= allowed):  # so that NaN is refused
-        raise ValueError(f"{name} goes from {least} to {most}: allowed is 0 to {allowed}")
+        raise ValueError(f"{name} ranges from {least} to {most}, but 0 to {allowed} is allowed")
 
 
 def _first_of_trees(positions: pd.DataFrame, table: pa.Table, profile: Facts) -> pd.DataFrame:
@@ -183,25 +183,25 @@ def _first_of_trees(positions: pd.DataFrame, table: pa.Table, profile: Facts) ->
     wanted |= {name: np.repeat(firsts[name].to_numpy(), size) for name in WHO}
     for name, values in wanted.items():
         if not np.array_equal(table[name].to_numpy(), values):
-            raise ValueError("the nodes are not those of the profile's tree at all its positions")
+            raise ValueError("the nodes differ from the profile's tree at some positions")
     return firsts
 
 
 def _check_positions(positions: pd.DataFrame, manifest: Facts) -> None:
-    """ValueError unless texts stand one after another, each whole, as many and as long as the
-    manifest says.
+    """ValueError unless texts follow one another, each complete, and their number and length agree
+    with the manifest.
     """
     names = positions["prompt_id"]
     texts = positions.groupby("prompt_id", sort=False)
     turns = (names != names.shift()).sum()
     whole = positions["position"] == texts.cumcount()
     if turns != len(texts) or not whole.all() or (texts["domain"].nunique() > 1).any():
-        raise ValueError("the positions of a text do not run from 0 to its end, or it comes twice")
+        raise ValueError("positions of a text do not run from 0 to its end, or it occurs twice")
     profile = manifest["profile"]
     if (positions["position"] >= profile["max_new_tokens"]).any():
         raise ValueError("a text is longer than the manifest's max_new_tokens")
     if len(texts) != manifest["prompts"]:
-        raise ValueError(f"{len(texts)} prompts came, the manifest has {manifest['prompts']}")
+        raise ValueError(f"it has {len(texts)} prompts, and the manifest {manifest['prompts']}")
     domains = set(positions["domain"])
     if unknown := domains - set(profile["domains"] or domains):
-        raise ValueError(f"the manifest does not have the domains {sorted(unknown)}")
+        raise ValueError(f"the manifest lacks the domains {sorted(unknown)}")

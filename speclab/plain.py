@@ -1,8 +1,7 @@
-"""Reading what people write: YAML and JSON, strictly; and showing what others wrote.
+"""Read YAML and JSON strictly, and show texts of others safely.
 
-A broken file is a ValueError that names the file and what to do. A key that comes twice is refused,
-and YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number, which a parameter
-that is a number refuses.
+A broken file is a ValueError that names the file and what to do. A key that occurs twice is
+refused. YAML guesses nothing: `1:30` and `yes` are text, and `010` is no whole number.
 """
 
 import difflib
@@ -19,8 +18,8 @@ import numpy as np
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-Array = np.ndarray[Any, np.dtype[Any]]  # its docstring says of what shape and kind
-Facts = dict[str, Any]  # what a file says: plain values by name
+Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
+Facts = dict[str, Any]  # the content of a file: plain values by name
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 # PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true
@@ -51,7 +50,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
     found: Facts = {}
     for name, value in pairs:
         if name in found:
-            raise ValueError(f"{name!r} comes twice")
+            raise ValueError(f"{name!r} occurs twice")
         found[name] = value
     return found
 
@@ -79,13 +78,13 @@ def _read(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) 
         raise ValueError(f"{path} is damaged or cannot be read ({error}); {do}") from None
     if not isinstance(value, kind):
         came = type(value).__name__
-        raise ValueError(f"{path}: a {kind.__name__} is needed, a {came} came; {do}")
+        raise ValueError(f"{path} holds a {came} instead of a {kind.__name__}; {do}")
     return value
 
 
 def read_yaml(path: Path | str, do: str, kind: type = object) -> Any:
-    """A YAML file as plain values; ValueError that names the file, also where the whole is not of
-    `kind`; do: what the reader can do.
+    """A YAML file as plain values. ValueError, with the file's name, if it is damaged or its
+    content is not a `kind`. do: what the reader of the message can do.
     """
     return _read(path, parse_yaml, do, kind)
 
@@ -96,7 +95,7 @@ def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
 
 
 def near(name: str, allowed: Iterable[str]) -> str:
-    """What is said of an unknown name: the nearest of those that are allowed, and all of them."""
+    """What a message says about an unknown name: the nearest allowed name, and all of them."""
     names = list(allowed)
     close = difflib.get_close_matches(name, names, 1, cutoff=0.45)
     hint = f"did you mean {close[0]!r}? " if close else ""
@@ -105,12 +104,12 @@ def near(name: str, allowed: Iterable[str]) -> str:
 
 def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
     """Values as an instance of a pydantic dataclass (config STRICT). ValueError: what is wrong with
-    each of them, after `where` they stand. of_json: they were read from JSON, so that a dict stands
+    each value, after `where`, its place. of_json: the values come from JSON, so a dict may stand
     for a dataclass and a list for a tuple.
     """
     if not isinstance(values, dict):
         came = type(values).__name__
-        raise ValueError(f"{where}: names with values are needed, a {came} came")
+        raise ValueError(f"{where}: found a {came} instead of names with values")
     try:
         if of_json:
             return TypeAdapter(cls).validate_json(json.dumps(values))
@@ -132,18 +131,18 @@ def _complaint(cls: Any, error: Any) -> str:
 
 
 def one_line(text: Any) -> str:
-    """A text, as a library's error, in one line."""
+    """A text, for example a library's error, in one line."""
     return " ".join(str(text).split())
 
 
 def brief(value: Any) -> str:
-    """A value as a message quotes it, however long it is."""
+    """A value as a message quotes it, cut if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def notice(text: Any) -> None:
-    """Say a line on standard error, as `shown`."""
+    """Print a line on standard error, as `shown`."""
     print(shown(text), file=sys.stderr)
 
 
@@ -154,14 +153,14 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of(content: Any) -> str:
-    """SHA-256 (hex) of plain values, the order of names left out."""
+    """SHA-256 (hex) of plain values, whatever the order of their names."""
     text = json.dumps(content, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shown(text: Any) -> str:
-    """A text on one line that a terminal prints as it stands: line ends, control characters and
-    marks of direction come as escapes, such as `\\x1b`.
+    """A text on one line that a terminal prints unchanged: line ends, control characters and marks
+    of direction become escapes, such as `\\x1b`.
     """
     return "".join(
         char if char.isprintable() or unicodedata.category(char) == "Zs" else ascii(char)[1:-1]

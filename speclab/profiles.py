@@ -1,5 +1,5 @@
-"""Profiles: one YAML file names a pair, its prompts, its tree and its limits; every parameter is
-checked on the way in.
+"""Profiles: one YAML file names a pair, its prompts, its tree and its limits. Every parameter is
+checked when it is read.
 """
 
 import dataclasses
@@ -28,8 +28,8 @@ OF_BOTH = ("dtype", "device", "backend")
 
 @dataclass(frozen=True, config=STRICT)
 class ModelSpec:
-    """Where a model comes from and how it is held: a folder (relative to the repository) or a hub
-    id, `revision` a commit hash.
+    """Where a model comes from and how it is loaded. path: a folder (relative to the repository) or
+    a model of the hub. revision: a commit hash.
     """
 
     path: Annotated[str, Field(min_length=1)]
@@ -38,11 +38,11 @@ class ModelSpec:
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     # auto: the first GPU, else the CPU
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
-    # kernel of a GPTQ model; auto: GPTQModel's own choice; torch works everywhere, slowly
+    # kernel of a GPTQ model; auto: GPTQModel's choice; torch is slow and works everywhere
     backend: Literal["auto", "torch", "triton", "marlin"] = "auto"
 
     def dtype_on(self, device: str) -> str:
-        """The number format on a device ("cpu", "cuda:0"); "auto" where both are left open."""
+        """The number format on a device ("cpu", "cuda:0"); "auto" if both are auto."""
         if self.dtype != "auto" or device == "auto":
             return self.dtype
         return "float32" if device == "cpu" else "float16"
@@ -50,8 +50,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, config=STRICT)
 class TrainedOn:
-    """The composed prompts (data/training_prompts) that a draft was trained on: their seed, and how
-    many of each domain, the first ones.
+    """The composed prompts (data/training_prompts) that a draft was trained on: their seed, and for
+    each domain how many of its first prompts.
     """
 
     seed: int
@@ -60,17 +60,17 @@ class TrainedOn:
 
 @dataclass(frozen=True, config=STRICT)
 class Notes:
-    """What is known of a pair and decides no run."""
+    """Facts about a pair that do not change any run."""
 
-    # of the prompts and of the texts after them
+    # of the prompts and of the texts that continue them
     licence: str | None = None
-    # the published config.json of both, so that memory is planned before anything is downloaded
+    # the published config.json of both models, to plan memory before anything is downloaded
     target_config: Facts = Field(default_factory=dict)
     draft_config: Facts = Field(default_factory=dict)
     trained_on: TrainedOn | None = None
-    # sets of prompts that were among the training prompts of a draft, by the draft's path
+    # prompt sets that a draft was trained on, by the draft's path
     saw: dict[str, list[str]] = Field(default_factory=dict)
-    # where not all prompts are decoded for real, those from this number of each domain on are
+    # if only some prompts of a domain are decoded for real, they start at this number
     decoded_from: int = Field(default=0, ge=0, le=100_000)
 
 
@@ -91,44 +91,44 @@ class Profile:
     prompts: str = Field(default="project", min_length=1)
     # at most this many; None: all
     prompts_per_domain: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    # which, and in which order; None: all, in order of appearance
+    # selects and orders the domains; None: all, in order of appearance
     domains: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] | None = None
-    # sets on which findings are asked again, named as `prompts`; None: those of the kit where
-    # `prompts` is a set that it knows by name, else none
+    # prompt sets on which findings are tested again, named as in `prompts`; None: the kit's own if
+    # `prompts` is a set by name, else none
     other_prompts: Annotated[tuple[str, ...], Field(strict=False)] | None = None
     max_prompt_tokens: int = Field(default=512, ge=1, le=131_072)
-    # a prompt that is too long for its chat template: cut its message, or refuse it
+    # whether the message of a prompt that is too long with its chat template is cut, or refused
     truncate: bool = False
     max_new_tokens: int = Field(default=64, ge=1, le=65_536)
     depth: int = 3
     branches: int = 2
     budget: int | None = 8
-    # of sampled text; studies show T = 0 beside it
+    # of sampled text; studies also show T = 0
     temperature: float = Field(default=0.0, ge=0, le=10)
     top_k: int = Field(default=0, ge=0, le=1_000_000)
     top_p: float = Field(default=1.0, ge=1e-6, le=1)
     seed: int = Field(default=42, ge=0, lt=2**32)
     block_prompts: int = Field(default=10, ge=1, le=1024)
     max_packed_tokens: int = Field(default=2048, ge=1, le=1_000_000)
-    # shipped recordings, a folder for each kind; relative to the repository
+    # shipped recordings, one folder per kind; relative to the repository
     traces: str | None = None
-    # kinds of run that every machine records itself, though a trace is shipped
+    # kinds of run that every machine records itself, even if a trace is shipped
     recorded: tuple[str, ...] = Field(default=(), strict=False)
     # parameters of single notebooks that `make reproduce` sets for this pair, by their names
     notebooks: dict[str, Facts] = Field(default_factory=dict, repr=False)
     notes: Notes = dataclasses.field(default_factory=Notes, compare=False)
 
     def __post_init__(self) -> None:
-        static_tree(self.depth, self.branches, self.budget)  # says what is too much
+        static_tree(self.depth, self.branches, self.budget)  # an error says what is too large
         for name in ("domains", "other_prompts"):
             named = getattr(self, name) or ()
             if len(set(named)) < len(named):
-                raise ValueError(f"{name}={list(named)}: a name stands there twice; write it once")
+                raise ValueError(f"{name}={list(named)}: a name occurs twice; write it once")
         if self.prompts in self.notes.saw.get(self.draft.path, []):
             raise ValueError(
-                f"prompts={self.prompts!r}: prompts of this set were among its training prompts, "
-                f"so the acceptance of {self.draft.path} there says nothing; use 'project' or a "
-                "file of your own"
+                f"prompts={self.prompts!r}: the draft {self.draft.path} was trained on prompts of "
+                "this set, so its acceptance there is meaningless; use 'project' or a file of your "
+                "own"
             )
 
     @property
@@ -138,12 +138,12 @@ class Profile:
 
     @property
     def sampled_temperature(self) -> float:
-        """The temperature above 0 that studies show beside T = 0: the profile's, or 1."""
+        """The temperature above 0 that studies show: the profile's, or 1 if that is 0."""
         return self.temperature or 1.0
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The sets of prompts on which findings are asked again."""
+        """The prompt sets on which findings are tested again."""
         if self.other_prompts is not None:
             return self.other_prompts
         of_kit = ("unwrapped", "second") if self.prompts == "project" else ("second",)
@@ -167,8 +167,8 @@ def profile_names() -> list[str]:
 
 
 def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
-    """The profile of a name (notebooks/profiles/NAME.yaml) or of a YAML file, with overrides
-    applied and every value checked. Files and folders that it names are looked for beside the YAML
+    """The profile with this name (notebooks/profiles/NAME.yaml) or in this YAML file, with
+    overrides applied and every value checked. Files and folders in it are searched beside the YAML
     file, then in the working folder and in the repository.
     """
     is_file = str(name).endswith((".yaml", ".yml"))
@@ -176,7 +176,7 @@ def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
     if not path.exists():
         allowed = near(str(name), profile_names())
         raise ValueError(f"profile={str(name)!r}: {allowed} or a YAML file")
-    written = read_yaml(path, f"write it as {FOLDER.name}/reference.yaml is written", dict)
+    written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
     _change(values, overrides or {})
@@ -188,7 +188,7 @@ def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
 
 
 def _find(values: Facts, folder: Path) -> None:
-    """Replace each name of a file or folder by where it is found (`_place`)."""
+    """Replace each name of a file or folder by its place (`_place`)."""
     for key in ("prompts", "traces"):
         if isinstance(values.get(key), str) and values[key] not in SETS:
             values[key] = _place(values[key], folder)
@@ -203,9 +203,9 @@ def _find(values: Facts, folder: Path) -> None:
 
 
 def _place(name: str, folder: Path) -> str:
-    """The file or folder of this name, as it is named from the repository where it lies in it, else
-    absolute: in `folder`, else in the working folder, else in the repository. Where it is in none
-    the name stays: it may be the hub's.
+    """The file or folder with this name in `folder`, else in the working folder, else in the
+    repository. A path in the repository is relative to it; others are absolute. A name that is not
+    found is unchanged, because it may be a name of the hub.
     """
     for root in (folder, Path(), ROOT):
         place = Path(os.path.abspath(root / name))
@@ -216,13 +216,13 @@ def _place(name: str, folder: Path) -> str:
 
 
 def _settings(model: Any) -> Facts:
-    """Settings of a model; a path alone stands for {path: …}."""
+    """Settings of a model; a plain path means {path: …}."""
     return model if isinstance(model, dict) else {"path": model}
 
 
 def _change(values: Facts, overrides: Facts) -> None:
-    """Overrides win; `target.device` reaches into a model, `dtype`, `device` and `backend` alone
-    reach both models.
+    """Overrides win. `target.device` changes one model; `dtype`, `device` and `backend` without a
+    model change both.
     """
     for key, value in overrides.items():
         model, _, inner = key.rpartition(".")
@@ -237,7 +237,7 @@ def _change(values: Facts, overrides: Facts) -> None:
 
 
 def parse_overrides(items: Iterable[str], option: str = "--set") -> Facts:
-    """`["gamma=4", "tree=…"]` of an option of the command line as a dict; values are read as YAML
+    """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values are read as YAML
     scalars.
     """
     found = {}
@@ -245,9 +245,11 @@ def parse_overrides(items: Iterable[str], option: str = "--set") -> Facts:
         key, equals, value = item.partition("=")
         key = key.strip()
         if not equals or not key:
-            raise ValueError(f"{option} {item}: write KEY=VALUE, as max_new_tokens=32")
+            raise ValueError(f"{option} {item} has no value; write KEY=VALUE, as max_new_tokens=32")
         try:
             found[key] = parse_yaml(value)
         except ValueError as error:
-            raise ValueError(f"{option} {item}: not YAML ({error})") from None
+            raise ValueError(
+                f"{option} {item}: the value is not YAML ({error}); correct or quote it"
+            ) from None
     return found

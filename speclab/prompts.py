@@ -1,8 +1,8 @@
-"""Prompts by domain: the project's own four, public sets of the hub, or a reader's file with
-categories of any names; and their token ids.
+"""Prompts by domain, and their token ids: the project's own four domains, public sets of the hub,
+or a user's file with categories of any names.
 
-Knows a tokenizer only as two verbs (call it, `apply_chat_template`) and no model. `datasets` is
-imported when a public set is asked for, not before.
+Uses only two functions of a tokenizer (the call, `apply_chat_template`) and no model. `datasets` is
+imported only when a public set is read.
 """
 
 import hashlib
@@ -21,21 +21,21 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from speclab.place import ROOT as REPOSITORY
 from speclab.plain import STRICT, Facts, brief, checked, near, parse_json
 
-# of the kit's own prompts and of the paper's; a file of prompts names its own
+# of the kit's and the paper's prompts; a user's file names its own domains
 DOMAINS = ("code", "math", "reasoning", "chat")
-# what tables call the mean of all domains, all rows together, and prompts of no known domain
+# names in tables: the mean over domains, all rows together, and prompts without a known domain
 RESERVED = ("all", "pooled", "unknown")
 LONGEST_NAME = 60  # characters of a domain's name
 MATH_PROMPT = "Solve as a math problem. Show all intermediate steps.\nProblem: {}\nSolution:"
 REASONING_PROMPT = "Show your reasoning step by step.\nQ: {}\nA:"
-# what stands around every problem of these domains; code and chat have nothing around them
+# the words around every problem of these domains; code and chat have none
 WRAPPERS = (MATH_PROMPT, REASONING_PROMPT)
 WITH_WORDS = ("math", "reasoning")
 READS = ["data/prompts", "data/second_prompts", "data/training_prompts"]
 PROJECT_PROMPTS, SECOND_PROMPTS, TRAINING_PROMPTS = (REPOSITORY / folder for folder in READS)
 # "unwrapped": the project's prompts without the words around their problems
 OWN_SETS = {"project": PROJECT_PROMPTS, "unwrapped": PROJECT_PROMPTS, "second": SECOND_PROMPTS}
-# files of these folders; with another file the set would be another one under the same name
+# the files of these folders; another file would change the set without changing its name
 OWN_FILES = {
     "prompts": DOMAINS,
     "second_prompts": (
@@ -43,25 +43,25 @@ OWN_FILES = {
         *("maths", "reasoning", "roleplay", "writing"),
     ),
 }
-# the domain of each category of MT-Bench, as the set of this name is studied
+# the domain of each category of MT-Bench
 DOMAIN_OF = {
     "coding": "code",
     "math": "math",
     "reasoning": "reasoning",
     **dict.fromkeys(("writing", "roleplay", "extraction", "humanities", "stem"), "chat"),
 }
-TODAY = "26 Jul 2024"  # for templates that write a date: a text must not depend on the day
+TODAY = "26 Jul 2024"  # for templates that write a date, so that texts do not depend on the day
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt: an id that is unique in its set, the name of its domain, and the exact text given
-    to the tokenizer.
+    """One prompt: an id that is unique in its set, the name of its domain, and the exact text for
+    the tokenizer.
 
-    messages: (role, content) of each turn where the prompt is a conversation; `text` is then that
-    of the last one, which is the user's.
+    messages: (role, content) of each turn of a conversation; `text` is then the text of the last
+    turn, which is the user's.
     """
 
     prompt_id: str
@@ -83,7 +83,7 @@ class _Message:
 
 @checked_dataclass(config=STRICT)
 class _Row:
-    """A line of a file of prompts: a `prompt`, or `messages` of which the last is the user's."""
+    """A line of a file of prompts: a `prompt`, or `messages` that end with the user's turn."""
 
     prompt_id: Annotated[str, Field(min_length=1)]
     prompt: _Words | None = None
@@ -92,11 +92,11 @@ class _Row:
 
     def __post_init__(self) -> None:
         if (self.prompt is None) == (self.messages is None):
-            raise ValueError("either prompt or messages is needed")
+            raise ValueError("needs exactly one of prompt and messages")
         if self.messages and self.messages[-1].role != "user":
             raise ValueError(
-                f"messages end with role {self.messages[-1].role!r}: the last one must be the "
-                "user's, which the target answers"
+                f"messages end with role {self.messages[-1].role!r}, but the last turn must be the "
+                "user's, because the target answers it"
             )
 
 
@@ -112,7 +112,7 @@ class _Question:
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """Token ids of one prompt, and how many tokens were `cut` to respect the limit (0 = none)."""
+    """Token ids of one prompt, and how many tokens were `cut` to keep to the limit (0 = none)."""
 
     prompt_id: str
     domain: str
@@ -122,7 +122,7 @@ class EncodedPrompt:
 
 @dataclass(frozen=True)
 class HubSet:
-    """Where one domain of a set comes from and how a row becomes a prompt ("": it is no prompt)."""
+    """The source of one domain of a set, and how a row becomes a prompt ("": it is no prompt)."""
 
     name: str
     config: str | None
@@ -133,7 +133,7 @@ class HubSet:
 
 
 def _first_user_message(row: Facts) -> str:
-    """It is taken from ten characters on."""
+    """The first message of the user; "" if it has fewer than ten characters."""
     users = [m["content"].strip() for m in row["messages"] if m["role"] == "user"]
     return users[0] if users and len(users[0]) >= 10 else ""
 
@@ -143,9 +143,9 @@ def _first_turn(domain: str) -> Callable[[Facts], str]:
     return lambda row: row["prompt"][0] if DOMAIN_OF[row["category"]] == domain else ""
 
 
-# Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. Only the first
-# rows of UltraChat's 200,000 are wanted, so it is streamed. The paper states no revisions; these
-# are pinned by many public lock files and were current in 2025.
+# Source: arXiv:2604.14682 and the authors' loaders; rows in the order of the set. UltraChat has
+# 200,000 rows and we need the first ones, so it is streamed. The paper names no revisions; these
+# are pinned in many public lock files and were current in 2025.
 PAPER_SETS = {
     "code": HubSet(
         "openai/openai_humaneval",
@@ -185,7 +185,7 @@ MT_BENCH = HubSet(
     _first_turn("chat"),
 )
 GSM8K = replace(PAPER_SETS["reasoning"], text=lambda row: row["question"])
-# public sets by name: where each domain of them comes from; without the paper's words around them
+# public sets by name: the source of each domain, without the paper's wrapper
 HUB_SETS: dict[str, dict[str, HubSet]] = {
     "paper": PAPER_SETS,
     "humaneval": {"code": PAPER_SETS["code"]},
@@ -193,18 +193,18 @@ HUB_SETS: dict[str, dict[str, HubSet]] = {
     "mt-bench": {name: replace(MT_BENCH, text=_first_turn(name)) for name in DOMAINS},
 }
 SETS = (*OWN_SETS, *HUB_SETS)
-PER_DOMAIN = 50  # prompts of each domain of a public set, as in the paper, where none are asked for
+PER_DOMAIN = 50  # default number of prompts per domain of a public set, as in the paper
 
 
 def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
     """Prompts of a .jsonl file, or of every .jsonl file of a folder in order of name.
 
     A line is an object with exactly `prompt_id`, `domain` (any name, see `check_domain`) and
-    either `prompt` or `messages` (`role`, `content`), or one of MT-Bench's or Spec-Bench's own file
-    (`question_id`, `category`, `turns`, of which the first is taken); blank lines are skipped.
-    Raises a ValueError that names file and line for broken JSON, a missing, unknown or empty field,
-    a domain that cannot be one, or an id used twice.
-    needs_domain: False lets a line have no domain (it is "" then).
+    either `prompt` or `messages` (`role`, `content`). Lines of MT-Bench's and Spec-Bench's own
+    files are read too (`question_id`, `category`, `turns`, whose first turn is used). Blank lines
+    are skipped. ValueError, with file and line, for broken JSON, a missing, unknown or empty field,
+    a name that cannot be a domain, or an id that occurs twice.
+    needs_domain: False allows lines without a domain (it is "" then).
     """
     prompts: dict[str, Prompt] = {}
     spelled: dict[str, str] = {}  # each domain as it was written first
@@ -212,7 +212,7 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
         try:
             values = parse_json(line)
         except ValueError as error:
-            raise ValueError(f"{where}: not valid JSON ({error})") from None
+            raise ValueError(f"{where}: not valid JSON ({error}); correct the line") from None
         if isinstance(values, dict) and "turns" in values:
             question = checked(_Question, values, where)
             name = f"{question.category}-{question.question_id}"
@@ -221,7 +221,7 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
         if row.domain or needs_domain:
             check_domain(row.domain, spelled, where)
         if row.prompt_id in prompts:
-            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} is taken")
+            raise ValueError(f"{where}: prompt_id {row.prompt_id!r} occurs twice; rename one")
         turns = tuple((turn.role, turn.content) for turn in row.messages or ())
         text = row.prompt or turns[-1][1]
         prompts[row.prompt_id] = Prompt(row.prompt_id, row.domain, text, turns)
@@ -229,8 +229,8 @@ def read_prompts(path: Path | str, needs_domain: bool = True) -> list[Prompt]:
 
 
 def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
-    """ValueError for a name that no table can show: none at all, too long, not printable, of
-    RESERVED, or one that differs from an earlier one in case or spaces only.
+    """ValueError for a name that a table cannot show: missing, too long, not printable, in
+    RESERVED, or different from an earlier name in case or spaces only.
     """
     if not name.strip():
         raise ValueError(f"{where}: missing field domain")
@@ -239,19 +239,21 @@ def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
         raise ValueError(f"{said}at most {LONGEST_NAME} printable characters are allowed")
     folded = " ".join(name.casefold().split())
     if folded in RESERVED:
-        raise ValueError(f"{said}tables use this name themselves; choose another")
+        raise ValueError(f"{said}tables use this name for totals; choose another")
     first = spelled.setdefault(folded, name)
     if first != name:
-        raise ValueError(f"{said}it differs from {first!r} in case or spaces only; write one")
+        raise ValueError(
+            f"{said}it differs from {first!r} in case or spaces only; use one spelling"
+        )
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Where each line stands, and the line."""
+    """The place of each line, and the line."""
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
     if not files or not files[0].exists():
         raise ValueError(
-            f"no prompts at {path}: use {', '.join(SETS)}, an existing .jsonl file, or a folder "
-            "that holds some"
+            f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
+            "with such files"
         )
     for file in files:
         for number, line in enumerate(file.read_bytes().splitlines(), start=1):
@@ -260,7 +262,7 @@ def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def without_wrapper(text: str) -> str:
-    """A prompt without the words that stand around every problem of its domain."""
+    """A prompt without the wrapper, the words around every problem of its domain."""
     for wrapper in WRAPPERS:
         head, tail = wrapper.split("{}")
         text = text.removeprefix(head).removesuffix(tail)
@@ -268,8 +270,8 @@ def without_wrapper(text: str) -> str:
 
 
 def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
-    """A public set's prompts of a domain, in order, from the mirror if one is named (and then never
-    from the hub); ids as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own, or category
+    """A public set's prompts of a domain, in order, from the hub, or only from the mirror if one is
+    named. Ids are as `code-HumanEval/0`, `math-0`, `chat-writing-0`: the set's own ids, or category
     and row, counted from 0.
     """
     from datasets import load_dataset
@@ -288,7 +290,7 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
             if text := hub_set.text(row):
                 place = f"{row['category']}-{index}" if "category" in row else index
                 yield Prompt(f"{domain}-{row.get('task_id', place)}", domain, text)
-    # the hub client has many kinds of errors; none of them says what a reader can do
+    # the hub client has many kinds of errors; none of them says what to do
     except Exception as error:
         raise ValueError(
             f"{hub_set.name} cannot be read from {location}: {type(error).__name__}: {error}. "
@@ -299,7 +301,7 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
 def load_prompts(
     source: str | Path, per_domain: int | None = None, domains: Sequence[str] | None = None
 ) -> list[Prompt]:
-    """At most `per_domain` prompts of each of `domains`, the first ones, domain by domain.
+    """The first `per_domain` prompts, at most, of each of `domains`, domain by domain.
 
     source: one of SETS: "project" (data/prompts), "unwrapped" (the same `without_wrapper`),
     "second" (data/second_prompts), "paper" (the four hub sets of arXiv:2604.14682, exact text and
@@ -319,31 +321,36 @@ def load_prompts(
     if source in SETS:
         here.sort(key=DOMAINS.index)
     if not here:
-        raise ValueError(f"prompts {str(source)!r}: no prompt in it")
+        raise ValueError(f"prompts {str(source)!r} hold no prompt; add one JSON line per prompt")
     if hub_sets and per_domain is None:
         per_domain = PER_DOMAIN
     chosen = []
     for domain in here if domains is None else domains:
         if domain not in here:
-            raise ValueError(f"prompts {str(source)!r}: no domain {domain!r}: {near(domain, here)}")
+            raise ValueError(
+                f"prompts {str(source)!r} have no domain {domain!r}: {near(domain, here)}"
+            )
         offered = iter([prompt for prompt in known if prompt.domain == domain])
         if hub_set := hub_sets.get(domain):
             offered = _hub_prompts(hub_set, domain)
         first = list(islice(offered, per_domain))
         if not first:
-            raise ValueError(f"prompts {str(source)!r}: domain {domain} has no prompt")
+            raise ValueError(
+                f"prompts {str(source)!r}: domain {domain} has no prompt; leave it out of `domains`"
+            )
         chosen += first
     return chosen
 
 
 def _own_prompts(source: str) -> list[Prompt]:
-    """A set of the kit, whole. ValueError where its folder lacks a file or has one more."""
+    """A complete set of the kit. ValueError if its folder lacks a file or has an extra one."""
     folder = OWN_SETS[source]
     wanted = {f"{name}.jsonl" for name in OWN_FILES[folder.name]}
     if differ := sorted(wanted ^ {file.name for file in folder.glob("*.jsonl")}):
         raise ValueError(
-            f"{folder} has not exactly the kit's own files ({', '.join(differ)}); put prompts of "
-            "your own into another folder and name it as `prompts`, or fetch the kit's files again"
+            f"{folder} must hold exactly the kit's own files (different: {', '.join(differ)}); put "
+            "your own prompts into another folder and name it as `prompts`, or get the kit's files "
+            "again"
         )
     prompts = read_prompts(folder)
     if source == "unwrapped":
@@ -354,23 +361,23 @@ def _own_prompts(source: str) -> list[Prompt]:
 def training_prompts(
     per_domain: int, seed: int = 0, domains: Sequence[str] = DOMAINS
 ) -> list[Prompt]:
-    """The first `per_domain` of the composed prompts of a seed (data/training_prompts), on which
-    drafts were trained or are calibrated. ValueError where there are fewer, or none.
+    """The first `per_domain` composed prompts of a seed (data/training_prompts), on which drafts
+    were trained or are calibrated. ValueError if there are none.
     """
     path = TRAINING_PROMPTS / f"seed-{seed}.jsonl"
     if not path.is_file():
         command = f"python -m data.training_prompts.compose {seed}"
-        raise ValueError(f"{path} is not here; `{command}` writes it")
+        raise ValueError(f"{path} does not exist; run `{command}` to write it")
     return load_prompts(path, per_domain, domains)
 
 
 def decoded_prompts(
     prompts: Sequence[Any], per_domain: int, first: int = 0, least: int = 0
 ) -> list[Any]:
-    """The prompts (anything with a `domain`) that are decoded for real where not all are:
-    `per_domain` of each domain, evenly spread over those from number `first` on, from 0; domains
-    in order of appearance. Of a domain with fewer prompts than that, its last ones. Where these are
-    fewer than `least` in all, more of each domain, until they are so many or all.
+    """The prompts (anything with a `domain`) that are decoded for real if not all are: `per_domain`
+    of each domain, evenly spaced over its prompts from number `first` (from 0), with domains in
+    order of appearance. A domain with fewer prompts gives its last ones. If that is fewer than
+    `least` in total, each domain gives more, until there are `least`, or all.
     """
     sizes = Counter(prompt.domain for prompt in prompts)
     while sum(min(size, per_domain) for size in sizes.values()) < min(least, len(prompts)):
@@ -387,8 +394,8 @@ def decoded_prompts(
 
 
 def prompts_digest(prompts: Iterable[Prompt]) -> str:
-    """SHA-256 (hex) of ids, domains, texts and messages in order: equal exactly when the prompt
-    sets are, for manifests and run keys.
+    """SHA-256 (hex) of ids, domains, texts and messages in order, for manifests and run keys: equal
+    exactly if the prompt sets are equal.
     """
     rows = [[p.prompt_id, p.domain, p.text, *filter(None, [p.messages])] for p in prompts]
     content = json.dumps(rows)
@@ -404,25 +411,25 @@ def encode_prompts(
 ) -> list[EncodedPrompt]:
     """Token ids of each prompt, at most `max_tokens` of them.
 
-    template: "none" = the text as it is, with the special tokens the tokenizer adds (the paper);
-    "chat" = the tokenizer's chat template around the text as one user message, or around the
-    prompt's messages, open for the answer. A longer prompt without a template keeps its first
-    `max_tokens` tokens, as the authors' right truncation does. With a template it is refused, or,
-    with `truncate`, its last message is cut at the end. `cut` counts the tokens removed. ValueError
-    for a tokenizer without a chat template, a template that fails, messages without a template, or
-    a prompt that has no tokens.
+    template: "none" = the unchanged text, with the special tokens that the tokenizer adds (as in
+    the paper); "chat" = the tokenizer's chat template around the text as one user message, or
+    around the prompt's messages, ready for the answer. A longer prompt without a template keeps its
+    first `max_tokens` tokens, like the authors' right truncation. With a template it is refused,
+    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens.
+    ValueError for a tokenizer without a chat template, a template that fails, messages without a
+    template, or a prompt without tokens.
     """
     if template == "chat" and not getattr(tokenizer, "chat_template", None):
         raise ValueError(
-            "template is 'chat', but the tokenizer has no chat_template: set template: none, "
-            "or use a chat-tuned pair"
+            "template is 'chat', but the tokenizer has no chat_template; set template: none, or "
+            "use a chat-tuned pair"
         )
     encoded = []
     for prompt in prompts:
         if prompt.messages and template == "none":
             raise ValueError(
-                f"prompt {prompt.prompt_id!r} has messages, and only a chat template joins them: "
-                "set template: chat"
+                f"prompt {prompt.prompt_id!r} has messages, and only a chat template can join "
+                "them; set template: chat"
             )
         try:
             ids = _ids(tokenizer, prompt, template)
@@ -430,15 +437,15 @@ def encode_prompts(
         except Exception as error:
             raise ValueError(
                 f"{tokenizer.name_or_path}: template {template!r} fails on prompt "
-                f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); mend the chat_template "
-                "or the prompt, or set template: none"
+                f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); correct the "
+                "chat_template or the prompt, or set template: none"
             ) from error
         kept = ids[:max_tokens]
         if template == "chat" and len(ids) > max_tokens:
             if not truncate:
                 raise ValueError(
                     f"prompt {prompt.prompt_id!r} has {len(ids)} tokens with the chat template, "
-                    f"max_prompt_tokens is {max_tokens}: raise it, shorten the prompt, or set "
+                    f"but max_prompt_tokens is {max_tokens}; raise it, shorten the prompt, or set "
                     "truncate: true, which cuts the end of the message"
                 )
             kept = _shortened(tokenizer, prompt, max_tokens)
@@ -448,7 +455,7 @@ def encode_prompts(
 
 
 def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
-    """Token ids of a prompt; ValueError where there are none."""
+    """Token ids of a prompt. ValueError if there are none."""
     ids: list[int]
     if template == "none":
         ids = tokenizer(prompt.text)["input_ids"]
@@ -458,17 +465,17 @@ def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
         given = {"add_generation_prompt": True, "date_string": TODAY}
         ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
     if not ids:
-        raise ValueError("it gives no tokens")
+        raise ValueError("the prompt has no tokens")
     return ids
 
 
 def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
-    """Token ids of a prompt in its chat template whose last message is cut at the end, so that they
-    are as many as are allowed or a few less. ValueError where the rest alone is longer.
+    """Token ids of a prompt with its chat template, whose last message is cut at the end so that
+    the number of tokens is at or just below the limit. ValueError if the rest alone is longer.
     """
     *before, (role, _) = prompt.messages or (("user", prompt.text),)
     words = prompt.text
-    least, most = 0, len(words)  # characters that are known to fit, and not to
+    least, most = 0, len(words)  # numbers of characters known to fit, and not to fit
     ids: list[int] = []
     while most - least > 1:
         middle = (least + most) // 2
@@ -480,7 +487,7 @@ def _shortened(tokenizer: Any, prompt: Prompt, max_tokens: int) -> list[int]:
             least, ids = middle, tried
     if not ids:
         raise ValueError(
-            f"prompt {prompt.prompt_id!r} does not fit into max_prompt_tokens={max_tokens} even "
-            "without its last message: raise it"
+            f"prompt {prompt.prompt_id!r} does not fit into max_prompt_tokens={max_tokens}, even "
+            "without its last message; raise max_prompt_tokens"
         )
     return ids

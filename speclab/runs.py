@@ -1,17 +1,18 @@
-"""A run folder: what one pair did over one set of prompts, recorded once, read at any time.
+"""A run folder: what one pair did on one set of prompts, recorded once and read at any time.
 
-It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), `manifest.json`, written last, with all
-settings and the tables' SHA-256, and, of a recording, `settings.json` and `parts/`: two tables and
-a marker a block, from which an interrupted run goes on and a damaged one is mended. Runs are looked
-for under data/runs, then among those that are shipped with a profile ('traces': the same folder
-without parts, and with a card), each by its key: a hash of what decides its numbers, and of no path
-and no name.
+It holds `trace.parquet` and `nodes.parquet` (SCHEMAS), and `manifest.json`, which is written last,
+with all settings and the tables' SHA-256. A recording also has `settings.json` and `parts/`: two
+tables and a marker per block, from which an interrupted run continues and a damaged run is
+repaired. Runs are searched under data/runs, then among the shipped runs of a profile ('traces': the
+same folder without parts, with a README). Each is found by its key: a hash of everything that
+decides its numbers, without any path or name.
 """
 
 import datetime
 import json
 import os
 import platform
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -64,8 +65,8 @@ GREEDY: Facts = {"temperature": 0.0}
 SAMPLED: Facts = {"temperature": None}  # None: the profile's own (`Profile.sampled_temperature`)
 OWN_TEXTS: dict[str, Facts] = {"greedy": GREEDY, "sampled": SAMPLED}
 OTHER_TEXTS: dict[str, Facts] = {
-    # text at other temperatures and of other seeds: one drafted token a position, which is all that
-    # a replay of chains and trees needs beside the draft's ranks along the text
+    # text at other temperatures and from other seeds: one drafted token per position, because a
+    # replay of chains and trees needs only the draft's ranks along the text besides
     "sampled-0.3": {"temperature": 0.3} | ONE_NODE,
     "sampled-0.7": {"temperature": 0.7} | ONE_NODE,
     "sampled-seed-1": SAMPLED | ONE_NODE,
@@ -74,44 +75,42 @@ OTHER_TEXTS: dict[str, Facts] = {
 OTHER_TREES: dict[str, Facts] = {
     # every level of the tree complete
     "balanced": GREEDY | {"budget": None},
-    # what the draft would go on with, for stopping rules
+    # the draft's continuation, for stopping rules
     "chain": GREEDY | {"depth": 8, "branches": 1, "budget": 8},
 }
 OTHER_PROMPTS: dict[str, Facts] = {
-    # the same prompts in the other format than the profile's
+    # the same prompts in the format that the profile does not use
     "chat-template": GREEDY | {"template": "chat"},
     "plain-template": GREEDY | {"template": "none"},
-    # texts LONGER times as long, of fewer prompts: what a study learns from the length of its texts
+    # texts LONGER times as long, for fewer prompts: do findings depend on the length of the texts?
     "long": GREEDY | {"max_new_tokens": None, "prompts_per_domain": 20} | ONE_NODE,
 }
 KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS  # of every profile: `kinds_of`
 LONGER = 3
-OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # which these are: `of_kind`
-# only the tree differs: the target's text is read from the other run, if there
+OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # `of_kind` chooses the seeds
+# only the tree differs, so the target's text is read from the other run if it is recorded
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
 RUNS = Path(os.environ.get("SPECLAB_RUNS") or place.RUNS).absolute()
-# environment variable: a folder with a shipped run for each kind, or one such run
+# environment variable: a folder with a shipped run for each kind, or a single shipped run
 PLACE = "SPECLAB_TRACES"
-BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which it may hold instead
+BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which the folder may hold instead
 
 
 class RunError(RuntimeError):
-    """A run could not be recorded or read; the message says what to do, and what was recorded is
-    kept.
-    """
+    """A run could not be recorded or read. The message says what to do; finished parts are kept."""
 
 
 class FilesMissing(RuntimeError):
-    """A notebook needs files that are not here; the message says how to get them."""
+    """A notebook needs files that are not on this machine. The message says how to get them."""
 
 
 class Damaged(RunError):
-    """A file of a finished run is not what was written; recording again mends it from its parts."""
+    """A file of a finished run has changed. Recording again repairs the run from its parts."""
 
 
 MEND = (
-    "a run: record it again, it is mended from its parts; a trace: fetch its folder again, or "
-    "remove it to record"
+    "if it is a run, record it again (it is repaired from its parts); if it is a trace, get its "
+    "folder again, or remove the folder to record"
 )
 
 
@@ -119,9 +118,9 @@ MEND = (
 
 
 def written(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name and rename: the file appears whole, or not at all.
+    """Write under a temporary name and rename, so that the file appears whole or not at all.
 
-    Half a file is removed: it would take the room that the user makes.
+    Half a file is removed, because it would fill the space that the user has freed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
@@ -134,13 +133,13 @@ def written(path: Path, write: Callable[[Path], Any]) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One process at a time works in `folder`, which is made if need be; others wait for it."""
+    """One process at a time works in `folder` (created if needed); others wait for it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        notice(f"{folder.name} is in use: waiting for it")
+        notice(f"{folder.name} is in use by another process: waiting")
         lock.acquire()
     try:
         yield
@@ -149,8 +148,8 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def write_facts(path: Path, facts: Facts, tables: list[Path]) -> None:
-    """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, that of
-    all the rest. It is written last: what it names is whole.
+    """Write facts as JSON, with `files`, the SHA-256 of the tables beside it, and `seal`, the
+    SHA-256 of everything else. It is written last, so the files that it names are complete.
     """
     files = {table.name: sha256_of(table) for table in tables}
     facts = facts | {"files": files}
@@ -160,8 +159,8 @@ def write_facts(path: Path, facts: Facts, tables: list[Path]) -> None:
 
 
 def read_facts(path: Path, do: str) -> Facts:
-    """What `write_facts` wrote; Damaged, with what to `do`, where a bit of it, or of the tables, is
-    another.
+    """The facts that `write_facts` wrote. Damaged, with what to `do`, if the file or one of the
+    tables has changed.
     """
     try:
         facts: Facts = read_json(path, do)
@@ -169,7 +168,7 @@ def read_facts(path: Path, do: str) -> Facts:
         raise Damaged(error) from None
     seal, files = facts.pop("seal", None), facts.get("files")
     if seal != digest_of(facts) or not isinstance(files, dict):
-        raise Damaged(f"{path} is not as it was written (its seal is another); {do}")
+        raise Damaged(f"{path} has changed since it was written (its seal differs); {do}")
     for name, digest in files.items():
         table = path.parent / name
         if not table.is_file() or sha256_of(table) != digest:
@@ -181,7 +180,7 @@ def read_facts(path: Path, do: str) -> Facts:
 
 
 def part_file(folder: Path, index: int, name: str) -> Path:
-    """Where a block's `name` (json, trace.parquet, nodes.parquet) stands."""
+    """The path of a block's `name` (json, trace.parquet, nodes.parquet)."""
     return folder / "parts" / f"{index:05d}.{name}"
 
 
@@ -192,15 +191,15 @@ def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Reco
         count = len(columns["position"])
         who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
         columns = columns | who
-        # a column of lists comes as a matrix, which Arrow takes row by row
+        # a column of lists is a matrix here, which Arrow reads row by row
         rows = {column: list(columns[column]) for column in SCHEMAS[name].names}
         tables.append(pa.table(rows, SCHEMAS[name]))
     return pa.concat_tables(tables)
 
 
 def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> None:
-    """One block: two Parquet files, then the marker with their checksums and with that of the run's
-    settings; without the marker the block does not count.
+    """Write one block: two Parquet files, then the marker with their checksums and the checksum of
+    the run's settings. A block without its marker does not count.
     """
     paths = [part_file(folder, done.index, name) for name in TABLES]
     for name, path in zip(SCHEMAS, paths, strict=True):
@@ -211,8 +210,8 @@ def write_part(folder: Path, prompts: Sequence[EncodedPrompt], done: "Done") -> 
 
 
 def part_facts(folder: Path, index: int) -> Facts | None:
-    """Facts of a whole part; None when it was never finished; said aloud when it is damaged or of
-    another run (it is then recorded again).
+    """Facts of a complete part. None, so that it is recorded again, if it was never finished, or,
+    with a notice, if it is damaged or belongs to another run.
     """
     marker = part_file(folder, index, "json")
     if not marker.is_file():
@@ -220,7 +219,7 @@ def part_facts(folder: Path, index: int) -> Facts | None:
     try:
         facts = read_facts(marker, "recording it again")
         if facts.get("settings") != sha256_of(folder / "settings.json"):
-            raise Damaged(f"{marker} is of another run; recording it again")
+            raise Damaged(f"{marker} belongs to another run; recording it again")
         return facts
     except Damaged as error:
         notice(f"part {index} in {folder}: {error}")
@@ -232,8 +231,8 @@ def part_facts(folder: Path, index: int) -> Facts | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A finished run: `folder`, its `manifest`, and the frames `trace` and `nodes` (read when first
-    asked for).
+    """A finished run: `folder`, its `manifest`, and the frames `trace` and `nodes` (read at first
+    use).
     """
 
     folder: Path
@@ -250,41 +249,40 @@ class Run:
         return self.table("nodes").to_pandas()
 
     def table(self, name: str) -> pa.Table:
-        """A table of SCHEMAS as it is stored; Damaged where `manifest.check_table` refuses it."""
+        """A table of SCHEMAS as it is stored. Damaged if `manifest.check_table` refuses it."""
         path = self.folder / f"{name}.parquet"
         try:
             table = pq.read_table(path)
             check_table(name, table, self.manifest)
         except (pa.ArrowException, ValueError) as error:
-            raise Damaged(f"{path} is no table of a run ({one_line(error)}); {MEND}") from None
+            raise Damaged(f"{path} is not a run's table ({one_line(error)}); {MEND}") from None
         return table
 
 
 def load_run(folder: str | Path) -> Run:
-    """A finished run, or a shipped one, from its folder, its tables held against the checksums in
-    its manifest. RunError when it is not finished or another version's, Damaged when it is not as
-    it was written.
+    """A finished or shipped run from its folder; its tables are checked against the checksums in
+    its manifest. RunError if it is not finished or from another version, Damaged if it has changed.
     """
     path = Path(folder) / "manifest.json"
     if not path.is_file():
         raise RunError(
-            f"{folder}: no manifest.json, so no finished run; "
-            f"record it (python -m speclab record --out {folder})"
+            f"{folder} has no manifest.json, so it is no finished run; record it (python -m "
+            f"speclab record --out {folder})"
         )
     manifest = read_facts(path, MEND)
     versions = manifest.get("schema"), manifest.get("key_version", 1)
     if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
-            f"{path}: recorded by another version of the kit (columns and key {versions}, this one "
-            f"reads {(SCHEMA_VERSION, KEY_VERSION)}). An older run gets a "
-            "key of today by `python -m data.traces.rekey FOLDER`; or take the kit that recorded it"
+            f"{path} was recorded by another version of the kit (columns and key {versions}, but "
+            f"this version reads {(SCHEMA_VERSION, KEY_VERSION)}). Give an older run a new key "
+            "with `python -m data.traces.rekey FOLDER`, or use the kit that recorded it"
         )
     try:
         manifest = asdict(checked(Manifest, manifest, str(path), of_json=True))
     except ValueError as error:
         raise Damaged(f"{error}; {MEND}") from None
     if manifest["key"] != _key(manifest):
-        raise Damaged(f"{path}: its key is not that of its content; {MEND}")
+        raise Damaged(f"{path}: its key does not match its content; {MEND}")
     return Run(path.parent, manifest)
 
 
@@ -296,9 +294,7 @@ def texts_of(run: Run) -> Texts:
 
 
 def tokenizer_of(run: Run) -> Any:
-    """The tokenizer of a run's target; None where the target is not on this machine, or is another
-    by now.
-    """
+    """The tokenizer of a run's target; None if the target is not on this machine or has changed."""
     folder = ModelFolder.whole(ModelSpec(**run.manifest["profile"]["target"]))
     if folder is None or folder.digest != run.manifest["weights"]["target"]:
         return None
@@ -309,13 +305,13 @@ def tokenizer_of(run: Run) -> Any:
 
 
 def profile_prompts(profile: Profile) -> list[Prompt]:
-    """The prompts that a profile asks for."""
+    """The prompts of a profile."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)
 
 
 def sizes_of(profile: Profile) -> dict[str, int]:
-    """How many prompts each domain of a profile has, in order; of a public set as many as are asked
-    for, since to count them would fetch it.
+    """How many prompts each domain of a profile has, in order. For a public set it is the requested
+    number, because counting would download the set.
     """
     if hub_set := HUB_SETS.get(profile.prompts):
         return dict.fromkeys(profile.domains or hub_set, profile.prompts_per_domain or PER_DOMAIN)
@@ -323,13 +319,33 @@ def sizes_of(profile: Profile) -> dict[str, int]:
 
 
 def encoded_prompts(profile: Profile) -> tuple[EncodedPrompt, ...]:
-    """The same as token ids of the profile's target."""
+    """The prompts of a profile as token ids of its target."""
     return read_by_target(profile, profile_prompts(profile)).prompts
 
 
+def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, ...]]:
+    """The token ids of a run's prompts by prompt_id; empty where the target would read them
+    otherwise by now.
+    """
+    settings = run.manifest["profile"]
+    target, draft = (ModelSpec(**settings[model]) for model in MODELS)
+    profile = Profile(
+        settings["name"],
+        target,
+        draft,
+        template=settings["template"],
+        max_prompt_tokens=settings["max_prompt_tokens"],
+        truncate=settings["truncate"],
+    )
+    read = read_by_target(profile, prompts)
+    if read.facts["encoded"] != run.manifest["encoded"]:
+        return {}
+    return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
+
+
 def decisive(settings: Facts) -> Facts:
-    """The settings of a profile (as a dict) that decide a run, beside models and prompts. Greedy
-    text and its probabilities know no seed and no cut.
+    """The settings of a profile (as a dict) that decide a run, besides models and prompts. Greedy
+    text and its probabilities do not depend on seed, top_k and top_p.
     """
     names = ["max_new_tokens", "depth", "branches", "budget", "temperature"]
     if settings["temperature"] > 0:
@@ -350,12 +366,12 @@ def _key(facts: Facts) -> str:
 
 
 def identity_of(profile: Profile, fetch: bool = True) -> Facts:
-    """What a manifest says of what decides a run, and its key. ModelsMissing where the models are
-    not to be had.
+    """The part of a manifest that decides a run, with the run's key. ModelsMissing if a model is
+    neither on this machine nor available from the hub.
 
-    fetch: False fetches nothing. It leaves out what the target's tokenizer decides where the target
-    or transformers is not on this machine, and the key where a model is not; the weights of a model
-    are "" where nothing here names them.
+    fetch: False downloads nothing. Without the target or transformers on this machine, entries that
+    need the target's tokenizer are left out; without both models, the key is. The weights of a
+    model are "" if nothing on this machine names them.
     """
     prompts = profile_prompts(profile)
     prompt_set = prompts_digest(prompts)
@@ -374,17 +390,16 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
 
 
 def run_key(profile: Profile) -> str:
-    """Hash of everything that decides a run's numbers, and of nothing else: of settings, weights,
-    the prompts' token ids and the stop ids. ModelsMissing where the models are not to be had.
+    """Hash of everything that decides a run's numbers, and of nothing else: settings, weights, the
+    prompts' token ids and the stop ids. ModelsMissing as of `identity_of`.
     """
     return str(identity_of(profile)["key"])
 
 
 def what_differs(run: Facts, wanted: Facts) -> list[str]:
-    """What decides a run and is otherwise in a manifest than in `wanted`, an `identity_of`, by
-    name; none for the same run. A model that is not on this machine is compared by its commit, or,
-    without one, by its path as the profile names it; and then the prompts by their texts, not by
-    their token ids.
+    """The names of decisive entries that differ between a manifest and `wanted`, an `identity_of`;
+    [] for the same run. A model that is not on this machine is compared by its commit, or, without
+    a commit, by its path in the profile. Prompts are then compared by text, not by token ids.
     """
     profiles = run["profile"], wanted["profile"]
     there, here = (decisive(profile) for profile in profiles)
@@ -407,9 +422,9 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
 
 
 def _may_be(path: str, name: str) -> bool:
-    """Whether a folder of another machine may be the one of this name: a run knows it by its whole
-    path. A folder that is here, without weights, is named by its whole path too, and then the last
-    two parts count.
+    """Whether a folder on another machine, which a run names by its full path, may be the folder
+    with this name. A folder on this machine without weights also has a full path; then the last two
+    parts are compared.
     """
     there, here = Path(path).parts, Path(name).parts
     count = 2 if Path(name).is_absolute() else len(here)
@@ -417,31 +432,31 @@ def _may_be(path: str, name: str) -> bool:
 
 
 def kind_of_set(source: str) -> str:
-    """The kind of the runs over another set of prompts at T = 0: the name of the set; for a file or
-    folder `other-` and its name.
+    """The kind of the runs on another prompt set at T = 0: the name of the set; for a file or
+    folder, `other-` and its name.
     """
     return source if source in SETS else f"other-{Path(source).stem}"
 
 
 def sets_asked(profile: Profile, domains: Iterable[str]) -> list[str]:
-    """The other sets that a profile names; `unwrapped` only where one of its domains has words that
-    can be left out.
+    """The other prompt sets of a profile; `unwrapped` only if one of its domains has a wrapper that
+    can be removed.
     """
     has_words = bool(set(WITH_WORDS) & set(domains))
     return [source for source in profile.others if has_words or source != "unwrapped"]
 
 
 def kinds_of(profile: Profile) -> dict[str, Facts]:
-    """What each kind of run changes in the profile: KINDS, and for each other set of prompts the
-    texts at T = 0 and the sampled ones. The unwrapped set has as many prompts as the profile's
-    own, every other one all of its own. ValueError for two files of one name.
+    """The settings that each kind of run changes in the profile: KINDS, and for each other prompt
+    set a greedy and a sampled kind. The unwrapped set has as many prompts as the profile's own set;
+    other sets keep all their prompts. ValueError for two files with the same name.
     """
     kinds = dict(KINDS)
     for source in profile.others:
         kind = kind_of_set(source)
         if kind in kinds:
             raise ValueError(
-                f"other_prompts: two sets are called {kind!r}: rename one of the files"
+                f"other_prompts: two sets have the name {kind!r}; rename one of the files"
             )
         prompts: Facts = {"prompts": source}
         if source != "unwrapped":
@@ -452,8 +467,8 @@ def kinds_of(profile: Profile) -> dict[str, Facts]:
 
 
 def other_format(profile: Profile) -> str | None:
-    """The kind of run that gives a profile's prompts in the other format than its own; None for
-    conversations, which only a chat template joins.
+    """The kind of run with a profile's prompts in the format that it does not use; None for
+    conversations, because only a chat template can join them.
     """
     if profile.template == "none":
         return "chat-template"
@@ -462,10 +477,10 @@ def other_format(profile: Profile) -> str | None:
 
 
 def of_kind(profile: Profile, kind: str) -> Profile:
-    """The profile as a run of this kind is recorded; ValueError for a kind that is not one of
+    """The profile with the settings of a run of this kind. ValueError for a kind that is not in
     `kinds_of`.
 
-    Those of other seeds have the first and the second seed from 1 on that is not the profile's.
+    Kinds with other seeds have the first two seeds, counted from 1, that differ from the profile's.
     """
     kinds = kinds_of(profile)
     if kind not in kinds:
@@ -486,21 +501,20 @@ def of_kind(profile: Profile, kind: str) -> Profile:
 
 @cache
 def say_once(line: str) -> None:
-    """Print a line once a process, however often it is said."""
+    """Print a line once per process."""
     print(shown(line))
 
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
-    """Folders of the traces that may be read for a kind of run, those of the same kind first: those
-    under SPECLAB_TRACES, then those that come with the profile, but not for a kind that each
-    machine records itself.
+    """Folders of the traces that may be read for a kind of run, the same kind first. They come from
+    SPECLAB_TRACES, then from the profile, except for kinds that each machine records itself.
 
-    ValueError where SPECLAB_TRACES holds no trace, and no file of SpecDecode-Bench either.
+    ValueError if SPECLAB_TRACES holds no trace and no file of SpecDecode-Bench.
     """
     named = os.environ.get(PLACE)
     manifests = sorted(Path(named).rglob("manifest.json")) if named else []
     if named and not manifests and not any(Path(named).glob(BENCH)):
-        raise ValueError(f"{PLACE}={named}: no trace there; name a folder that has some")
+        raise ValueError(f"{PLACE}={named} holds no trace; name a folder that holds some")
     if profile.traces and kind not in profile.recorded:
         manifests += sorted((ROOT / profile.traces).rglob("manifest.json"))
     folders = [manifest.parent for manifest in manifests]
@@ -508,18 +522,18 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
-    """The finished run of (profile, kind), or else the shipped trace of its key; None where it is
-    yet to be recorded, and, said aloud, where the run is damaged: `record_run` mends it.
+    """The finished run of (profile, kind), else the shipped trace with its key. None if it is not
+    recorded yet, or, with a notice, if the run is damaged (`record_run` repairs it).
 
-    RunError for a trace that is damaged, and for a run of an older kit.
+    RunError for a damaged trace, and for a run of an older kit.
     """
     return _search(of_kind(profile, kind), kind)[0]
 
 
 def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
-    """`recorded_run`, and what the shipped trace of this kind has otherwise, if it is another."""
+    """`recorded_run`, and how the shipped trace of this kind differs, if it is another run."""
     for name in asked.recorded:
-        of_kind(asked, name)  # one that is mistyped would be passed over
+        of_kind(asked, name)  # a mistyped kind would be ignored
     wanted = identity_of(asked, fetch=False)
     for path in sorted(RUNS.glob(f"*-{wanted.get('key', '*')}/manifest.json")):
         try:
@@ -541,7 +555,7 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
 
 
 def _refuse_older(asked: Profile, kind: str) -> None:
-    """RunError for a finished run of an older kit that may be the one that is asked for."""
+    """RunError for a finished run of an older kit that may be the requested run."""
     names = ("prompts", "max_new_tokens", "temperature", "seed")
     for path in RUNS.glob(f"{asked.name}-{kind}-*/manifest.json"):
         facts = read_json(path, MEND)
@@ -552,11 +566,11 @@ def _refuse_older(asked: Profile, kind: str) -> None:
 
 
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
-    """The recorded run of (profile, kind): from data/runs, else from a shipped trace of its key,
-    else recorded now by `engine` (with a progress bar).
+    """The run of (profile, kind): from data/runs, else from a shipped trace with its key, else
+    recorded now by `engine` (with a progress bar).
 
-    A recorded run that is damaged is said and mended from its parts; RunError for a trace that is
-    damaged. ModelsMissing where it has to be recorded and the models are not there.
+    A damaged run is repaired from its parts, with a notice; RunError for a damaged trace.
+    ModelsMissing if it has to be recorded without the models.
     """
     asked = of_kind(profile, kind)
     run, misfit = _search(asked, kind)
@@ -574,7 +588,7 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
 
 
 def _short(folder: Path) -> Path:
-    """A folder as it is named from the repository."""
+    """A folder relative to the repository, if it is in it."""
     return folder.relative_to(ROOT) if folder.is_relative_to(ROOT) else folder
 
 
@@ -591,15 +605,14 @@ def record_run(
     engine: "Engine | None" = None,
     kind: str | None = None,
 ) -> Run:
-    """Record a profile into a folder, block by block; goes on where an earlier call stopped and
-    ends with the same bytes.
+    """Record a profile into a folder, block by block. A later call continues where an earlier call
+    stopped, and ends with the same bytes.
 
-    pair: loaded already, for the default engine (this process). texts: continuations by prompt_id,
-    of an earlier run of the same target over the same prompts; None generates them. engine: who
-    runs the blocks, see speclab.ops.workers. kind: what the manifest calls it. Where another
-    process records the same run into the folder, what it made is taken. RunError: the folder holds
-    another run, or files of somebody else.
-    NonFiniteProbability: a model broke down.
+    pair: already loaded, for the default engine (this process). texts: continuations by prompt_id
+    from an earlier run of the same target on the same prompts; None generates them. engine: runs
+    the blocks (speclab.ops.workers). kind: its name in the manifest. If another process records the
+    same run into the folder, its result is used. RunError: the folder holds another run or other
+    files. NonFiniteProbability: a model returned numbers that are not finite.
     """
     from speclab.models.pairs import device_of
     from speclab.record import in_process
@@ -607,15 +620,15 @@ def record_run(
     folder = Path(folder)
     identity = identity_of(profile)
     finished = folder / "manifest.json"
-    was_there = finished.is_file()  # then it is damaged: to be mended
+    was_there = finished.is_file()  # then it is damaged, and is repaired
     with locked(folder):
         if not was_there and finished.is_file():  # another process has just finished it
             run = load_run(folder)
             if run.manifest["key"] == identity["key"]:
                 return run
         job = _job(profile, texts)
-        # one key may be recorded on a CPU or on a GPU, whose numbers differ in the last digits:
-        # parts of both never share a folder (a finished run may be read anywhere)
+        # numbers of a CPU and a GPU differ in the last digits, so parts of both never share a
+        # folder (a finished run may be read anywhere)
         devices = {name: device_of(getattr(profile, name)).type for name in MODELS}
         settings = {"key": identity["key"], "block_prompts": profile.block_prompts}
         _claim(folder, settings | devices)
@@ -630,8 +643,8 @@ def record_run(
 
 
 def _claim(folder: Path, settings: Facts) -> None:
-    """Write the settings of a run into its folder. RunError where the folder holds a run with
-    others, or tables or parts that no recording of this folder wrote.
+    """Write the settings of a run into its folder. RunError if the folder holds a run with other
+    settings, or tables or parts that no recording in this folder wrote.
     """
     content = json.dumps(settings).encode()
     path = folder / "settings.json"
@@ -639,27 +652,27 @@ def _claim(folder: Path, settings: Facts) -> None:
         if path.read_bytes() == content:
             return
         raise RunError(
-            f"{folder} holds a run with other settings (models, prompts, how the target reads "
-            "them, parameters or devices); choose another folder (--out) or remove this one"
+            f"{folder} holds a run with other settings (models, prompts, template, parameters or "
+            "devices); choose another folder (--out) or remove this one"
         )
     for pattern in ("*.parquet", "manifest.json", "parts/*.json"):
         for foreign in folder.glob(pattern):
             raise RunError(
-                f"{folder} holds {foreign.name} and no settings.json, so no recording wrote it; "
+                f"{folder} holds {foreign.name} without settings.json, so no recording wrote it; "
                 "choose another folder (--out)"
             )
     written(path, lambda part: part.write_bytes(content))
 
 
 def _job(profile: Profile, texts: Texts | None) -> "Job":
-    """The work of a recording; says how many prompts are cut."""
+    """The work of a recording; prints how many prompts are cut."""
     import torch
 
     from speclab.record import Job
 
     encoded = encoded_prompts(profile)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
-        notice(f"{cut} prompts are cut to {profile.max_prompt_tokens} tokens")
+        notice(f"{cut} of {len(encoded)} prompts are cut to {profile.max_prompt_tokens} tokens")
     size = profile.block_prompts
     starts = range(0, len(encoded), size)
     blocks = tuple(encoded[start : start + size] for start in starts)
@@ -667,17 +680,20 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
 
 
 def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
-    """Facts of every block; those without a whole part file are recorded by the engine, each
-    written as it is done.
+    """Facts of every block. The engine records blocks without a complete part, and each is written
+    when it is done.
     """
     known = {index: part_facts(folder, index) for index in range(len(job.blocks))}
     facts = {index: part for index, part in known.items() if part}
     missing = [index for index in known if index not in facts]
-    for part in facts.values():  # as the first ones were made
+    for part in facts.values():  # with the libraries of the first parts
         of_pair = part["pair"]
         job = replace(job, few_rows={name: of_pair[name]["few_rows"] for name in MODELS})
     if missing:
+        # a page of `make reproduce` (SPECLAB_OUT) shows no bar
+        hidden = bool(os.environ.get("SPECLAB_OUT")) and not sys.stderr.isatty()
         bar = {"desc": f"record {job.profile.name}", "total": len(missing), "unit": "block"}
+        bar["disable"] = hidden
         for done in tqdm(engine(job, missing), **bar):
             facts[done.index] = done.facts
             write_part(folder, job.blocks[done.index], done)
@@ -685,7 +701,7 @@ def _record_parts(job: "Job", folder: Path, engine: "Engine") -> list[Facts]:
 
 
 def _assemble(folder: Path, count: int) -> dict[str, int]:
-    """All parts as one file each, row groups by block; returns the rows by table."""
+    """Join the parts of each table into one file, a row group per block; returns rows by table."""
     rows = {}
     for name, file in zip(SCHEMAS, TABLES, strict=True):
         parts = [pq.read_table(part_file(folder, index, file)) for index in range(count)]
@@ -696,7 +712,7 @@ def _assemble(folder: Path, count: int) -> dict[str, int]:
 
 
 def _facts(job: "Job", parts: list[Facts]) -> Facts:
-    """What a run says of itself beside its key; parts: the facts of its blocks."""
+    """The facts of a run besides its key; parts: the facts of its blocks."""
     cuts = [prompt.cut for block in job.blocks for prompt in block]
     peaks = pd.DataFrame([part["peak_bytes"] for part in parts]).max()
     packed = [part["max_packed_tokens"] for part in parts]

@@ -62,7 +62,9 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
     if np.isnan(estimate):
         return UNDEFINED
     scale, after, sign = UNITS[unit]
-    number = f"{scale * estimate:{sign}z.{digits}f}{after}"  # z: no minus before a zero
+    number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
+    is_one = unit == "points" and number in ("+1", "-1")
+    number += after.removesuffix("s") if is_one else after
     least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
     text = number if np.isnan(low) else f"{number} [{least}, {most}]"
     return text.replace("-", "\N{MINUS SIGN}")
@@ -161,7 +163,7 @@ def resampling_of(frame: pd.DataFrame, n: int = RESAMPLES, seed: int = 0) -> Res
     domain = np.zeros(len(prompts), int)
     domain[rows] = of_row
     if (domain[rows] != of_row).any():
-        raise ValueError("a prompt_id occurs in two domains: give every prompt an id of its own")
+        raise ValueError("a prompt_id occurs in two domains: give every prompt its own id")
     weights = np.ones((1 + n, len(domain)))
     of_kit = [name for name in DOMAINS if name in domains]
     others = sorted(set(domains) - set(DOMAINS))

@@ -10,7 +10,7 @@ READY = "body[data-ready=yes]"
 
 
 def needed():
-    """Skip the tests that ask for a browser where there is none."""
+    """Skip the tests that need a browser if there is none."""
     pytest.importorskip("playwright", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium on this machine (apt-get install chromium)")
@@ -18,7 +18,7 @@ def needed():
 
 @contextmanager
 def chromium():
-    """A running browser; skips the test where there is none."""
+    """A running browser. Skips the test if there is none."""
     needed()
     from playwright.sync_api import sync_playwright
 

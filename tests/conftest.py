@@ -83,8 +83,8 @@ def save_random_llama(folder, seed, vocab=40, layers=2, kv_heads=2, words=37, **
 
 
 def save_trimmed_draft(folder, base, kept, own=False, dtype=torch.float16, vocab=40):
-    """A random draft that says the tokens of `kept`; it reads by the embedding of `base`, or by its
-    `own` and with a tokenizer of its own.
+    """A random draft that outputs the tokens of `kept`. It uses the embedding of `base`, or its
+    `own` embedding and tokenizer.
     """
     from safetensors.torch import load_file, save_file
 
@@ -132,7 +132,7 @@ def profile_of(target, draft, dtype="auto"):
 
 
 def write_prompts(folder, count):
-    """A file of short prompts, so many of code and of chat."""
+    """A file with this many short prompts of code and of chat."""
     rows = [
         {"prompt_id": f"{d}-{i}", "domain": d, "prompt": "a b c d"[: 2 * i + 1]}
         for d in ("code", "chat")

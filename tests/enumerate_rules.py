@@ -1,9 +1,9 @@
-"""The rules once more, from their papers' definitions in plain NumPy, and exact sums over all that
-can happen in one block.
+"""An independent version of the verification rules, from their papers' definitions in plain NumPy,
+with exact sums over everything that can happen in one block.
 
-Nothing here calls speclab.verify: a rule is `step(p, q, tokens) -> (chances, residual)`, so the
-same enumerator takes this file's steps and the kit's. A `World` is a pair of models: p and q after
-every prefix.
+Nothing in this file calls speclab.verify. A rule is `step(p, q, tokens) -> (chances, residual)`, so
+the same enumerator takes the steps of this file and of the kit. A `World` is a pair of models: p
+and q after every prefix.
 """
 
 from collections import defaultdict
@@ -160,7 +160,7 @@ def first_tokens(emitted: dict[tuple, float], world: World, count: int) -> np.nd
 
 
 class Behind:
-    """A world behind a text; where tokens are copied there, a share `sure` of q is theirs."""
+    """A world after a text. If tokens are copied, a share `sure` of q belongs to them."""
 
     def __init__(self, world: World, text: tuple, copy: list = (), sure: float = 1.0):
         self.world, self.text, self.copy, self.sure = world, text, copy, sure
@@ -175,8 +175,8 @@ class Behind:
 
 
 def texts(block_at, world: World, count: int) -> np.ndarray:
-    """Joint distribution [vocab] * count of a text that is decoded in blocks; block_at(text): the
-    exact distribution of the tokens of the block behind a text.
+    """Joint distribution [vocab] * count of a text that is decoded in blocks. block_at(text): the
+    exact distribution of a block's tokens after a text.
     """
     joint, unfinished = np.zeros((world.vocab,) * count), {(): 1.0}
     while unfinished:

@@ -37,9 +37,7 @@ def pooled(frame, estimator, n=stats.RESAMPLES):
 
 
 def noisy(prompts=8, rows=30, seed=0):
-    """Two domains, a signal with ties that says something of the outcome, prompts of their own
-    level.
-    """
+    """Two domains, a signal with ties that predicts the outcome, prompts with their own levels."""
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame({"prompt_id": np.repeat([f"p{i:02d}" for i in range(2 * prompts)], rows)})
     frame["domain"] = np.where(frame["prompt_id"] < f"p{prompts:02d}", "code", "chat")

@@ -1,8 +1,8 @@
-"""The published procedure, word for word and slow: no cache, no packing, every path a row of its
-own, one token a step.
+"""The published procedure, implemented literally and slowly: no cache, no packing, one row per
+path, one token per step.
 
-Independent of speclab.record and speclab.tree: a queue of paths, full contexts, plain softmaxes.
-The recorder must equal it on every record; `make bench` measures both.
+It is independent of speclab.record and speclab.tree: a queue of paths, full contexts, plain
+softmaxes. The recorder must equal it on every record; `make bench` measures both.
 """
 
 import torch

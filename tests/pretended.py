@@ -1,14 +1,15 @@
-"""A pretended CUDA device: code for a GPU runs on a CPU, and what a GPU would refuse is refused.
+"""A pretended CUDA device: code for a GPU runs on a CPU, and operations that a GPU would reject
+raise errors.
 
-Its tensors say `cuda:N`, hold their numbers on the CPU, and refuse to be mixed with tensors of
-another device. Each wait of the host for the device is counted, with the line of the kit that
-caused it. Kernels, memory and time of a GPU are not pretended.
+Its tensors report `cuda:N`, keep their numbers on the CPU, and cannot be mixed with tensors of
+another device. Each time the host waits for the device is counted, with the line of the kit that
+caused it. Kernels, memory and time of a GPU are not simulated.
 
     with pretended() as gpu:
         pair = load_pair(load_profile("tiny", {"device": "cuda:0"}))
     gpu.waits  # Counter: "copy speclab/draft.py:171" → 4
 
-Only the thread that entered `pretended` sees the device. All is as before when it is left.
+Only the thread that entered `pretended` sees the device. Leaving the context restores everything.
 """
 
 import sys
@@ -33,7 +34,7 @@ COPIES = ("aten::copy_", "aten::_to_copy", "aten::to")
 
 
 class OnDevice(Tensor):
-    """A tensor that says `device` and holds its numbers in `held`, a tensor on the CPU."""
+    """A tensor that reports `device` and keeps its numbers in `held`, a tensor on the CPU."""
 
     @staticmethod
     def __new__(cls, held, device):

@@ -1,5 +1,5 @@
-"""A notebook's cells run in a shell of a copy of this process, in place of a kernel's: what every
-new kernel imports first takes longer than most of our notebooks do when they are small.
+"""Run a notebook's cells in a shell in a copy of this process instead of a kernel. A new kernel's
+imports take longer than most of our small notebooks.
 """
 
 import multiprocessing

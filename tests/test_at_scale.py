@@ -1,6 +1,8 @@
-"""Notebook 15's study: weights, acceptance by depth, a draft and copies together, and time, by
-hand on made-up starts; and what a test between sets says of sets that are alike, simulated.
+"""Notebook 15's study on made-up starts, checked by hand: weights, acceptance by depth, a draft
+with copies, and time. The test between sets is simulated on sets that are alike.
 """
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -10,6 +12,7 @@ from test_starts import starts_by_hand
 from speclab.analysis import combined, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.runs import FilesMissing
+from speclab.show import drawings, redraw, style
 from speclab.studies import at_scale as study
 
 ACCEPTED = [2, 0, 1, 3, 2, 1, 0]  # of a text of eight tokens, its first one by the prompt
@@ -54,7 +57,7 @@ def test_tokens_per_pass_by_hand_by_request_and_by_token():
 
 
 def simulated(rng, rates, prompts=12):
-    """Starts of sets of so many prompts; each text has a length and a rate of its own."""
+    """Starts of sets with these numbers of prompts; each text has its own length and rate."""
     frames = []
     for number, rate in enumerate(rates):
         texts = [
@@ -97,7 +100,7 @@ def test_a_set_that_differs_is_found():
 
 def test_by_depth_a_new_block_is_asked_at_the_same_places(alike):
     found = study.next_accepted(alike[0], 3)
-    # first token accepted at 1, 3, 4, 5, 6; the text goes on behind all of them
+    # first token accepted at 1, 3, 4, 5, 6; the text continues after all of them
     second = found[2]
     assert second[study.EVERYWHERE]["code"][0] == 5 / 7
     assert second[study.DEEPER]["code"][0] == 3 / 5  # at 1, 4, 5
@@ -142,6 +145,35 @@ def test_each_way_has_the_fastest_of_its_own_shapes(alike):
         own = cost_of[cost_of.index.str.contains(kinds[name])]
         assert choice.judged["cost"].tolist() == pytest.approx([own.min()] * 5)
     assert cost_of.size == 2 + 3 * len(study.LEASTS) * len(study.MOSTS)
+
+
+def test_significant_differences_are_named_and_have_a_star():
+    tested = pd.DataFrame(
+        [("EAGLE", "a", "b", 0.5, 0.4, 0.6, True), ("EAGLE", "a", "c", -0.1, -0.3, 0.1, False)],
+        columns=["proposer", "first", "second", "difference", "low", "high", "significant"],
+    )
+    found = study.differing(tested, "b"), study.differing(tested, "c")
+    assert found == (["a"], [])
+    cells = study.in_pairs(tested).to_numpy().tolist()
+    assert cells == [["a − b", "0.50 [0.40, 0.60] *"], ["a − c", "−0.10 [−0.30, 0.10]"]]
+    assert study.count_of(tested) == "EAGLE 1 of 2"
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+def test_the_cost_of_depth_is_the_gap_that_is_drawn(alike, width):
+    tables = {
+        ("EAGLE", depth): draws.table() for depth, draws in study.next_accepted(alike[0], 3).items()
+    }
+    frame = study.stack(tables, ["proposer", "depth"])
+    names = [study.EVERYWHERE, study.AFRESH, study.DEEPER]
+    figure = redraw.draw_styled(partial(drawings.draw_depth, frame, ["code"], names), width)
+    (axes,) = figure.axes
+    lines = {line.get_label(): line.get_ydata() for line in axes.lines}
+    assert lines[study.AFRESH] == pytest.approx([500 / 7, 60, 200 / 3])
+    assert lines[study.DEEPER] == pytest.approx([500 / 7, 60, 100 / 3])
+    (gap,) = [band for band in axes.collections if band.get_label() == study.COST]
+    corners = {tuple(corner) for corner in gap.get_paths()[0].vertices.round(6)}
+    assert {(3.0, 66.666667), (3.0, 33.333333)} <= corners
 
 
 def test_without_the_files_one_line_says_how_to_get_them(monkeypatch):

@@ -1,5 +1,5 @@
-"""Fetching the authors' files (a local server: good, wrong, absent) and what their
-records can tell, by hand and on them.
+"""Download of the authors' files from a local server (correct, wrong and missing files), and the
+analysis of their records, by hand and on the real files.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ def test_a_good_file_is_fetched_once(server, tmp_path):
     (path,) = source(server).fetch(tmp_path / "new")
     assert path.read_bytes() == CONTENT and names(path.parent) == [NAME]
     aside = server.file.rename(server.file.with_name("aside"))
-    source(server).fetch(tmp_path / "new")  # there and right: it is not asked for
+    source(server).fetch(tmp_path / "new")  # present and correct: it is not downloaded
     aside.rename(server.file)
     path.write_bytes(b"spoiled")
     source(server).fetch(tmp_path / "new")

@@ -1,4 +1,6 @@
-"""Best static trees: hand cases, all small trees by brute force, the cost that is maximised."""
+"""Best static trees: hand-made cases, all small trees by brute force, and the cost that is
+maximised.
+"""
 
 from itertools import product
 
@@ -57,7 +59,9 @@ def test_the_programme_finds_the_best_of_all_trees(weights, budget, depth):
 
 
 def test_speed_weighs_what_a_tree_costs():
-    """Every tree of up to four nodes by brute force; a dear machine drafts the least there is."""
+    """Every tree of up to four nodes by brute force; with expensive passes the smallest tree is
+    best.
+    """
     a = [0.8, 0.1]
 
     def speed(tree):

@@ -1,10 +1,11 @@
-"""Which draft: candidates share target and text, what is kept is read again, costs and speeds by
-hand, every draft lossless.
+"""Notebook 08's study: candidates share target and text, stored results are read again, costs and
+speeds match hand-made cases, and every draft is lossless.
 """
 
 import copy
 import dataclasses
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ import torch
 from pyarrow import ArrowException
 from test_choose import trace_of
 from test_faults import turned
+from test_sentences import BAD
 from toy import plain
 
 from data.drafts import prepare
@@ -32,6 +34,7 @@ from speclab.prompts import DOMAINS, decoded_prompts, load_prompts, training_pro
 from speclab.runs import record_run, texts_of
 from speclab.sampling import Sampling
 from speclab.shapes import parse_shape
+from speclab.show.notebook import too_long
 from speclab.studies.better_drafts import candidates, comparison
 from speclab.studies.better_drafts.candidates import LOOKUP, OWN
 
@@ -84,7 +87,7 @@ def test_first_layers_is_the_network_with_fewer_layers(random_pair, profile):
 
 
 def test_traces_are_the_recorders_and_kept(drafts, own, profile, work, monkeypatch):
-    """Along the same texts every column is that of a run of the draft, bit for bit."""
+    """Every column equals the draft's recorded run on the same texts, bit for bit."""
     texts = texts_of(own)
     for one in drafts:  # of one spec: kept apart by their names
         made = candidates.judged(one, profile, "greedy", texts)
@@ -325,7 +328,7 @@ def test_every_draft_is_lossless_and_the_check_can_fail(tried, profile):
 def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     noise, others = np.random.default_rng(0).normal(0, 0.1, (2, 500))
     noise[0] = others[0] = 0
-    # the prompts of 'behind' are those of 'best', the prompts of 'near' are others
+    # 'behind' has the same prompts as 'best', 'near' has other prompts
     columns = {"best": 1.0 + noise, "behind": 0.9 + noise, "near": 0.99 + others}
     draws = pd.DataFrame(columns)
     best, lead = choose.leader(draws, 50)
@@ -334,3 +337,56 @@ def test_a_leader_and_those_over_which_its_lead_is_not_significant():
     assert (
         choose.leader(draws, 4)[1] == "its lead has no interval (fewer than 5 prompts in a domain)"
     )
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+NAMES = "own draft", "INT4 self-draft", "prompt lookup", "first 20 layers"
+NAMES += ("distilled, total-variation", "specialist")
+
+
+def compared_with(best, tied, fewest=8):
+    """A draft that leads by a quantity, and over which others it does not lead significantly."""
+    noise = np.random.default_rng(0).normal(0, 0.3, (2, 200))
+    noise[:, 0] = 0
+    draws, numbers = {}, {}
+    for name in NAMES:
+        level = 1.5 if name == best else 1.45 if name in tied else 0.5
+        for quantity in ("hit[1]", "speedup"):
+            draws[name, quantity] = level + (noise[0] if name == best else noise[1])
+    frame = pd.DataFrame(draws)
+    for quantity in ("hit[1]", "speedup"):
+        ends = {"": 1.5, "_low": 1.23, "_high": 1.77}
+        numbers |= {f"{quantity}{end}": number for end, number in ends.items()}
+    table = pd.DataFrame([{"draft": name} | numbers for name in NAMES])
+    return comparison.Compared(table, frame, fewest)
+
+
+@pytest.mark.parametrize("best", NAMES)
+@pytest.mark.parametrize("tied", [NAMES[:0], NAMES[:1], NAMES[3:4], NAMES[3:], NAMES])
+def test_the_answer_is_short_whatever_leads(best, tied):
+    others = [name for name in tied if name != best]
+    for fewest in (8, 4):
+        found = compared_with(best, others, fewest)
+        said = [found.answer(is_reliable) for is_reliable in (True, False)]
+        assert not any(map(too_long, said)), said
+        said += [f"It is {found.fastest_in_words()}."]
+        assert not [bad for bad in BAD for text in said if re.search(bad, text)], said
+        assert all(len(found.title(is_reliable)) <= 90 for is_reliable in (True, False))
+    assert "no verdict on speed" in said[1] and "no verdict" not in said[0]
+
+
+def test_the_section_on_training_announces_what_comes():
+    """Without trained drafts it says so and promises nothing; with some it names what they are."""
+    said = comparison.training_in_words({}, "smollm")
+    assert "no further trained draft" in said and "specialist" not in said
+    facts = {"minutes": 2, "texts": 8, "objective": "sequence"}
+    made = {"one": SimpleNamespace(facts=facts)}
+    said = comparison.training_in_words({"sequence": made}, "tiny")
+    assert "1 trained draft of" in said and "specialist" not in said
+    assert "**specialist**" in comparison.training_in_words(
+        {"sequence": made, "specialist": made}, "tiny"
+    )
+    source = (ROOT / "notebooks" / "08_better_drafts.py").read_text(encoding="utf-8")
+    fixed = [line for line in source.splitlines() if line.startswith("# ")]
+    assert not [line for line in fixed if "specialist" in line], "it comes with some pairs only"

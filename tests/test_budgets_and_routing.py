@@ -1,19 +1,25 @@
-"""The study of notebook 09: which settings, which clock is believed, whether a promise was kept.
-(Serving, batches and routers: test_serving, test_router, test_policy.)
+"""Notebook 09's study: which settings are compared, when a timing is reliable, and whether the
+predicted speed-up holds. (Serving, batches and routers: test_serving, test_router, test_policy.)
 """
+
+import re
 
 import numpy as np
 import pandas as pd
 import pytest
 from test_choose import priced, trace_of
+from test_sentences import BAD
 
 from speclab.analysis import choose
+from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
+from speclab.estimates import Estimates
 from speclab.models import timing
 from speclab.shapes import parse_shape
-from speclab.stats import Interval
-from speclab.studies.budgets_and_routing import policies, promise, recommendations
+from speclab.show.notebook import too_long
+from speclab.stats import Interval, resampling_of
+from speclab.studies.budgets_and_routing import policies, promise, recommendations, serving
 from speclab.tree import PLAIN, chain, static_tree
 
 SETTINGS = {"plain": PLAIN, "chain:1": chain(1)}
@@ -46,8 +52,8 @@ def test_settings_are_different_trees_and_named_as_they_parse():
 
 
 def test_a_clock_changes_the_resamples_and_not_the_estimate(by_prompt):
-    """At half the costs every resample is twice as fast; two clocks, drawn for all choices
-    alike, leave their difference at what the prompts make of it.
+    """At half the costs every resample is twice as fast. Two clocks, drawn together for all
+    choices, do not change the ratio of two choices.
     """
     choices = {name: choose.Choice(by_prompt.judged(name)) for name in SETTINGS}
     speeds = choose.speeds(choices)
@@ -121,11 +127,106 @@ def test_the_check_by_hand():
     ],
 )
 def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
-    """A wide interval that holds 1 keeps no promise; a clock that ran wrong tells nothing."""
+    """A wide interval that includes 1 does not confirm the prediction, and a wrong clock gives no
+    result.
+    """
     ratio = Interval(1.0, *ends, 12)
     assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
     assert promise.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
+    assert promise.outcome_in_words(verdict, 0.1).count("10 %") == 1
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+UP, DOWN, TIED = (1.02, 1.01, 1.03), (0.98, 0.97, 0.99), (1.0, 0.9, 1.1)
+MISSING = (1.02, np.nan, np.nan)
+KINDS = UP, DOWN, TIED, MISSING
+OUTCOMES = *promise.OUTCOMES.values(), "inconclusive", recommendations.REFUSED
+OTHERS = None, SECOND, "again"
+
+
+def reads_well(said):
+    return not too_long(said) and not [bad for bad in BAD if re.search(bad, said)]
+
+
+def by_set(other, *numbers, less=0.0, **keys):
+    """The same number for the own prompts and for another set."""
+    names = [OWN, *([other] if other else [])]
+    rows = pd.DataFrame([numbers] * len(names), columns=["estimate", "low", "high"]) - less
+    return Estimates(pd.concat([pd.DataFrame({"set": names} | keys), rows], axis=1))
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("numbers", KINDS)
+def test_the_answer_of_policies_is_short(other, outcome, numbers):
+    speeds = by_set(other, *numbers).in_units("x")
+    gains = by_set(other, *numbers, less=1).in_units("%", 1)
+    for of_domains in (gains, None):
+        said = promise.answer(speeds, of_domains, other, outcome)
+        if np.isnan(numbers[1]) and of_domains is None:
+            said += recommendations.note_on_few(stats_of_few())
+        assert reads_well(said), said
+    assert ("no verdict" in said) == (outcome == recommendations.REFUSED)
+
+
+def stats_of_few():
+    ids = pd.DataFrame({"prompt_id": ["a", "b"], "domain": ["one", "one"]})
+    return resampling_of(ids, 2)
+
+
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("numbers", KINDS)
+@pytest.mark.parametrize("is_trusted", [True, False])
+@pytest.mark.parametrize("is_measured", [True, False])
+def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured):
+    numbers = by_set(other, *numbers)
+    names = list(numbers.frame["set"])
+    saved = {name: numbers.at(set=name) for name in names}
+    few = recommendations.note_on_few(stats_of_few())
+    for per_domain in (saved, {}):
+        for batches in ("drafting helps up to batch 8 and hurts from batch 16", ""):
+            said = serving.answer(saved, per_domain, batches, is_measured, is_trusted)
+            assert reads_well(said if batches else said + few), said
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ([UP, UP, DOWN], "drafting helps up to batch 2 and hurts from batch 3"),
+        ([UP, TIED, DOWN], "drafting helps up to batch 1 and hurts from batch 3"),
+        ([UP, TIED, TIED], "drafting helps up to batch 1"),
+        ([TIED, TIED, DOWN], "drafting hurts from batch 3"),
+        ([UP, UP, UP], "drafting helps at every batch size"),
+        ([DOWN, DOWN, DOWN], "drafting hurts at every batch size"),
+        ([TIED, TIED, TIED], "drafting makes no significant difference at any batch size"),
+        ([UP, DOWN, UP], "drafting helps at batch 1 and 3 and hurts at batch 2"),
+        ([MISSING] * 3, "the speed-up of drafting has no interval"),
+    ],
+)
+def test_batches_at_which_drafting_helps(numbers, said):
+    rows = pd.DataFrame(numbers, columns=["estimate", "low", "high"])
+    keys = pd.DataFrame({"batch": [1, 2, 3], "domain": "pooled"})
+    assert serving.batches_in_words(Estimates(pd.concat([keys, rows], axis=1))) == said
+
+
+def test_gains_are_over_one_setting_for_all(by_prompt):
+    speeds = choose.speeds(policies.judged_policies(by_prompt))
+    gains = policies.gains_over_always(speeds)
+    assert gains.frame["policy"].unique().tolist() == ["per-domain", "oracle"]
+    whole = gains.at(policy="oracle", domain="pooled")
+    ratio = (speeds["oracle"] / speeds["always"])["pooled"].iloc[0]
+    assert whole.value == pytest.approx(ratio - 1)
+    drawn = policies.drawn_gains(gains).at(policy="the oracle", domain="all prompts")
+    assert drawn.value == pytest.approx(100 * (ratio - 1))
+    titles = [policies.gain_title(by_set(None, *numbers, less=1)) for numbers in KINDS]
+    assert [title.split(" is ")[1].split(" than")[0] for title in titles] == [
+        "significantly faster",
+        "significantly slower",
+        "not significantly faster",
+        "not significantly faster",
+    ]
 
 
 # ---- at another temperature ----------------------------------------------------------------------

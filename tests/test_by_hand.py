@@ -1,6 +1,4 @@
-"""The rule by hand: hand-computed numbers, the same as speclab.verify says, and a wrong rule is
-seen.
-"""
+"""Notebook 00's study: hand-computed numbers equal speclab.verify's; a wrong rule is detected."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""Budgets: hand cases, a slow walk as reference, limits of c, choices that never see their own
-prompts.
+"""Budgets: hand-made cases, a slow reference walk, limits of c, and choices that never use their
+own prompts.
 """
 
 import numpy as np
@@ -164,8 +164,8 @@ def test_the_definition_of_the_fastest_setting():
 
 
 def planted(fold):
-    """Setting `s_k` is cheap on fold k and expensive elsewhere: whoever looks at the prompts it is
-    judged on falls for it.
+    """Setting `s_k` is cheap on fold k and expensive elsewhere. A choice that uses its own test
+    prompts is misled by it.
     """
     cost = {
         0: {PLAIN_SETTING: 10.0, "s_0": 1.0, "s_1": 10.5},
@@ -185,7 +185,9 @@ def test_cross_fit_never_sees_its_own_prompts():
 
 
 def test_small_domains_choose_by_the_other_prompts_there_are():
-    """Each of three prompts by the other two; the only one of its domain by those of all others."""
+    """The setting for each of three prompts is chosen on the other two; for a domain's only prompt,
+    on all other prompts.
+    """
     cheap = {"a": {"plain": 3.0, "x": 1.0}, "b": {"plain": 1.0, "x": 3.0}}
     texts = {f"a-{i}": ("a", cheap["a"]) for i in range(3)} | {"b-0": ("b", cheap["b"])}
     found = choose.fit(table_of(texts), n=4)
@@ -204,7 +206,7 @@ def two_domains(code, chat):
 
 
 def noisy(seed, prompts=20, apart=0.0):
-    """Two domains and two settings; `apart` is how much cheaper each domain's own one is."""
+    """Two domains and two settings; `apart` is how much cheaper each domain's own setting is."""
     rng, texts = np.random.default_rng(seed), {}
     for domain, cheaper in (("code", [apart, 0]), ("chat", [0, apart])):
         for i in range(prompts):

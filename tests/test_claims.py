@@ -1,18 +1,22 @@
-"""Claims as facts, and the logic that makes verdicts of intervals: constructed cases that must
-hold, must fail and are inconclusive, for each kind of region.
+"""Claims as facts, and how verdicts follow from intervals: constructed cases that must hold, must
+fail and are inconclusive, for each kind of region; and what the audit shows of them.
 """
+
+from functools import partial
 
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.text import Text
 from scipy.stats import norm
 
 from speclab import stats
 from speclab.analysis import claims, prompt_sets
 from speclab.analysis.claims import (
     AT_0,
+    AT_1,
     FAILS,
     FORM,
     HOLDS,
@@ -23,7 +27,9 @@ from speclab.analysis.claims import (
     TURNS,
     UNDECIDED,
 )
-from speclab.studies.paper_audit import pictures
+from speclab.analysis.published import published
+from speclab.show import drawings, redraw, style
+from speclab.studies.paper_audit import summary
 
 OWN, UNWRAPPED, SECOND = prompt_sets.OWN, prompt_sets.UNWRAPPED, prompt_sets.SECOND
 ABOVE, BELOW, BETWEEN = (0, None), (None, 0), (0.4, 0.6)
@@ -100,7 +106,7 @@ BARELY_OUTSIDE, CLEARLY_OUTSIDE = (-0.1, -0.19, -0.01), (-0.3, -0.4, -0.2)
         ([BARELY_OUTSIDE], FAILS),
         ([BARELY_OUTSIDE, INSIDE, INSIDE, INSIDE], UNDECIDED),
         ([CLEARLY_OUTSIDE, INSIDE, INSIDE, INSIDE], FAILS),
-        ([BARELY_INSIDE] * 4, HOLDS),  # no correction is asked of them
+        ([BARELY_INSIDE] * 4, HOLDS),  # they need no correction
         ([BARELY_INSIDE, BARELY_INSIDE, (-0.1, 0.1)], UNDECIDED),
         ([BARELY_INSIDE, (0.1, np.nan, np.nan)], UNDECIDED),
         ([], NOT_TESTED),
@@ -183,7 +189,7 @@ def test_the_c_at_which_a_claim_about_cost_turns():
         ({}, DOWN, 1, TOO_FEW),
         ({"decides": "necessity"}, DOWN, 1, TOO_FEW),
         ({"decides": "necessity"}, DOWN, 0, NO_CONDITION),
-        ({"about": SOURCES}, UP, 0, "holds"),
+        ({"about": SOURCES}, UP, 0, HOLDS),
     ],
 )
 def test_of_too_few_prompts_nothing_is_said(changes, ends, fewer, expected):
@@ -249,22 +255,109 @@ def test_a_fact_is_counted_by_a_claim_that_counts():
 
 def test_the_tally_and_what_chance_may_have_made_by_hand():
     some = pd.Series([HOLDS, FORM, FAILS, NO_CONDITION, UNDECIDED, TURNS] * 10)
-    assert claims.tally(some) == f"20 hold (10 on {OWN} only) and 20 do not"
+    assert claims.tally(some) == f"20 hold (10 on {OWN} only) and 20 fail"
     assert "at most 2 of the 40 decided" in claims.by_chance(some)
+
+
+# ---- figures and sentences -----------------------------------------------------------------------
+
+
+def of_facts(*verdicts):
+    """Verdicts at T = 0 and T = 1 on as many claims of pairs "a" and "b"."""
+    rows = [
+        {"claim": f"claim {number}", "fact": f"claim {number}", "said": f"says {number}"}
+        | {"pair": pair, "asked": asked, "prompts": OWN, "verdict": verdict}
+        for number, of_pair in enumerate(verdicts)
+        for pair in ("a", "b")
+        for asked, verdict in zip((AT_0, AT_1), of_pair, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_the_figure_has_what_holds_first_and_leaves_out_what_nobody_tested():
+    fails = (FAILS, HOLDS)
+    verdicts = of_facts(fails, (NOT_TESTED, NOT_TESTED), (HOLDS, FAILS), (NO_CONDITION, TURNS))
+    other = verdicts[:4].assign(fact="claim 2"), verdicts[:4].assign(prompts=SECOND)
+    shown = summary.of_facts(pd.concat([verdicts, *other]))
+    assert shown["said"].unique().tolist() == ["says 2", "says 0", "says 3"]
+    assert shown["word"].tolist() == [HOLDS, FAILS] * 2 + [*fails] * 2 + [FAILS, TURNS] * 2
+
+
+def test_with_too_few_prompts_every_cell_says_so():
+    verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
+    words = summary.of_facts(verdicts)["word"].tolist()
+    assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
+    assert "too few prompts" in summary.facts_title("a", verdicts["verdict"])
+
+
+def test_facts_that_hold_or_fail_on_all_pairs():
+    verdicts = of_facts((HOLDS, FAILS), (NO_CONDITION, FAILS))
+    assert summary.alike(verdicts) == [
+        "* **Hold on a and b at T = 0:** says 0. 1 fact fails on a and b.",
+        "* **Hold on a and b at T = 1:** no fact. 2 facts fail on a and b.",
+    ]
+
+
+def test_a_cell_of_costs_is_the_verdict_at_every_slope():
+    of = claim(decides="cost")
+    flat = at_costs(of, {0.05: UP, 0.5: DOWN})
+    steep = at_costs(of, {0.05: UP, 0.5: UP}, slope=0.1)
+    cells = summary.of_costs(pd.concat([flat, steep]), {"c": of}, "made")
+    assert cells[["c", "verdict"]].to_numpy().tolist() == [[0.05, HOLDS], [0.5, UNDECIDED]]
+    few = summary.of_costs(flat, {"c": of}, "made", prompts=19)
+    assert few["verdict"].tolist() == [TOO_FEW] * 2
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+@pytest.mark.parametrize("column", ["asked", "c"])
+def test_cells_are_words_or_signs_that_the_legend_explains(width, column):
+    verdicts = summary.of_facts(of_facts(*[(HOLDS, UNDECIDED), (FORM, FAILS)] * 12))
+    options = {"panel": "pair"}
+    if column == "c":
+        costs = [verdicts.assign(c=c) for c in (0.01, 0.1, 0.2, 0.5, 0.7, 1.0)]
+        verdicts = pd.concat(costs).query("asked == 'T = 0'")
+        options |= {"mark": 0.3, "mark_name": "measured c, 0.3"}
+    draw = partial(drawings.draw_verdicts, verdicts, column, **options)
+    figure = redraw.draw_styled(draw, width, title="A finding")
+    assert figure.get_figheight() <= style.TALLEST
+    assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
+    cells = {text.get_text() for axes in figure.axes for text in axes.texts}
+    explained = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+    for sign, word in verdicts[["sign", "word"]].drop_duplicates().to_numpy():
+        assert word in cells or (sign in cells and f"{sign} {word}" in explained)
+    assert ("measured c, 0.3" in explained) == (column == "c")
 
 
 # ---- the file of claims --------------------------------------------------------------------------
 
 
+def printed():
+    """The paper's own numbers of its claims, as printed or their differences: claim, row,
+    estimate.
+    """
+    alpha = published("I").query("quantity == 'alpha_mean' and domain != 'all'")
+    alpha = alpha.set_index("domain")["published"]
+    depth = published("IV").pivot(index="domain", columns="depth", values="published")
+    numbers = {
+        "level": alpha,
+        "gap": pd.Series({"chat - math": alpha["chat"] - alpha["math"]}),
+        "length": published("II").set_index("domain")["published"],
+        "depth": depth[3] - depth[1],
+        "entropy-sign": published("VI").set_index("domain")["published"],
+    }
+    rows = pd.concat(numbers, names=["claim", "row"])
+    return rows.rename("estimate").reset_index()
+
+
 def test_the_papers_own_numbers_by_hand_and_that_its_claims_follow_from_them():
-    listed, printed = claims.claims(), pictures.printed()
-    at = printed.set_index(["claim", "row"])["estimate"]
+    listed, numbers = claims.claims(), printed()
+    at = numbers.set_index(["claim", "row"])["estimate"]
     assert at["depth", "chat"] == pytest.approx(0.021)
     assert at["entropy-sign", "math"] == -0.186
     assert at["gap", "chat - math"] == pytest.approx(float(listed["gap"].number), abs=5e-4)
     weak = at["entropy-sign"].abs().to_numpy()
     assert weak.max() < listed["entropy-weak"].bounds("")[1]
-    for name, rows in printed.groupby("claim"):
+    for name, rows in numbers.groupby("claim"):
         points = zip(rows["estimate"], rows["estimate"], strict=True)
         judged = measured(listed[name], *points, names=list(rows["row"]))
         assert claims.judge(judged) == HOLDS, name

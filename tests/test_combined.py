@@ -1,5 +1,5 @@
-"""A draft and copies together, by hand: blocks, their price, and a rule that is fitted on other
-prompts. (`test_decode` holds the blocks against the decoder's.)
+"""A draft combined with copies, by hand: blocks, their cost, and a rule fitted on other prompts.
+(`test_decode` compares the blocks with the decoder's.)
 """
 
 import pandas as pd
@@ -11,7 +11,7 @@ from speclab.copying import MOST
 from speclab.cost import Costs
 from speclab.starts import replay_starts
 
-# `5 6 7` stands in the prompt, and comes back behind `8`
+# `5 6 7` is in the prompt, and recurs after `8`
 BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
 
 
@@ -19,7 +19,7 @@ BACK = {"a": ([5, 6, 7, 9], [8, 5, 6, 7, 9, 4])}
     ("least", "blocks"),
     [
         (combined.NEVER, [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, False, 2, 1, 2]]),
-        # 8 and 5 by the draft; behind 5 the copy is right thrice; the end leaves 6 - 2 tokens
+        # 8 and 5 by the draft; after 5 the copy is right three times; the end leaves 6 - 2 tokens
         (1, [[0, False, 2, 1, 2], [2, True, 4, 3, 4]]),
         # two must match: position 2 is drafted, then 4 is copied
         (2, [[0, False, 2, 1, 2], [2, False, 2, 1, 2], [4, True, 2, 1, 2]]),

@@ -1,5 +1,5 @@
-"""Copying from the text so far: equal to a literal search and a literal copy, token by token; and
-the positions that repeat.
+"""Prompt lookup equals a literal search and a literal copy, token by token. Positions that repeat
+are marked correctly.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 def literal_match(text, longest):
-    """(matched, place) of the last tokens of a text, by comparing slices, the most recent first."""
+    """(matched, position) of a text's last tokens, by comparing slices, the most recent first."""
     for length in range(min(longest, len(text) - 1), 0, -1):
         for place in range(len(text) - 1, length - 1, -1):
             if text[place - length : place] == text[-length:]:
@@ -23,7 +23,7 @@ def literal_match(text, longest):
 
 
 def literal_copy(text, place, most):
-    """A copy that is made one token after another."""
+    """A copy that is made token by token."""
     whole = list(text)
     for step in range(most):
         whole.append(whole[place + step])
@@ -54,13 +54,15 @@ def test_replayed_are_the_tokens_that_a_copy_gets_right(prompt, text, longest, m
 
 
 def trace_of(*texts):
-    """A trace with one prompt for each list of tokens."""
+    """A trace with one prompt per list of tokens."""
     rows = [(f"p{n}", t, token) for n, text in enumerate(texts) for t, token in enumerate(text)]
     return pd.DataFrame(rows, columns=["prompt_id", "position", "token"])
 
 
 def literal_repeats(text, n):
-    """The definition, run by run; the two may overlap, and what leaves a loop lies outside."""
+    """The definition, sequence by sequence. The two occurrences may overlap; the token that leaves
+    a loop is not marked.
+    """
     runs = [text[t - n + 1 : t + 1] if t >= n - 1 else None for t in range(len(text))]
     return [run is not None and run in runs[:t] for t, run in enumerate(runs)]
 

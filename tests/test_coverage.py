@@ -1,5 +1,5 @@
-"""How far intervals can be trusted: bounds against scipy, studies that are simulated with a known
-truth, and what is said of them.
+"""Coverage of intervals: bounds against scipy, studies simulated with a known true value, and the
+sentences about them.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from speclab.studies.how_sure import TABLE, coverage_of
 
 
 def mean_case(values, name="mean"):
-    """The mean of one row a prompt."""
+    """The mean of one row per prompt."""
     totals = np.column_stack([values, np.ones(len(values))])
     return Case(name, (totals,), lambda sums: score.quotient(sums)[..., 0, 0])
 
@@ -70,7 +70,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
 
 
 def held(case, prompts):
-    """Share of 600 studies whose interval holds the truth, by method."""
+    """Share of 600 studies whose interval covers the true value, by method."""
     found = coverage.simulated_coverage(case, prompts, studies=600, resamples=499)
     return found.set_index("method")["held"] / 600
 

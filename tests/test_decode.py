@@ -1,5 +1,5 @@
-"""The decoder: equal to plain greedy text and to the replay, one target pass a step, every end of a
-text, state that rolls back.
+"""The decoder equals plain greedy text and the replay, makes one target pass per step, handles
+every end of a text, and rolls its state back.
 """
 
 import dataclasses
@@ -119,7 +119,7 @@ def assert_copies_are_replayed(pair, prompt, both, gamma, new):
 
 
 def counts(blocks):
-    """Of (copied, drafted, accepted, emitted) all but drafted."""
+    """(copied, accepted, emitted) of blocks, without drafted."""
     return [(copied, accepted, emitted) for copied, _, accepted, emitted in blocks]
 
 
@@ -142,8 +142,8 @@ def test_a_draft_that_never_reads_copies_is_noticed(monkeypatch):
 
 
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):
-    """Two project prompts a domain, with one gamma of 1 to 15 each and a tree a domain; all prompts
-    in all combinations in the slow test below.
+    """Two of the kit's prompts per domain, with one gamma of 1 to 15 each and one tree per domain.
+    The slow test below has all prompts in all combinations.
     """
     prompts = tiny_prompts(tiny_pair, 2)
     assert len(prompts) == 8 and len({p.domain for p in prompts}) == 4
@@ -162,8 +162,8 @@ def test_on_the_tiny_pair_every_prompt_with_every_gamma_and_several_trees(tiny_p
 @pytest.mark.parametrize("draws", DRAWS)
 @pytest.mark.parametrize(("rule", "shape", "kept"), SAMPLED)
 def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, draws):
-    """End to end through drafting, packing and caches: a chi-square of the first two tokens against
-    exact enumeration; also of a draft that says some words only.
+    """End to end through drafting, packing and caches: a chi-square test of the first two tokens
+    against exact enumeration, also for a draft with a smaller vocabulary.
     """
     ids = (1, 2, 3, 1, 2) if "lookup" in shape else (1, 2, 3)
     pair = toy_pair(noise=3.0, stop=-1, kept=kept)
@@ -180,8 +180,8 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
 
 
 def test_so_many_draws_see_a_rule_that_forgets_the_residual():
-    """The power of the test above: tokens drawn from p after a rejection are seen in more than 99
-    of 100 studies, also when all its cells are counted and only the first token is wrong.
+    """The power of the test above: more than 99 of 100 studies detect tokens that are drawn from p
+    after a rejection, even if all cells are counted and only the first token is wrong.
     """
     pair, ids = toy_pair(noise=3.0, stop=-1), (1, 2, 3)
     p, q = next_p(pair, ids), next_p(pair, ids, "draft")
@@ -278,7 +278,7 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("which", ["target", "draft"])
 def test_logits_that_are_not_finite_are_one_error_greedy_and_sampled(which, bad):
-    """An argmax of NaN is token 0, and equal to the plain text's token 0."""
+    """The argmax of NaN is token 0, and so equals the plain text's token 0."""
     pair, prompt, shape = toy_pair(), prompt_of((1, 2)), parse_shape("tree:2,2")
     broken, place = getattr(pair, which), torch.tensor([4])
     honest = broken.head

@@ -1,5 +1,5 @@
-"""The result of `decode`: never written over what is read or over another's, and gone on with after
-a stop as if there had been none.
+"""The output file of `decode`: it never overwrites an input or another result, and an interrupted
+call continues as if it had not stopped.
 """
 
 import json
@@ -69,9 +69,9 @@ def test_what_is_read_is_never_written_over(link, call_of, tmp_path):
     call = call_of(tmp_path / "out")
     call.refuse_inputs(tmp_path / "profile.yaml")
     (tmp_path / link).symlink_to(call.prompts)
-    with pytest.raises(ValueError, match="would be written over"):
+    with pytest.raises(ValueError, match="would overwrite"):
         call.refuse_inputs(tmp_path / "profile.yaml")
-    with pytest.raises(ValueError, match="would be written over"):
+    with pytest.raises(ValueError, match="would overwrite"):
         replace(call, prompts=tmp_path).refuse_inputs(call.prompts)
 
 
@@ -87,7 +87,7 @@ def test_models_are_loaded_only_for_what_is_left_and_before_anything_is_emptied(
     content = out.read_bytes()
     monkeypatch.setattr(pairs, "load_pair", refuse)
     assert main(words) == 0
-    assert f"2 texts in {out}: all of an earlier call" in capsys.readouterr().out
+    assert f"2 texts in {out}, all from an earlier call" in capsys.readouterr().out
     assert main([*words, "--force"]) == 2
     assert "the pair was loaded" in capsys.readouterr().err
     assert out.read_bytes() == content
@@ -97,7 +97,7 @@ def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
     whole = decoded()
     before = (tmp_path / "out").read_bytes()
     for changes, words in (({"shape": "chain:2"}, "drafted"), ({"check": True}, "check")):
-        with pytest.raises(ValueError, match=rf"\({words}: .*--force to start over"):
+        with pytest.raises(ValueError, match=rf"\({words}; .*start over with --force"):
             decoded(**changes)
     assert (tmp_path / "out").read_bytes() == before
     assert len(decoded(force=True, max_new_tokens=9)[0]["token_ids"]) == 9
@@ -119,7 +119,7 @@ def test_settings_are_all_that_decides_a_text_and_no_path(
     options, changes, files, differ, call_of, random_profile, tmp_path
 ):
     def settings(name, changes, files):
-        """Settings of a call whose target stands in another folder, with some files written."""
+        """Settings of a call whose target is in another folder, with some files written."""
         target = shutil.copytree(random_profile.target.path, tmp_path / name)
         for file, text in ({"chat_template.jinja": "{{ messages[0].content }}"} | files).items():
             (target / file).write_text(text)
@@ -151,7 +151,7 @@ def test_a_result_goes_on_with_the_library_that_it_began_with(decoded, tmp_path,
     ("damage", "words"),
     [
         (lambda first, second: [first, b"{"], "a line is damaged"),
-        (lambda first, second: [second, first], "not the text of its prompt"),
+        (lambda first, second: [second, first], "belongs to another prompt"),
         (lambda first, second: [first.replace(b'"text"', b'"none"')], "a line is damaged"),
     ],
 )
@@ -194,7 +194,7 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
         kept = content[: content.rfind(b"\n", 0, place) + 1]
         assert decoded(**options) == whole, place
         assert out.read_bytes().startswith(kept), "finished lines stay, times and all"
-        assert ("4 of 4 equal" in capsys.readouterr().err) == is_greedy
+        assert ("4 of 4 texts equal" in capsys.readouterr().err) == is_greedy
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [".out.lock", "out", "out.settings.json"]
 
@@ -211,7 +211,9 @@ def test_cut_anywhere_it_ends_as_if_it_had_not_been(rule, decoded, tmp_path, cap
 def test_a_rule_that_is_not_named_is_the_lossless_one(
     temperature, shape, rule, decoded, tmp_path, monkeypatch
 ):
-    """And a result of a call that named it is gone on with: nothing is decoded again."""
+    """A call without a rule also continues the result of a call that named the rule: nothing is
+    decoded again.
+    """
     options = {"temperature": temperature, "shape": shape}
     named = decoded(rule=rule, **options)
     assert decoded("unnamed", rule=None, **options) == named
@@ -222,7 +224,7 @@ def test_a_rule_that_is_not_named_is_the_lossless_one(
 
 
 def test_prompts_are_read_as_a_study_reads_them(tmp_path):
-    """Messages in the chat template, cut inside the last one where the profile says so."""
+    """Messages in the chat template; the last message is cut if the profile allows it."""
     turns = [("system", "Be brief."), ("user", "Why? " * 60)]
     messages = [dict(zip(("role", "content"), turn, strict=True)) for turn in turns]
     path = tmp_path / "prompts.jsonl"

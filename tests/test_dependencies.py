@@ -1,6 +1,6 @@
-"""The import map: who may know whom.
+"""The import map: which module may import which.
 
-Imports are tried in copies of a fresh interpreter, so that what a module drags in is seen too.
+Imports are tried in copies of a fresh interpreter, so that indirect imports are seen too.
 """
 
 import ast

@@ -1,5 +1,5 @@
-"""Depth: the chain's shares against the ladder's own, the identity of a deeper node and a new
-block's first, mixtures by hand, the place in the text.
+"""Notebook 04's study: the chain's shares against the estimators' own, the identity of a deeper
+node and a new block's first node, mixtures by hand, and positions in the text.
 """
 
 from types import SimpleNamespace
@@ -12,6 +12,8 @@ from test_score import make_run, tree_nodes
 
 from speclab import score
 from speclab.estimates import Estimates
+from speclab.show import drawings, notebook, redraw, style
+from speclab.stats import NUMBERS
 from speclab.studies import depth_profile as study
 from speclab.studies.by_hand import node_columns
 from speclab.tree import chain
@@ -89,10 +91,33 @@ def test_a_mixture_bends_though_nothing_depends_on_depth():
     trace = make_run().trace
     text = text_of(SimpleNamespace(nodes=nodes, trace=trace))
     means = study.mixtures([text]).at(tree="2 + 4 + 2")
-    assert means.at(name="under the best path").span() == "0.600"
-    assert means.at(name="under other branches").frame["depth"].tolist() == [2]
-    every = means.at(name="all nodes").frame["estimate"]
+    assert means.at(name=study.BEST_PATH).span() == "0.60"
+    others = means.at(name=study.OTHERS).frame
+    assert others["depth"].tolist() == [2] and others["share"].tolist() == [0.5]
+    every = means.at(name=study.ALL_NODES).frame["estimate"]
     assert every.tolist() == pytest.approx([0.6, 0.5, 0.6])
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+def test_a_mixture_is_drawn_between_its_two_groups(width):
+    rows = [
+        ("2 + 4", name, depth, value, 0.5)
+        for name, depth, value in (
+            ("a", 1, 0.6),
+            ("all", 1, 0.6),
+            ("a", 2, 0.6),
+            ("b", 2, 0.4),
+            ("all", 2, 0.5),
+        )
+    ]
+    frame = pd.DataFrame(rows, columns=["tree", "name", "depth", "estimate", "share"])
+    figure = redraw.draw_styled(lambda: drawings.draw_mixture(frame, "all", "b"), width)
+    (axes,) = figure.axes
+    drawn = {line.get_label(): list(line.get_ydata()) for line in axes.lines}
+    assert drawn["all"] == pytest.approx([0, -0.1])
+    assert [text.get_text() for text in axes.texts] == ["50 %"]
+    without = frame[frame["name"] != "b"]
+    redraw.draw_styled(lambda: drawings.draw_mixture(without, "all", "b"), width)
 
 
 def long_texts(last):
@@ -132,6 +157,40 @@ def test_kinds_are_named_by_the_temperature_and_own_domains_have_no_panel_of_the
     profiles = study.by_depth(kinds)
     named = {"code": "tax", "math": "law", "reasoning": "art", "chat": "war"}
     own = Estimates(profiles.frame.replace({"domain": named}))
-    for numbers, panels in ((profiles, 2), (own, 1)):
+    for numbers, rows in ((profiles, 2), (own, 1)):
         shown = study.beside_the_paper(numbers, [study.best_path_name(warm)])
-        assert shown.frame["panel"].nunique() == panels
+        assert shown.frame["row"].nunique() == rows
+
+
+def test_kinds_have_names_in_words():
+    names = "published_alpha, 2 + 4 + 2", "accept_by_depth, best path, T = 0"
+    assert [*map(study.in_words, names)] == ["all nodes, 2 + 4 + 2", "best path, T = 0"]
+    assert study.in_words("accept_by_depth, 2 + 4, T = 1") == "any branch of 2 + 4, T = 1"
+
+
+# ---- the answer ----------------------------------------------------------------------------------
+
+
+def change(*numbers):
+    rows = pd.DataFrame([numbers], columns=NUMBERS, dtype=float)
+    return Estimates(rows.assign(domain="all")[["domain", *NUMBERS]])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0.063, 0.045, 0.078), "Yes, by 6 points [4, 8] from depth 1 to depth 3"),
+        ((-0.063, -0.078, -0.045), "No, it changes by −6 points [−8, −4] from"),
+        ((0.017, -0.18, 0.179), "Inconclusive, the change is +2 points [−18, 18] from"),
+        ((0.087, np.nan, np.nan), "The change is +9 points, without an interval, from"),
+    ],
+)
+def test_the_answer_is_short_in_every_branch(numbers, said):
+    by_set = table = Estimates(pd.DataFrame([(0.1, 0.05, 0.2), (0.1, -0.1, 0.2)], columns=NUMBERS))
+    one = Estimates(table.frame[:1])
+    none = Estimates(table.frame.assign(low=np.nan))
+    for sets in (by_set, one, none):
+        answer = study.answer(change(*numbers), 3, study.on_other_prompts(sets))
+        assert answer.startswith(said) and not notebook.too_long(answer), answer
+    assert study.on_other_prompts(one).endswith("in 1 of 1 comparison.")
+    assert "one level" in study.answer(change(0, 0, 0), 1, "")

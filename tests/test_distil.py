@@ -1,4 +1,4 @@
-"""Distillation scripts: objectives against hand-written sums, which positions carry loss, killed
+"""The distillation scripts: objectives against hand-written sums, positions with loss, killed
 trainings, bad input, and decoding that stays lossless.
 """
 

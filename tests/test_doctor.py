@@ -1,6 +1,4 @@
-"""The doctor: mistakes on machines that are made up and in folders that are broken, and one real
-look at this one.
-"""
+"""The doctor on made-up machines and broken folders, and once on this machine."""
 
 import json
 import shutil
@@ -37,7 +35,7 @@ def empty(tmp_path, monkeypatch):
 
 
 def todo(profile, free=TWO, hub=True):
-    """The lines that are not well; else: two T4s, and the hub in reach."""
+    """The lines that report a problem. The default machine has two T4s and can reach the hub."""
     return [line for line in examine(profile, free, hub) if line[:2] == "do"]
 
 
@@ -47,7 +45,7 @@ def test_all_is_well_on_two_t4s(name):
     assert {line[:4] for line in lines} == {"ok  "}
     if name == "paper":
         assert "ok  memory of cuda:1: at most 3.1 GB needed, 15.0 GB free" in lines
-        assert "ok  data set openai/gsm8k: will be fetched from the hub" in lines
+        assert "ok  data set openai/gsm8k: will be downloaded from the hub" in lines
 
 
 @pytest.mark.parametrize(
@@ -78,7 +76,7 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):
     folder = shutil.copytree(random_folders[0], tmp_path / "model")
     asked = "model", doctor.model, ModelSpec(str(folder)), True
-    assert answered(*asked).startswith("ok  model: is here")
+    assert answered(*asked).startswith("ok  model: on this machine")
     for name in ("config.json", "source.json"):
         shutil.copy(ROOT / SMOLLM.target.path / name, folder)
     (folder / "model.safetensors").unlink()
@@ -99,11 +97,13 @@ def test_a_config_that_is_none_is_a_line(odd, tmp_path, random_folders):
         models.append({"target": ModelSpec("no/model"), "notes": Notes(target_config=config)})
     for changes in models:
         found = "\n".join(examine(TINY.replace(**changes), CPU, True))
-        assert "memory: not known" in found and "\x1b" not in found
+        assert "memory: unknown" in found and "\x1b" not in found
 
 
 def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
-    """The loader refuses them; and a target without a chat template is said where one is asked."""
+    """The loader rejects them. A target without a chat template is reported if the profile needs
+    one.
+    """
     draft = save_random_llama(tmp_path / "draft", 3, words=20)
     pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
     [line] = todo(TINY.replace(**pair), CPU)
@@ -137,7 +137,7 @@ def test_a_gpu_without_kernels_in_torch_is_named(monkeypatch):
     monkeypatch.setattr(torch, "ones", refused)
     with pretended(1, (6, 0)):
         line = answered("GPU cuda:0", doctor.gpu, "cuda:0")
-    assert line.startswith("do  GPU cuda:0: pretended, compute capability 6.0, and this torch")
+    assert line.startswith("do  GPU cuda:0: pretended, compute capability 6.0, but this torch")
     assert "no kernel image" in line and "-> choose another GPU" in line
 
 
@@ -148,14 +148,14 @@ def test_the_memory_that_loading_takes_and_a_session_without_gpu_are_said(monkey
     assert not any("memory to load" in line for line in examine(TINY, CPU, True))
     monkeypatch.setattr(doctor, "platform", lambda: "Kaggle")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert "GPU: none in this session of Kaggle" in doctor.report(TINY)[0]
+    assert "GPU: none in this Kaggle session" in doctor.report(TINY)[0]
 
 
 def test_the_real_look_at_this_machine(capsys, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert main(["doctor", "--profile", "tiny"]) == 0
     said = capsys.readouterr().out
-    assert said.endswith("tiny: all is well\n")
+    assert said.endswith("tiny: ready\n")
     for subject in ("packages", "tokenizers", "prompts", "runs", "memory"):
         assert f"\nok  {subject}" in f"\n{said}"
     asked = ["--set", "domains=[maths]"]

@@ -1,5 +1,5 @@
-"""Fuzz of the two files that people write: whatever stands in a profile or in a prompts file, it is
-read, or refused by a ValueError that names the file.
+"""Fuzzing of the two files that users write: any profile or prompts file is either read, or
+rejected by a ValueError that names the file.
 """
 
 import json
@@ -34,7 +34,7 @@ def file(tmp_path_factory):
 
 
 def refusal(read, path):
-    """What a reader says of a file that it refuses; the file's name where it takes it."""
+    """The error message of a reader for a rejected file; the file's name for a valid one."""
     try:
         read(path)
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""Every door of the kit, tried with what does not fit: exit status 2 and one line that names what
-came, no traceback, no model loaded, nothing written.
+"""Every entry point of the kit with bad input: exit status 2 and one line that names the input, no
+traceback, no model loaded, nothing written.
 
-A row stands for a kind of mistake: a command, and a word of the line that is said.
+Each row is one kind of mistake: a command, and a word of the expected line.
 """
 
 import shlex
@@ -52,8 +52,8 @@ def refused(place, capsys):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """A working folder with a right profile and right prompts, where recordings go too; no variable
-    of the kit is set, no hub is asked, and a network that is loaded is a failure.
+    """A working folder with a valid profile and valid prompts, used for recordings too. No variable
+    of the kit is set and no hub is used. Loading a network is a failure.
     """
 
     def begun(*_, **__):
@@ -77,7 +77,7 @@ def place(tmp_path, monkeypatch):
 
 DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 
-# what follows the beginning of a command, and a word of the line that is said
+# the rest of a command, and a word of the expected message
 COMMANDS = {
     "": {
         "": "Missing command",
@@ -96,7 +96,7 @@ COMMANDS = {
         "--rule rejection --set temperature=1 --shape tree:3,2,8": "tree",
         "--rule rejection --set temperature=1 --check": "--check",
         "--rule greedy --set temperature=0.7": "greedy",
-        "--check --set temperature=0.7": "not those of T = 0.7",
+        "--check --set temperature=0.7": "T = 0.7 is not greedy",
         "--shape chain:0": "gamma=0",
         "--shape chain:04": "chain:04",
         "--shape tree:9,9": "budget",
@@ -109,13 +109,13 @@ COMMANDS = {
     },
     "record --profile profile.yaml --out new": {
         "--kind greddy": "greddy",
-        "--set temperature=0.5": "--kind greedy decides it",
+        "--set temperature=0.5": "conflicts with --kind greedy",
         "--kind sampled-0.3 --set temperature=0.5": "temperature",
         "--engine spark": "spark",
         "--workers 2": "--workers",
         "--set name=../../x": "name='../../x'",
         "--set domains=[maths]": "'math'",
-        "--profile twice.yaml": "'seed' comes twice",
+        "--profile twice.yaml": "'seed' occurs twice",
     },
     "reproduce --out new": {
         "--notebook 99": "99",
@@ -135,11 +135,11 @@ def test_the_command_line(command, word, place, refused):
 
 # ---- prompts of one's own ------------------------------------------------------------------------
 
-ODD = {  # a line of the file of prompts, and a word of the line that is said
+ODD = {  # a line of the prompts file, and a word of the expected message
     '{"prompt_id": "b", "domain": "CODE", "prompt": "x"}': "domain='CODE': it differs from 'code'",
     '{"prompt_id": "b", "domain": "%s", "prompt": "x"}' % ("a" * 200): "domain='aaa",
     '{"prompt_id": "b", "domain": "code", "prompt": " "}': "prompt",
-    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' is taken",
+    '{"prompt_id": "a", "domain": "code", "prompt": "x"}': "prompt_id 'a' occurs twice",
     '{"domain": "code", "prompt": "x"}': "missing field prompt_id",
     '{"prompt_id": "b", "domain": "code", "messages": [{"role": "assistant", "content": "x"}]}': (
         "messages end with role 'assistant'"
@@ -263,7 +263,7 @@ def test_the_environment(variable, options, refused, monkeypatch):
         (ValueError("\x1b]0;\x07"), r"\x1b]0;\x07"),
         (runs.RunError("record it"), "record it"),
         (ModuleNotFoundError("No module named 'psutil'"), "'psutil'"),
-        (click.Abort(), "goes on from there"),
+        (click.Abort(), "Run the same command again"),
     ],
 )
 def test_an_error_is_a_line_and_a_mistake_of_ours_is_none(error, word, monkeypatch, capsys):

@@ -1,5 +1,5 @@
-"""Training prompts: all different, the same again from a seed, none of the judged ones, examples
-that are true.
+"""Training prompts: all are different, a seed reproduces them, none is a test prompt, and their
+examples are correct.
 """
 
 import hashlib

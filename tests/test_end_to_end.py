@@ -1,8 +1,8 @@
-"""Every notebook, found by glob, runs from first cell to last on the tiny pair: the same code path
-with fewer prompts and tokens.
+"""Every notebook, found by glob, runs completely on the tiny pair, with the same code but fewer
+prompts and tokens.
 
-`make test` runs their cells in copies of a process that has imported the libraries (see
-`same_process`), and one of them as a user does; `make test-full` runs each as a user does.
+`make test` runs the cells in copies of a process that has imported the libraries (see
+`same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
 """
 
 import gc
@@ -47,7 +47,7 @@ PARAMETERS = {
     "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
-PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with the whole of the pairs beside it
+PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs
 
 
 def test_there_are_notebooks_without_a_gap():
@@ -111,8 +111,8 @@ def others_traces(request, monkeypatch):
 
 
 def check_done(name, out):
-    """That a notebook's stamp says so, that it drew something, and that no cell ends in a value:
-    what is shown is displayed, else a reader sees how Python writes an object.
+    """Check that a notebook's stamp is good, that it drew something, and that no cell ends in a
+    value, because a reader would see Python's representation of an object.
     """
     page = out / "build" / "tiny" / f"{name}.ipynb"
     stamp = json.loads(page.with_suffix(".json").read_text())

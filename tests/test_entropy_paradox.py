@@ -1,5 +1,5 @@
 """Notebook 06's study: contrasts and standardised means against hand-computed cases or independent
-ones.
+computations.
 """
 
 import json
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from test_score import make_run
 
 from speclab.analysis.published import CORRECTED, OURS
-from speclab.analysis.texts import Text
+from speclab.analysis.texts import PAPER, Text
 from speclab.profiles import load_profile
 from speclab.studies import entropy_paradox as study
 
@@ -56,11 +56,11 @@ def test_matching_keeps_what_all_domains_share_and_refuses_a_single_level():
     (before, _), (after, _) = study.matched(frame, "x", "group")
     assert set(before["group"]) == {"a", "d"} and len(before) == 25 and after is before
     frame.loc[0, "group"] = "b"  # code: a in four prompts only, so that d alone is left
-    with pytest.raises(ValueError, match="every domain: 1; matching"):
+    with pytest.raises(ValueError, match="every domain, and there are 1"):
         study.matched(frame, "x", "group")
     failed = explained(frame)
     assert failed["estimate"].isna().all()
-    assert failed["note"].str.contains("every domain: 1;").all()
+    assert failed["note"].str.contains("there are 1").all()
 
 
 tokens_of_texts = st.lists(
@@ -85,8 +85,8 @@ def test_frequency_elsewhere_is_a_count_over_the_other_prompts(rows):
 
 @pytest.fixture
 def texts():
-    """Chat always hits at T = 0 and hardly overlaps at T = 1: the two verdicts differ. Its draft
-    can say ranks below 3.
+    """Chat always hits at T = 0 and hardly overlaps at T = 1, so the two verdicts differ. Its draft
+    outputs only ranks below 3.
     """
     run = make_run(prompts=6, positions=6)
     chat = run.trace["domain"] == "chat"
@@ -111,17 +111,16 @@ def test_each_verdict_is_of_the_text_of_its_temperature(texts):
     assert highest.map(study.is_highest).tolist()[1:] == ["yes", "no"]
     assert (at_0, at_1) == pytest.approx((1, -0.8))
     tests = study.held_fixed(*texts, 2)
-    (rows, _), _ = tests["alpha", "token frequency"]()
+    (rows, _), _ = tests["drawn token (T = 1)", "token frequency"]()
     assert rows["overlap"].min() == 0.1, "sampled text"
-    _, (rows, hit) = tests["published_alpha", "estimator"]()
+    _, (rows, hit) = tests[PAPER, "exact measure"]()
     assert hit(rows[rows["domain"] == "chat"]) == 1, "greedy text"
 
 
 def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
     tests = study.held_fixed(*texts, 2)
     for text in texts:
-        name = text.acceptance.name
-        (rows, before), (_, after) = tests[name, study.NEVER_SAID]()
+        (rows, before), (_, after) = tests[text.token, study.VOCABULARY]()
         can_be_said = rows["draft_rank"] < 3
         accepted = rows[text.value].sum()
         assert 0 < can_be_said.sum() < len(rows)
@@ -129,10 +128,10 @@ def test_tokens_that_the_draft_cannot_say_are_left_out_of_the_count(texts):
         assert after(rows) == pytest.approx(accepted / can_be_said.sum())
     everything = [text.with_columns(said=1.0) for text in texts]
     named = {what for _, what in study.held_fixed(*everything, 2)}
-    assert study.NEVER_SAID not in named, "nothing to hold fixed: not a row of zeros"
+    assert study.VOCABULARY not in named, "nothing to hold fixed: not a row of zeros"
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- the question --------------------------------------------------------------------------------
 
 
 def test_the_domain_is_the_one_of_highest_entropy_or_the_one_that_is_named(texts):
@@ -179,4 +178,25 @@ def test_the_figure_has_every_domain_and_the_papers_panel_only_for_its_domains(n
         drawn = study.entropy_and_acceptance(*tables, texts)
         assert drawn["panel"].nunique() == panels
         assert drawn["domain"].unique().tolist() == names
-    assert drawn["panel"].iloc[-1].startswith("sampled text (T = 0.7)")
+    assert drawn["panel"].iloc[-1].endswith("drawn token (T = 0.7)")
+
+
+def test_a_title_names_the_place_of_the_domain(texts):
+    greedy, sampled = texts
+    said = [study.place_in_words(text, "chat") for text in (greedy, sampled)]
+    assert said[0] == "At T = 0, chat has the highest entropy and the highest acceptance"
+    assert said[1] == "At T = 1, chat has the highest entropy and the lowest acceptance"
+    lone = study.of_domains(greedy, ["chat"])
+    assert study.place_in_words(lone, "chat") == "At T = 0, 100 % of the best tokens are accepted"
+
+
+def test_the_shares_of_the_kinds_of_a_domain_add_up_to_one(texts):
+    greedy, _ = texts
+    shares = study.shares_of_kinds(greedy)
+    sums = shares.frame.groupby("domain")["estimate"].sum()
+    assert sums.tolist() == pytest.approx([1] * len(sums))
+    rows = greedy.trace
+    counted = rows[rows["domain"] == "chat"]["kind"].value_counts(normalize=True)
+    of_chat = shares.at(domain="chat").frame.set_index("kind")["estimate"]
+    assert of_chat.to_dict() == pytest.approx(counted.to_dict())
+    assert study.frequent(shares.without(domain="pooled")) == list(of_chat.index)

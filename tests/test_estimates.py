@@ -1,4 +1,4 @@
-"""Tables of numbers with intervals: how they are picked, laid out and put into words."""
+"""Tables of numbers with intervals: how they are selected, formatted and put into words."""
 
 import numpy as np
 import pandas as pd

@@ -1,5 +1,5 @@
-"""What runs say to the claims: measures by hand on made texts, and that no answer at one
-temperature is read from text of another.
+"""The evidence for the claims: measures by hand on made-up texts; no answer at one temperature uses
+text of another.
 """
 
 from dataclasses import replace
@@ -299,7 +299,7 @@ def test_pairs_beside_are_as_they_are_shipped():
 
 
 def made(prompts=50, five=1.2):
-    """What the four tables say to the claims, as the notebooks export them."""
+    """The four tables as the notebooks export them, as evidence for the claims."""
     both = ["alpha", "hit[1]"]
     drafts = pd.DataFrame(
         product(both, ["INT4 self-draft", "INT8"], ["math", "all"]),

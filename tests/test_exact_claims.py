@@ -1,4 +1,4 @@
-"""The exact numbers of claims.yaml, each computed again: by enumeration, from the printed tables,
+"""The exact numbers of claims.yaml, each recomputed by enumeration, from the printed tables, or
 from the article's example.
 """
 
@@ -70,8 +70,8 @@ def test_a_drawn_token_gives_the_targets_distribution_where_the_best_does_not():
 
 @pytest.mark.parametrize("tables", [(P, Q), np.random.default_rng(0).dirichlet(np.ones(5), (2, 5))])
 def test_a_token_drafted_deeper_is_accepted_as_often_as_one_drafted_first_there(tables):
-    """All paths of two words: acceptance of the second, the first one accepted, minus that of a
-    word drafted first after the accepted words.
+    """All paths of two words: acceptance of the second word given the first, minus acceptance of a
+    word that is drafted first after the accepted words.
     """
     kept = np.minimum(*tables)
     words = range(len(kept))
@@ -112,8 +112,8 @@ def test_what_is_read_off_follows_from_tables_logs_and_the_example():
 @pytest.mark.parametrize(
     ("name", "changes", "expected"),
     [
-        *((name, {}, "does not hold") for name in ("eq1", "commitment", "cubic", "top-k")),
-        ("top-k", {"region": (1.5, 2.5)}, "holds"),
+        *((name, {}, claims.FAILS) for name in ("eq1", "commitment", "cubic", "top-k")),
+        ("top-k", {"region": (1.5, 2.5)}, claims.HOLDS),
         ("threshold", {}, NO_CONDITION),
     ],
 )

@@ -1,4 +1,4 @@
-"""The page that explores a run: what is packed, bad input, and the page under a reader's hands."""
+"""The page that explores a run: its data, bad input, and its use in a browser."""
 
 import html
 import json
@@ -109,9 +109,22 @@ def test_written_only_where_it_would_show_something_else(tmp_path, request):
     assert "pair new" in file.read_text()
 
 
+def test_links_lead_only_to_pages_that_are_there(tmp_path, spelt):
+    """A page is written again when a notebook's page appears beside it."""
+    file = tmp_path / "explore.html"
+    linked = '"linked": [{}]'
+    for names in ("", '"02/README.md"'):
+        if names:
+            (tmp_path / "02").mkdir()
+            (tmp_path / "02" / "README.md").write_text("notebook 02")
+        assert page.write_page([made_run()], file)
+        assert linked.format(names) in file.read_text()
+        assert not page.write_page([made_run()], file)
+
+
 def test_a_profiles_runs_are_explored_where_they_are_there(tmp_path, capsys):
-    """As `make reproduce` asks: of smollm the shipped traces, though their key needs the weights'
-    promise only; of a profile whose models are nowhere nothing is written, which a line says.
+    """As in `make reproduce`: smollm uses the shipped traces, whose key needs only the promised
+    weights. For a profile without models nothing is written, and one line says so.
     """
     file = tmp_path / "explore.html"
     for said in ("done", "up to date"):
@@ -269,8 +282,8 @@ def exported(folder, **numbers):
 def test_a_machine_is_measured_only_where_its_timing_was_reliable(tmp_path):
     assert page.machine_of(tmp_path) is None
     found = exported(tmp_path, tree_overhead=0.2, drift=0.05)
-    assert found["sizes"] == (1, 2, 4) and found["verify"] == (1.0, 1.04, 1.2)
-    assert (found["overhead"], found["tree_overhead"]) == (0.1, 0.2)
+    assert found.sizes == (1, 2, 4) and found.verify == (1.0, 1.04, 1.2)
+    assert (found.overhead, found.tree_overhead) == (0.1, 0.2)
     assert exported(tmp_path, tree_overhead=0.2, drift=0.4) is None, "two rounds disagreed"
     assert exported(tmp_path, tree_overhead=0.2) is None, "nobody knows whether it was reliable"
 
@@ -279,7 +292,9 @@ def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
     measured = exported(tmp_path, tree_overhead=0.2, drift=0.05)
     file = tmp_path / "explore.html"
     packed = trace_data.pack_runs([made_run()], ["word"] * 50_000)
-    file.write_text(page.assemble(packed, measured=measured, title="made"), encoding="utf-8")
+    file.write_text(
+        page.assemble(packed, beside=page.Beside(measured), title="made"), encoding="utf-8"
+    )
     shown, wrong = opened(browser, file)
     pressed = shown.locator(".presets [aria-pressed=true]")
     source = shown.locator("#machine-source")
@@ -295,6 +310,40 @@ def test_the_measured_preset_is_offered_chosen_and_marked(browser, tmp_path):
     assert shown.locator("#knee-value").inner_text() == "1 token"
     assert wrong == []
     shown.close()
+
+
+def test_a_lookup_is_a_draft_at_temperature_zero(tiny):
+    """Chosen by the keyboard, kept in the address, and given up where nothing can be copied."""
+    tiny.locator("[name=kind]").first.focus()
+    tiny.keyboard.press("ArrowRight")
+    tiny.keyboard.press("ArrowRight")
+    assert focused(tiny) == ["kind", "lookup"]
+    for least, otherwise, name in ((1, 4, "gamma 4 + lookup"), (3, 0, "lookup")):
+        slide(tiny, "least", least)
+        slide(tiny, "otherwise", otherwise)
+        reads_well(tiny.locator("#summary").inner_text())
+        assert tiny.locator("#summary").inner_text().startswith(f"With {name}, ")
+        reads_well(tiny.locator("#timeline-words").inner_text())
+    assert "draft=lookup%3A3" in tiny.url
+    kinds = tiny.evaluate("""() => {
+      const { view, act } = explore;
+      const { whyOf, factsAt } = explore.modules["details_view.js"];
+      act.change({ shape: { kind: "lookup", least: 1, gamma: 0 } });
+      return view.run.length.flatMap((_, text) => {
+        act.change({ text, position: 0 });
+        return view.cut.tokens.map((token) => {
+          const why = whyOf(view, token, factsAt(view, token.position));
+          return [token.kind, why.map((part) => part.textContent ?? part).join("")];
+        });
+      });
+    }""")
+    assert {kind for kind, _ in kinds} >= {"accepted", "recovered", "bonus"}
+    for kind, why in kinds:
+        assert "undefined" not in why and "NaN" not in why
+        assert "copied" in why or (kind == "recovered" and "rejects it" in why)
+    pick(tiny, "T = 1")
+    assert tiny.evaluate("explore.view.state.shape.kind") == "chain"
+    assert tiny.locator("#lookup-choice").is_hidden()
 
 
 def focused(shown):
@@ -329,7 +378,7 @@ def test_a_chain_and_a_tree_keep_their_sizes(tiny):
 
 
 def test_the_tour_by_the_keyboard_alone(tiny):
-    """From the start to the end: each step asks before it shows, and the focus stays with it."""
+    """From start to end, each step asks before it shows, and keeps the focus."""
     shown_at = []
     tiny.locator("#tour-next").focus()
     tiny.keyboard.press("Enter")
@@ -653,12 +702,13 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     file = tmp_path / "notebook.html"
     ready = '<body data-ready="yes">'  # the frame's own is waited for below
     file.write_text(f"<!doctype html><meta charset=utf-8>{ready}{outputs[0].data}")
-    assert file.stat().st_size < 200_000
-    shown, wrong = opened(browser, file)
+    assert file.stat().st_size < 250_000
+    shown, wrong = opened(browser, file, viewport={"width": 800, "height": 700})
     inside = shown.frame_locator("iframe")
     inside.locator(READY).wait_for()
     visible = [part for part in page.PARTS if inside.locator(f"#{part}-section").is_visible()]
     assert visible == [*parts]
+    assert inside.locator("#details").is_visible() == ("text" in parts), "no sheet in a frame"
     assert inside.locator("h1").is_hidden()
     assert inside.locator(".controls").is_visible() == bool(both)
     height, frame = inside.locator("body").evaluate("e => [e.offsetHeight + 4, innerHeight]")

@@ -1,4 +1,6 @@
-"""The page's replay is the kit's: every recorded text of both pairs, in a real browser."""
+"""The page's replay equals the kit's for every recorded text of both pairs, in a real browser."""
+
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -7,8 +9,8 @@ from browser import chromium, opened
 from frames import shipped
 from numpy.testing import assert_allclose
 
-from speclab import profiles, replay, stats
-from speclab.analysis import choose, rejection_rule
+from speclab import profiles, replay, runs, stats
+from speclab.analysis import choose, combined, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
 from speclab.studies import by_hand, gamma_sweep
@@ -51,7 +53,9 @@ def pages(recorded, tmp_path_factory):
         found = {}
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
-            packed = trace_data.pack_runs(both)
+            prompts = page.recorded_prompts(both[0])
+            encoded = runs.encoded_again(both[0], prompts)
+            packed = trace_data.pack_runs(both, encoded=encoded)
             file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong
@@ -180,6 +184,39 @@ def test_speed_ups_are_the_kits(pages, recorded, kind, machine):
             assert own["emitted"] / own["cost"] == pytest.approx(1, abs=1e-9)
 
 
+LOOKUPS = """([shapes, machine]) => {
+  const { hasCopies, textSums, treeOf } = explore.modules["model.js"];
+  const { blockPrices, costOf } = explore.modules["cost.js"];
+  const [greedy, sampled] = explore.view.trace.runs;
+  if (hasCopies(sampled)) throw new Error("copies are replayed at T = 0");
+  return shapes.map((shape) => greedy.length.map((_, text) => {
+    const sums = textSums(greedy, text, shape);
+    return [sums.emitted, costOf(sums, blockPrices(treeOf(shape), machine)), sums.blocks];
+  }));
+}"""
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_lookups_are_the_kits(pages, recorded, pair):
+    """Tokens, cost and target passes of every text, with and without a draft beside the copies."""
+    greedy = recorded[pair][0]
+    encoded = runs.encoded_again(greedy, page.recorded_prompts(greedy))
+    texts = runs.texts_of(greedy)
+    tokens = {name: (ids, texts[name]) for name, ids in encoded.items()}
+    starts = combined.starts_of_trace(greedy.trace, "draft")
+    both = combined.with_copies(starts, tokens)
+    for gamma in (0, 4):
+        leasts = [1, 3, 8]
+        shapes = [{"kind": "lookup", "least": least, "gamma": gamma} for least in leasts]
+        machine = MACHINES[2]
+        found = pages[pair].evaluate(LOOKUPS, [shapes, machine])
+        costs = combined.settings_cost(both, gamma, costs_of(machine)).table
+        for least, sums in zip(leasts, found, strict=True):
+            of_setting = costs.loc[combined.setting(gamma, least)].reset_index()
+            rows = of_setting.set_index("prompt_id").loc[list(encoded)]
+            assert_allclose(sums, rows[["emitted", "cost", "target_passes"]], rtol=1e-12)
+
+
 @pytest.mark.parametrize("batch", [2, 8])
 @pytest.mark.parametrize("machine", MACHINES, ids=("accelerator", "processor", "measured"))
 def test_a_batch_is_priced_as_in_notebook_14(pages, machine, batch):
@@ -212,10 +249,9 @@ def test_the_measured_preset_predicts_what_notebook_10_measured(pages, recorded)
           const prices = blockPrices(treeOf(shape), machinesOf(measured).measured);
           return [[sums.emitted, costOf(sums, prices)], prices];
         }""",
-        measured,
+        asdict(measured),
     )
-    costs = Costs(**measured)
-    assert_allclose(prices, choose.costs_by_levels(chain(4), costs), rtol=1e-12)
+    assert_allclose(prices, choose.costs_by_levels(chain(4), measured), rtol=1e-12)
     speeds = pd.read_csv(exported / "speed.csv")
     is_clock = speeds["quantity"].str.startswith("speed-up") & (speeds["made"] == "measured")
     (row,) = speeds[is_clock & (speeds["method"] == "chain of 4")].itertuples()

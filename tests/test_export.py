@@ -1,5 +1,5 @@
-"""What a server is told: lines that a shell, a JSON or YAML reader and transformers take, with
-names that each engine has; who is refused; what is recommended; the speculation profile.
+"""`export`: its lines are valid for a shell, a JSON or YAML reader and transformers, and use names
+that each engine has. Also: rejected input, the recommendation, and the speculation profile.
 """
 
 import ast
@@ -66,14 +66,14 @@ def qwen(tiny):
     return replace(tiny, manifest=tiny.manifest | {"profile": settings, "pair": pair})
 
 
-# a program that says its words, each ended by a zero
+# a program that prints its arguments, each followed by a zero byte
 STUB = "#!/bin/sh\nprintf '%s\\0' \"$@\"\n"
 
 
 @pytest.fixture
 def told(tmp_path):
-    """What programs are told by lines that a shell reads: their words, and the files that appear
-    beside them, as values of YAML.
+    """Arguments that programs get from lines that a shell reads, and the files that appear, as YAML
+    values.
     """
     stubs, place = tmp_path / "stubs", tmp_path / "place"
     for folder in (stubs, place):
@@ -178,7 +178,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     assert costs == measured.costs and f"measured by notebook 09 {measured.made}" in said
     assert policy.costs_for(smollm, 0.2)[0] == Costs.assumed(0.2)
     costs, said = policy.costs_for(tiny, figures=tmp_path)  # nothing was measured there
-    assert said.startswith("assumed, c = 0.117") and costs.v(9) == 1
+    assert said.startswith("assumed: c = 0.117") and costs.v(9) == 1
     policy.write_policy(replace(measured, made="long ago"), tmp_path / "policy.json")
     assert str(datetime.date.today()) in policy.load(tmp_path / "policy.json").made
 

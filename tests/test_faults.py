@@ -1,5 +1,5 @@
-"""Faults, tried for real: killed processes, full disks, turned bits, wrong weights, jumping clocks.
-Nothing recorded is lost, and nothing damaged is used.
+"""Real faults: killed processes, full disks, flipped bits, wrong weights, jumping clocks. Nothing
+recorded is lost, and nothing damaged is used.
 """
 
 import contextlib
@@ -98,7 +98,7 @@ def test_a_damaged_part_is_noticed_and_recorded_again(
 def test_a_part_of_another_run_is_recorded_again(
     short_profile, short_run, run_copy, random_pair, tmp_path, capfd
 ):
-    """The same prompts and whole parts: nothing but the settings tells."""
+    """The same prompts and complete parts: only the settings differ."""
     warm = short_profile.replace(temperature=1.0)
     other = record_run(warm, tmp_path / "other", random_pair).folder
     for part in (other / "parts").glob("00003.*"):
@@ -114,7 +114,7 @@ FLIPS = [60, pytest.param(300, marks=pytest.mark.slow)]
 
 
 def each_turned(path, flips):
-    """A file's content with one bit turned, so many times."""
+    """A file's content with one bit flipped, this many times."""
     content, rng = path.read_bytes(), np.random.default_rng(14)
     for place in rng.integers(len(content), size=flips):
         yield turned(content, place, rng.integers(8))

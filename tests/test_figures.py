@@ -1,5 +1,5 @@
-"""Figures: drawn from their data alone, the same bytes every time, legible at one column; helpers
-draw the numbers that they are given.
+"""Figures are drawn from their data alone, with the same bytes every time, and are legible at one
+column. Helpers draw the numbers that they get.
 """
 
 import json
@@ -274,7 +274,7 @@ def test_panels_hold_their_own_rows_and_share_ticks():
 
 
 def frame_of(domains, panels):
-    """Estimates of so many domains and panels, all with long names."""
+    """Estimates of this many domains and panels, all with long names."""
     rows = [
         (f"panel number {panel}", f"a longer name of category {domain}", 0.5, 0.4, 0.6)
         for panel in range(panels)
@@ -350,7 +350,7 @@ def test_each_line_of_a_tree_runs_from_box_to_box(tree, width):
     figure.draw_without_rendering()
     boxes = figure.axes[0].texts
     assert len(boxes) == tree.size + 1
-    across = figure.axes[0].get_xticks().size > 0  # the depths stand above it
+    across = figure.axes[0].get_xticks().size > 0  # the depths are above it
     for text, parent in zip(boxes[1:], tree.parent[1:], strict=True):
         line = text.arrow_patch.get_path().transformed(text.arrow_patch.get_transform())
         ends = line.vertices[[0, -1]]

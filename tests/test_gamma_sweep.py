@@ -15,8 +15,8 @@ from speclab.studies import gamma_sweep as study
 
 
 def text_of(*ranks, seeds=1, **columns):
-    """A text with one prompt for each list of draft ranks, the same for every seed; sampled where
-    `columns` says p_token.
+    """A text with one prompt per list of draft ranks, the same for every seed; sampled if `columns`
+    has p_token.
     """
     made = {f"code-{i}": ("code", own) for i, own in enumerate(ranks)}
     trace = trace_of(made).assign(**columns)
@@ -57,7 +57,7 @@ def test_counts_by_hand():
     assert study.TAU(every) == pytest.approx((3 + 2 + 1) / 3), "a decoder gets 3"
 
 
-# ---- decoded beside replayed ---------------------------------------------------------------------
+# ---- decoding compared with replay ---------------------------------------------------------------
 
 
 def test_decoded_beside_replayed():

@@ -1,5 +1,5 @@
-"""`make gpu-check`, as far as a CPU can tell: what it writes, that a wrong recorder and a wrong
-decoder fail it, that a process that dies or hangs has failed, and its margins.
+"""`make gpu-check`, as far as a CPU can test it: its output, its margins, a wrong recorder and a
+wrong decoder fail it, and a process that dies or hangs fails.
 """
 
 import json

@@ -1,5 +1,5 @@
-"""Kaggle and Colab without either: attached models and data sets as Kaggle mounts them, runs that
-go on.
+"""Kaggle and Colab, simulated: attached models and data sets as Kaggle mounts them, and interrupted
+runs that continue.
 """
 
 import json
@@ -31,7 +31,7 @@ T4 = load_profile("t4")
 
 @pytest.fixture
 def environment(monkeypatch):
-    """No SPECLAB_ variable set, and none left behind."""
+    """No SPECLAB_ variable is set before or left afterwards."""
     for name in ("SPECLAB_MODELS", "SPECLAB_DATASETS"):
         monkeypatch.setenv(name, "")  # so that monkeypatch restores it
         monkeypatch.delenv(name)
@@ -179,7 +179,7 @@ def host(request, tmp_path, monkeypatch):
 
 
 def names_of(words):
-    """The packages that pip is told to install in any version that fits."""
+    """The packages that pip may install in any suitable version."""
     return [re.split("[<>=]", word)[0] for word in words if ">=" in word]
 
 
@@ -191,7 +191,7 @@ def test_on_both_hosts_nothing_is_missing(host):
 
 @pytest.mark.parametrize("name", ["torch", "numpy", "pandas", "ipykernel", "pyarrow"])
 def test_a_package_of_the_host_that_is_out_of_range_is_said_and_nothing_installed(host, name):
-    """torch 2.10 of Kaggle was replaced, because the kit asked for 2.11."""
+    """Kaggle's torch 2.10 was replaced, because the kit required 2.11."""
     host.has(name, "0.1")
     host.has("tqdm", "0.1")
     words = rf"{name} 0.1 is installed, speclab needs {name}>=.*never"
@@ -230,7 +230,7 @@ def test_without_papermill_jupytext_and_nbconvert_the_verb_that_needs_them_says_
 
 
 def test_a_torchvision_that_does_not_fit_torch_is_said_where_models_are_loaded(tmp_path):
-    """transformers imports it with every model, and says only that it cannot import Llama."""
+    """transformers imports it with every model, and reports only that it cannot import Llama."""
     about = "Name: torchvision\nVersion: 0.28.0\n"
     put(tmp_path / "torchvision-0.28.0.dist-info", "METADATA", about)
     put(tmp_path, "torchvision.py", "raise RuntimeError('no nms')")
@@ -259,7 +259,7 @@ def test_on_a_host_make_wants_the_active_environment(variable):
     assert done.returncode == 2 and "make reproduce VENV=" in done.stderr
 
 
-# ---- runs that go on -----------------------------------------------------------------------------
+# ---- runs that continue --------------------------------------------------------------------------
 
 
 def test_a_session_that_was_cut_off_goes_on_from_what_is_attached(
@@ -295,7 +295,7 @@ def test_what_is_here_stays_and_other_settings_are_said(short_run, tmp_path, cap
     put(saved / "\x1b]0;.vscode", "settings.json")
     assert restore(saved, here) == [] and [*here.iterdir()] == [run]
     said = capfd.readouterr().err
-    assert "run: here with other settings" in said
+    assert "run: not restored, because data/runs has it with other settings" in said
     assert "vscode/settings.json" in said and "\x1b" not in said
 
 
@@ -317,7 +317,7 @@ def test_colab_keeps_runs_on_a_disk_that_stays(short_run, tmp_path):
 def test_runs_are_not_kept_in_a_folder_that_holds_them(tmp_path, folder):
     runs = tmp_path / "data" / "runs"
     put(runs / "run")
-    with pytest.raises(ValueError, match="this is data/runs, or one holds the other"):
+    with pytest.raises(ValueError, match="is data/runs, or one contains the other"):
         keep(tmp_path / folder, runs)
     assert (runs / "run" / "config.json").is_file() and not runs.is_symlink()
 

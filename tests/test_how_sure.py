@@ -1,8 +1,11 @@
-"""How sure: a text that is cut against a shorter one, and what a draft had seen."""
+"""Notebook 13's study: a truncated text against a shorter one, and the prompts that a draft has
+seen.
+"""
 
 import json
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import text_of
@@ -12,6 +15,7 @@ from data.pairs.smollm import prepare
 from speclab.estimates import Estimates
 from speclab.profiles import load_profile
 from speclab.prompts import DOMAINS, EncodedPrompt, Prompt
+from speclab.show import notebook
 from speclab.studies import how_sure as study
 from speclab.tree import static_tree
 
@@ -19,7 +23,7 @@ TREE = static_tree(3, 2, 8)
 
 
 def recorded(new_tokens, prompts=20):
-    """Greedy texts of the toy pair; those of 8 new tokens are the beginnings of those of 16."""
+    """Greedy texts of the toy pair. The texts of 8 new tokens are the beginnings of those of 16."""
     pair, parts = toy_pair(0.6), []
     for i in range(prompts):
         ids, domain = (1 + i % 9, i // 9 + 1, 3), "code" if i % 2 else "chat"
@@ -67,6 +71,39 @@ def test_coverage_is_that_of_the_next_fewer_prompts_that_were_simulated():
     found = [study.coverage_at(used, sizes) for sizes in ([50], [9, 5], [7, 49], [300])]
     assert found == ["96", "90", "90 to 93", "96"]
     assert study.sizes_in_words([5, 9, 5]) == "5 to 9 prompts per domain"
+
+
+LOOPS = Estimates(
+    pd.DataFrame({"temperature": ["T = 0"], "estimate": 0.0853, "low": 0.07, "high": 0.1})
+)
+
+
+@pytest.mark.parametrize("sizes", [[50], [5, 10]])
+@pytest.mark.parametrize("coverage", ["96", "90 to 94"])
+def test_the_answer_is_short_in_every_branch(sizes, coverage):
+    plans = [pd.DataFrame({"power": power}) for power in ([np.nan], [0.05], [0.05, 0.7])]
+    least = [
+        pd.DataFrame({"least": numbers, "estimator": "hit[1]"})
+        for numbers in ([np.nan], [0.05, 0.6])
+    ]
+    said = [study.power_in_words(rows) for rows in plans]
+    said += [study.detectable_in_words(rows, 0.8) for rows in least]
+    for planned in said:
+        answer = study.answer(sizes, coverage, planned, LOOPS)
+        assert not notebook.too_long(answer), answer
+        assert answer.endswith("9 % of greedy positions are in loops.")
+
+
+def test_detectable_differences_have_the_unit_of_their_estimator():
+    rows = pd.DataFrame({"least": [0.2564], "estimator": "block_efficiency"})
+    assert "0.26 tokens per target pass" in study.detectable_in_words(rows, 0.8)
+    assert "26 points" in study.detectable_in_words(rows.assign(estimator="alpha"), 0.8)
+
+
+def test_seeds_differ_or_not_in_words():
+    said = [study.seeds_in_words(p, 0.05) for p in (0.0002, 0.0074, 0.255)]
+    assert "(p < 0.001)" in said[0] and "differ significantly (p = 0.0074)" in said[1]
+    assert said[2] == "The seeds do not differ significantly (p = 0.26)."
 
 
 def test_small_sets_are_those_that_the_profile_names(tmp_path):

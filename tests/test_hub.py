@@ -1,5 +1,5 @@
-"""Models of the hub, by a hub that is made up: what its errors mean, what is said before a
-download, and who asks for one. No test asks a network.
+"""Models of the hub, with a simulated hub: the meaning of its errors, messages before a download,
+and which commands download. No test uses a network.
 """
 
 import json
@@ -58,7 +58,7 @@ def refusing(monkeypatch, kind):
     """Every call of the hub fails with an error of this kind."""
 
     def refused(*_, **__):
-        raise kind.__new__(kind)  # its parts are those of an answer of the hub
+        raise kind.__new__(kind)  # it has the parts of a hub's response
 
     for name in ("hf_hub_download", "snapshot_download"):
         monkeypatch.setattr(huggingface_hub, name, refused)
@@ -68,9 +68,9 @@ def refusing(monkeypatch, kind):
     ("kind", "words"),
     [
         (errors.GatedRepoError, f"co/{NAME}, then run `hf auth login`"),
-        (errors.RepositoryNotFoundError, "not on the hub, or it is private"),
+        (errors.RepositoryNotFoundError, "on the hub it is private or missing"),
         (errors.RevisionNotFoundError, "no revision 'main2' on the hub"),
-        (errors.HFValidationError, "no name of the hub"),
+        (errors.HFValidationError, "no model name of the hub"),
         (errors.LocalEntryNotFoundError, "set SPECLAB_MODELS"),
         (ConnectionError, "without a network"),
     ],
@@ -87,9 +87,9 @@ def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
 def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
     assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
     hub.snapshot(ModelSpec(NAME), shows=True)
-    assert f"fetching {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
+    assert f"downloading {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
-    with pytest.raises(ValueError, match=r"1\.00 GB free, 3\.00 GB needed; make room"):
+    with pytest.raises(ValueError, match=r"1\.00 GB free, and 3\.00 GB are needed; make room"):
         hub.snapshot(ModelSpec(NAME), shows=True)
     assert made_up == [NAME]
 
@@ -105,7 +105,7 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
     few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
     out = tmp_path / "run"
     assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
-    assert "fetching" in capsys.readouterr().err and (out / "manifest.json").is_file()
+    assert "downloading" in capsys.readouterr().err and (out / "manifest.json").is_file()
     made_up.clear()
     main(["pair", "--profile", "tiny"])
     main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
@@ -115,7 +115,7 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
 def test_the_doctor_fetches_a_config_and_no_more(made_up):
     profile = load_profile("tiny", HUB_PAIR | {"device": "cuda:0"})
     lines = list(examine(profile, {"cpu": 1e9, "cuda:0": 1e9}, True))
-    assert f"ok  model {NAME}: will be fetched from the hub, 3.00 GB" in lines
+    assert f"ok  model {NAME}: will be downloaded from the hub, 3.00 GB" in lines
     [line] = [line for line in lines if "memory of cuda:0" in line]
     assert line.startswith("do ") and "1.0 GB free" in line
     assert {*made_up} == {f"{NAME}/config.json"}
@@ -130,7 +130,7 @@ def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
 
 
 def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
-    """huggingface_hub 2.4 calls a folder without README.md incomplete, and says where it is."""
+    """huggingface_hub 2.4 considers a folder without README.md incomplete, and gives its path."""
     incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))
     incomplete.snapshot_path = str(tmp_path)
     for error, place in ((incomplete, tmp_path), (nowhere, None)):

@@ -1,4 +1,4 @@
-"""Notebook 12 in JupyterLab, in a real browser: somebody opens it, runs it, types, presses."""
+"""Notebook 12 in JupyterLab, in a real browser: a user opens it, runs it, types and clicks."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ NOTEBOOK = "12_try_it.ipynb"
 TOKEN = "for-this-test-only"
 PROMPT = "def fibonacci(n):"
 WAIT = 120  # seconds: the machine may be busy
-SETTINGS = {  # all cells are in the page, and nothing is asked of the network
+SETTINGS = {  # all cells are in the page, and nothing is downloaded
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
@@ -100,7 +100,7 @@ def wait_until_answered(address, server, log):
 
 @pytest.fixture
 def page(lab):
-    """Notebook 12 with every cell run; `page.asked`: addresses that were asked for."""
+    """Notebook 12 with every cell run. `page.asked`: the requested addresses."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(1000 * WAIT)
@@ -116,7 +116,7 @@ def page(lab):
 
 
 def said(part, words):
-    """Wait until a part of the page says these words."""
+    """Wait until a part of the page shows these words."""
     part.filter(has_text=words).wait_for()
 
 

@@ -1,5 +1,5 @@
-"""The lean body against the network it is made from: batches, masks, caches, grouped heads, biases;
-and what it refuses.
+"""The lean body against the network from which it is made: batches, masks, caches, grouped heads,
+biases, and rejected networks.
 """
 
 import pytest
@@ -11,7 +11,7 @@ from speclab.models.model import LanguageModel
 
 
 def network(kind="Llama", **changes):
-    """Biases too are random."""
+    """A network with random weights and biases."""
     model = random_network(kind, **changes)
     for name, p in model.named_parameters():
         if name.endswith("bias"):
@@ -20,7 +20,7 @@ def network(kind="Llama", **changes):
 
 
 def both():
-    """A network, and the same one with a lean body."""
+    """A network, and the same network with a lean body."""
     plain, model = network(), network()
     return plain, model, LeanBody(model)
 

@@ -1,4 +1,6 @@
-"""Notebook 01's study: which tree is drawn, what its tables hold, and the words about the pair."""
+"""Notebook 01's study: which tree is drawn, the content of its tables, and the sentences about the
+pair.
+"""
 
 import numpy as np
 import pandas as pd

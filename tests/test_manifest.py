@@ -1,4 +1,6 @@
-"""Runs of other hands: manifests and tables that are whole by their checksums and still no run."""
+"""Runs from other people: manifests and tables with correct checksums that are still not valid
+runs.
+"""
 
 import json
 
@@ -16,7 +18,7 @@ GONE = object()
 
 
 def forge(folder, **changes):
-    """Change entries of a manifest, by their places in it, and seal it anew."""
+    """Change entries of a manifest, given by their paths, and seal it again."""
     path = folder / "manifest.json"
     facts = json.loads(path.read_text())
     del facts["seal"]
@@ -115,8 +117,8 @@ def of_another_type(table):
         ("trace", put("prompt_id", "code-9"), "positions"),
         ("trace", put("domain", "chat", 1), "positions|domain"),
         ("trace", of_another_type, "types"),
-        ("trace", lambda table: table.slice(1), "are needed"),
-        ("trace", lambda table: table.drop_columns("kl"), "are needed"),
+        ("trace", lambda table: table.slice(1), "instead of"),
+        ("trace", lambda table: table.drop_columns("kl"), "instead of"),
         ("nodes", put("target_prob", 1.1), "target_prob"),
         ("nodes", put("parent", 7, 2), "tree"),
         ("nodes", put("node", 1), "tree"),
@@ -137,7 +139,7 @@ def test_a_forged_table_is_refused_in_a_line(run_copy, name, change, word, capsy
 
 
 def test_a_run_of_an_older_kit_is_refused_and_kept(short_profile, run_copy, tmp_path, monkeypatch):
-    """It is neither read, nor recorded over, nor recorded a second time beside."""
+    """It is neither read, nor overwritten, nor recorded a second time."""
     monkeypatch.setattr(runs, "RUNS", tmp_path)
     folder = run_copy.rename(tmp_path / f"{short_profile.name}-greedy-{'0' * 16}")
     forge(folder, key_version=GONE, encoded=GONE, stop_ids=GONE, key="0" * 16)

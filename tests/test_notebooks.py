@@ -1,5 +1,5 @@
-"""The house format of notebooks, held for every notebooks/[0-9]*.py and its .ipynb twin; and what
-notebooks get from speclab.show.notebook.
+"""The house format of notebooks, checked for every notebooks/[0-9]*.py and its .ipynb twin, and the
+helpers in speclab.show.notebook.
 """
 
 import ast
@@ -50,6 +50,14 @@ def test_house_format(source):
     assert {*papermill.inspect_notebook(twin)} == names, "it reads no `int | None`"
 
 
+@each_notebook
+def test_no_line_of_a_formula_is_a_bullet(source):
+    """Markdown makes a bullet of a line that begins with + or -; our bullets begin with a star."""
+    for cell in jupytext.read(source).cells:
+        bullets = re.findall(r"^\s*[+-]\s.*", cell.source, re.MULTILINE)
+        assert cell.cell_type == "code" or not bullets
+
+
 def bootstrap(folder, **environment):
     """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the
     working folder.
@@ -94,7 +102,8 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert picture.data == (ctx.figures / "by-domain.png").read_bytes()
     caption = "Alpha by domain. 13 series share 12 looks: they repeat in order."
     assert picture.alt == caption and text.data == f"*{caption}*"
-    assert table.rows == [["code", "0.512"]] and "1 of 2 rows" in more.data
+    assert "| code | 0.512 |" in table.data and "math" not in table.data
+    assert "1 of 2 rows" in more.data
     read = [json.loads((ctx.figures / f"{n}.json").read_text()) for n in ("captions", "numbers")]
     assert read == [{"by-domain": caption}, {"tau": 1.235, "pairs": 2, "answer": "Yes."}]
     another = notebook.start("15_at_scale", "tiny")

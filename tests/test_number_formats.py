@@ -1,5 +1,5 @@
-"""Half precision, held against float32 on the CPU: models as they are loaded, records, texts that
-rounding turns, and what is said of number formats.
+"""Half precision compared with float32 on the CPU: loaded models, records, texts that rounding
+changes, and messages about number formats.
 """
 
 import numpy as np
@@ -65,7 +65,7 @@ def test_every_model_turns_by_the_same_angles_in_every_number_format(tmp_path, d
 @pytest.mark.parametrize("dtype", ["float32", *HALVES])
 @pytest.mark.parametrize("name", ["tiny", "smollm"])
 def test_the_probe_at_loading_sees_a_wrong_mask(monkeypatch, name, dtype):
-    """SmolLM2's first token ids are unused and all alike: with those it saw nothing."""
+    """SmolLM2's first token ids are unused and all equal, so a probe with them saw nothing."""
     profile, right = profile_of(name, dtype), model.LanguageModel._mask
     both = profile.target, profile.draft
     for spec in both:
@@ -103,7 +103,7 @@ def test_records_in_half_precision_agree_with_float32(name):
 
 
 def test_kl_is_finite_where_the_least_numbers_are_flushed_to_zero():
-    """As GPUs do it, and this CPU when it is asked to. The draft gives 0 to half of the words."""
+    """As GPUs do it, and as this CPU does on request. The draft gives 0 to half of the words."""
     pair, prompt = toy_pair(kept=(1, 2, 3, 5, 8)), EncodedPrompt("p", "code", (2, 5), 0)
     text = generate(pair.target, [prompt], 6, frozenset(), GREEDY, 0)[0]
 

@@ -1,6 +1,6 @@
-"""A study of one's own, end to end: the example of the repository gives figures and a report that
-speak of its categories, README's lines record in one place and study in another, and an installed
-package does what needs no clone.
+"""A study of one's own from start to end. The example of the repository gives figures and a report
+about its categories, README's lines record in one folder and study in another, and an installed
+package does everything that needs no clone.
 """
 
 import json
@@ -146,7 +146,7 @@ def run_line(line, folder):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_what_is_recorded_here_is_studied_where_no_model_is(tmp_path):
-    """README's lines as they stand; `scp` is a copy, without the models."""
+    """README's lines unchanged; `scp` is a copy, without the models."""
     here, there = tmp_path / "here", tmp_path / "there"
     for folder in (here, there):
         folder.mkdir()

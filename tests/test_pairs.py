@@ -1,4 +1,4 @@
-"""Loading: what is refused, and with which words; what a loaded pair says of itself."""
+"""Loading a pair: what is rejected and with which message, and the facts about a loaded pair."""
 
 import dataclasses
 import re
@@ -103,7 +103,7 @@ def copied(random_folders, tmp_path):
 
 
 def refused(target, draft):
-    """What loading says: one line."""
+    """The message of loading: one line."""
     with pytest.raises(ValueError) as error:
         pair_of(target, draft)
     assert "\n" not in str(error.value)
@@ -133,13 +133,13 @@ def has_a_layer_more(path):
 @pytest.mark.parametrize(
     ("name", "damage", "words"),
     [
-        ("config.json", cut_file, "fetch the model"),
+        ("config.json", cut_file, "download the whole model"),
         (
             "generation_config.json",
             cut_file,
-            "fetch the model",
+            "download the whole model",
         ),  # it names the tokens that end a text
-        ("tokenizer.json", cut_file, "fetch the model"),
+        ("tokenizer.json", cut_file, "download the whole model"),
         ("model.safetensors", cut_file, "model.safetensors is damaged or cut"),
         ("model.safetensors", lacks_a_weight, f"1 weights are missing, .*'{DOWN}"),
         ("model.safetensors", has_another_shape, f"1 weights are missing, .*'{DOWN}"),
@@ -169,7 +169,7 @@ LONG = {"original_max_position_embeddings": 64, "max_position_embeddings": 4096}
     ("name", "changes", "words"),
     [
         ("Falcon", {"alibi": True}, "alibi: its attention"),
-        ("Granite", {"logits_scaling": 8.0}, "not its head's alone"),
+        ("Granite", {"logits_scaling": 8.0}, "do not come from its head alone"),
         ("DeepseekV3", LATENT, "cannot be used"),
         ("Phi3", LONG | {"rope_scaling": TURNS}, "takes 64 positions"),
         ("Mamba", {"state_size": 4}, "does not support an attention implementation"),
@@ -209,5 +209,5 @@ def test_no_prompt_may_hold_an_id_that_only_the_target_has(
         lambda: record_prompt(pair, prompt, (3, 4), tree, Sampling()),
         lambda: decode_prompt(pair, prompt, "greedy", shape, Sampling(), 2),
     ):
-        with pytest.raises(ValueError, match="holds token id 47, and both models sha"):
+        with pytest.raises(ValueError, match="holds token id 47, but both models sha"):
             use()

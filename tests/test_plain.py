@@ -1,4 +1,4 @@
-"""Files that people write: what is read, and that what is broken is named."""
+"""Files that users write: valid content is read, and errors name the broken part."""
 
 import ast
 
@@ -33,10 +33,10 @@ def test_yaml_guesses_nothing(text, value):
 @pytest.mark.parametrize(
     ("parse", "text", "word"),
     [
-        (parse_yaml, "a: 1\na: 3", "'a' comes twice"),
+        (parse_yaml, "a: 1\na: 3", "'a' occurs twice"),
         (parse_yaml, "a: b: c", "line 1"),
         (parse_yaml, "!!python/object/apply:os.system [x]", "constructor"),
-        (parse_json, '{"b": {"a": 1, "a": 2}}', "'a' comes twice"),
+        (parse_json, '{"b": {"a": 1, "a": 2}}', "'a' occurs twice"),
         (parse_json, "{", "line 1"),
         (parse_json, "[" * 100_000, "recursion"),
         (parse_yaml, "[" * 2_000, "recursion"),

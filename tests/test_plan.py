@@ -1,4 +1,4 @@
-"""The plan: weights as published, and an upper bound on what the recorder really holds."""
+"""The plan: weights as published, and an upper bound on the recorder's real memory."""
 
 import pytest
 from test_record import prompts_of
@@ -31,7 +31,7 @@ def test_sizes_of_the_papers_pair():
 
 
 def test_an_unknown_architecture_is_named():
-    with pytest.raises(ValueError, match="model_type='mamba': known are llama, qwen2"):
+    with pytest.raises(ValueError, match="model_type='mamba' is unknown; known are llama, qwen2"):
         held(LLAMA | {"model_type": "mamba"}, "float16", "cuda:0")
 
 
@@ -42,7 +42,7 @@ def test_devices_and_number_formats():
 
 
 def test_weights_are_those_of_the_loaded_network(random_pair):
-    """On a CPU in float32 those of products are held twice."""
+    """On a CPU in float32, the weights of products are stored twice."""
     for model in (random_pair.target, random_pair.draft):
         config = model.network.config.to_dict()
         planned = held(config, "float32", "cpu")

@@ -1,4 +1,4 @@
-"""The policy file: round trip, choices by router, and every way in which a file can be wrong."""
+"""The policy file: round trip, choices by the router, and every kind of invalid file."""
 
 import json
 from dataclasses import asdict, replace
@@ -108,7 +108,9 @@ def test_policies_by_hand():
     ],
 )
 def test_recommendations_by_hand(c, v, domain, setting, answer):
-    """With a cheap draft the longest chain against none at all; nothing is told by a bad clock."""
+    """A cheap draft gets the longest chain, an expensive draft gets none, and a bad clock gives no
+    recommendation.
+    """
     known = {"plain": PLAIN, "chain:1": chain(1), "chain:3": chain(3)}
     known["tree:2,2,4"] = static_tree(2, 2, 4)
     costs = replace(Costs.assumed(c), verify=(1.0, v))

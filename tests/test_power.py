@@ -1,4 +1,4 @@
-"""Power: hand cases, statsmodels and simulation as references."""
+"""Power: hand-made cases, with statsmodels and simulation as references."""
 
 import numpy as np
 import pandas as pd

@@ -1,5 +1,6 @@
-"""The kit on a pretended CUDA device: nothing is mixed, texts and records are the CPU's, and the
-host waits a bounded number of times per block. The pretence finds planted mistakes.
+"""The kit on a pretended CUDA device: devices are never mixed, texts and records equal the CPU's,
+and the host waits a bounded number of times per block. The pretended device detects planted
+mistakes.
 """
 
 from dataclasses import replace

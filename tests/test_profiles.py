@@ -1,6 +1,4 @@
-"""Profiles: every one that comes with the kit is valid; overrides reach where they should; errors
-name what is allowed.
-"""
+"""Profiles: every shipped profile is valid, overrides work, and errors name what is allowed."""
 
 import re
 from dataclasses import fields
@@ -24,7 +22,7 @@ from speclab.profiles import (
 OWN = ("tiny", "smollm", "reference")  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
-UNPINNED = {("reasoning", "target")}  # its commit could not be looked up; the file says 'fill in'
+UNPINNED = {("reasoning", "target")}  # its commit is unknown; the file contains 'fill in'
 PARAMETERS = {  # as the hub's model cards have them, quantised weights counted one by one
     "t4": (6_738_415_616, 1_100_048_384),
     "paper": (6_738_415_616, 1_100_048_384),
@@ -101,7 +99,7 @@ def test_other_prompts_are_those_that_the_profile_names(changes, others):
 
 
 OLD = sorted((ROOT / "tests" / "old_profiles").glob("*.yaml"))
-# what a profile says of its notebooks, and what is known of a pair, may be more today
+# a profile may now have further settings for notebooks and further facts about a pair
 MAY_DIFFER = ("notebooks", "notes", "description")
 
 
@@ -121,7 +119,7 @@ PARTS = {"target": ModelSpec, "draft": ModelSpec, "notes": Notes}
 
 
 def allowed():
-    """What the comments of reference.yaml say is allowed, by key (target.dtype, …)."""
+    """Allowed values in the comments of reference.yaml, by key (target.dtype, …)."""
     found, part = {}, ""
     for line in REFERENCE.read_text(encoding="utf-8").splitlines():
         if heading := re.match(r"(target|draft|notes):", line):
@@ -190,7 +188,7 @@ def test_overrides_are_read_from_the_command_line():
         ({"domains": [7]}, ["domains.0=7"]),
         ({"domains": []}, ["domains=[]"]),
         ({"domains": ["code", "math", "code"]}, ["code", "twice"]),
-        ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is said
+        ({"seed": -1, "top_k": -1}, ["seed=-1", "top_k=-1"]),  # each is reported
     ],
 )
 def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):
@@ -201,7 +199,7 @@ def test_what_came_and_what_is_allowed_is_said_in_a_line(overrides, words):
 
 
 def test_a_draft_is_not_judged_on_prompts_that_it_was_trained_on():
-    with pytest.raises(ValueError, match="were among its training prompts"):
+    with pytest.raises(ValueError, match="was trained on prompts of this set"):
         load_profile("smollm", {"prompts": "paper"})
     assert load_profile("tiny", {"prompts": "paper"}).prompts == "paper"
 

@@ -1,5 +1,5 @@
-"""What one set of prompts says of domains, asked of others: by hand, and where nothing is to be
-found.
+"""Whether findings about the domains of one prompt set hold on others: by hand, and without any
+difference to find.
 """
 
 import json
@@ -63,8 +63,8 @@ def test_the_first_sets_order_is_asked_of_every_set():
 
 
 def test_a_change_is_paired_on_the_same_problems_only():
-    """All prompts lose 0.1 of math: no spread where prompts are paired, that of two samples where
-    they are not.
+    """All prompts lose 0.1 of math. Paired prompts have no spread; unpaired prompts have the spread
+    of two samples.
     """
     own = rows_of(FOUR, spread=0.2)
     less = own.assign(x=own["x"] - 0.1 * (own["domain"] == "math"))
@@ -163,7 +163,7 @@ def test_other_sets_are_described_by_what_is_in_them(tmp_path, others, words):
 
 def test_the_kits_own_sets_are_described():
     said = prompt_sets.described(load_profile("tiny"))
-    assert f"**{UNWRAPPED}**" in said and f"**{SECOND}**" in said
+    assert all(f"**{name.capitalize()}**" in said for name in (UNWRAPPED, SECOND))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_kits_own_sets_are_described():
     [
         ({"set/again.jsonl": ["chat", "code"], "set/part.jsonl": ["math", "new"]}, ""),
         ({"set/again.jsonl": ["old", "new"]}, "has the domains old and new and none of code"),
-        ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets are called"),
+        ({"one/again.jsonl": ["code"], "two/again.jsonl": ["code"]}, "two sets have the name"),
         ({"set/own prompts.jsonl": ["code"]}, "tables call another set 'own prompts'"),
     ],
 )
@@ -206,8 +206,8 @@ def test_texts_are_those_of_the_sets_that_a_profile_names(tmp_path, monkeypatch,
 
 
 def test_sets_are_compared_in_the_order_of_ones_own_domains_where_prompts_are_enough():
-    """The other file names its domains in another order; in `tiny` one has few prompts, and of our
-    own one that no set is asked of.
+    """The other file has its domains in another order. One domain has few prompts in `tiny`, and
+    one of our own domains is in no other set.
     """
     own = {"web": 0.5, "app": 0.9, "repairs": 0.1}
     turned = rows_of(dict(reversed(own.items())), 6, seed=1)

@@ -1,6 +1,4 @@
-"""Prompts: the project's files, the paper's sets from a mirror, a user's file, digests and token
-ids.
-"""
+"""Prompts: the kit's files, the paper's sets from a mirror, a user's file, digests, token ids."""
 
 import json
 import re
@@ -130,7 +128,7 @@ def test_a_set_of_the_kit_is_its_own_files_and_no_others(source, tmp_path, monke
     monkeypatch.setitem(OWN_SETS, source, folder)
     assert len(load_prompts(source, 3)) == 12
     (folder / "reasoning.jsonl").rename(folder / "a.jsonl")
-    with pytest.raises(ValueError, match=r"\(a\.jsonl, reasoning\.jsonl\).*another"):
+    with pytest.raises(ValueError, match=r"different: a\.jsonl, reasoning\.jsonl\).*another"):
         load_prompts(source, 3)
 
 
@@ -146,7 +144,7 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
     assert [p.prompt_id for p in load_prompts(tmp_path, 2, ["code"])] == ["a", "c"]
     assert [p.prompt_id for p in load_prompts(str(tmp_path), 1, ("chat", "code"))] == ["b", "a"]
     write(tmp_path, line("z"), line("a"), name="3.jsonl")
-    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' is taken"):
+    with pytest.raises(ValueError, match=r"3\.jsonl, line 2: prompt_id 'a' occurs twice"):
         read_prompts(tmp_path)
 
 
@@ -164,12 +162,15 @@ def test_files_are_read_in_order_and_ids_are_unique_across_them(tmp_path):
         (line("x", "n" * 200), "domain='nnn.*at most 60 printable characters"),
         (line("x", "a\nb"), "printable"),
         (line("x", "Pooled"), "choose another"),
-        (line("x", messages=[{"role": "user", "content": "y"}]), "either prompt or messages"),
+        (
+            line("x", messages=[{"role": "user", "content": "y"}]),
+            "exactly one of prompt and messages",
+        ),
         (conversation("user", "assistant"), "end with role 'assistant'"),
         (conversation("user", "tool"), "messages.1.role='tool'"),
         (conversation(), "messages"),
-        (line("a"), "'a' is taken"),
-        ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' comes twice"),
+        (line("a"), "'a' occurs twice"),
+        ('{"prompt_id": "x", "prompt_id": "y"}', "'prompt_id' occurs twice"),
         ('{"prompt": "\xff"}', "not valid JSON"),
     ],
 )
@@ -220,11 +221,13 @@ def test_arguments_are_checked(tmp_path):
         (tmp_path / "none", 1, "code", "no prompts at .*project, .*mt-bench"),
         ("gsm8k", 1, "math", "no domain 'math': allowed are reasoning"),
         ("project", 1, "reason", "did you mean 'reasoning'"),
-        (tmp_path / "empty.jsonl", None, "chat", r"empty.jsonl': no prompt in it"),
+        (tmp_path / "empty.jsonl", None, "chat", r"empty.jsonl' hold no prompt"),
     ):
         with pytest.raises(ValueError, match=words):
             load_prompts(source, count, [domain])
-    with pytest.raises(ValueError, match=r"seed-7.jsonl is not here; `python -m data.training"):
+    with pytest.raises(
+        ValueError, match=r"seed-7.jsonl does not exist; run `python -m data.training"
+    ):
         training_prompts(1, seed=7)
 
 
@@ -336,7 +339,7 @@ def test_digests_are_equal_exactly_when_the_prompts_are(one, other):
     ("template", "text", "ids"),
     [
         ("none", "one three", (0, 5, 7)),  # with the tokenizer's special tokens
-        ("chat", "two", (2, 6, 3, 4)),  # [U] two [/U] [A], no [BOS] beside the template's own
+        ("chat", "two", (2, 6, 3, 4)),  # [U] two [/U] [A], no [BOS] in addition to the template's
     ],
 )
 def test_text_is_encoded_as_it_is_or_inside_the_template(template, text, ids):
@@ -373,7 +376,7 @@ def test_a_prompt_that_is_too_long_for_its_template_is_refused_or_its_message_is
     turns = (*before, ("user", words)) if before else ()
     asked, tokenizer = [Prompt("a", "chat", words, turns)], make_tokenizer(CHAT_TEMPLATE)
     most = 5 + 3 * len(before)
-    with pytest.raises(ValueError, match=rf"'a' has {most + 2} tokens .* is {most}: .*truncate"):
+    with pytest.raises(ValueError, match=rf"'a' has {most + 2} tokens .* is {most}; .*truncate"):
         encode_prompts(tokenizer, asked, most, "chat")
     (encoded,) = encode_prompts(tokenizer, asked, most, "chat", truncate=True)
     assert encoded.ids[-5:] == (2, 6, 7, 3, 4) and encoded.cut == 2  # [U] two three [/U] [A]
@@ -400,7 +403,7 @@ def test_a_template_that_writes_the_date_writes_the_same_every_day():
 )
 def test_a_template_that_fails_is_named_with_its_prompt(template):
     asked = [Prompt("the-prompt", "chat", "two")]
-    with pytest.raises(ValueError, match=r"(?s)the/model.*mend") as error:
+    with pytest.raises(ValueError, match=r"(?s)the/model.*correct") as error:
         encode_prompts(make_tokenizer(template, name_or_path="the/model"), asked, 9, "chat")
     assert "'the-prompt'" in str(error.value)
     with pytest.raises(ValueError, match="no chat_template"):

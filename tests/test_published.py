@@ -1,4 +1,4 @@
-"""The published numbers, and the authors' identities under our functions."""
+"""The published numbers, and the relations between them computed by our functions."""
 
 import numpy as np
 import pandas as pd
@@ -103,7 +103,7 @@ def test_table_v_is_of_one_bin_and_pooled():
 
 
 def test_a_run_of_two_domains_is_beside_these_two_alone():
-    """The paper's `all` is a mean of four domains: beside a mean of two it would mislead."""
+    """The paper's `all` is a mean of four domains, so it cannot be compared with a mean of two."""
     run, two = make_run(), ["math", "chat"]
     run.nodes, run.trace = (rows[rows["domain"].isin(two)] for rows in (run.nodes, run.trace))
     table = published.comparison("I", run)

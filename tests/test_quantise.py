@@ -1,5 +1,5 @@
-"""Quantised copies: the unpacked weights are the packed codes exactly, fewer bits are further away,
-and a copy is made once.
+"""Quantised copies: the unpacked weights are exactly the packed codes, fewer bits give larger
+errors, and a copy is made only once.
 """
 
 import re

@@ -1,4 +1,6 @@
-"""README.md and GLOSSARY.md: numbers are the measured files', paths exist, commands are verbs."""
+"""README.md and GLOSSARY.md: numbers equal the measured files', paths exist, and commands are verbs
+of the kit.
+"""
 
 import json
 import re
@@ -21,7 +23,7 @@ def values():
 def test_its_numbers_are_the_measured_ones(values):
     changed = ["git", "diff", "--quiet", "HEAD", "--", "figures", "data"]
     if subprocess.run(changed, cwd=ROOT).returncode == 1:
-        pytest.skip("figures were made anew here: `make readme` writes their numbers")
+        pytest.skip("the figures have changed: run `make readme` to write their numbers")
     marks = set()
     for page in readme.PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")

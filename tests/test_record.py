@@ -1,5 +1,5 @@
 """The recorder against the literal procedure, on a toy, a random Llama pair and the tiny pair;
-sanity and bad input.
+plausibility and bad input.
 """
 
 import literal
@@ -59,9 +59,7 @@ def test_equals_the_literal_procedure_on_a_random_llama_pair_past_64_cached_posi
 
 
 def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
-    """Negative control: were nodes to see their siblings and cousins, the comparison above would
-    fail.
-    """
+    """Negative control: the comparison above fails if nodes see their siblings and cousins."""
     let_nodes_see_their_cousins(monkeypatch)
     (prompt,) = prompts_of(range(2, 30))
     (recorded,) = record_block(random_pair, [prompt], static_tree(3, 2, 8), GREEDY, 6, 0, 4096)
@@ -70,7 +68,7 @@ def test_a_wrong_mask_is_seen(random_pair, monkeypatch):
 
 
 def assert_columns(pair, prompt, recorded, kept=None):
-    """Trace columns from plain softmaxes; `kept`: the tokens that a trimmed draft says."""
+    """Trace columns from plain softmaxes. `kept`: the output tokens of a trimmed draft."""
     trace, tokens = recorded.trace, np.array(recorded.trace["token"])
     context = [*prompt.ids, *tokens[:-1]]
     logits = [literal.full_logits(model, [context])[0] for model in (pair.target, pair.draft)]

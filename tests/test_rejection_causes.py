@@ -1,5 +1,5 @@
-"""Causes of rejections: labels against counted answers, shares that sum to 1, counterfactual
-replays against blocks counted by hand.
+"""Notebook 07's study: labels against counted answers, shares that sum to 1, counterfactual replays
+against blocks counted by hand.
 """
 
 import itertools
@@ -14,13 +14,13 @@ from speclab.studies import rejection_causes as causes
 
 # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
 RANKS = [0, 1, 0, 0, 2, 0, 0, 0, 0, 3]
-SAID = 100  # tokens that the draft can say
+SAID = 100  # tokens in the draft's vocabulary
 WORDS = ("7", " =", "for", " the", "ly", "\n")
 
 
 def trace_of(*texts, copies=5, **columns):
-    """A trace with `copies` prompts of each text of chat, all alike; a text is a list of draft
-    ranks; other columns are lists too.
+    """A trace with `copies` identical prompts per text of chat. A text is a list of draft ranks;
+    other columns are lists too.
     """
     free = {"token": 0, "draft_top": 1, "p_token": 0.6, "q_token": 0.2, "sure": 0.4}
     free |= {"target_entropy": 1.0, "draft_entropy": 1.0, "seed": 42, "domain": "chat"}
@@ -185,15 +185,15 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
     assert gain.to_dict() == pytest.approx({"worse": 1 - 10 / 3, "as it is": 0})
 
 
-def test_random_mending_is_the_mean_over_every_way_to_mend():
+def test_a_random_correction_is_the_mean_over_every_correction():
     ranks = np.array([0, 1, 1, 0, 2, 0, 3, 0])
     trace = trace_of(ranks, copies=1)
     share, expected = 0.3, 0.0
-    for mended in itertools.product([False, True], repeat=len(ranks)):
-        chance = np.prod(np.where(mended, share, 1 - share))
-        rows = trace.assign(draft_rank=np.where(mended, 0, ranks))
+    for corrected in itertools.product([False, True], repeat=len(ranks)):
+        chance = np.prod(np.where(corrected, share, 1 - share))
+        rows = trace.assign(draft_rank=np.where(corrected, 0, ranks))
         expected += chance * len(replay.replay(rows, 3))
-    found = causes.mended_at_random(trace, 3, share)
+    found = causes.corrected_at_random(trace, 3, share)
     assert found.tolist() == pytest.approx([expected])
 
 
@@ -226,7 +226,7 @@ def test_the_largest_of_several_is_first_only_where_its_lead_is_real(ahead, leas
         rows["state: b"] += ahead
         asked = {name: (rows, score.mean_of(name)) for name in candidates["cause"]}
         found = causes.first_causes(stats.jointly(asked, n=400), candidates)
-        first.append(found.frame["lead"][0].endswith("is significant"))
+        first.append(found.frame["first"][0] == "yes")
     assert least <= np.mean(first) <= most
 
 
@@ -240,7 +240,8 @@ def test_a_lead_in_a_domain_goes_by_its_own_prompts():
     candidates = candidates.merge(pd.DataFrame({"cause": ["a", "b"]}), how="cross")
     draws = stats.jointly({name: (rows, score.mean_of(name)) for name in "ab"})
     found = causes.first_causes(draws, candidates).frame.set_index("domain")
-    assert found["lead"].str.endswith("is significant").to_dict() == {"many": True, "few": False}
+    assert found["first"].to_dict() == {"many": "yes", "few": "no"}
+    assert found["lead"].to_dict() == {"many": "over all others", "few": "no interval"}
 
 
 def test_labels_keep_the_order_of_the_prompts():

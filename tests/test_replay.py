@@ -127,8 +127,8 @@ def test_sampled_by_hand():
 
 
 class GreedyToy:
-    """Target: a next token for every prefix; draft: a ranking of the six words for every prefix,
-    often right.
+    """The target has a next token for every prefix; the draft has a ranking of the six words for
+    every prefix, which is often right.
     """
 
     def __init__(self, seed):
@@ -164,8 +164,8 @@ class GreedyToy:
 
 
 def literal_decoder(toy, tree, limit):
-    """(start, emitted) of each target pass: draft every node, keep the longest path the target
-    agrees with, add its own token.
+    """(start, emitted) of each target pass: draft every node, keep the longest path that the target
+    accepts, add the target's token.
     """
     text, passes = (), []
     while len(text) < limit and EOS not in text:
@@ -207,7 +207,7 @@ def test_equals_the_literal_decoder(tree, limit):
 
 def decode_exactly(rule, tree, world, limit, stop=None):
     """Expected passes, accepted tokens and cut blocks of a whole decode up to `limit` tokens or a
-    `stop`, and the distribution of its text: blocks of the enumerator, one behind another.
+    `stop`, and the distribution of its text, from consecutive blocks of the enumerator.
     """
     reach, final, totals = {(): 1.0}, {}, np.zeros(3)
     while reach:
@@ -228,7 +228,7 @@ def decode_exactly(rule, tree, world, limit, stop=None):
 
 
 def trace_of_all(texts, world):
-    """A trace of texts, each a prompt by its tokens, as the models of the world have it."""
+    """A trace of texts, one prompt per text, with the numbers of the world's models."""
     columns = {}
     for text in texts:
         p, q = ([world.at(w, text[:t]) for t in range(len(text))] for w in "pq")
@@ -242,7 +242,7 @@ def trace_of_all(texts, world):
 
 
 def assert_is_expected(blocks, world, totals, final):
-    """Replayed blocks of all texts, weighed by the target's probability of each."""
+    """Replayed blocks of all texts, weighted by the target's probability of each text."""
     prob = pd.Series({str(text): likelihood(text, world) for text in final})
     assert [*final.values()] == pytest.approx(prob.tolist(), abs=1e-13), "lossless"
     sums = prompt_sums(blocks).set_index("prompt_id")
@@ -262,7 +262,7 @@ def test_sampled_chain_equals_enumerated_speculative_sampling(gamma, stop):
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
-    """And the product of the overlaps along the text, the negative control, is not."""
+    """The product of the overlaps along the text, the negative control, is not equal."""
     world, gamma = World(seed), 4
     texts = list(product(range(3), repeat=gamma + 1))
     prob = np.array([likelihood(text, world) for text in texts])
@@ -280,7 +280,7 @@ def test_survival_of_a_start_is_that_of_speculative_sampling(seed):
 
 
 def test_point_mass_tree_over_sampled_text():
-    """Two deterministic children a node, over every text."""
+    """Two deterministic children per node, over every text."""
     world, tree = World(8), static_tree(2, 2)
     exact = decode_exactly("point-mass", tree, world, 4)
     assert_is_expected(replay(trace_of_all(exact[1], world), tree), world, *exact)
@@ -376,7 +376,9 @@ def test_greedy_text_of_half_precision_is_refused_though_rounding_turned_some_to
 
 @pytest.mark.parametrize("sure", [0.6, 0.995, 0.9999])
 def test_sampled_text_is_never_taken_for_greedy_however_sure_its_model_is(sure):
-    """2,000 positions, 200 texts each: in the surest 99 % and more are the argmax."""
+    """2,000 positions, 200 texts each. In the most certain texts at least 99 % of tokens are the
+    argmax.
+    """
     rng = np.random.default_rng(3)
     top, p_top = (np.zeros(2000, int), 1 - rng.exponential(1 - sure, (200, 2000)).clip(0, 0.5))
     for p in p_top:

@@ -1,5 +1,5 @@
-"""`make reproduce` on small repositories made here: what runs, what is left alone, what a failure
-or an interruption leaves behind.
+"""`make reproduce` on small repositories made by the tests: which notebooks run, which do not, and
+what a failure or an interruption leaves.
 """
 
 import base64
@@ -55,15 +55,15 @@ DONE, PICTURE = "done", b"not really a picture"
 
 
 class Repository:
-    """A repository and what calls on its profile `tiny` write below it."""
+    """A repository, and helpers that call its profile `tiny` and write inside it."""
 
     def __init__(self, root):
         self.root = root
         self.build, self.figures = (root / kind / "tiny" for kind in ("build", "figures"))
 
     def write(self, name, body=None, title="# A question?", tags=()):
-        """A notebook in the house format, as far as the runner cares: its path. body: of its last
-        cell, which carries the tags (default: it draws a figure).
+        """Write a notebook in the house format, as far as the runner needs it, and return its path.
+        body: of its last cell, which has the tags (default: it draws a figure).
         """
         body = FIGURE.format(number=name[:2]) if body is None else body
         cells = [
@@ -78,17 +78,17 @@ class Repository:
         return path
 
     def run(self, *arguments):
-        """The command, its output going under the repository too."""
+        """The command with its output folder inside the repository."""
         return main(["reproduce", "--profile", "tiny", "--out", str(self.root), *arguments])
 
     def stamps(self):
-        """Stamps by the notebook's number; one that runs again took other seconds."""
+        """Stamps by the notebook's number. After a second run the seconds differ."""
         files = sorted(self.build.glob("[0-9]*.json"))
         return {path.name[:2]: json.loads(path.read_text()) for path in files}
 
     def drawn(self):
-        """All files of the notebooks' folders of figures but their pages, those that wait aside
-        too.
+        """All files in the notebooks' figure folders except their pages, including files that were
+        moved aside.
         """
         files = [path for path in self.figures.glob("*/*") if path.name != pages.PAGE]
         return {str(path.relative_to(self.figures)): path.read_bytes() for path in files}
@@ -96,8 +96,8 @@ class Repository:
 
 @pytest.fixture
 def empty(tmp_path, monkeypatch):
-    """A repository without notebooks, on a machine of four cores without a GPU, where `tiny` names
-    none of the kit's notebooks.
+    """A repository without notebooks, on a machine with four cores and no GPU, whose profile `tiny`
+    names no notebook of the kit.
     """
 
     def of_no_notebook(name, *changes):
@@ -195,7 +195,7 @@ def test_results_are_in_place_and_made_by_this_interpreter(repository, capsys):
 @pytest.mark.usefixtures("light")
 def test_only_what_changed_runs_again(repository, capsys):
     def again(*arguments):
-        """The notebooks that a call runs."""
+        """The notebooks that a call would run."""
         before = repository.stamps().items()
         assert repository.run(*arguments) == 0
         return [stamp[0] for stamp in repository.stamps().items() if stamp not in before]
@@ -254,7 +254,7 @@ IGNORED = (
 
 @pytest.fixture
 def kit(empty):
-    """A repository of KIT, whose notebook 01 imports of it."""
+    """A repository with KIT, which its notebook 01 imports."""
     for name, text in KIT.items():
         (empty.root / name).parent.mkdir(parents=True, exist_ok=True)
         (empty.root / name).write_text(text)
@@ -263,7 +263,7 @@ def kit(empty):
 
 
 def digest_of(kit, parameters=None, **changes):
-    """The digest of the kit's notebook on a profile whose models and prompts lie in the kit."""
+    """The digest of the kit's notebook for a profile whose models and prompts are in the kit."""
     models = {f"{n}.path": str(kit.root / "weights" / n) for n in ("target", "draft")}
     of_profile = models | {"prompts": "data/prompts"} | changes
     call = reproduce.open_call("tiny", ["01"], of_profile, parameters or {}, kit.root)
@@ -449,8 +449,8 @@ def test_a_dead_kernel_is_a_failed_notebook_and_leaves_the_other_alone(repositor
 
 @pytest.fixture
 def changed(repository):
-    """A repository after a run, which a second one would change, with files beside its figures that
-    no notebook wrote.
+    """A repository after a run that a second run would change, with other files in its figures'
+    folders.
     """
     assert repository.run() == 0
     (repository.figures / "01" / "mine.txt").write_text("not written by a notebook")
@@ -525,7 +525,7 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
     committed = kit.drawn()
 
     def said():
-        """What a call says."""
+        """The output of a call."""
         folders = (f"--set={n}.path={kit.root / 'weights' / n}" for n in ("target", "draft"))
         assert kit.run(*folders) == 0
         return capsys.readouterr().out
@@ -546,14 +546,14 @@ def test_a_notebook_without_its_models_is_no_failure_and_runs_when_they_are_ther
 
 
 def sections(page):
-    """What the report, or its light copy, says of each notebook, by number; its head under ""."""
+    """The report's (or its light copy's) text about each notebook, by number; its head under ""."""
     head, *parts = re.split('<section id="n(..)">', page.read_text())
     return {"": head} | dict(zip(parts[::2], parts[1::2], strict=True))
 
 
 @pytest.fixture
 def reported(repository):
-    """What the report and its light copy say after a call with more arguments."""
+    """The text of the report and of its light copy after a call with more arguments."""
 
     def call(*arguments):
         assert repository.run(*arguments) == 0
@@ -682,7 +682,7 @@ def test_a_notebook_that_differs_from_its_source_stops_the_call(
     assert empty.run("--notebook", "01") == 2 and not empty.build.exists()
     said = capsys.readouterr().err
     assert "01_good.py and 01_good.ipynb differ: `make notebooks NOTEBOOKS=01`" in said
-    reproduce.open_call("tiny", ["2"], {}, {})  # another is asked for
+    reproduce.open_call("tiny", ["2"], {}, {})  # another one is requested
     make = ["make", "-f", str(ROOT / "Makefile"), keep, "NOTEBOOKS=01", "VENV="]
     make.append(f"PYTHON={sys.executable}")
     subprocess.run(make, cwd=empty.root, check=True, capture_output=True)
@@ -719,7 +719,7 @@ def test_a_profile_sets_parameters_of_one_notebook_and_the_call_wins(repository)
     path = repository.root / "own.yaml"
 
     def opened(notebooks, wanted=(), changes=None):
-        """A call on a profile file that sets parameters of single notebooks."""
+        """A call for a profile file that sets parameters of single notebooks."""
         pair = {name: f"data/pairs/tiny/{name}" for name in ("target", "draft")}
         path.write_text(json.dumps(pair | {"notebooks": notebooks}))
         return reproduce.open_call(str(path), wanted, {}, changes or {}).notebooks
@@ -750,7 +750,7 @@ def write_span(repository, name, seconds, more="", tags=()):
 
 
 def spans(repository):
-    """When each notebook of SPAN began and ended, and its threads."""
+    """Start, end and threads of each notebook of SPAN."""
     files = repository.root.glob("*.span")
     return {file.stem[:2]: [*map(float, file.read_text().split())] for file in files}
 
@@ -805,7 +805,7 @@ sys.exit(main(["reproduce", "--profile", "tiny", "--out", sys.argv[1]]))
 
 
 def started(repository):
-    """`reproduce` on a repository, in a process of its own, as from a terminal."""
+    """`reproduce` on a repository in its own process, as from a terminal."""
     return subprocess.Popen(
         [sys.executable, "-c", IN_A_PROCESS, str(repository.root)],
         cwd=ROOT,
@@ -817,7 +817,7 @@ def started(repository):
 
 
 def wait_for(what, seconds=100):
-    """Until `what()` is true."""
+    """Wait until `what()` is true."""
     deadline = time.monotonic() + seconds
     while not what() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -863,7 +863,7 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(empty, how, monkeypat
     if how == signal.SIGKILL:
         assert empty.run("--notebook", "00") == 0
     else:
-        assert process.returncode == 130 and "Left: 02_sleeps, 03_sleeps" in out
+        assert process.returncode == 130 and "Not run: 02_sleeps, 03_sleeps" in out
         assert [page.name for page in empty.build.glob("*.html")] == ["00_first.html"]
     drawn = empty.drawn()
     assert drawn.pop("02/plot.png") == b"as committed"

@@ -1,4 +1,6 @@
-"""Routing: form by hand, the committed router and its file, training on made-up text."""
+"""Routing: removal of the format by hand, the committed router and its file, training on made-up
+text.
+"""
 
 from dataclasses import replace
 

@@ -1,5 +1,5 @@
-"""`python -m speclab plan`: what a study asks for is what its notebooks declare, and they declare
-what they ask for.
+"""`python -m speclab plan`: a study needs exactly the runs that its notebooks declare, and they
+declare all runs that they need.
 """
 
 import ast
@@ -20,7 +20,9 @@ SIZES = {"delivery": 6, "счёт": 5, "returns": 3, "app": 2, "repairs": 2, "ac
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """The YAML of a study of one's own over SIZES; no hub is asked, runs go beside it."""
+    """The YAML file of a user's study over SIZES. No hub is used, and runs are stored in its
+    folder.
+    """
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
@@ -40,7 +42,7 @@ def study(tmp_path, monkeypatch):
 
 
 def plan_of(capsys, *words):
-    """The lines that `plan` says, runs by kind."""
+    """The lines that `plan` prints, runs by kind."""
     assert main(["plan", *map(str, words)]) == 0
     said = capsys.readouterr().out
     lines = said.splitlines()
@@ -50,18 +52,18 @@ def plan_of(capsys, *words):
 def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     said, table = plan_of(capsys, "--profile", study, "--notebook", "02", "--notebook", "11")
     assert [*table] == ["run", "greedy", "sampled", "sampled-seed-1", "sampled-seed-2"]
-    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "at T = 0.7" in said
+    assert "19 prompts (delivery 6, счёт 5, returns 3" in said and "T = 0 and T = 0.7" in said
     assert table["greedy"].split()[1:5] == ["19", "0", "76", "02"]
     assert table["sampled"].split()[2] == "0.7"
     assert all("to record: time unknown" in line for line in list(table.values())[1:])
     assert "left out: 11_paper_audit needs the domains" in said
-    assert "In all 4 to record: 304 tokens" in said and "Memory of " in said
+    assert "4 runs to record: 304 tokens" in said and "Memory on " in said
 
 
 def test_a_run_that_is_here_tells_how_long_others_take(study, capsys):
     runs.load_or_record(load_profile(study), "greedy")
     said, table = plan_of(capsys, "--profile", study, "--notebook", "04")
-    assert table["greedy"].endswith(" MB") and "here, " in table["greedy"]
+    assert table["greedy"].endswith(" MB") and "recorded, " in table["greedy"]
     assert "less than a minute, " in table["balanced"], "the speed of the greedy run"
     assert "time unknown" not in said
 
@@ -79,14 +81,14 @@ def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(st
 
 def test_a_temperature_of_zero_stands_for_one(study, capsys):
     said, _ = plan_of(capsys, "--profile", study, "--set", "temperature=0", "--notebook", "03")
-    assert "Texts are studied at T = 0 and at T = 1 (temperature: 0)." in said
+    assert "Studies use T = 0 and T = 1 (temperature: 0)." in said
 
 
 def test_a_public_set_is_planned_without_a_look_at_it(capsys, monkeypatch):
     monkeypatch.setattr("datasets.load_dataset", None)
     said, table = plan_of(capsys, "--profile", "paper", "--notebook", "02")
     assert table["greedy"].split()[1:4] == ["200", "0", "12,800"]
-    assert "Some may be here" in said
+    assert "Some may be recorded already" in said
 
 
 def kinds_in(source):

@@ -1,4 +1,4 @@
-"""Runs on disk: files and columns, resume to the same bytes, keys, wrong folders."""
+"""Runs on disk: files and columns, resuming to the same bytes, keys, and wrong folders."""
 
 import shutil
 import threading
@@ -160,7 +160,7 @@ def test_other_prompts_have_runs_of_their_own(short_profile, tmp_path):
     with pytest.raises(ValueError, match="kind='unwrapped': .*other-mine"):
         runs.of_kind(profile, "unwrapped")
     twice = profile.replace(other_prompts=(str(mine), "elsewhere/mine.jsonl"))
-    with pytest.raises(ValueError, match="two sets are called 'other-mine'"):
+    with pytest.raises(ValueError, match="two sets have the name 'other-mine'"):
         runs.kinds_of(twice)
 
 
@@ -182,7 +182,7 @@ def test_the_keys_are_those_of_the_shipped_traces(pair):
 
 @pytest.fixture
 def short_of_memory(monkeypatch):
-    """A function of the recorder is out of memory where `too_large` says so of its arguments."""
+    """A function of the recorder that runs out of memory if `too_large` holds for its arguments."""
 
     def limit(name, too_large):
         honest = getattr(record, name)
@@ -239,7 +239,7 @@ def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name)
     path = tmp_path / "theirs" / name
     path.parent.mkdir(parents=True)
     path.write_text("theirs")
-    with pytest.raises(RunError, match=f"holds {path.name} and no settings.json"):
+    with pytest.raises(RunError, match=f"holds {path.name} without settings.json"):
         record_run(short_profile, tmp_path / "theirs")
     assert path.read_text() == "theirs"
 
@@ -247,7 +247,7 @@ def test_nothing_of_somebody_else_is_written_over(short_profile, tmp_path, name)
 def test_few_rows_go_through_one_library_in_a_run_and_after_it(
     short_profile, short_run, tmp_path, monkeypatch
 ):
-    """The stopwatch chooses the other library at every load."""
+    """The timing chooses the other library at every load."""
     monkeypatch.setattr(model, "LARGE", 0)
     fastest = cycle(model.LIBRARIES[::-1])
     monkeypatch.setattr(pairs, "take_fastest", lambda _: next(fastest))
@@ -283,7 +283,8 @@ def test_a_damaged_run_is_said_and_mended_from_its_parts(
 
     nobody = {"engine": lambda *_: pytest.fail("whole parts are not recorded again")}
     again = load_or_record(short_profile, **nobody)
-    assert f"{name} is" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{name} is damaged" in said or f"{name} has changed" in said
     assert again.folder == folder and tables(folder) == tables(short_run.folder)
     load_or_record(short_profile, **nobody)
     assert capsys.readouterr().err == "", "it is whole now"
@@ -313,4 +314,12 @@ def test_prompts_that_are_cut_are_said(short_profile, random_pair, tmp_path, cap
     shorter = short_profile.replace(max_prompt_tokens=2)
     run = record_run(shorter, tmp_path / "run", random_pair)
     cut = run.manifest["prompts_cut"]
-    assert cut > 0 and f"{cut} prompts are cut to 2 tokens" in capsys.readouterr().err
+    assert cut > 0 and "prompts are cut to 2 tokens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("out", "shown"), [("", True), ("somewhere", False)])
+def test_a_page_shows_no_bar(out, shown, short_profile, random_pair, tmp_path, capsys, monkeypatch):
+    """A notebook's error output is part of its page, which `make reproduce` writes."""
+    monkeypatch.setenv("SPECLAB_OUT", out)
+    record_run(short_profile, tmp_path / "run", random_pair)
+    assert ("block" in capsys.readouterr().err) == shown

@@ -1,4 +1,4 @@
-"""Processors, ranks and samples against hand cases and the definition."""
+"""Processors, ranks and samples against hand-made cases and the definition."""
 
 import numpy as np
 import pytest

@@ -45,8 +45,8 @@ def test_domains_keep_the_order_of_the_prompts(there, order):
 
 
 def hand_nodes():
-    """Two positions: the walk accepts nodes 1 and 4 at the first, node 2 alone at the second (node
-    7 hangs off a rejected node).
+    """Two positions. The walk accepts nodes 1 and 4 at the first, and only node 2 at the second
+    (node 7 is below a rejected node).
     """
     first = tree_nodes(ALPHA / 2, [0, 1, 1, 0, 1, 0, 0, 1])
     second = tree_nodes(ALPHA / 2, [1, 0, 0, 1, 1, 2, 0, 1], position=1)
@@ -54,7 +54,7 @@ def hand_nodes():
 
 
 def make_run(prompts=6, positions=5, seed=0, shift=0.0):
-    """A random run of all four domains; `shift` raises the first domain's target probabilities."""
+    """A random run of all four domains; `shift` raises the first domain's target probability."""
     rng = np.random.default_rng(seed)
     places = product(DOMAINS, range(prompts), range(positions))
     at = pd.DataFrame(places, columns=["domain", "prompt_id", "position"])

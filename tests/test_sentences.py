@@ -1,4 +1,4 @@
-"""Sentences that are computed: they read well when nothing differs, one thing does, or a number is
+"""Computed sentences: they read well if nothing differs, if one thing differs, or if a number is
 undefined.
 """
 
@@ -15,6 +15,7 @@ from speclab.estimates import Estimates, counted, starting, whole
 from speclab.show import notebook
 from speclab.stats import NUMBERS
 from speclab.studies import (
+    at_scale,
     by_hand,
     domain_acceptance,
     entropy_paradox,
@@ -25,6 +26,7 @@ from speclab.studies import (
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
 from speclab.studies.budgets_and_routing import serving
+from speclab.studies.paper_audit import summary
 
 BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
@@ -45,14 +47,54 @@ def table(*numbers, key="domain", **more):
     return Estimates(pd.concat([pd.DataFrame({key: names} | more), rows], axis=1))
 
 
-def held_fixed(**changes):
-    draws = np.linspace(0.9, 1.1, 30)[:, None] * list(changes.values())
+def held_fixed(before=-0.3, spread=0.1, **changes):
+    draws = np.linspace(1 - spread, 1 + spread, 30)[:, None] * list(changes.values())
     changes = pd.DataFrame(draws.reshape(30, -1), columns=[*changes])
-    return entropy_paradox.moves_most(changes, 5)
+    return entropy_paradox.moves_in_words(changes, before, 5)
+
+
+def contrast(number, share=0.0):
+    """A domain's contrast in acceptance, and in which share of the resamples it is the highest."""
+    return table(np.divide(number, 10), share_highest=share).in_units("points")
+
+
+def on_sets(*numbers):
+    names = ["own prompts", "second prompt set", "third"]
+    return table(*numbers, set=names[: len(numbers)])
+
+
+def paradoxes(*verdicts):
+    return entropy_paradox.paradoxes(
+        pd.Series(verdicts, ["own prompts", "a", "b"][: len(verdicts)])
+    )
+
+
+def paradox(number, share, elsewhere, rest, moved):
+    """The answer of notebook 06, put together as there."""
+    said = entropy_paradox.paradox_in_words(contrast(number, share), "reasoning", "T = 0")
+    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere), "reasoning", rest, "math")
+    return f"{said} {there} {moved}."
+
+
+def state(number, cause="state: only target sure"):
+    return table(number, cause=cause, first="no")
+
+
+def states(*firsts):
+    """The state that costs most on other sets of prompts, and whether it is first."""
+    sets = ["without wrapper", "second prompt set", "third"][: len(firsts)]
+    rows = table(*[RISES] * len(firsts), cause="state: both unsure", first=list(firsts))
+    return Estimates(rows.frame.assign(set=sets))
+
+
+def gaps(*numbers):
+    """Calibration gaps at two temperatures, by domain."""
+    parts = {"T = 0": table(*numbers), "T = 1": table(*[RISES] * len(numbers))}
+    return Estimates.stacked(parts, "view")
 
 
 def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}), 50)
+    return how_sure.power_in_words(pd.DataFrame({"power": power}))
 
 
 def least(*differences):
@@ -60,9 +102,9 @@ def least(*differences):
     return how_sure.detectable_in_words(rows, 0.8)
 
 
-def first(*leads):
-    rows = table(*[RISES] * len(leads), cause="kind: name").frame
-    return f"Here {causes.first_in_words(Estimates(rows.assign(lead=leads)))}."
+def first(*firsts):
+    rows = table(*[RISES] * len(firsts), cause="kind: name", first=list(firsts))
+    return f"Here {causes.first_in_words(rows)}."
 
 
 def rates(*numbers):
@@ -72,6 +114,17 @@ def rates(*numbers):
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
+
+
+def audited(verdicts):
+    gap = table(FALLS).in_units("points").row
+    return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
+
+
+def scaled(*beaten):
+    found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
+    lead = at_scale.more_than(beaten, 4)
+    return at_scale.proposers_in_words(found[0], lead, found[1], "21 of 24 cases")
 
 
 def gammas(*best):
@@ -91,12 +144,13 @@ def curves(*numbers):
 
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 TABLES = [table(*rows, of="x") for rows in ROWS]
-SURE, UNSURE = "it is significant", "not so"
 SIZE = {"target": 134_515_008, "draft": 18_600_000}
 BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
 WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
-CHANGES = {}, {"entropy": 0.2}, {"entropy": 0.2, "kind": -0.19}
+CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.2, "spread": 3}
+TALLY = "rises", "falls", "does not change"
+LONE = ["code"]
 CASES = [
     *(f"It is {rows.sentence()}." for rows in TABLES),
     *(f"{rows.sentence(within='of')}." for rows in TABLES),
@@ -106,31 +160,69 @@ CASES = [
     *(domain_acceptance.conflict(SIGNS * sign) for sign in (0, 1, np.array([[1], [-1]]))),
     *(plans(*power) for power in ([np.nan], [0.05, np.nan], [0.05, 0.7])),
     *(least(*differences) for differences in ([np.nan], [0.05, np.nan])),
-    *(first(*leads) for leads in ([SURE], [UNSURE], [SURE, UNSURE])),
+    *(first(*firsts) for firsts in (["yes"], ["no"], ["yes", "no"])),
+    *(f"It {rows.tally(*TALLY)}." for rows in TABLES),
+    *(paradoxes(*said) for said in (["no"], ["yes"] * 3, ["inconclusive", "no", "no"])),
+    *(entropy_paradox.without_comparison("code", n, None) for n in (1, 3)),
+    entropy_paradox.without_comparison("code", 1, table((0.05, 0.01, 0.1)).in_units("points")),
     *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
-    *(held_fixed(**changes) for changes in CHANGES),
+    *(f"{held_fixed(**changes)}." for changes in CHANGES),
+    *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
+    *(summary.costs_caption(c) for c in (None, 0.07)),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
-    *(load_models.same_in_words([1, 2], recorded) for recorded in ([1, 2], [1, 3], [1, 2, 3])),
-    *(gamma_sweep.unequal_in_words("T = 0", n, 8) for n in (0, 1)),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
 ]
+NO_INTERVAL = (0.7, np.nan, np.nan)
+AREAS = [table(n) for n in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), NO_INTERVAL, MISSING)]
+STATES = causes.FAMILIES["state"]
+DOMAINS = ["code", "math"]
+KINDS = table((0.8, 0.7, 0.9), (0.4, 0.3, 0.5), kind="punctuation")
 # of notebooks; the page shows each directly below its title
 ANSWERS = [
+    *(
+        entropy.uncertainty_in_words(area, rows, on)
+        for area in AREAS
+        for rows in TABLES
+        for on in (None, rows)
+    ),
+    *(causes.cost_in_words(state(n), None) for n in (RISES, NOTHING, NO_INTERVAL)),
+    *(causes.cost_in_words(state(RISES), states(*firsts)) for firsts in (["yes"], ["no", "yes"])),
+    causes.cost_in_words(state(NOTHING), states("yes", "no", "no")),
+    *(
+        paradox(number, share, on, rest, held_fixed(**changes))
+        for number, share in ((FALLS, 0.0), (RISES, 1.0), (NOTHING, 0.5))
+        for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, RISES])
+        for rest in (["code"], ["code", "chat"], ["code", "chat", "history"])
+        for changes in CHANGES
+    ),
     by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
     load_models.pair_in_words(SIZE, 2, 8, 64, 27),
     load_models.pair_in_words(SIZE, 1, 1, 1, 1),
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
+    *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
+    *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
 ]
 # of figures
 TITLES = [
+    *(entropy.calibrated_in_words(gaps(*rows)) for rows in ROWS),
+    *(causes.first_in_title(state(n, f"state: {s}")) for n in (RISES, NO_INTERVAL) for s in STATES),
+    causes.first_in_title(state(NOTHING)),
+    *(causes.most_rejected(table(n, cause="kind: name")) for n in (RISES, MISSING)),
+    *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
+    *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
+    *(
+        summary.costs_title("smollm", pd.Series(of))
+        for of in (TALLIES[2], [claims.TURNS], [claims.TOO_FEW])
+    ),
+    *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
@@ -161,5 +253,5 @@ def test_sentences_begin_as_sentences_do():
 
 
 def test_the_words_follow_the_numbers():
-    """Each branch says something else, so that a wording cannot stand for all of them."""
+    """Each branch has its own sentence, so no wording can serve all branches."""
     assert len({*CASES}) > len(CASES) - 6

@@ -1,5 +1,5 @@
-"""The drafts that come with the kit: notebook 08 finds them all by the weights of the pair, they
-are whole, and they were made of what their names say.
+"""The shipped drafts: notebook 08 finds all of them by the weights of the pair, they are complete,
+and they were made from what their names say.
 """
 
 import shutil
@@ -43,8 +43,8 @@ def test_notebook_08_finds_all_of_them(tiny_pair, profile):
 
 
 def test_the_scripts_would_make_the_same_ones(tiny_pair, profile, copied, monkeypatch):
-    """Names contain a hash of texts and settings, so this holds the target, the prompts and all
-    settings. Nothing is trained: every draft is finished.
+    """Names contain a hash of texts and settings, so this checks the target, the prompts and all
+    settings. Nothing is trained, because every draft is finished.
     """
     monkeypatch.setattr("data.drafts.texts.generate", None)
     monkeypatch.setattr("data.drafts.distil.optimise", None)

@@ -1,4 +1,4 @@
-"""The loop to be copied is the kit's decoder: the same text and passes from the same uniforms."""
+"""The sixty-line loop equals the kit's decoder: the same text and passes from the same uniforms."""
 
 import ast
 import dataclasses

@@ -1,5 +1,5 @@
-"""How large the house is: nodes of Python's syntax trees, docstrings left out, so that squeezing
-lines lowers nothing. Whoever adds something sees what it costs.
+"""The size of the package in nodes of Python's syntax trees, without docstrings, so that merging
+lines changes nothing. Whoever adds code sees what it costs.
 """
 
 import ast

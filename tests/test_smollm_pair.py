@@ -1,5 +1,5 @@
-"""The real pair: its committed files, and, where its weights are, that its tokens are right: texts
-equal to transformers' and to each other, records equal to the literal procedure's.
+"""The real pair: its committed files and, if its weights are present, its tokens. Texts equal
+transformers' and one another; records equal the literal procedure's.
 """
 
 import shutil
@@ -39,7 +39,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def prompts(pair):
-    """One prompt a domain, in the chat template."""
+    """One prompt per domain, in the chat template."""
     return encode_prompts(pair.tokenizer, load_prompts("project", 1), 512, "chat")
 
 

@@ -1,5 +1,5 @@
-"""Chains from what was recorded by start: against replay from ranks, by hand, and what is refused.
-(tests/test_decode.py holds them against the decoder's own counts.)
+"""Chains from records by start: against replay from ranks, by hand, and rejected input.
+(tests/test_decode.py compares them with the decoder's counts.)
 """
 
 import numpy as np

@@ -1,6 +1,4 @@
-"""Clustered intervals, tests and effect sizes: against scipy, against brute force, and by
-simulation.
-"""
+"""Clustered intervals, tests and effect sizes against scipy, brute force and simulation."""
 
 import numpy as np
 import pandas as pd
@@ -33,7 +31,7 @@ def expand(frame, prompts, weight):
 
 
 def test_the_verdict_of_an_interval():
-    """Ends on the null value decide nothing; a region's own ends lie within it."""
+    """An interval that ends on the null value is inconclusive. A region includes its ends."""
     low, high = np.transpose([(0.1, 2), (-1, -0.1), (0, 2), (0, 0), [np.nan] * 2])
     words = ["above", "below", "inconclusive", "inconclusive", "undefined"]
     assert stats.verdict(low, pd.Series(high)).tolist() == words
@@ -43,7 +41,7 @@ def test_the_verdict_of_an_interval():
 
 
 def test_intervals_are_those_of_the_redrawn_rows():
-    """Of a member of a family that is no mean: each domain, their mean, and all rows."""
+    """For a member of a family that is not a mean: each domain, their mean, and all rows."""
     nodes, estimator = make_run().nodes, score.published_chain
     prompts = stats.resampling_of(nodes, 60)
     literal = []
@@ -68,8 +66,8 @@ def test_a_frame_without_domains_has_each_column_once():
 
 
 def test_interval_ignores_copies_of_rows_within_a_prompt():
-    """More rows of the same prompts are no more evidence; a row-wise interval (each row its own
-    cluster) would shrink threefold.
+    """More rows of the same prompts are not more evidence. An interval that treats each row as a
+    cluster would shrink threefold.
     """
     frame = clustered()
     copied = pd.concat([frame] * 9, ignore_index=True)
@@ -95,7 +93,7 @@ def test_a_domain_goes_by_its_own_prompts_and_all_by_the_fewest():
 
 
 def test_quantiles_are_those_of_nanquantile_where_few_are_undefined():
-    """Each column by its own number of prompts; six undefined draws of a hundred are too many."""
+    """Each column uses its own number of prompts; six undefined draws of a hundred are too many."""
     draws, sizes = np.random.default_rng(0).normal(size=(100, 3)), [5, 12, 50]
     draws[:4, 1] = draws[:6, 2] = np.nan
     wanted = [np.nanquantile(draws[:, i], stats.levels_of(n)) for i, n in enumerate(sizes)]
@@ -107,7 +105,7 @@ def test_quantiles_are_those_of_nanquantile_where_few_are_undefined():
 @pytest.mark.parametrize("method", ["spearman", "pearson"])
 @pytest.mark.parametrize("digits", [(0, 0), (1, 9), (9, 9)])
 def test_correlation_of_every_resample_equals_scipys(method, digits):
-    """With many ties, as alpha has at 1, and with none; in a prompt, and shared by prompts."""
+    """With many ties, as in alpha at 1, and without; within a prompt, and shared by prompts."""
     frame = clustered(prompts=9, rows=11)
     frame = pd.concat([frame, frame[-5:]])  # unequal lengths
     one = (frame["x"] + frame["y"]).round(digits[0]).to_numpy()
@@ -132,7 +130,7 @@ def test_a_domain_without_a_correlation_does_not_hide_the_others():
 
 
 def test_permutation_p_value_equals_enumeration():
-    """5 against 5 prompts, the two groups apart: 2 of 252 assignments are as extreme."""
+    """5 against 5 prompts in two separate groups: 2 of 252 assignments are as extreme."""
     frame = pd.concat(
         [
             clustered(5, 1, domain="code", mean=0, effect=0.1),
@@ -157,7 +155,7 @@ def test_permutation_and_holm_hold_their_level_without_a_difference():
 
 
 def test_resamples_do_not_depend_on_the_order_of_the_domains():
-    """Else a number of one frame minus that of another would lose its pairs, without a word."""
+    """Otherwise the difference between two frames' numbers would silently lose its pairing."""
     frame = pd.concat([clustered(domain=name, seed=3) for name in ("web", "app", "all else")])
     turned = frame.iloc[::-1]
     draws = [stats.jointly({"x": (rows, score.mean_of("x"))}) for rows in (frame, turned)]
@@ -167,7 +165,9 @@ def test_resamples_do_not_depend_on_the_order_of_the_domains():
 
 
 def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
-    """Nor has what is made of it; other domains have the intervals that they had without it."""
+    """Derived numbers have no interval either. Other domains keep the intervals that they had
+    without it.
+    """
     many = pd.concat([clustered(), clustered(domain="math", seed=1)])
     few = clustered(prompts=4, domain="chat", seed=2)
     mean, both = score.mean_of("x"), pd.concat([many, few])
@@ -225,6 +225,6 @@ def test_bad_input_is_named(call, words):
 
 
 def test_holm_by_hand():
-    """Times 3, 2, 1 from the smallest on, and never falling."""
+    """Factors 3, 2, 1 from the smallest p-value on, and never decreasing."""
     assert significance.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert significance.holm([0.3]).tolist() == [0.3]

@@ -1,4 +1,4 @@
-"""One `Text` and one resampling of prompts: against `stats.by_domain`, seed by seed, by hand."""
+"""One `Text` and one resampling of prompts: against `stats.by_domain`, per seed, and by hand."""
 
 from functools import partial
 

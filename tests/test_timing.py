@@ -1,4 +1,4 @@
-"""Measured costs on a random pair: shapes, rounds, and the overhead's arithmetic; no time is
+"""Measured costs on a random pair: shapes, rounds, and the computation of the overhead. No time is
 asserted. (Medians and ratios of pass times: test_wall_clock.)
 """
 
@@ -27,8 +27,8 @@ TIMES = pd.DataFrame(
 
 
 def rounds_of(first, second, block=3.0):
-    """Two rounds of passes whose price of a chain of 1 is `first` and `second`, and three texts
-    whose blocks took `block` plain tokens.
+    """Two rounds of passes in which a chain of 1 costs `first` and `second`, and three texts whose
+    blocks took `block` plain tokens.
     """
     rounds = []
     for price in (first, second):
@@ -43,7 +43,7 @@ def rounds_of(first, second, block=3.0):
     ("first", "second", "block", "drift"),
     [
         (1.5, 1.5, 3.0, 0.0),
-        (1.5, 1.8, 3.0, 0.2),  # the second round was dearer,
+        (1.5, 1.8, 3.0, 0.2),  # the second round was slower,
         (1.5, 1.2, 3.0, 0.2),  # or cheaper
         (1.5, 1.5, 1.25, 0.25),  # a decoded block took less than its passes alone
     ],

@@ -1,4 +1,6 @@
-"""The committed pair: its files, its tokenizer, its card, and that it is good enough to study."""
+"""The committed tiny pair: its files, its tokenizer, its card, and whether it is good enough to
+study.
+"""
 
 from conftest import ROOT
 from safetensors.torch import load_file

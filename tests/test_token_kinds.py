@@ -21,7 +21,7 @@ SHORT = {
     "?": "other",
 }
 
-BAR = "\N{BROKEN BAR}"  # between tokens; the kinds are those of SHORT
+BAR = "\N{BROKEN BAR}"  # between tokens; the kinds are listed in SHORT
 MADE = [
     (
         "code",
@@ -139,7 +139,7 @@ def test_every_string_has_one_class(text, previous, following, domain):
     assert (found == "white space") == (text != "" and not text.strip())
     assert found not in ("keyword", "identifier") or domain == "code"
     assert found != "word start" or domain != "code"
-    if not text[:1].isspace():  # what stands before a space does not make a word go on
+    if not text[:1].isspace():  # a space ends the word before it
         assert token_kind(" " + text, previous, following, domain) != "word inside"
 
 

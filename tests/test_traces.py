@@ -1,4 +1,4 @@
-"""Shipped runs: packed and read back, found by their key; bad folders, missing models."""
+"""Shipped runs: packed and read back, found by their key; bad folders and missing models."""
 
 import copy
 import hashlib
@@ -43,7 +43,7 @@ PROFILE = Profile(
 
 
 def at(root):
-    """The kit as if it stood in `root`, until it is undone."""
+    """The kit as if it were in `root`, until the change is undone."""
     patch = pytest.MonkeyPatch()
     patch.chdir(root)
     for module in (runs, folder):
@@ -56,8 +56,8 @@ def at(root):
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """A folder as a small repository: a random pair, a few prompts, and runs of three kinds with
-    the traces made of them.
+    """A small repository: a random pair, a few prompts, runs of three kinds, and traces made from
+    them.
     """
     root = tmp_path_factory.mktemp("recorded")
     target = save_random_llama(root / "pair/target", 1)
@@ -86,7 +86,7 @@ def kit(recorded, tmp_path):
 
 @pytest.fixture
 def clone(kit):
-    """As others get it: three traces, no runs, and no weights of the target."""
+    """A user's copy: three traces, no runs, and no target weights."""
     shutil.rmtree(kit / "data")
     (kit / "pair/target/model.safetensors").rename(kit / "weights")
     return kit
@@ -144,7 +144,7 @@ BAD = "</td><script>a|b`c` *d* _e_ [f](http://g) &amp;\n\n# h\n~~~\n\x1b]0;i\x07
 
 
 def test_the_card_shows_names_as_text(short_run):
-    """A reader of Markdown finds the same elements, whatever the manifest holds."""
+    """A Markdown parser finds the same elements, whatever the manifest contains."""
     read = mistune.create_markdown(escape=False, plugins=["table", "strikethrough"])
     manifest = copy.deepcopy(short_run.manifest)
     plain = read(card(manifest))
@@ -173,7 +173,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
         monkeypatch.setenv(runs.PLACE, place)
         assert load_or_record(PROFILE).folder.resolve() == clone / "given" / "greedy"
     monkeypatch.setenv(runs.PLACE, "nowhere")
-    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere: no trace there"):
+    with pytest.raises(ValueError, match="SPECLAB_TRACES=nowhere holds no trace"):
         load_or_record(PROFILE)
     (clone / "given").rename(clone / "traces")
     (clone / "nowhere").mkdir()
@@ -183,7 +183,7 @@ def test_the_environment_names_another_place(clone, monkeypatch):
 
 
 def test_a_kind_of_the_same_settings_is_not_recorded_twice(kit, monkeypatch):
-    """With `budget: null` a balanced tree is the profile's own; runs come before traces."""
+    """With `budget: null` a balanced tree is the profile's own. Runs come before traces."""
     complete = PROFILE.replace(budget=None)
     monkeypatch.setattr(runs, "record_run", lambda *a, **k: pytest.fail("recorded"))
     assert load_or_record(complete, "greedy").folder == run_of(kit, "balanced")
@@ -221,7 +221,7 @@ def test_the_text_of_a_trace_is_read_for_another_tree(clone, monkeypatch):
 
 
 def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, tmp_path):
-    """Prompts then count by their texts: nobody can encode them."""
+    """Prompts are then identified by their texts, because no tokenizer can encode them."""
     root = tmp_path / "kit"
     shutil.copytree(recorded, root)
     patch = at(root)
@@ -246,8 +246,8 @@ def test_a_trace_is_known_by_the_commits_of_models_that_are_not_here(recorded, t
 
 @pytest.mark.parametrize("left", ["nothing", "settings and tokenizer"])
 def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, monkeypatch):
-    """Recorded on one machine, studied on another: the profile names models that are not there, and
-    the trace says what they were.
+    """Recorded on one machine, studied on another: the profile's models are missing, and the trace
+    describes them.
     """
     shutil.rmtree(kit / "data")
     monkeypatch.setenv(runs.PLACE, "traces")
@@ -270,7 +270,7 @@ def test_a_trace_is_known_by_its_models_names_where_no_weights_are(kit, left, mo
 
 
 def test_traces_of_others_hide_none_of_the_profiles_own(clone, tmp_path, monkeypatch):
-    """As notebook 11 reads the kit's pairs beside a study whose traces are in SPECLAB_TRACES."""
+    """Notebook 11 reads the kit's pairs in a study whose traces are in SPECLAB_TRACES."""
     shutil.copytree(clone / "traces" / "balanced", tmp_path / "given" / "balanced")
     monkeypatch.setenv(runs.PLACE, str(tmp_path / "given"))
     assert load_or_record(PROFILE, "sampled").folder == clone / "traces" / "sampled"
@@ -285,7 +285,7 @@ def forged(path):
     ("name", "damage", "words"),
     [
         ("trace.parquet", cut_file, "greedy/trace.parquet is damaged or missing"),
-        ("manifest.json", forged, "manifest.json is not as it was written"),
+        ("manifest.json", forged, "manifest.json has changed since it was written"),
     ],
 )
 def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):

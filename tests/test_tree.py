@@ -1,4 +1,4 @@
-"""Topology: the paper's tree, caps, chains, and properties of every static tree."""
+"""Trees: the paper's tree, limits, chains, and properties of every static tree."""
 
 import numpy as np
 import pytest

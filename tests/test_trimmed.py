@@ -1,5 +1,5 @@
-"""A draft that can say some tokens only: lossless by enumeration, recorded as the literal procedure
-does, replayed as it decodes; what is refused.
+"""A draft with a smaller vocabulary: lossless by enumeration, recorded as the literal procedure
+does, replayed as it decodes, and rejected folders.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ CASES = [
 
 
 class PairWorld(World):
-    """p and q after any prefix as the models of a pair give them behind a prompt, float64."""
+    """p and q after any prefix, as the models of a pair give them after a prompt, float64."""
 
     def __init__(self, pair, prompt, sampling):
         self.pair, self.prompt, self.sampling = pair, prompt, sampling
@@ -55,7 +55,7 @@ class PairWorld(World):
 
 
 def outside_best(pair, sampling):
-    """A prompt behind which the target's best word is one that the draft cannot say."""
+    """A prompt after which the target's top word is outside the draft's vocabulary."""
     prompts = [(first, 4) for first in range(WORDS)]
     tables = [PairWorld(pair, prompt, sampling).at("p", ()) for prompt in prompts]
     wanted = (p.argmax() not in KEPT and p.max() > 0.4 for p in tables)
@@ -65,7 +65,9 @@ def outside_best(pair, sampling):
 @pytest.mark.parametrize("sampling", [WARM, CUT], ids=["T=1", "top-p"])
 @pytest.mark.parametrize(("rule", "shape"), CASES)
 def test_a_block_has_exactly_the_targets_distribution(rule, shape, sampling):
-    """Behind a prompt whose likeliest word is outside: it is emitted with its probability."""
+    """After a prompt whose most likely word is outside the vocabulary, it is emitted with its
+    probability.
+    """
     pair = toy_pair(kept=KEPT)
     world = PairWorld(pair, outside_best(pair, sampling), sampling)
     outside = np.delete(np.arange(WORDS), KEPT)
@@ -76,7 +78,7 @@ def test_a_block_has_exactly_the_targets_distribution(rule, shape, sampling):
 
 @pytest.mark.parametrize(("rule", "shape"), CASES)
 def test_a_verifier_that_takes_p_among_the_kept_words_fails(rule, shape):
-    """Negative control: the target cut to the draft's words, as a draft is trained."""
+    """Negative control: the target restricted to the draft's words, as in the draft's training."""
     pair, said = toy_pair(kept=KEPT), np.isin(np.arange(WORDS), KEPT)
     honest = kit_step(rule)
 
@@ -99,7 +101,7 @@ def test_replayed_as_it_decodes():
 
 def test_more_branches_than_the_draft_has_words_are_refused():
     pair, (prompt,) = toy_pair(kept=KEPT), prompts_of([1, 2])
-    words = "branches=6: the draft can say 5 tokens; lower branches"
+    words = "branches=6, but the draft outputs only 5 tokens; lower branches"
     with pytest.raises(ValueError, match=words):
         record_prompt(pair, prompt, (3, 4), static_tree(1, 6), GREEDY)
     with pytest.raises(ValueError, match=words):
@@ -115,7 +117,7 @@ SAID = tuple(range(1, 40, 3))
 
 @pytest.fixture
 def draft(random_folders, tmp_path):
-    """A random trimmed draft that reads by the random target's embedding."""
+    """A random trimmed draft that uses the random target's embedding."""
     return save_trimmed_draft(tmp_path / "draft", random_folders[0], SAID)
 
 

@@ -1,5 +1,5 @@
-"""A prompt that somebody types: what is refused, the text and plain decoding's, the draft of a
-block; and the cell, pressed without a browser.
+"""A prompt that a user types: rejected input, its text and plain decoding's, the draft of a block,
+and the interactive cell without a browser.
 """
 
 import pytest

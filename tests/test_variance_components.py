@@ -1,5 +1,5 @@
-"""What the domain explains between prompts: a hand case, planted effects, statsmodels' mixed model
-as the reference.
+"""The share of the variance between prompts that the domain explains: a hand-made case, planted
+effects, and statsmodels' mixed model as the reference.
 """
 
 import numpy as np
@@ -19,8 +19,9 @@ def estimates(frame):
 
 
 def test_the_share_by_hand():
-    """Prompt means 0-4 and 2-6, two texts each, one above and one below: the mean square of texts
-    is 2, that of prompts about their domain 5, about all of them 60 / 9 (halves: of means).
+    """Prompt means 0-4 and 2-6, two texts each, one above and one below. The mean square of texts
+    is 2; of prompts within their domain it is 5, and around the overall mean 60 / 9 (halves: of
+    means).
     """
     means = [*range(5), *range(2, 7)]
     prompts = pd.DataFrame(
@@ -108,7 +109,7 @@ def test_a_domain_of_few_prompts_changes_no_share():
 def test_what_cannot_be_parted_is_refused():
     frame = texts(0, 1, 1, prompts=6, rows=3)
     one = frame[frame["domain"] == "code"]
-    with pytest.raises(ValueError, match="prompts enough: code; a share between domains needs two"):
+    with pytest.raises(ValueError, match="only code has 5 prompts or more"):
         variance_components.shares(one, "y")
     flat = variance_components.shares(frame.assign(y=0.1), "y", n=20)["domain"]
     assert (flat.estimate, flat.low, flat.high) == (0, 0, 0)

@@ -1,10 +1,10 @@
-"""Verification rules: exact identities over everything that can happen; the lossy rules must fail
-them. (Samples, through drafting and caches: test_decode.)
+"""Verification rules: exact identities over everything that can happen. The lossy rules must
+violate them. (Sampling through drafting and caches: test_decode.)
 
-`enumerate_rules` states the rules independently. Three links: the steps give back the target's
-distribution exactly (enumerated), the walk of `verify` is the enumerated one (compared for any
-uniforms, and integrated exactly over all of them), and children are drawn with exactly their
-probability.
+`enumerate_rules` defines the rules independently. There are three steps: the rules' steps reproduce
+the target's distribution exactly (enumerated); the walk of `verify` equals the enumerated walk
+(compared for any uniforms, and integrated exactly over all of them); and children are drawn with
+exactly their probability.
 """
 
 from collections import defaultdict
@@ -65,7 +65,7 @@ def decide(rule, tree, tokens, p, q, uniforms):
 
 
 def drafted(rule, tree, world, rng):
-    """tokens, p, q of a tree that is drafted as the rule wants it, by NumPy's own random choice."""
+    """tokens, p and q of a tree drafted for the rule with NumPy's own random choice."""
     tokens = np.zeros(tree.size + 1, dtype=np.int64)
     for node in range(tree.size + 1):
         q = rows(tree, tokens, world)[1][node]
@@ -172,9 +172,8 @@ def test_the_tree_may_be_irregular():
     ("rule", "drafted_as"), [("rejection", "ratio"), ("point-mass", "rejection")]
 )
 def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
-    """Rejection needs sampled tokens.
-
-    Point mass takes sampled ones too, as long as they do not look at the target.
+    """Rejection needs sampled tokens. Point mass also accepts sampled tokens if their choice does
+    not depend on the target.
     """
     world = World(5, 4)
     joint = first_tokens(block(drafted_as, kit_step(rule), chain(2), world), world, 2)
@@ -186,8 +185,8 @@ def test_what_the_wrong_kind_of_draft_costs(rule, drafted_as):
 
 
 def texts_of_both(rule, world, verified_as="point-mass", sure=1.0):
-    """Joint distribution of a text's first four tokens where blocks are copied if a token matches,
-    else drafted; how copies are verified, and how sure of them q is.
+    """Joint distribution of a text's first four tokens, in which blocks are copied if a token
+    matches and drafted otherwise. Parameters: how copies are verified, and how sure q is of them.
     """
 
     def block_at(text):
@@ -203,7 +202,7 @@ def texts_of_both(rule, world, verified_as="point-mass", sure=1.0):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rule", LOSSLESS)
 def test_texts_of_a_draft_and_copies_have_exactly_the_targets_distribution(rule, kind):
-    """A copied token is a point mass: also by the rejection rule, with a q that is sure of it."""
+    """A copied token is a point mass, and also valid for the rejection rule with q = 1 for it."""
     world = World(11, 3, kind=kind)
     for verified_as in ("point-mass", "rejection"):
         assert_same(texts_of_both(rule, world, verified_as), target(world, 4))
@@ -252,8 +251,8 @@ def test_verify_walks_as_defined(seed, kind, shape, rule):
     ],
 )
 def test_verify_integrated_over_its_uniforms_is_the_target(rule, shape):
-    """verify as a black box: every draft, and one point in every cell of the uniforms in which
-    nothing can change.
+    """verify as a black box: every draft, and one point in every cell of the uniforms within which
+    the result is constant.
     """
     tree, world, emitted = (parse_shape(shape).tree, World(22, 3, 1.0), defaultdict(float))
     for tokens, weight in token_tuples(rule, tree, world):
@@ -286,8 +285,8 @@ def test_float32_rows_are_normalised_in_float64():
 @pytest.mark.parametrize("q", [(0.5, 0.3, 0.15, 0.05), (0.0, 0.7, 0.0, 0.3), (0.0, 0.0, 1.0, 0.0)])
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_children_are_drawn_with_exactly_their_probability(q, count):
-    """Each uniform in the middle of, and just inside, a token's share of what is left draws that
-    token.
+    """Uniforms in the middle and just inside the ends of a token's share of the remaining mass draw
+    this token.
     """
     q = np.array(q)
     for tokens, _ in drafts("without-replacement", q, count):

@@ -1,18 +1,22 @@
-"""Notebook 10's study on hand-made times: the price of a block, measured beside predicted, and what
-one ideal term would bring.
+"""Notebook 10's study on hand-made times: the cost of a block, measured and predicted, and the
+effect of one ideal term.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from test_sentences import BAD
 from test_stopping import COSTS
 from test_timing import TIMES
 
 from speclab import tree
+from speclab.estimates import Estimates
 from speclab.models import timing
 from speclab.shapes import Shape, StopRule
+from speclab.show.notebook import too_long
 from speclab.studies import wall_clock as study
 
 FOUR = Shape(tree.chain(4))
@@ -81,3 +85,60 @@ def test_limits_by_hand():
     assert table.loc["all three", ["same gamma", "own best", "gamma"]].tolist() == [1.5, 2.0, 4]
     right = table.loc["draft always right", ["own best", "low"]].tolist()
     assert right == pytest.approx([5 / four, np.nan], nan_ok=True)
+    shown = study.shown_limits(table.reset_index())
+    assert shown["speed-up at the same gamma"].iloc[0].startswith(f"{1.5 / one:.2f}x [")
+    said = study.limits_in_words(table.reset_index())
+    assert f"A chain of 1 is predicted to be the fastest chain, at {1.5 / one:.2f}x" in said
+    assert study.largest(table.reset_index()) == "free draft (c = 0)" and "drafting (c)" in said
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def speed_up(method, *numbers):
+    row = dict(zip(("estimate", "low", "high"), numbers, strict=True))
+    return Estimates(pd.DataFrame([{"method": method} | row])).in_units("x")
+
+
+FOUR_PLUS, TREE = "chain of 4 + lookup", "best static tree (5 nodes)"
+TIED = None, [], ["one"], ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("tied", TIED)
+@pytest.mark.parametrize("method", [FOUR_PLUS, TREE, "lookup"])
+@pytest.mark.parametrize("there", ["", " (second prompt set: 1.16x)"])
+def test_the_answer_is_short(tied, method, there):
+    number = speed_up(method, 1.74, 1.3, 2.51)
+    for term in study.TERMS:
+        said = study.answer(number, tied, there, term)
+        assert not too_long(said) and not [bad for bad in BAD if re.search(bad, said)], said
+    said = study.unreliable(number)
+    assert not too_long(said) and "no verdict on speed" in said
+    assert method in said or method.capitalize() in said
+
+
+def test_how_many_methods_are_faster_than_plain():
+    rows = [(1.3, 1.1, 1.5), (0.8, 0.7, 0.9), (1.0, 0.9, 1.2), (1.4, 1.2, 1.6)]
+    table = pd.DataFrame(rows, columns=["estimate", "low", "high"])
+    table.insert(0, "method", ["a", "b", "c", "d"])
+    said = study.compared_in_words(Estimates(table), "plain")
+    assert said == (
+        "Of 4 methods, 2 are significantly faster and 1 is significantly slower than plain."
+    )
+    said = study.compared_in_words(Estimates(table.iloc[2:3]), "predicted")
+    assert said == (
+        "Of 1 method, none are significantly faster and none are significantly slower than "
+        "predicted."
+    )
+
+
+def test_one_way_to_name_what_copies():
+    settings = {0: "lookup:2", 4: "chain:4+lookup:1"}
+    names = [study.copying_name(*pair) for pair in settings.items()]
+    assert names == ["lookup", "chain of 4 + lookup"]
+    assert study.copying_name(4, "chain:4") == "chain of 4", "the rule that never copies"
+    said = study.copying_in_words(settings)
+    assert said == (
+        "A copy alone needs 2 matching tokens. With a chain of 4, a copy needs 1 matching token."
+    )
+    assert "never copies" in study.copying_in_words({4: "chain:4"})

@@ -1,5 +1,5 @@
-"""What only reads traces runs where torch, transformers and fcntl are missing, as on a laptop
-without them or on Windows. Each test is a process of its own that cannot import them.
+"""Code that only reads traces runs without torch, transformers and fcntl, as on a laptop or on
+Windows. Each test runs in its own process, which cannot import them.
 """
 
 import ast

@@ -1,5 +1,5 @@
-"""Engines: whoever runs the blocks, the bytes are the same; a worker that is killed in the middle
-loses nothing.
+"""Workers: whichever engine runs the blocks, the bytes are the same, and a worker killed in the
+middle loses nothing.
 """
 
 import os
@@ -54,7 +54,7 @@ def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path):
 @pytest.mark.slow
 def test_a_process_that_dies_loses_nothing_that_was_done(short_profile, whole, tmp_path):
     dying = kill_after_the_first_block(partial(on_devices, devices=["cpu"]), "spawn_main")
-    with pytest.raises(RunError, match="a worker died .*finished blocks are kept"):
+    with pytest.raises(RunError, match="a worker died .*Finished blocks are kept"):
         record_run(short_profile, tmp_path, engine=dying)
     done = len(list((tmp_path / "parts").glob("*.json")))
     assert 1 <= done < 6
@@ -91,8 +91,8 @@ def test_a_local_ray_cluster_writes_the_same_bytes_when_a_worker_is_killed(
 ):
     killing = kill_after_the_first_block(partial(on_ray, workers=2), "ray::Worker")
     run = record_run(short_profile, tmp_path / "killed", engine=killing)
-    assert tables(run.folder) == whole, "Ray starts the actor again and does its block anew"
-    with pytest.raises(ValueError, match="workers=3: the cluster has 2 CPUs"):
+    assert tables(run.folder) == whole, "Ray restarts the actor, which repeats its block"
+    with pytest.raises(ValueError, match="workers=3 is too many: the cluster has 2 CPUs"):
         record_run(short_profile, tmp_path / "three", engine=partial(on_ray, workers=3))
 
 

@@ -1,5 +1,5 @@
-"""A ten-word pair without transformers: logits are a fixed function of the last three visible
-tokens, in order of position; and a block of prompts recorded in one call.
+"""A ten-word pair without transformers, whose logits are a fixed function of the last three visible
+tokens, in order of position. Also: recording a block of prompts in one call.
 """
 
 import hashlib
@@ -61,12 +61,12 @@ class ToyHead:
 
 
 def toy_model(seed=0, noise=0.0, scale=2.0):
-    """A toy behind the same interface as a Llama."""
+    """A toy with the interface of a Llama."""
     return LanguageModel(ToyBody(), ToyHead(seed, noise, scale), WORDS, torch.float32, "cpu", "toy")
 
 
 class TrimmedToyHead:
-    """A toy head that says the words of `kept` alone; a list of its own, as the kit's has."""
+    """A toy head that outputs only the words of `kept`, as its own list, like the kit's head."""
 
     def __init__(self, head, kept):
         self.head, self.kept = head, torch.tensor(kept)
@@ -78,7 +78,9 @@ class TrimmedToyHead:
 
 
 def toy_pair(noise=1.0, stop=9, kept=None):
-    """Target and a draft that is the target with noise; it says all words, or those of `kept`."""
+    """A target, and a draft that is the target with noise. The draft outputs all words, or only
+    `kept`.
+    """
     draft = toy_model(1, noise)
     if kept is not None:
         draft.head = TrimmedToyHead(draft.head, kept)
@@ -95,7 +97,7 @@ def record_block(pair, prompts, tree, sampling, max_new_tokens, seed, max_packed
 
 
 def plain(pair, prompt, new):
-    """The target's own greedy text behind a prompt."""
+    """The target's greedy text after a prompt."""
     return generate(pair.target, [prompt], new, pair.stop_ids, Sampling(), 0)[0]
 
 

@@ -1,4 +1,4 @@
-"""Correlations of two columns over rows, with the prompt as the unit."""
+"""Correlations of two columns over rows. Intervals resample prompts."""
 
 import numpy as np
 import pandas as pd
@@ -10,27 +10,27 @@ from speclab.stats import NUMBERS, RESAMPLES, Interval, Resampling, resampling_o
 def correlation(
     frame: pd.DataFrame, x: str, y: str, method: str = "spearman", n: int = RESAMPLES
 ) -> Interval:
-    """Spearman or Pearson correlation of two columns over rows, with a prompt-clustered interval
-    (`ratio` may be named).
+    """Spearman or Pearson correlation of two columns over rows (`ratio` is a column, too), with an
+    interval over resampled prompts.
 
-    Spearman ranks every resample again, ties at their mean rank: exact. ValueError if a column is
-    constant.
+    Spearman's ranks are computed again in every resample, with ties at their mean rank. ValueError
+    if a column is constant.
     """
     prompts = resampling_of(frame, n)
     values = {name: column_of(frame, name) for name in (x, y)}
     constant = [name for name, column in values.items() if np.ptp(column) == 0]
     if constant:
         raise ValueError(
-            f"column {constant} is constant: its correlation is undefined; "
-            "choose rows where it varies"
+            f"column {constant} is constant, so its correlation is undefined: choose rows where it "
+            "varies"
         )
     draws = correlation_draws(values[x], values[y], prompts, method)
     return Interval.of(draws, prompts, f"the correlation of {x} and {y}")
 
 
 def correlations(frame: pd.DataFrame, x: str, y: str, method: str = "spearman") -> pd.DataFrame:
-    """`correlation` in each domain: domain, Interval's fields and a note; missing, with the reason
-    as the note, where a column is constant in a domain.
+    """`correlation` in each domain: domain, Interval's fields and a note. If a column is constant
+    in a domain, the numbers are missing and the note gives the reason.
     """
     rows = []
     for domain in domains_in(frame):
@@ -45,7 +45,7 @@ def correlations(frame: pd.DataFrame, x: str, y: str, method: str = "spearman") 
 
 
 def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method: str) -> np.ndarray:
-    """Correlations (1 + n,): of the sample, then of each resample."""
+    """Correlations (1 + n,) of the sample, then of each resample."""
     ranked = {"spearman": True, "pearson": False}[method]
     levels = [np.unique(values, return_inverse=True)[1] for values in (x, y)]
 
@@ -60,8 +60,9 @@ def correlation_draws(x: np.ndarray, y: np.ndarray, prompts: Resampling, method:
 
 
 def midranks(level: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Rank of each row among rows that count `weight` times (rows,), ties at their mean: the weight
-    below it, and half of its ties'. level: each row's place among the distinct values (rows,).
+    """Rank of each row (rows,) among rows that count `weight` times, with ties at their mean: the
+    weight below the row plus half the weight of its ties. level: the index of each row's value
+    among the distinct values (rows,).
     """
     tied = np.bincount(level, weight)
     ranks = tied.cumsum() - tied / 2

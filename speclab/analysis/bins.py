@@ -1,5 +1,5 @@
-"""Acceptance in bins and classes: signals of a trace, bins, and means by bin. Every interval
-resamples prompts (`speclab.stats`).
+"""Acceptance in bins and classes: signals of a trace, bins, and means by bin. Intervals resample
+prompts (`speclab.stats`).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from speclab.stats import MIN_PROMPTS, NUMBERS, by_domain
 def signals(trace: pd.DataFrame) -> pd.DataFrame:
     """The trace with, at each position, `hit` (accepted at T = 0: 1.0 or 0.0), `confidence` (q of
     the draft's best token), `top_p` (p of that token: its acceptance at T = 1, point-mass rule),
-    and -entropy of both models, so that larger always means surer.
+    and the negated entropy of both models, so that larger always means surer.
     """
     require(trace, ["draft_rank", "top_draft_q", "top_draft_p"], "trace")
     known = trace.copy()
@@ -29,30 +29,30 @@ def signals(trace: pd.DataFrame) -> pd.DataFrame:
 
 
 def quantile_bins(frame: pd.DataFrame, column: str, bins: int = 8) -> np.ndarray:
-    """Bin number of each row (rows,): every bin holds as many of all rows, and has the same edges
-    in every domain; ties may leave fewer bins. ValueError: fewer than two bins, or a constant
-    column.
+    """Bin number of each row (rows,). All bins hold equally many rows of all domains together, and
+    have the same edges in every domain. Ties may leave fewer bins. ValueError: fewer than two bins,
+    or a constant column.
     """
     values = column_of(frame, column)
     if bins < 2 or np.ptp(values) == 0:
-        raise ValueError(f"{bins} bins of {column!r}: needed are 2 bins and values that differ")
+        raise ValueError(f"{bins} bins of {column!r}: use 2 bins or more and a column that varies")
     return pd.qcut(values, bins, labels=False, duplicates="drop")
 
 
 def equal_bins(frame: pd.DataFrame, column: str, bins: int = 10) -> np.ndarray:
-    """Bin number of each row of a probability (rows,): `bins` equal parts of 0..1, the upper end in
-    the last.
+    """Bin number of each row of a probability (rows,): `bins` equal parts of 0 to 1, where 1
+    belongs to the last part.
     """
     values = column_of(frame, column)
     if values.min() < 0 or values.max() > 1 + 1e-6:
-        raise ValueError(f"{column!r} holds no probabilities")
+        raise ValueError(f"{column!r} has values outside 0 to 1: use a column of probabilities")
     part = (values * bins).astype(int)
     return np.minimum(part, bins - 1)
 
 
 def in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFrame], np.ndarray]:
-    """(rows, 2m) to be summed, for an `Estimator` of m means: `value` where the row's `group` is
-    that level, and whether it is.
+    """Columns (rows, 2m) for an `Estimator` of m means: for each level `value` if the row's `group`
+    is this level (else 0), then whether it is.
     """
 
     def columns(frame: pd.DataFrame) -> np.ndarray:
@@ -67,8 +67,8 @@ def in_levels(value: str, group: str, levels: Sequence) -> Callable[[pd.DataFram
 
 def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = None) -> Estimates:
     """Mean of `value` in each level of `group` (a bin, a kind of token), per domain and pooled:
-    domain, group, estimate, low, high, rows, n_prompts, [x: its mean there]. Levels with rows of
-    fewer than 5 prompts are left out; ValueError if that leaves none.
+    domain, group, estimate, low, high, rows, n_prompts, [x: its mean in the level]. Levels with
+    rows of fewer than 5 prompts are left out. ValueError: no level is left.
     """
     require(frame, ["domain", "prompt_id", group], "frame")
     sizes = frame.groupby(group, observed=True).size()
@@ -86,7 +86,7 @@ def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = Non
     known = known[known["n_prompts"] >= MIN_PROMPTS].reset_index(drop=True)
     if known.empty:
         raise ValueError(
-            f"no level of {group!r} has rows of {MIN_PROMPTS} prompts in a domain: "
-            "take fewer bins or record more prompts"
+            f"no level of {group!r} has rows of {MIN_PROMPTS} prompts in a domain: use fewer bins "
+            "or record more prompts"
         )
     return Estimates(known.astype({group: frame[group].dtype}))

@@ -59,20 +59,26 @@ def fastest(speedup: np.ndarray) -> np.ndarray:
     return np.asarray(speedup).argmax(axis=-1)
 
 
-def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
-    """The column with the largest number, and a clause that says over which other columns its lead
-    is not significant.
+def best_and_tied(draws: pd.DataFrame, n_prompts: int) -> tuple[str, list[str] | None]:
+    """The column with the largest number, and the columns over which its lead is not significant
+    (None: there are too few prompts for an interval).
 
     draws: row 0 is the sample, the other rows are resamples of the same prompts. n_prompts: of the
     smallest domain.
     """
     best = draws.iloc[0].idxmax()
-    behind = draws.drop(columns=best).rsub(draws[best], axis=0)
-    bounds = bounds_of(behind.to_numpy()[1:], n_prompts)
-    sides = verdict(*bounds)
     if n_prompts < MIN_PROMPTS:
+        return best, None
+    lead = draws.drop(columns=best).rsub(draws[best], axis=0)
+    bounds = bounds_of(lead.to_numpy()[1:], n_prompts)
+    return best, list(lead.columns[verdict(*bounds) != ABOVE])
+
+
+def leader(draws: pd.DataFrame, n_prompts: int) -> tuple[str, str]:
+    """The column of `best_and_tied`, and a clause about its lead."""
+    best, tied = best_and_tied(draws, n_prompts)
+    if tied is None:
         return best, f"its lead has no interval (fewer than {MIN_PROMPTS} prompts in a domain)"
-    tied = list(behind.columns[sides != ABOVE])
     if not tied:
         return best, "its lead over every other is significant"
     return best, f"its lead over {named(tied)} is not significant"

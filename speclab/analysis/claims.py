@@ -1,14 +1,15 @@
 """The claims of the paper and the article as facts, and how a verdict follows from intervals.
 
-A claim (data/paper/claims.yaml) is a number and a region: it holds if the number lies in it. The
-rule for a claim of several rows (domains, differences) is that of intersection and union: it holds
-if *every* row's 95 % interval lies in its region, which needs no correction (Berger 1982, Multi-
-parameter hypothesis testing and acceptance sampling); it does not hold if *one* row's interval,
-widened for so many rows (Bonferroni), lies outside. Else it is inconclusive. A claim of equality
-("weak", "near", "the same") has a region of two edges, the margin, which is named beforehand: an
-interval that includes 0 shows no equality. So a verdict is wrong by chance with a probability of at
-most 0.05. Each is for one pair, one prompt set, one temperature and one estimator. Claims that
-state one fact are judged apart and counted once, by the claim that `fact` names.
+A claim (data/paper/claims.yaml) is a number and a region: the claim holds if the number lies in the
+region. A claim of several rows (domains, differences) is judged by the intersection-union rule. It
+holds if *every* row's 95 % interval lies in its region, which needs no correction (Berger 1982,
+Multiparameter hypothesis testing and acceptance sampling). It fails if *one* row's interval lies
+outside after it is widened for the number of rows (Bonferroni). Else it is inconclusive. A claim of
+equality ("weak", "near", "the same") has a region with two edges, a margin that is named
+beforehand, because an interval that includes 0 does not show equality. So a verdict is wrong by
+chance with a probability of at most 0.05. Each verdict is for one pair, one prompt set, one
+temperature and one estimator. Claims that state one fact are judged separately and counted once, by
+the claim that `fact` names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,19 +24,20 @@ from scipy.special import ndtri
 
 from speclab import stats
 from speclab.analysis import prompt_sets
+from speclab.estimates import counted
 from speclab.profiles import ROOT
 from speclab.prompts import DOMAINS
 
 READS = ["data/paper/claims.yaml"]
 CLAIMS = ROOT / READS[0]
-HOLDS = "holds here"
-FAILS = "does not hold here"
+HOLDS = "holds"
+FAILS = "fails"
 FORM = f"holds on {prompt_sets.OWN} only"
-UNDECIDED = "inconclusive here"
+UNDECIDED = stats.INCONCLUSIVE
 TURNS = "depends on c"
-TOO_FEW = "too few prompts here"
-NOT_TESTED = "not tested here"
-NO_CONDITION = "not a condition of anything"
+TOO_FEW = "too few prompts"
+NOT_TESTED = "not tested"
+NO_CONDITION = "fails (not necessary)"
 DEFECT = "defect"
 SIGNS = {  # of a table of many verdicts
     HOLDS: "✓",
@@ -47,32 +49,32 @@ SIGNS = {  # of a table of many verdicts
     TOO_FEW: "few",
     NOT_TESTED: "–",
 }
-# how a number is measured: by the paper's procedure (T = 0), or by what is exact at a temperature
+# how a number is measured: by the paper's procedure (T = 0), or exactly at a temperature
 PUBLISHED = "as published"
 AT_0 = "T = 0"
 AT_1 = "T = 1"
-SOURCES = "sources"  # in place of a pair: arithmetic, a log, code or an example decides
+SOURCES = "sources"  # instead of a pair: arithmetic, a log, code or an example decides
 KEYS = ["claim", "pair", "asked", "prompts"]
 NUMBER = ["estimator", "row", "estimate", "low", "high", "note"]
 COLUMNS = [*KEYS, "c", "slope", *NUMBER, "least", "most"]
 LEVEL = 0.05  # of every interval and verdict
-# rows of evidence, with the columns NUMBER (note may be missing), c and slope: by claim and by how
-# they are measured
+# rows of evidence by claim and by how they are measured, with the columns NUMBER (note may be
+# missing), c and slope
 Evidence = dict[tuple[str, str], pd.DataFrame]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim as a fact: where it stands, its number, and the region (least, most, both excluded)
-    of a number for which it holds; a mapping gives each row its own.
+    """A claim as a fact: its source, its number, and the region (least, most, both excluded) in
+    which the number has to lie; a mapping gives each row its own region.
 
-    about: "pair", or "sources" where no run is asked. decides: "interval", "necessity" (the number
-    is said to be a condition of something), "cost" (a verdict for every c), or "defect" (nothing is
-    claimed: what is wrong in a procedure, and what it costs). margin: why these edges. fact: the
-    claim that states the same fact, by which it is counted ("": its own). published, exact:
-    what is measured on runs; table: rows of another notebook's table (`studies.paper_audit`).
-    values: rows (what, where, number) that are exact, read off a log, code, a table or an example.
-    note: what a reader of the verdict should know. untested: why nothing here answers it.
+    about: "pair", or "sources" where no run is measured. decides: "interval", "necessity" (the
+    number is claimed to be a condition), "cost" (a verdict for every c), or "defect" (nothing is
+    claimed: what is wrong in a procedure, and its effect). margin: why these edges. fact: the claim
+    that states the same fact, by which it is counted ("": its own). published, exact: what is
+    measured on runs. table: rows of another notebook's table (`studies.paper_audit`). values: rows
+    (what, where, number) that are exact, read from a log, code, a table or an example. note: what a
+    reader of the verdict should know. untested: why nothing here tests it.
     """
 
     id: str
@@ -93,7 +95,7 @@ class Claim:
     untested: str = ""
 
     def bounds(self, row: str) -> tuple[float, float]:
-        """The region of one row (a domain) as numbers; none named for it: all is allowed."""
+        """The region of one row (a domain) as numbers; a row without a region has no bounds."""
         region = self.region
         if isinstance(region, Mapping):
             region = region.get(row, (None, None))
@@ -130,8 +132,8 @@ def rows_of(estimator: str, table: pd.DataFrame, row: str = "domain") -> pd.Data
 def from_draws(
     estimator: str, draws: stats.Draws, numbers: pd.DataFrame | Mapping[str, pd.Series]
 ) -> pd.DataFrame:
-    """Evidence from numbers that were made of draws: of each domain (a frame), or by name. One
-    without interval counts as not measured.
+    """Evidence from numbers that were computed from draws: of each domain (a frame), or by name. A
+    number without interval counts as not measured.
     """
     if isinstance(numbers, pd.DataFrame):
         numbers = numbers[list(draws.prompts.domains)]
@@ -141,7 +143,7 @@ def from_draws(
 
 
 def attempt(measure: Callable[..., pd.DataFrame], *arguments: Any) -> pd.DataFrame:
-    """The evidence that a function gives; where it raises ValueError, a row without number whose
+    """The evidence that a function returns; if it raises ValueError, a row without a number whose
     note is the reason.
     """
     try:
@@ -169,7 +171,7 @@ def in_frame(
 
 def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
     """Both ends of the intervals at level 0.05 / rows: each half is longer by the ratio of the
-    normal quantiles (Bonferroni); of one row, the interval itself.
+    normal quantiles (Bonferroni). The interval of a single row stays as it is.
     """
     longer = ndtri(LEVEL / len(rows) / 2) / ndtri(LEVEL / 2)
     estimate = rows["estimate"]
@@ -180,7 +182,7 @@ def widened(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
 
 def judge(rows: pd.DataFrame) -> str:
     """HOLDS, FAILS or UNDECIDED from rows with estimate, low, high and their region least, most; an
-    edge itself lies outside. A row without interval cannot hold; no rows are NOT_TESTED.
+    edge itself lies outside. A row without interval cannot hold. No rows: NOT_TESTED.
     """
     if rows.empty:
         return NOT_TESTED
@@ -194,15 +196,15 @@ def judge(rows: pd.DataFrame) -> str:
 
 
 def by_cost(rows: pd.DataFrame) -> pd.Series:
-    """The verdict at each cost, by slope and c; of rows without number or cost there is none."""
+    """The verdict at each cost, by slope and c; rows without a number or a cost have no verdict."""
     known = rows.dropna(subset=["estimate", "slope", "c"])
     costs = known.groupby(["slope", "c"])
     return pd.Series({cost: judge(part) for cost, part in costs}, dtype=object)
 
 
 def at_every_slope(verdicts: pd.Series, verdict: str) -> str:
-    """The c at which a claim about cost (`by_cost`) has this verdict for every slope: '0.05,
-    0.1'.
+    """The values of c at which a claim about cost (`by_cost`) has this verdict for every slope:
+    '0.05, 0.1'.
     """
     if verdicts.empty:
         return ""
@@ -213,9 +215,9 @@ def at_every_slope(verdicts: pd.Series, verdict: str) -> str:
 def verdict_on(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str:
     """The verdict on a claim from the rows (COLUMNS) of one pair, measured in one way.
 
-    prompts: of the pair's smallest domain. Of fewer than 20 nothing is said (`stats.FEW_PROMPTS`:
-    intervals of so few cover less than they say). A claim about cost gets the verdict that it has
-    at every c and slope, TURNS where that changes.
+    prompts: in the pair's smallest domain. With fewer than 20 (`stats.FEW_PROMPTS`) there is no
+    verdict, because intervals then cover the true value too rarely. A claim about cost gets the
+    verdict that it has at every c and slope, or TURNS if the verdict changes.
     """
     if rows["estimate"].isna().all():
         return NOT_TESTED
@@ -227,18 +229,16 @@ def verdict_on(claim: Claim, rows: pd.DataFrame, prompts: float = np.inf) -> str
         first, *others = by_cost(rows).unique()
         return TURNS if others else first
     judged = judge(rows)
-    if judged == FAILS and claim.decides == "necessity":
-        judged = NO_CONDITION
-    return judged.removesuffix(" here") if claim.about == SOURCES else judged
+    return NO_CONDITION if judged == FAILS and claim.decides == "necessity" else judged
 
 
 # ---- tables --------------------------------------------------------------------------------------
 
 
 def summary(rows: pd.DataFrame) -> str:
-    """Rows as one text: least and greatest estimate, and the hull of the intervals: '0.21 to 0.35
-    [0.19, 0.37]'. Several estimators: one part each, named; where nothing was measured, the reason;
-    '' for no rows.
+    """Rows as one text: the least and the greatest estimate, and the hull of the intervals, as
+    '0.21 to 0.35 [0.19, 0.37]'. Several estimators have one named part each. Nothing measured: the
+    reason. No rows: ''.
     """
     known = rows.dropna(subset="estimate")
     if known.empty:
@@ -246,19 +246,24 @@ def summary(rows: pd.DataFrame) -> str:
     parts = {}
     for name, rows in known.groupby("estimator", sort=False):
         estimates = rows["estimate"]
-        ends = [f"{estimates.min():.3g}", f"{estimates.max():.3g}"]
+        ends = [_digits(estimates.min()), _digits(estimates.max())]
         parts[name] = " to ".join(dict.fromkeys(ends))
         if (rows["low"] < rows["high"]).any():
-            low, high = rows["low"].min(), rows["high"].max()
-            parts[name] += f" [{low:.3g}, {high:.3g}]"
+            low, high = _digits(rows["low"].min()), _digits(rows["high"].max())
+            parts[name] += f" [{low}, {high}]"
     if len(parts) == 1:
         return parts[name]
     return "; ".join(f"{name} {text}" for name, text in parts.items())
 
 
+def _digits(number: float) -> str:
+    """A number with three significant digits and at most four decimals."""
+    return f"{round(number, 4):z.3g}".replace("-", "\N{MINUS SIGN}")
+
+
 def of_other_texts(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows of a prompt set whose texts are not the pair's own: without the wrapper, code and
-    chat are the same prompts.
+    chat have the same prompts.
     """
     same_texts = {*DOMAINS} - {*prompt_sets.WITH_WORDS}
     domains = rows["row"].str.split(" - ")
@@ -272,14 +277,14 @@ def verdict_table(
     prompts: Mapping[str, int] = MappingProxyType({}),
 ) -> pd.DataFrame:
     """One row for each claim, pair, way to measure and prompt set: KEYS, fact (the claim by which
-    it is counted), source, where, said, estimator, region, measured, verdict, note; of a claim
-    about cost the c at which it `holds_at` and `fails_at` for every slope.
+    it is counted), source, where, said, estimator, region, measured, verdict, note, and the values
+    of c at which a claim about cost `holds_at` and `fails_at` for every slope.
 
-    A row whose texts are the pair's own again decides nothing (`of_other_texts`), but a claim that
-    it keeps from holding is inconclusive. The verdict is FORM where a claim holds on the pair's own
-    prompts, on none of the others, and does not hold on one of them.
+    A row with the same texts as the pair's own prompts decides nothing (`of_other_texts`), but a
+    claim that fails to hold because of it is inconclusive. The verdict is FORM if a claim holds on
+    the pair's own prompts, holds on no other set, and fails on one of them.
 
-    evidence: COLUMNS. prompts: of each pair's smallest domain.
+    evidence: COLUMNS. prompts: in each pair's smallest domain.
     """
     lines = []
     for keys, rows in evidence.groupby(KEYS, sort=False):
@@ -320,44 +325,43 @@ def verdict_table(
 
 
 def signs_beside(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on one pair side by side, as SIGNS: claim, said, a column for each way to
-    measure and prompt set ('' where a claim is not measured), and a remark.
+    """The verdicts on one pair side by side, as SIGNS: key, claim, a column for each way to measure
+    and prompt set ('' where a claim is not measured), and a remark.
     """
     column = verdicts["asked"] + ", " + verdicts["prompts"]
     rows = verdicts.assign(column=column, sign=verdicts["verdict"].map(SIGNS))
     signs = rows.set_index(["claim", "said", "column"])["sign"]
     wide = signs.unstack(sort=False, fill_value="").rename_axis(columns=None).reset_index()
     by_claim = verdicts.groupby("claim", sort=False)
-    return wide.assign(remark=[_remark(own) for _, own in by_claim])
+    remarks = [_remark(rows) for _, rows in by_claim]
+    return wide.rename(columns={"claim": "key", "said": "claim"}).assign(remark=remarks)
 
 
 def _remark(verdicts: pd.DataFrame) -> str:
-    """What is to be known of the verdicts on one claim."""
+    """What a reader should know of the verdicts on one claim."""
     of_form = verdicts.loc[verdicts["verdict"] == FORM, "asked"]
     claim, fact, note = verdicts.iloc[0][["claim", "fact", "note"]]
-    counted = "" if claim == fact else f"counted as {fact}"
-    remarks = [*(f"{FORM} ({way})" for way in of_form), counted, note]
+    counted_as = "" if claim == fact else f"counted as {fact}"
+    remarks = [*(f"{FORM} ({way})" for way in of_form), counted_as, note]
     return "; ".join(filter(None, remarks))
 
 
 def decided(verdicts: pd.Series) -> list[int]:
-    """How many verdicts say that a claim holds, that it holds on the pair's own prompts only, and
-    that it does not hold.
-    """
+    """How many claims hold, how many hold on the pair's own prompts only, and how many fail."""
     counts = verdicts.map(SIGNS).value_counts()
     return [int(counts.get(SIGNS[one], 0)) for one in (HOLDS, FORM, FAILS)]
 
 
 def tally(verdicts: pd.Series) -> str:
-    """How many facts hold and how many do not, as a clause."""
-    everywhere, of_form, fell = decided(verdicts)
+    """How many facts hold and how many fail, as a clause."""
+    everywhere, of_form, failed = decided(verdicts)
     held = everywhere + of_form
-    if not held + fell:
-        return "none can be decided"
+    if not held + failed:
+        return "no fact can be decided"
     hold = "holds" if held == 1 else "hold"
-    do = "does" if fell == 1 else "do"
+    fail = "fails" if failed == 1 else "fail"
     only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""
-    return f"{held} {hold}{only} and {fell} {do} not"
+    return f"{held} {hold}{only} and {failed} {fail}"
 
 
 def by_chance(verdicts: pd.Series) -> str:
@@ -366,6 +370,6 @@ def by_chance(verdicts: pd.Series) -> str:
     if not count:
         return "No verdict is decided."
     return (
-        f"Each verdict rests on 95 % intervals, so on average at most {LEVEL * count:.0f} of the "
-        f"{count} decided ones are wrong by chance."
+        f"With 95 % intervals we expect at most {LEVEL * count:.0f} of the "
+        f"{counted(count, 'decided verdict')} to be wrong by chance."
     )

@@ -1,10 +1,10 @@
 """A draft and copies together at T = 0: blocks that are copied where enough of the last tokens
 occurred before (`speclab.copying`), else drafted as a chain; replayed exactly, without a model.
 
-`with_copies` puts what copying does at each position beside the draft's own `starts`; `planned` is
-then what a decoder drafts with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With
-gamma 0 it copies or drafts nothing, with NEVER it is the draft alone. `ways` chooses least on other
-prompts than it is judged on.
+`with_copies` adds what copying does at each position to the draft's own `starts`; `planned` is then
+what a decoder drafts with the shape `chain:GAMMA+lookup:LEAST`, for any gamma and least. With gamma
+0 it copies or drafts nothing, with NEVER it never copies. `ways` chooses `least` on other prompts
+than the prompts that judge it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,8 +30,8 @@ Tokens = Mapping[str, tuple[Sequence[int], Sequence[int]]]
 
 
 def with_copies(starts: pd.DataFrame, tokens: Tokens) -> pd.DataFrame:
-    """The starts of one proposer (`speclab.starts`) with what copying does there: matched (last
-    tokens that stood before) and copied (copied tokens that are the text's).
+    """The starts of one proposer (`speclab.starts`) with what copying does there: matched (how
+    many of the last tokens occurred before) and copied (how many copied tokens are accepted).
 
     tokens: of each prompt_id the token ids of its prompt and of its greedy text.
     """
@@ -71,7 +71,7 @@ def setting(gamma: int, least: int) -> str:
 
 
 def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> PromptCosts:
-    """What every least costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
+    """What each `least` costs on each prompt, 1 to LONGEST and (with a draft) NEVER, by `setting`.
 
     With `costs` a copy takes no draft pass, and what the draft reads in its first pass after a
     copy is not charged. Where `both` has a column `counted`, the blocks that begin there count:
@@ -85,9 +85,9 @@ def settings_cost(both: pd.DataFrame, gamma: int, costs: Costs = PASSES) -> Prom
 def ways(
     both: pd.DataFrame, gamma: int, costs: Costs = PASSES, folds: int = 5, n: int = RESAMPLES
 ) -> dict[str, Choice]:
-    """What a chain alone, copies alone and both make of each prompt. The two that copy have their
-    setting of `settings_cost` fitted on the other folds' prompts of the same domain, and again in
-    every resample: `choose.fit`.
+    """The cost of each prompt with a chain alone, with copies alone and with both. For the two
+    that copy, the setting of `settings_cost` is fitted on the other folds' prompts of the same
+    domain, and again in every resample (`choose.fit`).
     """
     copies = settings_cost(both, 0, costs)
     mixed = settings_cost(both, gamma, costs)

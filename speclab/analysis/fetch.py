@@ -1,5 +1,5 @@
-"""Files that others published: fetched by whoever wants them, each held against the digest that is
-written here, and no part of the kit, for none of them names a licence.
+"""Files that others published: whoever wants them fetches them. Each file is checked against the
+digest that is written here. They are no part of the kit, because none of them names a licence.
 """
 
 import gzip
@@ -17,15 +17,15 @@ TIMEOUT_S = 30
 
 
 class FetchError(RuntimeError):
-    """A file could not be fetched, or is not the file it should be; the message says what to do."""
+    """A file could not be fetched, or is not the expected file. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """`files` (digests by name) under the address `base`, and `folder`, their place.
+    """`files` (digests by name) at the address `base`, and the `folder` that they are stored in.
 
-    digest: of a file's bytes; again: the command that fetches them; variable: the environment
-    variable that names another folder which has them.
+    digest: computes a file's digest from its bytes. again: the command that fetches the files.
+    variable: the environment variable that names another folder with them.
     """
 
     base: str
@@ -38,9 +38,8 @@ class Published:
     def fetch(self, out: Path | str | None = None, base: str | None = None) -> list[Path]:
         """Fetch the files into a folder; returns their paths.
 
-        A file that is there and right is kept; nothing appears under its own name before its digest
-        is right. OSError: a folder that cannot be made. FetchError: no network, not found, other
-        bytes.
+        A file that is already right is kept. No file appears under its name before its digest is
+        right. OSError: the folder cannot be made. FetchError: no network, not found, other bytes.
         """
         folder = Path(out or self.folder)
         address = (base or self.base).rstrip("/")
@@ -53,9 +52,9 @@ class Published:
             content = self._download(f"{address}/{name}")
             if self.digest(content) != wanted:
                 raise FetchError(
-                    f"{name}: {len(content)} bytes of digest {self.digest(content)}, but the "
-                    f"file has {wanted}: not the published file of that commit, or not all of it; "
-                    f"run `{self.again}` again, or look at what answers at that address"
+                    f"{name} is not the published file, or not all of it: {len(content)} bytes "
+                    f"with digest {self.digest(content)} instead of {wanted}; run `{self.again}` "
+                    "again, or check what is served at that address"
                 )
             written(path, partial(Path.write_bytes, data=content))
         return paths
@@ -66,25 +65,26 @@ class Published:
                 return answer.read()
         except (OSError, http.client.HTTPException) as error:
             raise FetchError(
-                f"{url}: {error}. Is the repository still public? Without a network, copy the "
-                f"files from another machine into a folder and set {self.variable}=folder; what "
-                f"was fetched is kept, and `{self.again}` goes on from there"
+                f"{url} could not be fetched: {error}. Check the network, and whether the "
+                "repository is still public. Without a network, copy the files from another "
+                f"machine into a folder and set {self.variable}=folder. Files that were fetched "
+                f"are kept, and `{self.again}` continues from there"
             ) from None
 
     def check(self, path: Path, content: bytes, name: str) -> None:
-        """ValueError where `content`, read from `path`, bears the `name` of one of the files and is
-        not that file.
+        """ValueError if `content`, read from `path`, has the `name` of one of the files but is not
+        that file.
         """
         found = self.digest(content)
         if found != self.files.get(name, found):
             raise ValueError(
                 f"{path} is not the published file {name} (its digest is {found}): run "
-                f"`{self.again}`, or rename it"
+                f"`{self.again}`, or rename the file"
             )
 
 
 def content_of(path: Path) -> bytes:
-    """A file's bytes, decompressed where its name ends in .gz; ValueError where that is cut."""
+    """A file's bytes, decompressed if its name ends in .gz. ValueError if the file is damaged."""
     content = path.read_bytes()
     if path.suffix != ".gz":
         return content

@@ -44,15 +44,15 @@ Setting = Annotated[str, AfterValidator(_checked)]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Policy:
-    """What to draft: `domains` (domain, of any name -> setting) and the `default` for every other
-    prompt; a setting is what `shapes.parse_shape` reads.
+    """What to draft: `domains` (domain -> setting; domains may have any names) and the `default`
+    for every other prompt; a setting is what `shapes.parse_shape` reads.
 
     pair: digests of both models' weights, by "target" and "draft" (`runs.pair_digests`); device:
-    number formats, kernels and devices that it was measured with (`notebook.formats`), and costs
-    there; router: how a prompt's domain is found: "none" (it says so itself) or "classifier"
-    (`speclab.analysis.router`); run: key of the recorded run it was made from; made: day and kind
-    of machine of its writing. ValueError (pydantic's) that names each wrong field, what is allowed
-    and what came.
+    number formats, kernels and devices that it was measured with (`notebook.formats`), and the
+    costs measured there; router: how a prompt's domain is found: "none" (the prompt names it) or
+    "classifier" (`speclab.analysis.router`); run: key of the recorded run it was made from; made:
+    day and kind of machine of its writing. ValueError (pydantic's) that names each wrong field,
+    what is allowed and what came.
     """
 
     pair: dict[str, str]
@@ -67,10 +67,10 @@ class Policy:
 
 
 def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> tuple[Costs, str]:
-    """The prices for the pair of a run, and what they are (a disturbed clock is told of): with the
-    c that is named, v = 1, o = 0; else those that notebook 09 measured and put into its policy (the
-    text says when and on which machine); else with c assumed to be the draft's share of the
-    target's bytes.
+    """The costs for the pair of a run, and sentences that say where they come from (and whether
+    timing was unreliable). They are the given c with v = 1 and o = 0; without a given c, those that
+    notebook 09 measured and wrote into its policy; without a policy, an assumed c, the draft's
+    share of the target's bytes.
 
     figures: of the profile that is studied; None: those of the profile that the run was recorded
     with. ValueError where the policy is another pair's.
@@ -82,26 +82,27 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
         costs = found.costs
         of_this = "this kind of machine" if this_machine() in found.made else "another machine"
         source = (
-            f"measured by notebook 09 {found.made}, {of_this}, in {found.device} "
-            f"(figures/{figures.name}/{BY_NOTEBOOK}; another machine has other costs: run notebook "
-            "09 there)"
+            f"measured by notebook 09 {found.made}, {of_this}, in {found.device}, and are kept in "
+            f"figures/{figures.name}/{BY_NOTEBOOK}. Other machines have other costs: run notebook "
+            "09 there."
         )
         passes = (
-            f"a target pass over one token {costs.target_ms:.3g} ms, c = {costs.c():.3f}, "
-            f"v(4) = {costs.v(4):.2f}"
+            f"A target pass over one token takes {costs.target_ms:.3g} ms, c = {costs.c():.3f} and "
+            f"v(4) = {costs.v(4):.2f}."
         )
-        loop = f"o = {costs.loop(True):.2f} for a chain, {costs.loop(False):.2f} for a tree"
-        return costs, f"{source}: {passes}, {loop}. {disturbed(costs)}"
+        loop = f"o is {costs.loop(True):.2f} for a chain and {costs.loop(False):.2f} for a tree."
+        return costs, f"{source} {passes} The loop's {loop} {disturbed(costs)}".strip()
     if c is None:
         c = pair["draft"]["weight_bytes"] / pair["target"]["weight_bytes"]
     return Costs.assumed(c), (
-        f"assumed, c = {c:.3g}, v = 1, o = 0 (notebook 09 measures, --c names another c)"
+        f"assumed: c = {c:.3g}, v = 1 and o = 0. Notebook 09 measures the costs of a machine; --c "
+        "sets another c."
     )
 
 
 def measured_for(run: Run, figures: Path) -> Policy | None:
-    """The policy that notebook 09 wrote for the pair of a run, with its prices; None: it was not
-    run. ValueError where it is another pair's.
+    """The policy that notebook 09 wrote for the pair of a run, with the costs that it measured;
+    None: the notebook was not run. ValueError where the policy is another pair's.
     """
     file = figures / BY_NOTEBOOK
     return load(file, run.manifest["weights"]) if file.is_file() else None

@@ -1,12 +1,12 @@
 """Power of a study whose unit is the prompt: what a number of prompts can show.
 
-The probability that so many prompts find a difference between two domains, and the prompts that a
-difference needs, from the spread between the prompts of a recorded run. The spread is that of the
-prompts' influence on the estimator (infinitesimal jackknife; Efron 1982, The Jackknife, the
-Bootstrap and Other Resampling Plans). The rest is the power of Student's t test of two sides, whose
-squared statistic is the F statistic of two groups: a permutation test of as many prompts has nearly
-that, where the normal approximation promises more than few prompts hold (`tests/test_power.py` runs
-that very test on redrawn prompts). Knows no model and no figure.
+From the spread between the prompts of a recorded run follow the probability that a study finds a
+difference between two domains, and the number of prompts that a difference needs. The spread is the
+standard deviation of the prompts' influence on the estimator (infinitesimal jackknife; Efron 1982,
+The Jackknife, the Bootstrap and Other Resampling Plans). The power is that of Student's two-sided t
+test, whose squared statistic is the F statistic of two groups. A permutation test with as many
+prompts has nearly the same power (`tests/test_power.py` runs it on redrawn prompts). The normal
+approximation would promise too much for few prompts. This module knows no model and no figure.
 """
 
 from collections.abc import Mapping
@@ -26,8 +26,8 @@ from speclab.score import Estimator, domains_in
 from speclab.stats import MIN_PROMPTS, judged_domains, resampling_of
 
 STEP = 1e-4  # relative change in a derivative: its error is of the order of the square
-NO_SPREAD = 1e-18  # variance of prompts that are all alike, but for rounding
-LEAST_SPREAD = 1e-200  # of prompts that are all alike: any difference is then found
+NO_SPREAD = 1e-18  # variance of prompts that are all alike, except for rounding
+LEAST_SPREAD = 1e-200  # for prompts that are all alike: any difference is then found
 MOST_ERRORS = 30.0  # standard errors: such a difference is always found, and larger ones overflow
 F_TEST = FTestAnovaPower()
 PLAN = ["estimator", "first", "second", "difference", "power", "needed"]
@@ -37,10 +37,10 @@ LEAST = ["estimator", "first", "second", "prompts", "least"]
 @dataclass(frozen=True)
 class Design:
     """A comparison of two sides: `sd` / sqrt(prompts) is the standard error of the difference with
-    `prompts` prompts a side.
+    `prompts` prompts per side.
 
-    Of a family of tests, the first of Holm's steps asks for level / tests (Bonferroni), later ones
-    for less, so that Holm finds a difference with at least its power at that level.
+    In a family of tests Holm's first step has the level / tests (Bonferroni) and later steps have
+    larger levels. So Holm's method finds a difference with at least the power at the first level.
     """
 
     sd: Any
@@ -51,18 +51,18 @@ class Design:
         return np.minimum(errors, MOST_ERRORS) / np.sqrt(2 * prompts)
 
     def power(self, difference: Any, prompts: Any, level: float = 0.05) -> Any:
-        """Probability that the test finds a true `difference` with `prompts` prompts a side; both
+        """Probability that the test finds a true `difference` with `prompts` prompts per side; both
         may be arrays.
         """
         effect = self._effect(difference, prompts)
         return F_TEST.power(effect, 2 * prompts, level, k_groups=2)
 
     def prompts_needed(self, difference: float, power: float = 0.8, level: float = 0.05) -> int:
-        """Prompts a side that find a true `difference` (not 0) with probability `power`; never
+        """Prompts per side that find a true `difference` (not 0) with probability `power`; never
         below the 5 that an interval needs.
         """
         if not 0 < level < power < 1:
-            raise ValueError(f"level={level}, power={power}: needed are 0 < level < power < 1")
+            raise ValueError(f"level={level}, power={power}: use 0 < level < power < 1")
         if self.power(difference, MIN_PROMPTS, level) >= power:
             return MIN_PROMPTS
         effect = self._effect(difference, MIN_PROMPTS)
@@ -70,7 +70,7 @@ class Design:
         return int(np.ceil(np.squeeze(both_sides) / 2))
 
     def least_difference(self, prompts: int, power: float = 0.8, level: float = 0.05) -> float:
-        """The smallest true difference that `prompts` prompts a side find with probability
+        """The smallest true difference that `prompts` prompts per side find with probability
         `power`.
         """
         error = self.sd / np.sqrt(prompts)
@@ -86,10 +86,10 @@ class Design:
 
 def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray]:
     """By domain: the influence of each prompt (in the order of the ids) on the domain's estimate of
-    one number, of mean 0. Its standard error is their standard deviation over the square root of
-    the prompts.
+    one number, with mean 0. The standard error of the estimate is the standard deviation of the
+    influences divided by the square root of the number of prompts.
 
-    ValueError: an estimator that is undefined in a domain.
+    ValueError: the estimator is undefined in a domain.
     """
     prompts = resampling_of(frame, 1)
     totals = prompts.totals(estimator.columns(frame))
@@ -101,7 +101,7 @@ def influence(frame: pd.DataFrame, estimator: Estimator) -> dict[str, np.ndarray
         influences[domain] = len(of_prompts) * change / (2 * STEP)
         if not np.isfinite(change).all():
             raise ValueError(
-                f"{estimator.name} is undefined in {domain}: nothing to divide by there"
+                f"{estimator.name} is undefined in {domain}, because its denominator is 0"
             )
     return influences
 
@@ -135,13 +135,13 @@ def every_pair(
     wanted: float = 0.8,
     level: float = 0.05,
 ) -> pd.DataFrame:
-    """Every pair of the domains that `values` (such as published ones) names: the columns PLAN.
+    """Every pair of the domains that `values` (e.g. published numbers) names: the columns PLAN.
 
-    `difference`: of `values`. `power`: the probability that `prompts` prompts per domain find a
-    true difference of that size, in the family of all pairs; `needed`: the prompts per domain that
-    find it with probability `wanted`, missing where it is 0. Both are missing for a pair whose
-    prompts do not differ or are fewer than 5 in a domain, or where the number is undefined.
-    ValueError: a domain missing.
+    `difference`: between the two values. `power`: the probability that `prompts` prompts per domain
+    find a true difference of that size, in the family of all pairs. `needed`: the prompts per
+    domain that find it with probability `wanted`, missing for a difference of 0. Both are missing
+    for a pair whose prompts are all alike or fewer than 5 in a domain, and if the estimator is
+    undefined. ValueError: a domain is missing.
     """
     domains = [name for name in domains_in(frame, list(values.keys())) if name in values]
     first_step = level / comb(len(domains), 2)
@@ -168,9 +168,10 @@ def detectable(
     """Every pair of the domains with 5 prompts or more: the columns LEAST.
 
     `least`: the smallest true difference that the prompts of the frame find with probability
-    `wanted`, in the family of all pairs. The standard error is that of both sides; the test counts
-    as one of `prompts` prompts a side, as many as the smaller side has, and so promises slightly
-    less. It is missing where the prompts do not differ, or where the number is undefined.
+    `wanted`, in the family of all pairs. The standard error uses the prompts of both sides. The
+    test has the degrees of freedom of `prompts` prompts per side, the number of the smaller side,
+    so `least` is slightly too large. It is missing if the prompts are all alike, or if the
+    estimator is undefined.
     """
     domains = judged_domains(frame)
     pairs = list(combinations(domains, 2))

@@ -1,7 +1,7 @@
-"""Does what one set of prompts says of domains hold on others? The same question asked of the
-profile's own prompts and of each set that its `other_prompts` name. The kit's own prompts are asked
-again without the words that stand around each problem, and on a second set, written in no form that
-a draft was trained on (data/second_prompts).
+"""Do differences between domains hold on other prompts? The same question is asked of the profile's
+own prompts and of each set in its `other_prompts`. The kit has two such sets. One has its own
+prompts without the wrapper around each problem. The other is a second prompt set
+(data/second_prompts), in no format that a draft was trained on.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,36 +25,36 @@ from speclab.stats import NUMBERS
 OWN = "own prompts"
 UNWRAPPED = "without wrapper"
 SECOND = "second prompt set"
-# without its prompts in other languages, which are chat
+# without its prompts in other languages, which belong to chat
 ENGLISH = "second set in English"
-# domains whose texts are not those of a set above: all of them where a set is not named
+# domains in which a set has new texts; a set that is not named here has new texts in all domains
 NEW = {UNWRAPPED: WITH_WORDS, ENGLISH: ("chat",)}
 ABOUT = {
-    "unwrapped": f"**{UNWRAPPED}**: our own problems of math and reasoning without the words that "
-    "stand around each of them (`Solve as a math problem …`). The prompts of code and chat have no "
-    "such words, so their texts are the same and are not shown again.",
-    "second": f"**{SECOND}**: 120 prompts in eight categories, written as people write "
-    "(`data/second_prompts`), none in the format of a draft's training. Five of the categories are "
-    "chat. One of these is in other languages, so the set is shown once more without it.",
+    "unwrapped": f"**{UNWRAPPED.capitalize()}**: our problems of math and reasoning without the "
+    "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
+    "wrapper, so their texts are the same and are not shown again.",
+    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories, in no format on which "
+    "a draft was trained (`data/second_prompts`). Five of the categories are chat. One of the five "
+    "is in other languages, so we also show the set without this category.",
 }
 NO_OTHERS = (
-    "This profile names no other prompts (`other_prompts`), so nothing here says whether the "
-    "findings hold on other prompts."
+    "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
+    "hold on other prompts."
 )
-IT = "it"  # the one number that is asked
+IT = "it"  # the name of the only number of a question
 MOST_NAMED = 3  # domains in the name of a difference
 LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
 
-Asked = tuple[pd.DataFrame, Estimator]  # rows, and what is asked of them
+Asked = tuple[pd.DataFrame, Estimator]  # rows, and what is computed from them
 Question = Callable[[Text], Asked]
 
 
 def texts(profile: Profile, own: Text) -> dict[str, Text]:
-    """Texts of each set at the temperature of `own`, which are the profile's own: then the other
-    `sets_asked`, recorded if they are not there. Every set has one text a prompt, of the profile's
-    seed, so that like is compared with like: of several seeds `own` gives its first. Of another set
-    the domains of the profile's own prompts count. ValueError where it has none of them.
+    """Texts of each set at the temperature of `own`: the profile's own texts, then the other
+    `sets_asked`, which are recorded if they are missing. To compare like with like, every set has
+    one text per prompt, with the profile's seed (the first seed of `own`). Other sets are limited
+    to the domains of the profile's own prompts. ValueError: a set has none of these domains.
     """
     seed = own.trace["seed"]
     of_first = own.trace[seed == seed.iloc[0]]
@@ -67,7 +67,7 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
         name = set_name(source)
         if name in sets:
             raise ValueError(
-                f"other_prompts: {source}: tables call another set {name!r}; rename it"
+                f"other_prompts: {source}: tables call another set {name!r}; rename the file"
             )
         sets[name] = _where(other, other.trace["domain"].isin(domains))
     if second := sets.get(SECOND):
@@ -76,11 +76,11 @@ def texts(profile: Profile, own: Text) -> dict[str, Text]:
 
 
 def check_domains(source: str, theirs: Collection[str], domains: Collection[str]) -> None:
-    """ValueError for a set none of whose domains is one of the profile's own prompts."""
+    """ValueError if a set has none of the domains of the profile's own prompts."""
     if not set(domains) & set(theirs):
         raise ValueError(
             f"other_prompts: {source} has the domains {named([*theirs])} and none of "
-            f"{named([*domains])}: name the domains alike, or leave the set out"
+            f"{named([*domains])}: use the same names for the domains, or leave the set out"
         )
 
 
@@ -93,19 +93,19 @@ def _where(text: Text, is_kept: pd.Series) -> Text:
 
 
 def with_all_domains(sets: Mapping[str, Text]) -> dict[str, Text]:
-    """The sets that have every domain of the first, `OWN`: those whose means are of the same."""
+    """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
     domains = {*sets[OWN].trace["domain"]}
     return {name: text for name, text in sets.items() if domains <= {*text.trace["domain"]}}
 
 
 def farthest(sets: Iterable[str]) -> str | None:
-    """Which set a sentence names that has room for one: the last of the others, whole."""
+    """The one set that a short sentence names: the last of the other sets."""
     others = [name for name in sets if name not in (OWN, ENGLISH)]
     return others[-1] if others else None
 
 
 def in_sentence(name: str) -> str:
-    """A set's name after 'the prompts of'."""
+    """A set's name after 'the prompts of' and 'in'."""
     return f"the {name}" if name == SECOND else name
 
 
@@ -115,23 +115,23 @@ def set_name(source: str) -> str:
 
 
 def described(profile: Profile, is_sampled: bool = True) -> str:
-    """What the other sets are, in sentences (Markdown); where there is none, that too. is_sampled:
-    whether their sampled texts are asked too.
+    """Which other sets the profile names, if any, in sentences (Markdown). is_sampled: whether
+    their sampled texts are used, too.
     """
     lines = [ABOUT.get(source) or _about(profile, source) for source in profile.others]
     if not lines:
         return NO_OTHERS
     if is_sampled:
         lines.append(
-            f"At T = {profile.sampled_temperature:g} every set, our own too, has one text per "
-            "prompt, of one seed, so that like is compared with like."
+            f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
+            "every set, so that like is compared with like."
         )
     return "\n\n".join(lines)
 
 
 def _about(profile: Profile, source: str) -> str:
-    """A public set, or a file or folder: how many prompts it has in each of the profile's domains,
-    and which of these it lacks.
+    """A public set, or a file or folder with its number of prompts in each of the profile's domains
+    and the domains that it lacks.
     """
     if source in HUB_SETS:
         return f"**{set_name(source)}**: the public set of this name."
@@ -142,7 +142,7 @@ def _about(profile: Profile, source: str) -> str:
     has = f"**{set_name(source)}**: prompts of `{Path(source).name}` ({named(there)})."
     if not missing:
         return has
-    return f"{has} It lacks {named(missing)}, so comparisons of all domains leave it out."
+    return f"{has} It lacks {named(missing)}, so comparisons of all domains leave this set out."
 
 
 def category_of(rows: pd.DataFrame) -> pd.Series:
@@ -152,20 +152,20 @@ def category_of(rows: pd.DataFrame) -> pd.Series:
 
 
 def asked(sets: Mapping[str, Text], question: Question) -> dict[str, stats.Draws]:
-    """The question's draws on each set, by name; each set resamples its own prompts."""
+    """The question's draws on each set, by name. Each set resamples its own prompts."""
     return {name: stats.jointly({IT: question(text)}) for name, text in sets.items()}
 
 
 def is_new(name: str, *domains: str) -> bool:
-    """Whether a set has texts of its own in one of the domains: what it says of others is the same
-    number again, and agrees with nothing.
+    """Whether a set has new texts in one of the domains. In other domains its texts are those of
+    another set, so the same number would only be repeated.
     """
     return any(domain in NEW.get(name, domains) for domain in domains)
 
 
 def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) -> Estimates:
-    """A number of the draws on each set, where its texts are new: set, domain, estimate, low, high,
-    n_prompts.
+    """A number of the draws on each set, in the domains where its texts are new: set, domain,
+    estimate, low, high, n_prompts.
     """
     tables = {}
     for name, each in draws.items():
@@ -177,8 +177,8 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
 
 
 def comparable(sets: Mapping[str, Text], question: Question) -> dict[str, Asked]:
-    """The question on every set that has 5 prompts or more in all domains where the first set has
-    so many; of these domains, in the first set's order.
+    """The question on every set that has 5 prompts or more in all domains in which the first set
+    has 5 or more. Only these domains, in the first set's order.
     """
     questions = {name: question(text) for name, text in sets.items()}
     judged = {name: stats.judged_domains(rows) for name, (rows, _) in questions.items()}
@@ -193,13 +193,14 @@ def comparable(sets: Mapping[str, Text], question: Question) -> dict[str, Asked]
 
 
 def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """The first set's order of the domains asked of every `comparable` set, as three differences.
-    LEAD: its highest domain minus the mean of the others; SPREAD: its highest minus its lowest;
-    LAST: the mean of those between minus its lowest. Of two domains SPREAD alone.
+    """The first set's order of the domains, tested on every `comparable` set by three differences.
+    LEAD: its highest domain minus the mean of the others. SPREAD: its highest minus its lowest.
+    LAST: the mean of the domains in between minus its lowest. Two domains have SPREAD only.
 
-    role, contrast, set, estimate, low, high, n_prompts, note; power: `power_of` the first set's
-    difference; change, change_low, change_high: less the first set's, prompts paired where they are
-    the same problems; highest: the highest domain of that set. ValueError: one domain.
+    Columns: role, contrast, set, estimate, low, high, n_prompts, note; power: `power_of` the first
+    set's difference; change, change_low, change_high: minus the first set's difference, paired by
+    prompt if the problems are the same; highest: the highest domain of that set. ValueError: one
+    domain.
     """
     questions = comparable(sets, question)
     draws = {name: stats.jointly({IT: each}) for name, each in questions.items()}
@@ -207,12 +208,12 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     levels = means[OWN].iloc[0].sort_values(ascending=False, kind="stable")
     order = list(levels.index)
     if len(order) < 2:
-        raise ValueError(f"one domain ({named(order)}): there is nothing to compare")
+        raise ValueError(f"only one domain ({named(order)}): nothing to compare")
     weights = _weights(order)
     roles = list(weights)
     first, *middle, last = order
     called = {LEAD: f"{first} − the others", SPREAD: f"{first} − {last}"}
-    between = "those between" if len(middle) > MOST_NAMED else named(middle)
+    between = "those in between" if len(middle) > MOST_NAMED else named(middle)
     called[LAST] = f"{between} − {last}"
     weights = weights.rename(columns=called)
     before = means[OWN][order] @ weights
@@ -220,7 +221,7 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     for name, each in draws.items():
         values = means[name][order] @ weights
         table = each.table(dict(values), "contrast")
-        # the same problems, or other prompts with resamples of their own
+        # paired for the same problems; other prompts have independent resamples
         shift = 0 if name in (OWN, UNWRAPPED) else 1
         shifted = np.roll(before[1:], shift, axis=0)
         change = values - np.r_[before[:1], shifted]
@@ -249,8 +250,8 @@ def power_of(
     estimator: Estimator,
     level: float = 0.05,
 ) -> np.ndarray:
-    """Probabilities that tests on the prompts of `rows` find true `differences` between domains;
-    weights: of the domains (rows) in each of them (columns).
+    """Probabilities that tests on the prompts of `rows` find true `differences` between domains.
+    weights: of the domains (rows) in each difference (columns).
     """
     influence = power.influence(rows, estimator)
     fewest = min(map(len, influence.values()))
@@ -263,9 +264,9 @@ def power_of(
 
 
 def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float) -> pd.DataFrame:
-    """Every pair of domains on each `comparable` set, where one of the two has new texts: set, the
-    columns of `significance.with_signs` (Holm's family is the set's), sign_own (of the first set)
-    and power (`power_of` the first set's difference).
+    """Every pair of domains on each `comparable` set, if one of the two domains has new texts: set,
+    the columns of `significance.with_signs` (Holm's family is all pairs of the set), sign_own (of
+    the first set) and power (`power_of` the first set's difference).
     """
     tables = {}
     questions = comparable(sets, question)
@@ -285,10 +286,10 @@ def pairs_of_domains(sets: Mapping[str, Text], question: Question, level: float)
 
 
 def carried(pairs: pd.DataFrame) -> pd.DataFrame:
-    """What became, on each set, of the pairs that differ significantly on the first: set, compared
-    (how many have new texts there), same and reversed (significant there in the same direction,
-    and in the opposite one), expected (sum of the powers: how many of them the set's tests find if
-    its differences are those of the first set).
+    """Which pairs that differ significantly on the first set do so on each set: set, compared (the
+    pairs that have new texts on the set), same and reversed (significant in the same and in the
+    opposite direction), expected (sum of the powers: how many of them the set's tests find on
+    average if its differences are those of the first set).
     """
     is_significant = pairs["sign_own"] != 0
     agrees = pairs["sign"] * pairs["sign_own"]
@@ -303,8 +304,8 @@ def carried(pairs: pd.DataFrame) -> pd.DataFrame:
 
 
 def effect_of_words(sets: Mapping[str, Text], question: Question) -> Estimates:
-    """What the words around a problem change, its own form minus without, paired by prompt:
-    domain, estimate, low, high, n_prompts, p_value; of the domains that have such words.
+    """The effect of the wrapper around a problem: with it minus without it, paired by prompt, in
+    the domains that have a wrapper: domain, estimate, low, high, n_prompts, p_value.
     """
     (own, estimator), (alone, _) = (question(sets[name]) for name in (OWN, UNWRAPPED))
     own, alone = (rows[rows["domain"].isin(WITH_WORDS)] for rows in (own, alone))

@@ -1,7 +1,7 @@
-"""The paper's published numbers beside ours.
+"""The paper's published numbers, compared with ours.
 
-Source: arXiv:2604.14682v1, Tables I-VI (facts, in data/paper). Published procedure and the right
-estimator stand side by side.
+Source: arXiv:2604.14682v1, Tables I-VI (facts, in data/paper). Each table has the published
+procedure on our run and the estimator that is exact for a decoder.
 """
 
 from collections.abc import Sequence
@@ -42,23 +42,25 @@ def comparison(
     tree: Tree | None = None,
     half: int = POSITION_BIN,
 ) -> pd.DataFrame:
-    """One row for each published number of Tables I (its means) to V, and the same of domains that
-    the paper does not have: COLUMNS.
+    """One row for each published number of Tables I (its means) to V, and for the same numbers of
+    domains that the paper does not have: COLUMNS.
 
-    `run` has .nodes and .trace; for II and III it is a Text, on which `tree` is replayed. `rule` is
-    that of the run's own temperature, else `corrected` is the acceptance of no decoder: 'greedy'
-    for text of T = 0, 'point-mass' for text sampled at T = 1 (see score.reach).
+    `run` has .nodes and .trace; for Tables II and III it is a Text, on which `tree` is replayed.
+    `rule` has to fit the run's temperature, or `corrected` is not the acceptance of any decoder:
+    'greedy' for text of T = 0, 'point-mass' for text sampled at T = 1 (see score.reach).
 
-    `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high);
-    `corrected` is the estimator named in `estimator` (interval low, high): in Table I the exact
-    acceptance of one draft token (greedy: hit[1]; point-mass: alpha) and the text's own entropy;
-    II, III what the same tree gets accepted in the blocks that a decoder visits; IV, V
-    accept_by_depth along the best path (VI: notebook 05). What the run cannot answer is missing.
-    `all` is the mean of domains, in Table V pooled over rows, as in the paper. Of a run without
-    some domains of the paper only the others have rows, and `all` has none. A run with a domain
-    that the paper does not have is another study: `published` is missing in all its rows, as it is
-    in Table V, which has `all` only, where a domain of the paper is not there. half: tokens of a
-    position bin of Table V. ValueError: no nodes, no position in a bin.
+    `ours_as_published` repeats the published procedure on the run (interval ours_low, ours_high).
+    `corrected` is the estimator named in `estimator` (interval low, high). In Table I this is the
+    exact acceptance of one draft token (greedy: hit[1]; point-mass: alpha) and the text's own
+    entropy. In II and III it is what a decoder of the same tree accepts in the blocks that it
+    visits, in IV and V accept_by_depth along the best path (VI: notebook 05). Numbers that the run
+    cannot give are missing.
+
+    `all` is the mean of domains, in Table V pooled over rows, as in the paper. If the run lacks
+    some of the paper's domains, only its own domains have rows, and `all` has none. A run with a
+    domain that the paper does not have is another study, and `published` is missing in all its
+    rows. Table V has `all` only, so `published` is missing if the run lacks a domain of the paper.
+    half: tokens of a position bin of Table V. ValueError: no nodes, or no position in a bin.
     """
     frame = published(table)
     score.require(run.nodes, ["domain", "prompt_id"], "nodes")
@@ -82,8 +84,8 @@ def comparison(
 
 
 def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
-    """The rows of a published table for these domains, and for ALL where it has a row for it,
-    without its numbers.
+    """The rows of a published table for these domains, and for ALL if the table has such a row,
+    without the published numbers.
     """
     printed = set(frame["domain"])
     names = [*domains, ALL] if printed != {ALL} else [ALL]
@@ -96,8 +98,8 @@ def _unpublished(frame: pd.DataFrame, domains: Sequence[str]) -> pd.DataFrame:
 
 
 def _estimators(table: str, rule: str) -> list[tuple[str, Estimator, Estimator]]:
-    """Each quantity of a table: its name, the estimator that computes it as published, and the one
-    that answers the question it is used for.
+    """Each quantity of a table: its name, the estimator that computes it as published, and the
+    estimator that answers the question for which the quantity is used.
     """
     if table == "I":
         one_token = score.member(score.hit, 1) if rule == "greedy" else score.alpha
@@ -141,14 +143,14 @@ def _estimates(
 
 
 def in_cells(table: pd.DataFrame) -> pd.DataFrame:
-    """A `comparison` with few columns, to be shown: its keys, published, and either estimate with
-    its interval as one text, '0.637 [0.612, 0.663]'; what is missing is blank. Of domains that the
-    paper does not have there is no column `published`.
+    """A `comparison` with few columns, to be shown: its keys, published, and both estimates with
+    their intervals as one text, '0.64 [0.61, 0.66]'. Missing numbers are blank. If the paper does
+    not have these domains, there is no column `published`.
     """
     keys = [key for key in KEYS if table[key].nunique() > 1]
     in_paper = ["published"] if table["published"].notna().any() else []
     shown = table[[*keys, *in_paper]].copy()
     for name, numbers in {"ours, as published": OURS, "corrected": CORRECTED}.items():
-        cells = [stats.cell(*row) for row in table[numbers].to_numpy()]
+        cells = [stats.cell(*row, digits=2) for row in table[numbers].to_numpy()]
         shown[name] = np.where(table[numbers[0]].isna(), "", cells)
     return shown.assign(estimator=table["estimator"]).reset_index(drop=True)

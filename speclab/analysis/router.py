@@ -1,8 +1,9 @@
-"""Routing: which domain a prompt is of, without a GPU.
+"""Routing: which domain a prompt belongs to, without a GPU.
 
-A `Router` classifies the prompt's text by hashed words, TF-IDF and logistic regression. A prompt of
-which it is not sure is UNKNOWN and gets the default setting. Training reads text that is not in
-this repository and keeps weights only: `python -m data.routing.prepare --data DIR`.
+A `Router` classifies the prompt's text by hashed words, TF-IDF and logistic regression. Where the
+router is not sure, the domain is UNKNOWN and the prompt gets the default setting. Training reads
+text that is not in this repository and keeps weights only:
+`python -m data.routing.prepare --data DIR`.
 """
 
 import hashlib
@@ -28,8 +29,8 @@ TOKENS = r"\w+|[^\w\s]"
 
 
 def classifier(c: float = 1.0) -> Pipeline:
-    """The untrained estimator: counts of hashed words, signs and pairs of neighbours (which word it
-    was cannot be recovered), TF-IDF (rare words weigh more), and logistic regression with the
+    """The untrained estimator: counts of hashed words, signs and pairs of neighbours (the words
+    cannot be recovered from them), TF-IDF (rare words weigh more), and logistic regression with the
     inverse regularisation c; its classes are the numbers of the router's domains.
     """
     words = HashingVectorizer(
@@ -45,7 +46,7 @@ def classifier(c: float = 1.0) -> Pipeline:
 
 @dataclass(frozen=True)
 class Router:
-    """A trained `classifier`; domains: what its classes are called; threshold: least probability
+    """A trained `classifier`; domains: the names of its classes; threshold: the least probability
     that is trusted; card: facts.
     """
 
@@ -55,8 +56,8 @@ class Router:
     card: Mapping
 
     def guesses(self, texts: Sequence[str]) -> pd.DataFrame:
-        """Of each text: guess (its most likely domain), confidence (that one's probability) and
-        route (the guess; UNKNOWN where the confidence is below the threshold).
+        """For each text: guess (its most likely domain), confidence (the probability of the guess)
+        and route (the guess; UNKNOWN where the confidence is below the threshold).
         """
         p = self.model.predict_proba(texts)
         guess, confidence = np.array(self.domains)[p.argmax(axis=1)], p.max(axis=1)

@@ -1,5 +1,5 @@
-"""Differences between domains, and between two measurements of the same prompts, with permutation
-tests that move whole prompts.
+"""Differences between domains, and between two measurements of the same prompts. Permutation tests
+move whole prompts.
 """
 
 from collections.abc import Sequence
@@ -23,10 +23,9 @@ def differences(
     seed: int = 0,
     resamples: int = RESAMPLES,
 ) -> pd.DataFrame:
-    """Every pair of domains with 5 prompts or more: first, second, difference, low, high (of
-    `resamples`), p_value (prompts permuted between the two, n times), p_holm.
-
-    Holm's correction is over these pairs.
+    """Every pair of domains with at least 5 prompts each: first, second, difference, low, high
+    (from `resamples`), p_value (prompts permuted between the two domains, n times), p_holm (Holm's
+    correction over these pairs).
     """
     frame = frame[frame["domain"].isin(stats.judged_domains(frame))]
     prompts = resampling_of(frame, resamples, seed)
@@ -52,8 +51,8 @@ def differences(
 
 
 def with_signs(tests: pd.DataFrame, level: float) -> pd.DataFrame:
-    """`differences` with pair ('code − math') and sign: 1 or -1 where Holm's p is below `level`,
-    else 0.
+    """`differences` with pair ('code − math') and sign: 1 or -1 if Holm's p is below `level`, else
+    0.
     """
     is_significant = tests["p_holm"] < level
     sign = np.sign(tests["difference"]) * is_significant
@@ -62,7 +61,7 @@ def with_signs(tests: pd.DataFrame, level: float) -> pd.DataFrame:
 
 
 def holm(p_values: Sequence[float]) -> np.ndarray:
-    """Holm's adjusted p-values of a family."""
+    """Holm's adjusted p-values of a family of tests."""
     if len(p_values) == 1:  # statsmodels collects garbage at every call: 0.1 s
         return np.array(p_values)
     return multipletests(p_values, method="holm")[1]
@@ -72,11 +71,11 @@ def paired_by_domain(
     first: pd.DataFrame, second: pd.DataFrame, estimator: Estimator, n: int = PERMUTATIONS
 ) -> pd.DataFrame:
     """first - second on the same prompts (template on and off, two drafts), in each domain and
-    pooled: domain, estimate, low, high, n_prompts, p_value (prompts swapped between the two, n
-    times).
+    pooled: domain, estimate, low, high, n_prompts, p_value (the two values of a prompt swapped at
+    random, n times).
 
-    Low in power (p-value only) where the frames differ in rows per prompt. ValueError if they do
-    not hold the same prompts.
+    The p-value has little power if the frames differ in rows per prompt. ValueError if they do not
+    hold the same prompts.
     """
     rows = []
     for domain in (*domains_in(first), POOLED):
@@ -107,6 +106,8 @@ def _paired(both: Sequence[pd.DataFrame], estimator: Estimator, n: int) -> dict[
 
 
 def _p_value(observed: float, permuted: np.ndarray) -> float:
-    """Two-sided, the sample itself counted; equal within rounding is as extreme."""
+    """Two-sided. The sample itself counts, and differences that are equal but for rounding count as
+    equally extreme.
+    """
     as_extreme = np.abs(permuted) >= abs(observed) - 1e-12
     return float((1 + as_extreme.sum()) / (1 + len(permuted)))

@@ -1,21 +1,24 @@
 """The traces of SpecDecode-Bench (arXiv:2601.11580), fetched, checked and read as `starts`:
-Llama-3.1-8B-Instruct on an H100, four prompt sets, what EAGLE and an n-gram lookup get accepted.
+Llama-3.1-8B-Instruct on an H100, four prompt sets, and what the target accepts of EAGLE and of an
+n-gram lookup.
 
-Each line of a file is a prompt: `id`, `prompt_token_ids`, `generated_token_ids`, and by proposer
-`acc_len`, whose entry i is the number of tokens that a block emits whose first is token i of the
-text: accepted + 1, up to 21. What their paper and code leave to the reader:
+Each line of a file is a prompt: `id`, `prompt_token_ids`, `generated_token_ids`, and `acc_len` for
+each proposer. Entry i of `acc_len` is the number of tokens that a block emits if its first token is
+token i of the text: accepted + 1, up to 21. Their paper and code do not say the following:
 
-* Entry 0 is 1 in every list: the first token comes with the prompt's own pass and no block begins
-  there. So starts begin at position 1. (Their simulator takes entry i for the block that begins at
-  i + 1, and so counts that 1 as a block that drafted in vain: `one_entry_late` reads it so.)
-* EAGLE's list is that of **another run**: in 677 of 1,410 prompts it is shorter or longer than the
-  text, by up to 7,615 tokens, so the two greedy texts parted where nothing records it. The n-gram
-  list always fits the text. Hence a proposer's text ends where its own list ends, and two proposers
-  may be compared position by position only in prompts with `same_length` (needed for one text, not
-  proof of it: texts that were stopped at 8,192 tokens agree in length anyway).
+* Entry 0 is 1 in every list, because the first token comes with the prompt's own pass and no block
+  begins there. So starts begin at position 1. (Their simulator takes entry i for the block that
+  begins at i + 1, and so counts that 1 as a block whose whole draft is rejected. `one_entry_late`
+  reads the lists in that way.)
+* EAGLE's list comes from **another run**. In 677 of 1,410 prompts it is shorter or longer than the
+  text, by up to 7,615 tokens, so the two greedy texts diverged at a position that is not recorded.
+  The n-gram list always fits the text. Hence a proposer's text ends where its own list ends, and
+  two proposers can be compared position by position only in prompts with `same_length`. (That is
+  necessary for equal texts, and no proof: texts that were stopped at 8,192 tokens have the same
+  length anyway.)
 * Ten prompts **ran away**: their text or EAGLE's list was stopped at 8,192 tokens (TEXT_LIMIT). The
   five of instructcoder hold 28 % of EAGLE's tokens there, and lower its mean over tokens.
-* An entry may count tokens beyond the text's end: `accepted` is cut there.
+* An entry may count tokens after the text's end: `accepted` is cut there.
 """
 
 import hashlib
@@ -36,7 +39,7 @@ from speclab.runs import PLACE, RUNS, written
 COMMIT = "2fdccbd61b62be339fb85fd90caf43f5e8392aa6"
 REPOSITORY = "SpecDecode-Bench/simulator"
 EAGLE, LOOKUP = "eagle", "n-gram"
-LIMIT = 20  # drafted tokens that were tried in a block
+LIMIT = 20  # drafted tokens that were tried per block
 TEXT_LIMIT = 8192  # tokens at which texts were stopped
 READS = ["data/runs/specdecode-bench", "$SPECLAB_RUNS/specdecode-bench"]
 SOURCE = Published(
@@ -57,8 +60,9 @@ SOURCE = Published(
     PLACE,
 )
 ABSENT = (
-    f"The traces of SpecDecode-Bench are not here: `{SOURCE.again}` fetches them (9 MB); without a "
-    f"network set {PLACE}=folder, where a folder has {', '.join(SOURCE.files)}, or those as .gz."
+    f"The traces of SpecDecode-Bench are not here: run `{SOURCE.again}` to fetch them (9 MB). "
+    f"Without a network, set {PLACE} to a folder that holds {', '.join(SOURCE.files)} (or these "
+    "files as .gz)."
 )
 
 
@@ -89,7 +93,7 @@ Lengths = Annotated[dict[Literal["acc_len"], Entries], Field(min_length=1)]
 
 @checked_dataclass(frozen=True, config=STRICT)
 class _Line:
-    """A prompt as the files have it."""
+    """A prompt as the files store it."""
 
     id: str
     prompt_token_ids: Ids
@@ -99,21 +103,21 @@ class _Line:
 
 
 def _lines(path: Path, content: bytes) -> list[_Line]:
-    """The prompts of a file; ValueError that names the file and the line that is wrong."""
+    """The prompts of a file. ValueError, with the file and the line, if a line is wrong."""
     found = []
     for number, text in enumerate(content.splitlines(), 1):
         where = f"{path}, line {number}"
         try:
             values = parse_json(text)
         except ValueError as error:
-            raise ValueError(f"{where} is cut or no JSON ({error})") from None
+            raise ValueError(f"{where} is cut or not JSON ({error}): fetch it again") from None
         line = checked(_Line, values, where)
         entries = len(line.acc_ngram["acc_len"])
         tokens = len(line.generated_token_ids)
         if entries != tokens:
             raise ValueError(
-                f"{where}: acc_ngram.acc_len has {entries} entries for a text of {tokens} tokens: "
-                "one a token is needed"
+                f"{where}: acc_ngram.acc_len has {entries} entries for a text of {tokens} tokens; "
+                "it needs one entry per token"
             )
         found.append(line)
     return found
@@ -161,12 +165,12 @@ def _files(folder: Path | str) -> dict[str, Path]:
 
 
 def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
-    """The traces in `folder`, else in $SPECLAB_TRACES where that has any of them, else in
-    data/runs/specdecode-bench; None where there are none (say ABSENT).
+    """The traces in `folder`, else in $SPECLAB_TRACES if it has any of them, else in
+    data/runs/specdecode-bench. None if there are none (show ABSENT).
 
-    Files as .jsonl or .jsonl.gz; a set whose file is missing is left out. ValueError names the file
-    and line: a line that is cut, a field that is missing, an entry outside 1..21, an n-gram list
-    that does not fit its text; or the file that is not the published one.
+    Files are .jsonl or .jsonl.gz; a set whose file is missing is left out. ValueError, with the
+    file and the line, for a line that is cut, a missing field, an entry outside 1..21, or an n-gram
+    list that does not fit its text; and for a file that is not the published one.
     """
     places = [folder] if folder else [os.environ.get(PLACE), SOURCE.folder]
     found = map(_files, filter(None, places))
@@ -188,23 +192,23 @@ def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
 
 def one_entry_late(starts: pd.DataFrame) -> pd.DataFrame:
     """The starts as their simulator reads the lists: each block takes the entry of the position
-    before its own, the first that of the prompt's pass (nothing accepted).
+    before its own. The first block takes the entry of the prompt's pass (nothing accepted).
     """
     texts = starts.groupby(["prompt_id", "proposer"])
     return starts.assign(accepted=texts["accepted"].shift(1, fill_value=0))
 
 
 def fetch(out: Path | str | None = None, base: str | None = None) -> list[Path]:
-    """Fetch the files, and say in README.md beside them what they are; returns their paths. Errors
-    of `Published.fetch` and `read_traces`.
+    """Fetch the files, and describe them in a README.md beside them. Returns their paths. Raises
+    the errors of `Published.fetch` and `read_traces`.
     """
     paths = SOURCE.fetch(out, base)
     folder = paths[0].parent
     bench = read_traces(folder)
     digests = "\n".join(f"{digest} {name}" for name, digest in SOURCE.files.items())
     text = (
-        f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}, which "
-        f"names no licence: not to be passed on.\n\n```\n{digests}\n```\n\n"
+        f"# Traces of SpecDecode-Bench\n\nFiles of github.com/{REPOSITORY}, commit {COMMIT}. The "
+        f"repository names no licence, so do not pass the files on.\n\n```\n{digests}\n```\n\n"
         f"{len(bench.texts)} prompts, read as {len(bench.starts)} starts by "
         f"`speclab.analysis.specdecode_bench`:\n\n{__doc__}"
     )

@@ -1,7 +1,7 @@
-"""A recorded text of one temperature, and what is exact on it for a lossless decoder.
+"""A recorded text at one temperature, and what is exact on it for a lossless decoder.
 
-Every study asks its numbers of a `Text`, so that no estimator of one temperature is ever used on
-text of another.
+Every study computes its numbers from a `Text`, so no estimator for one temperature is ever used on
+text at another.
 """
 
 from collections.abc import Callable
@@ -16,16 +16,16 @@ from speclab.score import Estimator
 from speclab.tree import Tree
 
 PLACE = ["prompt_id", "seed", "position"]
+PAPER = "paper's measure"  # of acceptance: the mean of min(1, p/q) over the nodes of trees
 SEEDS = ("sampled", "sampled-seed-1", "sampled-seed-2")  # kinds of run of sampled text
 
 
 @dataclass(frozen=True)
 class Text:
-    """Recorded texts of one temperature, one a prompt and seed; `cut` shortens them.
+    """Recorded texts at one temperature, one per prompt and seed; `cut` shortens them.
 
-    trace: all positions, with `hit` and `seed`. nodes: the recorded trees, of the first run only
-    (other seeds are recorded with one node a position). pair: what the first run's manifest says of
-    the models.
+    trace: all positions, with `hit` and `seed`. nodes: the trees of the first run (other seeds are
+    recorded with one node per position). pair: what the first run's manifest says about the models.
     """
 
     temperature: float
@@ -35,23 +35,23 @@ class Text:
 
     @classmethod
     def of(cls, run: Run, *others: Run) -> "Text":
-        """Of recorded runs of one temperature: the first with its trees, others (further
-        seeds) with their texts. ValueError for runs of several temperatures, or of the same seed:
-        these would be counted as one text, twice.
+        """From recorded runs at one temperature: the first with its trees, others (further seeds)
+        with their texts. ValueError for runs at several temperatures, and for two runs with one
+        seed, whose texts would count twice.
         """
         runs = (run, *others)
         settings = [each.manifest["profile"] for each in runs]
         temperatures = {setting["temperature"] for setting in settings}
         if len(temperatures) > 1:
             raise ValueError(
-                f"runs of the temperatures {sorted(temperatures)}: a Text has one temperature; "
-                "make a Text of each"
+                f"the runs have the temperatures {sorted(temperatures)}, and a Text has one; make "
+                "a Text of each"
             )
         seeds = [setting["seed"] for setting in settings]
         if len(set(seeds)) < len(seeds):
             raise ValueError(
-                f"runs of the seeds {seeds}: the seeds of a Text must differ; record one of the "
-                "runs with another seed"
+                f"the runs have the seeds {seeds}, and the seeds of a Text must differ; record one "
+                "of the runs with another seed"
             )
         traces = [each.trace.assign(seed=seed) for each, seed in zip(runs, seeds, strict=True)]
         trace = score.with_hits(pd.concat(traces, ignore_index=True))
@@ -61,7 +61,7 @@ class Text:
 
     @classmethod
     def recorded(cls, profile: Profile, *kinds: str) -> "Text":
-        """Of a profile's runs of these kinds (`runs.kinds_of`), which are recorded if not there."""
+        """From a profile's runs of these kinds (`runs.kinds_of`), which are recorded if missing."""
         return cls.of(*(load_or_record(profile, kind) for kind in kinds))
 
     @property
@@ -75,35 +75,42 @@ class Text:
         return f"{'sampled' if self.temperature else 'greedy'} text ({self.name})"
 
     @property
+    def token(self) -> str:
+        """One drafted token in words, as `value` scores it: 'best token (T = 0)', 'drawn token
+        (T = 1)'.
+        """
+        return f"{'drawn' if self.temperature else 'best'} token ({self.name})"
+
+    @property
     def value(self) -> str:
         """The column of `trace` with the acceptance of one drafted token (T > 0: a drawn one)."""
         return "overlap" if self.temperature else "hit"
 
     @property
     def rule(self) -> str:
-        """The acceptance rule of a tree's deterministic children."""
+        """The acceptance rule for a tree whose children are the draft's best tokens."""
         return "point-mass" if self.temperature else "greedy"
 
     @property
     def chain_rule(self) -> str:
-        """The acceptance rule of drafted chains."""
+        """The acceptance rule for drafted chains."""
         return "rejection" if self.temperature else "greedy"
 
     @property
     def acceptance(self) -> Estimator:
-        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha above."""
+        """The exact acceptance of one drafted token: hit[1] at T = 0, alpha at T > 0."""
         return score.mean_of(self.value, "alpha" if self.temperature else "hit[1]")
 
     def accepted(self) -> tuple[pd.DataFrame, Estimator]:
-        """The question how much of one drafted token is accepted: rows, estimator."""
+        """Rows and estimator of the acceptance of one drafted token."""
         return self.trace, self.acceptance
 
     def with_columns(self, **columns: Callable | pd.Series) -> "Text":
-        """More is known of each position (aligned with `trace`)."""
+        """The text with further columns of `trace`."""
         return replace(self, trace=self.trace.assign(**columns))
 
     def cut(self, tokens: int) -> "Text":
-        """The texts as if they had ended after so many tokens; their blocks end there too."""
+        """The texts as if each had ended after `tokens` tokens; their blocks end there too."""
         trace = self.trace[self.trace["position"] < tokens]
         nodes = self.nodes[self.nodes["position"] < tokens]
         return replace(self, trace=trace.reset_index(drop=True), nodes=nodes)

@@ -1,22 +1,22 @@
-"""What the domain explains of the differences between texts, and between prompts.
+"""How much of the variance between texts lies between domains, between prompts and between draws.
 
 A text is measured by its mean over positions. Texts differ for three reasons, whose variances add
-up (`variances`): the levels of their domains ("domain"), the prompts about the level of their
-domain ("prompt"), and, at T = 1, the draw of a text of the same prompt ("draw"). At T = 0 a prompt
-has one text, always the same, and no draw. With one sampled text per prompt the draw cannot be
-separated from the prompt, and counts as the prompt's. `shares` gives the shares of the three.
+up (`variances`). Domains have different levels ("domain"). Prompts differ from the level of their
+domain ("prompt"). At T = 1 two texts of the same prompt differ by chance ("draw"). At T = 0 a
+prompt always has the same text, and there is no draw. With one sampled text per prompt the draw
+cannot be separated from the prompt, and counts as "prompt". `shares` gives the three shares.
 
-Domains of unequal size: each domain counts equally, as in the mean of domains (`all`). The variance
-of the prompts is the mean of the domains' own variances. The variance of the domains is that of
-their levels, less what these levels owe to the few prompts in each of them. All are unbiased
-whatever the sizes are, and also where prompts of one domain differ more than those of another; so
-a domain that explains nothing has a share of 0 on average before it is cut at 0. The usual sums of
-squares lack this: they weight a domain by its prompts, so the same domains would explain another
-share in other numbers of prompts, and the F ratio is above 1 without any effect if a small domain
-is the one that varies most. For equal sizes both are the same (the adjusted R squared; and REML's
-variances, Searle, Casella and McCulloch 1992, Variance Components): statsmodels' MixedLM is the
-reference of the tests, and takes seconds where this takes sums of prompts, which can be resampled.
-NumPy and pandas.
+Each domain counts equally, as in the mean of domains (`all`), whatever its number of prompts. The
+variance of the prompts is the mean of the domains' variances. The variance of the domains is the
+variance of their levels, minus the part that comes from having few prompts in each domain. These
+estimates are unbiased for any sizes, also if prompts differ more in one domain than in another. So
+a domain that explains nothing has a share of 0 on average, before shares are cut at 0.
+
+The usual sums of squares weight a domain by its number of prompts. The same domains would then
+explain a different share in another study, and the F ratio exceeds 1 without any effect if the
+smallest domain varies most. For equal sizes both methods agree with the adjusted R squared and with
+REML (Searle, Casella and McCulloch 1992, Variance Components). The tests compare with statsmodels'
+MixedLM, which takes seconds. The sums over prompts used here can be resampled.
 """
 
 import numpy as np
@@ -31,15 +31,15 @@ from speclab.stats import RESAMPLES, Interval, resampling_of
 def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str, Interval]:
     """Shares of the variance between texts (of the column `value`), from 0 to 1, each with its
     interval over resampled prompts: "domain", "prompt" (within its domain) and "draw" (of the text,
-    given the prompt). A prompt has a text for each `seed` of the rows; where no prompt has two
-    texts "draw" is absent. The shares add up to 1 unless one of them is cut at 0.
+    given the prompt). A prompt has one text per `seed`. If no prompt has two texts, "draw" is
+    absent. The shares add up to 1 unless one of them is cut at 0.
 
-    Domains with fewer than 5 prompts are left out: their spread is not known.
+    Domains with fewer than 5 prompts are left out, because their spread is not known.
 
-    Resampled prompts double the chance part of a share (that of the sample, and that of the
-    resample): the draws are moved back by their mean excess over the estimate.
+    A resample contains chance twice, from the sample and from the resampling. The draws are
+    therefore moved back by their mean excess over the estimate.
 
-    ValueError: only one domain with 5 prompts or more.
+    ValueError: only one domain has 5 prompts or more.
     """
     positions = positions[positions["domain"].isin(stats.judged_domains(positions))]
     keys = [name for name in ("prompt_id", "domain", "seed") if name in positions]
@@ -49,8 +49,8 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
     prompts = resampling_of(texts, n)
     if len(prompts.domains) < 2:
         raise ValueError(
-            f"domains with prompts enough: {named(prompts.domains)}; a share between domains needs "
-            "two"
+            f"only {named(prompts.domains)} has {stats.MIN_PROMPTS} prompts or more, and a share "
+            "between domains needs two such domains: record more prompts"
         )
     y = texts[value].to_numpy()
     y = y - y.mean()
@@ -77,20 +77,20 @@ def shares(positions: pd.DataFrame, value: str, n: int = RESAMPLES) -> dict[str,
 
 
 def variances(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Variances (...) of the domains' levels, of the prompts about the level of their domain, and
-    of the texts about their prompt, the last two as means of the domains. Each is without the
-    chance of those below it; the first two may be negative by chance.
+    """Variances (...) of the domains' levels, of the prompts around the level of their domain, and
+    of the texts around their prompt. The last two are means of the domains. The chance part that
+    comes from the levels below is subtracted, so the first two may be negative.
 
     sums (..., domains, 6): over a domain's prompts, of 1, y, y^2, S, k - 1 and 1 / k, where y is a
-    prompt's mean of k texts and S their sum of squares about y. Where each prompt has one text, its
-    draw counts as the prompt's, and the third variance is 0.
+    prompt's mean of k texts and S their sum of squares around y. If each prompt has one text, the
+    draw counts as "prompt", and the third variance is 0.
     """
     size, total, square, about, more_texts, per_text = np.moveaxis(sums, -1, 0)
     level = total / size
     spread = (square - total * level) / (size - 1)
     draw = about / np.maximum(more_texts, 1)  # variance of a prompt's texts
     within = (spread - draw * per_text / size).mean(axis=-1)
-    noise = (spread / size).mean(axis=-1)  # variance of a level, by its prompts
+    noise = (spread / size).mean(axis=-1)  # variance of a level, from its prompts
     domains, prompts = sums.shape[-2], size.sum(axis=-1)
     of_levels = level.var(axis=-1, ddof=1) - noise
     of_these = of_levels * (domains - 1) / domains

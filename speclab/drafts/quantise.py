@@ -1,8 +1,8 @@
 """GPTQ with GPTQModel: a model folder in, a 2- to 8-bit model folder out, loaded by the same code
 as any GPTQ model of the hub.
 
-`quantised_copy` makes both forms of a quantised draft: the packed one, which says what it weighs,
-and one of the same weights unpacked to float32. On a CPU the kernels of packed layers compute in
+`quantised_copy` makes both forms of a quantised draft: a packed copy, whose files give its size,
+and a copy of the same weights unpacked to float32. On a CPU the kernels of packed layers compute in
 bfloat16 and round otherwise for every shape of pass; the unpacked copy has no such noise, so
 acceptance is measured with it. Its time is that of a float32 model, not of a 4-bit kernel.
 """
@@ -70,8 +70,8 @@ def obstacle(pair: Pair) -> str:
 
 
 def made_of(folder: Path, calibration: Calibration, bits: int) -> tuple[str, list]:
-    """What decides the weights of a copy of the model in `folder`, but for the library: a label and
-    facts, of which `shipped.name_of` makes a name.
+    """What decides the weights of a copy of the model in `folder`, apart from the library: a label
+    and facts, from which `shipped.name_of` makes a name.
     """
     return f"int{bits}", [ModelFolder(folder).digest, calibration.facts, bits, GROUP]
 
@@ -106,7 +106,7 @@ def quantise(folder: Path, out: QuantisedCopy, calibration: list[list[int]], bit
 
 
 def _alone(work: Callable, *arguments: Any) -> None:
-    """Do it in a process of its own, which takes with it what GPTQModel leaves in memory."""
+    """Do it in a process of its own, whose end frees what GPTQModel leaves in memory."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         process.submit(work, *arguments).result()
 
@@ -115,7 +115,7 @@ def quantised_copy(folder: Path, work: Path, calibration: Calibration, bits: int
     """The model in `folder` quantised and unpacked, under `work`; made once for the same weights,
     calibration, bits and library.
 
-    A call that was killed leaves nothing that would be taken for a finished copy. ValueError as
+    A killed call leaves nothing that would be taken for a finished copy. ValueError as in
     `quantise`.
     """
     label, facts = made_of(folder, calibration, bits)

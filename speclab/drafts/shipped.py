@@ -3,7 +3,7 @@
 The scripts in data/drafts made them once. A folder data/drafts/NAME holds the drafts of one pair
 and, of trained ones, `drafts.json`, their index: the digests of the target that wrote their text
 and of the draft they started from, and name, family and folder of each. The name of a draft's
-folder ends with a hash of all that made its weights. Of a recorded draft the folder holds what it
+folder ends with a hash of all that made its weights. The folder of a recorded draft holds what it
 proposes along the recorded texts instead of its weights.
 """
 
@@ -78,8 +78,8 @@ def shipped_drafts(pair: Pair, base: Path = SHIPPED) -> list[TrainedDraft]:
 
 @dataclass(frozen=True)
 class RecordedDraft:
-    """A draft that is recorded: what its weights take in the form they are stored in, and its
-    traces along the texts of runs, by kind.
+    """A recorded draft: the size of its stored weights, and its traces along the texts of runs, by
+    kind of run.
     """
 
     weight_bytes: int
@@ -87,7 +87,7 @@ class RecordedDraft:
 
 
 def recorded_draft(label: str, made_of: list, base: Path = SHIPPED) -> RecordedDraft | None:
-    """The recorded draft in `base` that was made of just this; None where there is nothing.
+    """The recorded draft in `base` that was made from exactly this; None where there is none.
 
     Damaged: a file is not as it was written.
     """

@@ -1,7 +1,7 @@
 """One self-contained HTML file that replays recorded runs, assembled from the pieces in `assets`.
 
-The file asks the network for nothing: its policy allows no request, and no script but its own. All
-text of a run lies in one packed string and is written by the page as text, never as HTML.
+The file never uses the network: its policy allows no request, and no script but its own. All text
+of a run is in one packed string, and the page writes it as text, never as HTML.
 """
 
 import base64
@@ -11,10 +11,9 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -23,7 +22,7 @@ from speclab.explore.trace_data import Packed, pack_runs
 from speclab.plain import read_json
 from speclab.profiles import Profile
 from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
-from speclab.runs import Run, RunError, recorded_run, tokenizer_of, written
+from speclab.runs import Run, RunError, encoded_again, recorded_run, tokenizer_of, written
 from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
@@ -52,7 +51,7 @@ SCRIPTS = (  # each may use those before it
 )
 # nothing from anywhere, and of scripts this one
 POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
-MARK = 'name="speclab-digest"'  # by which a page is known
+MARK = 'name="speclab-digest"'  # every page has it
 LEAD = (
     "A small model proposes tokens, and a large model checks them. The large model wrote the texts "
     "below, and they were recorded once. Choose how many tokens are drafted. The page then shows "
@@ -60,10 +59,30 @@ LEAD = (
     "machine. No model runs here."
 )
 LARGEST = 4_000_000  # bytes of a page
+LINK = r'href="(\d\d/README\.md)"'
 CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
-Machine = dict[str, Any] | None  # as of `machine_of`
 # parts of the page, and how high each is in a notebook
 PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080}
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a page takes from the folder that contains it: the costs that notebook 10 measured
+    (`machine_of`), and the pages of notebooks that it links to.
+    """
+
+    measured: Costs | None = None
+    linked: tuple[str, ...] = ()
+
+    @classmethod
+    def found(cls, folder: Path) -> "Beside":
+        """What the folder of a profile's figures contains."""
+        links = sorted(set(re.findall(LINK, _asset("page.html"))))
+        linked = [link for link in links if (folder / link).is_file()]
+        return cls(machine_of(folder / "10"), tuple(linked))
+
+
+NOTHING = Beside()
 
 
 # ---- pieces --------------------------------------------------------------------------------------
@@ -90,18 +109,18 @@ def _as_function(name: str) -> str:
 
 
 def in_script(value: object) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot end the script element that contains it."""
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def page_digest(runs: Sequence[Run], measured: Machine = None) -> str:
-    """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
-    what notebook 10 measured. A page that was written without the tokenizer has no such digest, and
-    is written again at every call.
+def page_digest(runs: Sequence[Run], beside: Beside) -> str:
+    """A digest of what a page depends on: its pieces, this package's code, the runs' settings and
+    tables, and what it takes from its folder. A page that was written without the tokenizer has no
+    such digest, and is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
-    known.append([measured])
+    known.append([asdict(beside)])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
         found.update(path.name.encode() + path.read_bytes())
@@ -117,12 +136,12 @@ def in_order(runs: Sequence[Run]) -> list[Run]:
 
 
 def assemble(
-    packed: Packed | None, parts: Iterable[str] = PARTS, measured: Machine = None, **words: str
+    packed: Packed | None, parts: Iterable[str] = PARTS, beside: Beside = NOTHING, **words: str
 ) -> str:
     """The HTML of packed runs (None: of the parts that need none).
 
-    parts: of PARTS; all of them make the whole page with its head and foot. measured: as of
-    `machine_of`. words: the page's `title`, the `pair`, `notes` in the foot, and its `digest`.
+    parts: of PARTS; all of them make the whole page with its head and foot. words: the page's
+    `title`, the `pair`, `notes` in the foot, and its `digest`.
     """
     parts = list(parts)
     shown = [*parts, "whole"] if set(parts) == set(PARTS) else parts
@@ -131,7 +150,7 @@ def assemble(
     fields = {name: html.escape(text) for name, text in words.items()}
     fields |= {"lead": LEAD, "script": code, "style": _asset("page.css")}
     fields["policy"] = POLICY.format(base64.b64encode(digest).decode())
-    fields["config"] = in_script({"parts": shown, "measured": measured})
+    fields["config"] = in_script({"parts": shown, **asdict(beside)})
     fields["trace"] = packed.base64 if packed else ""
     return re.sub(r"\{(\w+)\}", lambda name: fields.get(name[1], ""), _asset("page.html"))
 
@@ -140,12 +159,12 @@ def page(
     runs: Sequence[Run],
     parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
-    measured: Machine = None,
+    beside: Beside = NOTHING,
 ) -> str:
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
     with all prompts where they fit, else the first half of each domain's, and so on.
 
-    measured: as of `machine_of`. per_domain: only this many first prompts of each domain, for a
+    per_domain: only this many first prompts of each domain, for a
     small page. ValueError as `trace_data.pack_runs`, and where not even one prompt of each domain
     fits.
     """
@@ -153,7 +172,9 @@ def page(
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
-    pack = partial(pack_runs, runs, strings, _prompts(runs[0]), details)
+    prompts = recorded_prompts(runs[0])
+    encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
+    pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded)
     room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
     packed = pack(per_domain)
     while len(packed.base64) > room:
@@ -167,8 +188,8 @@ def page(
     pair, about = profile["name"], profile.get("description")
     words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs)}
     words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
-    words["digest"] = page_digest(runs, measured) if tokenizer else ""
-    return assemble(packed, parts, measured, **words)
+    words["digest"] = page_digest(runs, beside) if tokenizer else ""
+    return assemble(packed, parts, beside, **words)
 
 
 def _notes(packed: Packed, runs: Sequence[Run]) -> str:
@@ -189,8 +210,8 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
     return notes
 
 
-def _prompts(run: Run) -> Sequence[Prompt]:
-    """What the recorded prompts ask; nothing where they are not here, or are others now."""
+def recorded_prompts(run: Run) -> Sequence[Prompt]:
+    """The prompts of a run; none where they are not on this machine or have changed."""
     profile = run.manifest["profile"]
     if profile["prompts"] in HUB_SETS:  # would be fetched
         return ()
@@ -205,8 +226,8 @@ def _prompts(run: Run) -> Sequence[Prompt]:
 
 
 def runs_there(profile: Profile) -> list[Run]:
-    """The greedy and the sampled run of a profile that are there; nothing is recorded. RunError
-    where neither is, or where one is damaged.
+    """The recorded greedy and sampled runs of a profile; nothing is recorded here. RunError if
+    there is neither, or if one is damaged.
     """
     recorded = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
     if found := [run for run in recorded if run]:
@@ -217,9 +238,9 @@ def runs_there(profile: Profile) -> list[Run]:
     )
 
 
-def machine_of(exported: Path) -> Machine:
-    """The costs that notebook 10, whose exports lie in this folder, measured, as fields of `Costs`;
-    None without them, and where its timing was unreliable or is not known to have been reliable.
+def machine_of(exported: Path) -> Costs | None:
+    """The costs that notebook 10 measured, whose exports lie in this folder; None without them, and
+    where its timing was unreliable or is not known to have been reliable.
     """
     if not (exported / "pass-times.csv").is_file():
         return None
@@ -235,14 +256,14 @@ def machine_of(exported: Path) -> Machine:
         tree_overhead=numbers.get("tree_overhead"),
         drift=numbers.get("drift", math.inf),
     )
-    return None if disturbed(costs) else asdict(costs)
+    return None if disturbed(costs) else costs
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:
-    """Write the whole page where what it depends on changed; whether it was written. What notebook
-    10 measured is read from the folder `10` beside it.
+    """Write the whole page if anything that it depends on has changed. Returns whether it was
+    written. Measured costs and linked pages are read from the same folder (`Beside`).
 
-    ValueError where something that is no such page is in its place.
+    ValueError if `path` is a file of another kind.
     """
     head = ""
     if path.is_file():
@@ -250,26 +271,35 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
             head = content.read(4096)
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
-    measured = machine_of(path.parent / "10")
-    if f'content="{page_digest(runs, measured)}"' in head:
+    beside = Beside.found(path.parent)
+    if f'content="{page_digest(runs, beside)}"' in head:
         return False
-    html = page(runs, measured=measured).encode()
+    html = page(runs, beside=beside).encode()
     written(path, lambda place: place.write_bytes(html))
     return True
 
 
-def show(*parts: str, runs: Sequence[Run] = (), per_domain: int | None = None) -> None:
-    """Show parts of the page (PARTS) below a notebook's cell, in a frame that holds all it needs:
-    it works without a kernel, and in the notebook's exported HTML. A headless run
-    shows nothing: there the figures stand for it.
+def show(
+    *parts: str,
+    runs: Sequence[Run] = (),
+    per_domain: int | None = None,
+    measured: Costs | None = None,
+) -> None:
+    """Show parts of the page (PARTS) below a notebook's cell, in a frame that works without a
+    kernel and in the notebook's exported HTML. A headless run shows nothing.
 
-    runs: as of `page`; none is needed for "bench". per_domain: as of `page`.
+    runs: as of `page`; none is needed for "bench". per_domain: as of `page`. measured: as of
+    `Beside`.
     """
     from IPython.display import HTML, display
 
     if not notebook.is_open():
         return
-    content = page(runs, parts, per_domain) if runs else assemble(None, parts, title="speclab")
+    content = (
+        page(runs, parts, per_domain, Beside(measured))
+        if runs
+        else assemble(None, parts, title="speclab")
+    )
     height = sum(PARTS[part] for part in parts)
     frame = (
         f'<div><iframe srcdoc="{html.escape(content)}" title="explore: {", ".join(parts)}" '

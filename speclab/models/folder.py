@@ -1,7 +1,7 @@
 """A model's folder: where it is, what it holds, and how its model reads prompts.
 
-Imports neither torch nor transformers before a tokenizer is needed: keys and recorded runs are
-asked for where no model is loaded.
+Imports neither torch nor transformers before a tokenizer is needed, because keys and recorded runs
+are read without loading a model.
 """
 
 import hashlib
@@ -23,15 +23,15 @@ from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
-# read by the libraries, which pass over broken ones in silence
+# read by the libraries, which silently ignore damaged ones
 SILENT = ("generation_config.json", "quantize_config.json")
 COMMIT = r"[0-9a-f]{40}"
 
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """A folder as Hugging Face lays out models, with weights in safetensors. Its config.json is
-    read once. ValueError, of one line that names the file, for a file that is damaged.
+    """A folder in Hugging Face's layout, with weights in safetensors. Its config.json is read once.
+    ValueError, in one line with the file's name, for a damaged file.
     """
 
     path: Path
@@ -40,8 +40,8 @@ class ModelFolder:
 
     @classmethod
     def local(cls, spec: ModelSpec) -> "ModelFolder | None":
-        """The folder of a model that is here without the hub: as named, relative to the repository,
-        or under SPECLAB_MODELS; one with weights before one without.
+        """The folder of a model that is on this machine without the hub: as named, relative to the
+        repository, or under SPECLAB_MODELS; a folder with weights is preferred.
         """
         attached = os.environ.get("SPECLAB_MODELS") or ROOT
         places = [Path(root) / spec.path for root in (".", ROOT, attached)]
@@ -50,8 +50,8 @@ class ModelFolder:
 
     @classmethod
     def here(cls, spec: ModelSpec) -> "ModelFolder | None":
-        """Where a model is on this machine, in the hub's cache too, be it whole or only a part of
-        it; None for nowhere. Nothing is fetched.
+        """Where a model is on this machine, the hub's cache included, complete or in part; None if
+        nowhere. Downloads nothing.
         """
         if folder := cls.local(spec):
             return folder
@@ -60,14 +60,14 @@ class ModelFolder:
 
     @classmethod
     def whole(cls, spec: ModelSpec) -> "ModelFolder | None":
-        """Where a model is on this machine with all its weights, or with what promises them."""
+        """Where a model is on this machine with all its weights, or with the source of them."""
         folder = cls.here(spec)
         return folder if folder and folder.has_weights else None
 
     @classmethod
     def fetched(cls, spec: ModelSpec, weights: bool = True) -> "ModelFolder":
-        """The folder of a model, fetched from the hub where it is not here (ModelsMissing where
-        that fails); without `weights` settings and tokenizer alone.
+        """The folder of a model, downloaded from the hub if needed (ModelsMissing if that fails);
+        without `weights`, settings and tokenizer only.
         """
         if folder := cls.local(spec):
             return folder
@@ -87,8 +87,8 @@ class ModelFolder:
 
     @property
     def has_weights(self) -> bool:
-        """Whether all files of its weights are here (a download may have been stopped), or the file
-        that says how they are made.
+        """Whether all files of its weights are complete (a download may have stopped), or their
+        source.json exists.
         """
         index = self.path / "model.safetensors.index.json"
         named = read_json(index, MEND).get("weight_map", {}) if index.is_file() else {}
@@ -97,7 +97,7 @@ class ModelFolder:
 
     @property
     def source(self) -> Path:
-        """The file that says how its weights are made, where they are made here."""
+        """The file that says how its weights are made, if they are made on this machine."""
         return self.path / "source.json"
 
     @property
@@ -112,12 +112,12 @@ class ModelFolder:
 
     @property
     def base(self) -> "ModelFolder | None":
-        """The model whose embedding (and tokenizer) a draft reads by; None where it has its own."""
+        """The model whose embedding (and tokenizer) a draft uses; None if it has its own."""
         return self._beside("embedding_of")
 
     @property
     def reader(self) -> "ModelFolder":
-        """The folder that has its tokenizer: its own, or the one that its config.json names."""
+        """The folder with its tokenizer: this one, or the folder that its config.json names."""
         return self._beside("tokenizer_of") or self.base or self
 
     def _beside(self, entry: str) -> "ModelFolder | None":
@@ -126,27 +126,27 @@ class ModelFolder:
 
     @property
     def bytes(self) -> int:
-        """Size of its safetensors; an error when there are none (pickled weights are refused).
+        """Size of its safetensors. ValueError if there are none (pickled weights are refused).
 
-        ModelsMissing where the folder has a source.json: `make pair` makes its weights.
+        ModelsMissing if the folder has a source.json, from which `make pair` makes the weights.
         """
         if not self.tensors and self.source.is_file():
             pair = self.path.parent.name
             raise ModelsMissing(
-                f"{self.path} has no weights yet; `make pair PROFILE={pair}` gets them"
+                f"{self.path} has no weights yet; `make pair PROFILE={pair}` makes them"
             )
         if not self.tensors:
             raise ValueError(
-                f"{self.path}: no *.safetensors (only these are loaded; pickled weights are "
-                "refused). Missing weights: download or train again"
+                f"{self.path} has no *.safetensors (only these are loaded; pickled weights are "
+                "refused). Download or train the weights again"
             )
         return sum(file.stat().st_size for file in self.tensors)
 
     @property
     def digest(self) -> str:
-        """A hash of its weights, configuration and tokenizer, wherever it stands: 40 hex digits.
-        Weights that are to be made and are not there yet count by the hash that source.json names;
-        a draft that reads by the embedding of another model counts with that one.
+        """A hash of its weights, configuration and tokenizer, whatever its path: 40 hex digits. For
+        weights that are not made yet it uses the hash in source.json. For a draft that uses another
+        model's embedding it includes that model.
         """
         digests = self._promised()
         for file in [*self.tensors, self.path / "tokenizer.json"]:
@@ -161,7 +161,7 @@ class ModelFolder:
         return hashlib.sha256(bytes.fromhex(inner)).hexdigest()[:40]
 
     def _promised(self) -> dict[str, str]:
-        """SHA-256 by name of the weights that its source.json promises; {} without one."""
+        """SHA-256 by name of the weights that its source.json names; {} without one."""
         if not self.source.is_file():
             return {}
         again = "take it from the repository again (git checkout)"
@@ -170,11 +170,11 @@ class ModelFolder:
             return {name: bytes.fromhex(made["sha256"]).hex() for name, made in weights.items()}
         except (AttributeError, TypeError, KeyError, ValueError):
             came = f"weights={brief(weights)}"
-            raise ValueError(f"{self.source}: {came}: digests are needed; {again}") from None
+            raise ValueError(f"{self.source}: {came} has no digests; {again}") from None
 
     def check(self) -> None:
-        """ValueError for settings that are not JSON objects, and for weights that are cut or not
-        there, here and in `base`.
+        """ValueError for settings that are not JSON objects, and for damaged or missing weights, in
+        this folder and in `base`.
         """
         for name in SILENT:
             if (self.path / name).is_file():
@@ -188,15 +188,15 @@ class ModelFolder:
 
     @property
     def tokenizer(self) -> Any:
-        """Its tokenizer, or that of the folder that config.json names for it."""
+        """Its tokenizer, or the tokenizer of the folder that config.json names for it."""
         from transformers import AutoTokenizer
 
         with self.reader.used():
             return AutoTokenizer.from_pretrained(self.reader.path, trust_remote_code=False)
 
     def stop_ids(self, tokenizer: Any) -> frozenset[int]:
-        """The ids that end its texts: those of its generation_config.json (without one: of its
-        config.json), and the tokenizer's end of a text.
+        """The ids that end its texts: from its generation_config.json (else its config.json), and
+        the tokenizer's end of text.
         """
         from transformers import AutoConfig, GenerationConfig
 
@@ -212,8 +212,8 @@ class ModelFolder:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Whatever a library finds wrong with its files is a ValueError of one line that names
-        them.
+        """Turn any error of a library about its files into a ValueError of one line that names
+        the folder.
         """
         try:
             yield
@@ -223,24 +223,24 @@ class ModelFolder:
                 raise
             said = one_line(f"{type(error).__name__}: {error}")[:300]
             raise ValueError(
-                f"{self.path}: its files cannot be used ({said}); {MEND}, or use another"
+                f"{self.path}: its files cannot be used ({said}); {MEND}, or use another model"
             ) from error
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
-    """Where a model or data set lies in the hub's cache, whole or in part; None for nowhere."""
+    """Where a model or data set is in the hub's cache, complete or in part; None if nowhere."""
     from huggingface_hub import errors, snapshot_download
 
     wanted = {"revision": revision, "repo_type": kind, "local_files_only": True}
     try:
         return Path(snapshot_download(name, **wanted))
     except (errors.LocalEntryNotFoundError, errors.HFValidationError) as error:
-        part = getattr(error, "snapshot_path", None)  # not every file is there, as README.md
+        part = getattr(error, "snapshot_path", None)  # some files are missing, as README.md
         return Path(part) if part else None
 
 
 def check_tensors(file: Path, do: str = MEND) -> None:
-    """ValueError for a safetensors file that is cut, or none: its head tells how long it is."""
+    """ValueError for a damaged safetensors file, whose header states its length."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -251,8 +251,8 @@ def check_tensors(file: Path, do: str = MEND) -> None:
 
 
 def check_torchvision() -> None:
-    """ValueError for an installed torchvision that does not fit torch: transformers imports it with
-    every model, and then imports none. speclab itself does not need it.
+    """ValueError for an installed torchvision that does not fit torch. transformers imports it with
+    every model, and then fails for all models. speclab itself does not need it.
     """
     try:
         import torchvision  # noqa: F401
@@ -260,8 +260,9 @@ def check_torchvision() -> None:
         return
     except Exception as error:
         raise ValueError(
-            f"torchvision does not fit torch {version('torch')} ({error}), so transformers imports "
-            "no model; run `pip uninstall torchvision`, or install the release for this torch"
+            f"torchvision does not fit torch {version('torch')} ({error}), so transformers can "
+            "import no model; run `pip uninstall torchvision`, or install the release for this "
+            "torch"
         ) from None
 
 
@@ -270,8 +271,8 @@ def check_torchvision() -> None:
 
 @cache
 def _file_digest(file: Path, mtime_ns: int) -> str:
-    """SHA-256 of a file; read once per process as long as it is not changed (4 GB take 10 s, and a
-    key is asked for several times). The hub's cache names large files by it.
+    """SHA-256 of a file, read once per process unless the file changes (4 GB take 10 s, and a key
+    is needed several times). The hub's cache names large files by it.
     """
     stored = file.resolve()
     if stored.parent.name == "blobs" and re.fullmatch(r"[0-9a-f]{64}", stored.name):
@@ -280,10 +281,10 @@ def _file_digest(file: Path, mtime_ns: int) -> str:
 
 
 def model_digest(spec: ModelSpec, fetch: bool = True) -> str:
-    """What names a model's weights: the digest of its folder; for a commit of the hub that is not
-    on this machine the commit (nothing is fetched for that).
+    """The name of a model's weights: the digest of its folder, or, for a commit of the hub that is
+    not on this machine, the commit (without a download).
 
-    fetch: False names a model "" that is not here and has no commit.
+    fetch: False gives "" for a model that is not on this machine and has no commit.
     """
     folder, revision = ModelFolder.whole(spec), spec.revision or ""
     if folder is None and re.fullmatch(COMMIT, revision):
@@ -300,7 +301,7 @@ def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Read:
-    """Prompts as a target reads them, and `facts`: `encoded`, a SHA-256 of their ids, domains and
+    """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
     token ids, and `stop_ids`, the ids that end the target's texts.
     """
 
@@ -309,7 +310,7 @@ class Read:
 
 
 def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
-    """Prompts as the profile's target reads them; its tokenizer is fetched if it is not here."""
+    """Prompts as token ids of the profile's target; its tokenizer is downloaded if needed."""
     folder = ModelFolder.fetched(profile.target, weights=False)
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
@@ -319,7 +320,7 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
 
 @cache
 def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, limits: tuple) -> Read:
-    """Once per process, as long as no file of the model's folder changes."""
+    """Computed once per process, unless a file of the model's folder changes."""
     tokenizer = folder.tokenizer
     stops = sorted(folder.stop_ids(tokenizer), key=str)
     encoded = encode_prompts(tokenizer, prompts, *limits)

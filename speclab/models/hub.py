@@ -1,5 +1,5 @@
-"""Models of the hub: how many bytes they are, their config.json alone, and all their files, with a
-bar of progress. Whatever goes wrong there is a `ModelsMissing` of one line that says what to do.
+"""Models of the hub: their size, their config.json alone, or all their files with a progress bar.
+Any error there becomes a `ModelsMissing` of one line that says what to do.
 """
 
 import shutil
@@ -14,18 +14,18 @@ from speclab.profiles import ModelSpec
 
 READING = ["*.json", "*.model", "*.jinja", "*.txt"]  # settings and tokenizer
 WEIGHTS = [*READING, "*.safetensors"]
-MEND = "fetch the model again, whole"
+MEND = "download the whole model again"
 
 
 class ModelsMissing(ValueError):
-    """A model's weights are asked for and are not on this machine; the message says how to get
-    them. `make reproduce` knows it by its name.
+    """A model's weights are needed and not on this machine. The message says how to get them.
+    `make reproduce` recognises this error by its name.
     """
 
 
 @contextmanager
 def answering(spec: ModelSpec) -> Iterator[None]:
-    """Errors of the hub, or of the way to it, are what a reader can do about them."""
+    """Turn errors of the hub, or of the network, into a message that says what to do."""
     try:
         yield
     except Exception as error:  # the client has many kinds, and the network below it more
@@ -39,30 +39,30 @@ def _said(spec: ModelSpec, error: Exception) -> str:
     page = f"{constants.ENDPOINT}/{spec.path}"
     if isinstance(error, errors.GatedRepoError):
         return (
-            f"model {spec.path!r} is gated; ask for access at {page}, then run `hf auth login` "
+            f"model {spec.path!r} is gated; request access at {page}, then run `hf auth login` "
             "with a token of that account"
         )
     if isinstance(error, errors.RevisionNotFoundError):
         return (
-            f"model {spec.path!r} has no revision {spec.revision!r} on the hub; take a commit of "
+            f"model {spec.path!r} has no revision {spec.revision!r} on the hub; use a commit from "
             f"{page}/commits/main"
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
-            f"model {spec.path!r} is no folder here and not on the hub, or it is private; check "
-            "the name, or run `hf auth login`"
+            f"model {spec.path!r} is no folder here, and on the hub it is private or missing; "
+            "check the name, or run `hf auth login`"
         )
     if isinstance(error, errors.HFValidationError):
-        return f"model {spec.path!r} is no folder here and no name of the hub; check the path"
+        return f"model {spec.path!r} is no folder here and no model name of the hub; check the path"
     return (
-        f"model {spec.path!r} is neither a whole folder nor to be had from the hub "
+        f"model {spec.path!r} is not complete on this machine, and the hub does not provide it "
         f"({type(error).__name__}); without a network put it under a folder and set SPECLAB_MODELS "
         "to that folder"
     )
 
 
 def config(spec: ModelSpec) -> Facts:
-    """The config.json of a model, without any other file of it; nothing is kept."""
+    """The config.json of a model, without its other files; nothing is kept."""
     from huggingface_hub import hf_hub_download
 
     with TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def config(spec: ModelSpec) -> Facts:
 
 
 def size(spec: ModelSpec) -> int:
-    """The bytes of the files of a model that `fetch` fetches."""
+    """The bytes of the files of a model that `snapshot` downloads."""
     from huggingface_hub import HfApi
 
     with answering(spec):
@@ -85,10 +85,10 @@ def size(spec: ModelSpec) -> int:
 
 
 def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
-    """The folder of a model in the hub's cache, fetched where it is not there.
+    """The folder of a model in the hub's cache, downloaded if it is not there.
 
-    weights: False fetches settings and tokenizer alone. shows: first say how much it is, hold it
-    against the room on the disk, and show a bar.
+    weights: False downloads settings and tokenizer only. shows: first print the size, check that
+    the disk has room, and show a progress bar.
     """
     from huggingface_hub import constants, snapshot_download
     from tqdm import tqdm
@@ -97,7 +97,7 @@ def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path
     if shows:
         bar = {"tqdm_class": tqdm}
         needed = size(spec)
-        notice(f"fetching {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
+        notice(f"downloading {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
         _check_room(needed, Path(constants.HF_HUB_CACHE))
     with answering(spec):
         patterns = WEIGHTS if weights else READING
@@ -106,11 +106,11 @@ def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path
 
 
 def _check_room(needed: int, cache: Path) -> None:
-    """ValueError where the disk of the hub's cache has no room for so many bytes."""
+    """ValueError if the disk of the hub's cache has no room for this many bytes."""
     cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache).free
     if needed > free:
         raise ValueError(
-            f"{cache}: {free / 1e9:.2f} GB free, {needed / 1e9:.2f} GB needed; make room, or set "
-            "HF_HOME to a folder on a larger disk"
+            f"{cache} has {free / 1e9:.2f} GB free, and {needed / 1e9:.2f} GB are needed; make "
+            "room, or set HF_HOME to a folder on a larger disk"
         )

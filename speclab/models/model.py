@@ -1,10 +1,11 @@
-"""What the kit knows of a model: logits of packed tokens over a cache that can be rolled back.
+"""The kit's interface to a model: logits of packed tokens over a cache that can be rolled back.
 
-Imports torch only. What goes to a GPU goes `non_blocking`: else the host would wait for its queue.
+Imports torch only. Data is sent to a GPU with `non_blocking`, so that the host does not wait for
+the GPU's queue.
 
-Recorder and decoder use nothing but `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ
-Llama run through the same code. A network is any module with Hugging Face's calling convention for
-its body: `body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a
+Recorder and decoder use only `LanguageModel` and `KVCache`, so a ten-word toy and a GPTQ Llama run
+through the same code. A network is any module with Hugging Face's calling convention for its body:
+`body(input_ids, attention_mask, position_ids, past_key_values).last_hidden_state`, and a
 `head(hidden)`.
 """
 
@@ -20,16 +21,16 @@ from torch.nn.functional import linear, pad
 if TYPE_CHECKING:
     from speclab.models.folder import ModelFolder
 
-CLEARLY = 0.9  # oneDNN multiplies one row where its time is below this share of MKL's
-LARGE = 64 * 2**20  # bytes of weights that no cache holds
+CLEARLY = 0.9  # oneDNN multiplies one row if its time is below this share of MKL's
+LARGE = 64 * 2**20  # bytes of weights that exceed every processor cache
 LIBRARIES = MKL, ONEDNN = ("MKL", "oneDNN")
 
 
 class KVCache:
-    """Keys and values of every layer in one buffer each that grows by doubling; rolled back by
-    `crop` or `keep`.
+    """Keys and values of every layer, in buffers that grow by doubling; rolled back by `crop` or
+    `keep`.
 
-    Speaks the part of Hugging Face's cache protocol that a decoder layer calls (`update`,
+    Implements the part of Hugging Face's cache protocol that a decoder layer calls (`update`,
     `get_seq_length`).
     """
 
@@ -74,23 +75,23 @@ class KVCache:
 
     @torch.inference_mode()
     def keep(self, start: int, index: list[int]) -> None:
-        """Keep the first `start` tokens and, behind them, those at `index` (absolute slots); forget
-        the rest.
+        """Keep the first `start` tokens and, after them, the tokens at `index` (absolute slots);
+        forget the rest.
         """
         end = start + len(index)
         if index != list(range(start, end)):
             source = torch.tensor(index)
             for buffers in self.layers.values():
                 for buffer in buffers:
-                    # once: the others are there
+                    # moved once; later buffers are on the same device
                     source = source.to(buffer.device, non_blocking=True)
                     buffer[..., start:end, :] = buffer.index_select(-2, source)
         self.length = end
 
 
 def _laid_out(weight: Tensor) -> Tensor | None:
-    """A copy of a float32 weight on a CPU, laid out as oneDNN multiplies it fastest; None where
-    that library is not there. (torch has it for compiled models, hence the underscores.)
+    """A copy of a float32 weight on a CPU in oneDNN's fastest layout; None without that library.
+    (torch has these functions for compiled models, hence the underscores.)
     """
     known = torch.backends.mkldnn.is_available()
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not known:
@@ -99,14 +100,14 @@ def _laid_out(weight: Tensor) -> Tensor | None:
 
 
 class Projection:
-    """x [..., in] times weight [out, in], plus bias, as torch's `linear`, for weights that stay as
-    they are; on a CPU several times as fast for the few tokens of a decoding step.
+    """x [..., in] times weight [out, in], plus bias, as torch's `linear`, for fixed weights; on a
+    CPU several times as fast for the few tokens of a decoding step.
 
-    There a copy of the weights is kept in oneDNN's layout, for three rows and more. One or two rows
-    go through MKL as `weight @ x.T` (two columns at least: one alone takes it longer), or through
-    oneDNN as well (`few_by_mkl` = False): which of them is faster depends on the machine, and
-    `take_fastest` asks it. oneDNN prepares itself for each new number of rows: many are filled up
-    to a multiple of STEP.
+    On a CPU it keeps a copy of the weights in oneDNN's layout, for three rows and more. One or two
+    rows go through MKL as `weight @ x.T` (with at least two columns, because one column takes
+    longer), or through oneDNN (`few_by_mkl` = False). Which is faster depends on the machine;
+    `take_fastest` measures it. oneDNN prepares for each new number of rows; therefore
+    many rows are padded to a multiple of STEP.
     """
 
     STEP = 32
@@ -140,13 +141,13 @@ class Projection:
 
 
 def take_fastest(projections: Sequence[Projection], repeats: int = 5) -> str | None:
-    """Measure how one row goes through a model's float32 projections faster on this CPU, and send
-    it that way from now on: plain decoding, which every speed-up is a ratio to, is made of such
-    products. oneDNN is taken where its least time is below CLEARLY that of MKL: other work only
-    lengthens times. Returns the library; None where there is nothing to choose.
+    """Measure which library multiplies one row faster by a model's float32 projections on this CPU,
+    and use it from now on. Plain decoding, the baseline of every speed-up, consists of such
+    products. oneDNN is used if its shortest time is below CLEARLY times MKL's, because other
+    programs can only lengthen times. Returns the library; None if there is no choice.
 
-    The two round differently, so what is recorded goes by what a manifest says (`send_few_rows`).
-    Models that fit into a cache (below LARGE bytes), whose times are noise, stay with MKL.
+    The two round differently, so recordings use the library in their manifest (`send_few_rows`).
+    Models that fit into a processor cache (below LARGE bytes) have noisy times, and use MKL.
     """
     own = [projection for projection in projections if projection._copy is not None]
     if sum(projection.weight.nbytes for projection in own) < LARGE:
@@ -172,23 +173,23 @@ def send_few_rows(projections: Sequence[Projection], library: str) -> None:
 
 
 def wait_for(device: torch.device) -> None:
-    """Wait until a device has done what it was given."""
+    """Wait until a device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def over_trunk(trunk: int, sees: Tensor) -> Tensor:
-    """bool [n, trunk + m]: nodes that see all of a trunk and, of their tree, `sees` [n, m]."""
+    """bool [n, trunk + m]: nodes that see all of a trunk, and `sees` [n, m] of their tree."""
     return pad(sees, (trunk, 0), value=True)
 
 
 @dataclass(eq=False)
 class LanguageModel:
-    """A causal network cut to the ids it shares with its partner.
+    """A causal network, cut to the ids that it shares with its partner.
 
-    Hidden states first, logits only where they are asked for. `network` and `folder`: what it was
-    loaded from (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows,
-    if there is a choice. passes: forward passes of the body so far.
+    It computes hidden states first, and logits only where they are needed. network, folder: its
+    source (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows, if
+    there is a choice. passes: forward passes of the body so far.
     """
 
     body: Any
@@ -212,13 +213,13 @@ class LanguageModel:
 
     @property
     def tokens_said(self) -> int:
-        """How many tokens it can give a probability above 0: all, but for a trimmed head."""
+        """How many tokens can have a probability above 0: all, except with a trimmed head."""
         return len(getattr(self.head, "kept", range(self.vocab)))
 
     @property
     def positions(self) -> int:
-        """The most tokens of a context. With longrope: those before its angles change, as what is
-        cached would have been turned by others.
+        """The most tokens of a context. With longrope: the tokens before its angles change, because
+        cached keys have the earlier angles.
         """
         config = getattr(self.network, "config", None)
         limit = getattr(config, "max_position_embeddings", None) or 2**31
@@ -228,19 +229,20 @@ class LanguageModel:
         return limit
 
     def check_branches(self, branches: int) -> None:
-        """A ValueError where a node shall have more children than there are tokens to be said."""
+        """ValueError if a node has more children than the draft's output vocabulary has tokens."""
         if branches > self.tokens_said:
             raise ValueError(
-                f"branches={branches}: the draft can say {self.tokens_said} tokens; lower branches"
+                f"branches={branches}, but the draft outputs only {self.tokens_said} tokens; lower "
+                "branches"
             )
 
     def check_ids(self, ids: Iterable[int]) -> None:
-        """A ValueError for a prompt with an id that the pair does not share."""
+        """ValueError for a prompt with an id that the models do not share."""
         wrong = max(ids, default=0)
         if wrong >= self.vocab:
             raise ValueError(
-                f"a prompt holds token id {wrong}, and both models share the ids below "
-                f"{self.vocab} only: leave that token out of it, or use another draft"
+                f"a prompt holds token id {wrong}, but both models share only the ids below "
+                f"{self.vocab}; remove this token from the prompt, or use another draft"
             )
 
     def cache(self, capacity: int = 256) -> KVCache:
@@ -258,9 +260,9 @@ class LanguageModel:
         """Run tokens [batch, n] after the cache and commit them; returns hidden states [batch, n,
         d].
 
-        positions: int64 [n] or [batch, n], default the places after the cache. visible: bool [n,
-        past + n] or [batch, n, past + n], default causal; every row must see at least one token
-        (itself will do).
+        positions: int64 [n] or [batch, n]; default: after the cache. visible: bool [n, past + n] or
+        [batch, n, past + n]; default: causal. Every row must see at least one token, such as
+        itself.
         """
         past, n = cache.length, tokens.shape[1]
         if positions is None:
@@ -278,8 +280,8 @@ class LanguageModel:
         return out.last_hidden_state
 
     def _mask(self, visible: Tensor | None, n: int, past: int) -> Tensor | None:
-        """Additive and finite, [batch or 1, 1, n, past + n]: a bool mask is silently wrong in eager
-        attention, -inf gives NaN in half.
+        """The additive, finite mask [batch or 1, 1, n, past + n]. (A bool mask is silently wrong in
+        eager attention, and -inf gives NaN in half precision.)
         """
         if visible is None and n == 1 and getattr(self.body, "lean", False):
             return None
@@ -297,7 +299,7 @@ class LanguageModel:
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds that `work` takes, the device's queue drained before and after."""
+    """Seconds that `work` takes, with the device's queue empty before and after."""
     wait_for(device)
     began = time.perf_counter()
     work()

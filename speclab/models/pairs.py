@@ -1,6 +1,6 @@
-"""Loading a pair, with transformers or GPTQModel, into what the kit knows of a model.
+"""Load a pair, with transformers or GPTQModel, as the kit's `LanguageModel`s.
 
-Every check fails with what to do about it.
+Every failed check says what to do.
 """
 
 import os
@@ -19,16 +19,16 @@ from speclab.models.lean import LeanBody, knows
 from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
 from speclab.profiles import MODELS, ModelSpec, Profile
 
-# GPTQModel's pool asks for two workers also where there is one core
+# GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
-# what a packed tree and its paths may differ by, as a share of the largest logit (measured on both
-# pairs in bfloat16: up to 0.03; with a wrong mask, in all formats: 0.18 and more)
+# allowed difference between a packed tree and its paths, as a share of the largest logit (measured
+# on both pairs in bfloat16: up to 0.03; with a wrong mask, in all formats: 0.18 and more)
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A target and a draft over one vocabulary.
+    """A target and a draft with one vocabulary.
 
     `stop_ids` end a continuation; `facts` go into manifests.
     """
@@ -47,8 +47,7 @@ class Pair:
     @property
     def is_exact(self) -> bool:
         """True for plain weights on the CPU in float32, where passes of different shapes differ in
-        the last digits only. Elsewhere they round so differently that a near tie may fall the other
-        way.
+        the last digits only. Elsewhere rounding can decide a near tie the other way.
         """
         models = (self.target, self.draft)
         plain = all(m.dtype == torch.float32 and not m.quantised for m in models)
@@ -77,9 +76,7 @@ def load_pair(profile: Profile) -> Pair:
 
 
 def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
-    """A LanguageModel with its full vocabulary; `context` is the longest prompt plus continuation
-    it must take.
-    """
+    """A LanguageModel with its full vocabulary. context: the longest prompt plus continuation."""
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     folder = ModelFolder.fetched(spec)
@@ -97,8 +94,8 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
         body = LeanBody(network) if knows(network) else network.base_model
     if wrong:
         raise ValueError(
-            f"{folder.path}: {len(wrong)} weights are missing, of another shape, or of a layer "
-            f"that config.json does not ask for, as {sorted(wrong)[:2]}; {MEND}"
+            f"{folder.path}: {len(wrong)} weights are missing, have another shape, or belong to a "
+            f"layer that config.json does not have, as {sorted(wrong)[:2]}; {MEND}"
         )
     _check_angles(folder, network)
     model = LanguageModel(
@@ -121,7 +118,7 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
 
 
 def device_of(spec: ModelSpec) -> torch.device:
-    """The device that a model is put on; ValueError for a GPU that is not there."""
+    """The device of a model. ValueError for a GPU that this machine does not have."""
     there = torch.cuda.device_count()
     if spec.device == "auto":
         return torch.device("cuda:0" if there else "cpu")
@@ -131,14 +128,14 @@ def device_of(spec: ModelSpec) -> torch.device:
     index = device.index or 0  # with no index GPTQModel would spread the layers over all GPUs
     if index >= there:
         raise ValueError(
-            f"device={spec.device!r}: this machine has {there} GPUs; name another or device=auto"
+            f"device={spec.device!r}: this machine has {there} GPUs; name another device, or auto"
         )
     return torch.device("cuda", index)
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that tensors may still take: what is free, and on a GPU also what PyTorch keeps of
-    tensors that are gone.
+    """Bytes that tensors can still use: free memory, and on a GPU also the memory that PyTorch has
+    kept from deleted tensors.
     """
     if device.type == "cpu":
         return psutil.virtual_memory().available
@@ -147,17 +144,17 @@ def free_bytes(device: torch.device) -> int:
 
 
 def check_fits(folder: ModelFolder, device: torch.device, dtype: torch.dtype) -> None:
-    """An error when the device has fewer bytes free than the weights will take in `dtype`."""
+    """ValueError if the device has fewer free bytes than the weights need in `dtype`."""
     need, free = 1.1 * folder.bytes, free_bytes(device)
     if not folder.quantised:
-        # the second name is that of older versions; with neither it is 16 bit, as nearly all are
+        # older versions use the second name; without either it is 16 bit, as in nearly all models
         stored = folder.config.get("dtype") or folder.config.get("torch_dtype") or "float16"
         need *= dtype.itemsize / getattr(torch, stored).itemsize
         if device.type == "cpu" and dtype == torch.float32:
             need *= 2  # most products' weights are laid out a second time
     if need > free:
         raise ValueError(
-            f"{folder.path.name}: about {need / 1e9:.2f} GB are needed on {device}, "
+            f"{folder.path.name} needs about {need / 1e9:.2f} GB on {device}, but "
             f"{free / 1e9:.2f} GB are free; use a smaller pair, 4 bit, or another device"
         )
 
@@ -180,9 +177,8 @@ def _load_quantised(
 def _load_plain(
     folder: ModelFolder, dtype: torch.dtype, device: torch.device
 ) -> tuple[Any, list[str]]:
-    """A network, and names of weights that its files lack, or have in another shape (transformers
-    draws them at random and goes on), and of layers after the last that config.json asks for (it
-    leaves them out).
+    """A network, and the names of wrong weights: missing or of another shape (transformers fills
+    them at random), or of layers that config.json does not have (transformers ignores them).
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -208,8 +204,8 @@ def _load_plain(
 
 
 def _check_angles(folder: ModelFolder, network: Any) -> None:
-    """An error for rotary frequencies in half precision: at position 575 such angles are wrong by
-    0.09.
+    """ValueError for rotary frequencies in half precision, whose angles are wrong by 0.09 at
+    position 575.
     """
     for name, buffer in network.named_buffers():
         if name.endswith("inv_freq") and buffer.dtype != torch.float32:
@@ -227,9 +223,9 @@ def _projections(model: LanguageModel) -> list[Projection]:
 
 
 def fix_few_rows(pair: Pair, libraries: Mapping[str, str | None]) -> None:
-    """Let the same library multiply few rows whenever a result is made, and in `facts` say which:
-    of "target" and "draft" the one that is named, else MKL. What was fastest at loading may be
-    another at the next, and rounds otherwise.
+    """Let the named library (else MKL) multiply few rows in the target and the draft, and record it
+    in `facts`. The fastest library can change from one loading to the next, and libraries round
+    differently.
     """
     for name in MODELS:
         model = getattr(pair, name)
@@ -240,7 +236,7 @@ def fix_few_rows(pair: Pair, libraries: Mapping[str, str | None]) -> None:
 
 
 def _frozen(head: Any) -> Any:
-    """An output layer whose weights stay as they are, faster where the kit knows it."""
+    """An output layer with fixed weights, in the kit's faster form if there is one."""
     if isinstance(head, trimmed.TrimmedHead):
         return trimmed.FrozenHead(head)
     if type(head) is torch.nn.Linear:
@@ -249,54 +245,55 @@ def _frozen(head: Any) -> Any:
 
 
 def _check_window(model: LanguageModel, context: int) -> None:
-    """An error where the model cannot see the whole context at once, or not as a tree places it."""
+    """ValueError if the model cannot see the whole context at once, or cannot take packed trees."""
     config, most = model.network.config, model.positions
     if getattr(config, "alibi", False):
         raise ValueError(
-            "alibi: its attention falls off by places in the cache, which in a packed tree are not "
-            "those in the text; use a model with rotary positions"
+            "alibi: its attention depends on positions in the cache, which differ from positions "
+            "in the text for a packed tree; use a model with rotary positions"
         )
     window = getattr(config, "sliding_window", None)
     if window and getattr(config, "use_sliding_window", True):
         most = min(most, window)  # tree masks would be wrong after it
     if most < context:
         raise ValueError(
-            f"the model takes {most} positions (at once, and before its angles change), {context} "
-            "are asked for; lower max_prompt_tokens or max_new_tokens"
+            f"the model takes {most} positions (at once, and before its angles change), but "
+            f"{context} are needed; lower max_prompt_tokens or max_new_tokens"
         )
 
 
 @torch.inference_mode()
 def _probe(model: LanguageModel) -> None:
-    """The cache must hold every layer's state; a packed tree must score as its paths do; body and
-    head as the whole network does.
+    """ValueError unless the cache holds every layer's state, a packed tree scores as its paths do,
+    and body and head score as the whole network does.
     """
-    # one root, two siblings: words, not the first ids, which may be unused and all alike
+    # one root and two siblings: not the first ids, which may be unused and equal
     seventh = model.vocab / 7
     root, left, right = int(2 * seventh), int(3 * seventh), int(5 * seventh)
     paths = torch.tensor([[root, left], [root, right]], device=model.device)
     tree = torch.tensor([[root, left, right]])
     visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
     cache = model.cache()
-    with model.folder.used():  # it may ask our cache for what that does not have
+    with model.folder.used():  # it may call methods that our cache does not have
         alone = model.network(input_ids=paths).logits[:, -1].float()
         hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
     layers = model.network.config.num_hidden_layers
     if len(cache.layers) != layers:
         raise ValueError(
             f"{model.folder.path}: only {len(cache.layers)} of its {layers} layers keep their "
-            "state in the cache, from which rejected tokens are taken back; use a model of "
-            "attention layers"
+            "state in the cache, so rejected tokens cannot be removed; use a model of attention "
+            "layers"
         )
     packed = model.head(hidden)[0, 1:].float()
-    said = ~alone.isneginf()  # a trimmed draft cannot say all tokens
+    said = ~alone.isneginf()  # a trimmed draft does not output all tokens
     gap = float((packed - alone)[said].abs().max())
     scale = float(alone[said].abs().max())
-    if not gap <= ROUNDING[model.dtype] * max(scale, 1.0):  # also where one is no number
+    if not gap <= ROUNDING[model.dtype] * max(scale, 1.0):  # also true for NaN
         raise ValueError(
             f"{model.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
-            f"{scale:.3g}: its logits are not its head's alone, its weights are damaged, or this "
-            "architecture does not take 4-D masks; it cannot be used here"
+            f"{scale:.3g}. Its logits do not come from its head alone, its weights are damaged, or "
+            "its architecture does not support 4-D masks, so it cannot be used here; use another "
+            "model"
         )
 
 
@@ -304,14 +301,14 @@ def _probe(model: LanguageModel) -> None:
 
 
 def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
-    """Number of ids both models share; an error unless the tokenizers agree on each of them. Says
-    which tokens of the target are left out.
+    """The number of ids that both models share. ValueError unless the tokenizers agree on each of
+    them. Prints which tokens of the target are left out.
     """
     shared, named = min(sizes), target.get_vocab()
     if beyond := sorted(t for t, place in named.items() if shared <= place < sizes[0]):
         print(
             f"{len(beyond)} tokens of the target, as {beyond[:3]}, are not among the draft's "
-            f"{shared} ids: no text can hold them",
+            f"{shared} ids, so no text can contain them",
             file=sys.stderr,
         )
     differ = named.items() ^ draft.get_vocab().items()
@@ -319,21 +316,19 @@ def check_vocabularies(target: Any, draft: Any, sizes: tuple[int, int]) -> int:
     if wrong:
         raise ValueError(
             f"target and draft have different vocabularies: {len(wrong)} tokens differ, as "
-            f"{wrong[:3]}. Speculative decoding needs one vocabulary: "
+            f"{wrong[:3]}. Speculative decoding needs one vocabulary; "
             "use a draft of the target's family"
         )
     return shared
 
 
 def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> None:
-    """An error for an id that is not shared: it would never come, and plain and speculative texts
-    would run on alike.
-    """
+    """ValueError for a stop id that is not shared: it would never occur, and no text would end."""
     if beyond := [stop for stop in stops if stop not in range(shared)]:
         raise ValueError(
-            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), not among "
-            f"the {shared} ids that both models share; use a draft that has it, or mend "
-            "generation_config.json"
+            f"{folder.path}: its texts end with token id {beyond[0]!r} (eos_token_id), which is "
+            f"not among the {shared} ids that both models share; use a draft with this id, or "
+            "correct generation_config.json"
         )
 
 
@@ -341,21 +336,21 @@ def _check_stops(folder: ModelFolder, stops: frozenset[int], shared: int) -> Non
 
 
 def _kernel(network: Any) -> str:
-    """Class of the quantised layers, or of the plain ones."""
+    """Class of the quantised layers, or else of the plain layers."""
     names = {type(module).__name__ for module in network.modules()}
     linear = {name for name in names if "Linear" in name}
     return "+".join(sorted(linear - {"Linear"} or linear))
 
 
 def parameter_count(network: Any) -> int:
-    """Parameters as if unquantised: packed layers count their inputs times outputs."""
+    """Parameters as if unquantised: a packed layer counts as inputs times outputs."""
     plain = sum(p.numel() for p in network.parameters())
     packed = [m for m in network.modules() if hasattr(m, "qweight")]
     return plain + sum(m.in_features * m.out_features for m in packed)
 
 
 def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
-    """What a manifest says of a model."""
+    """A manifest's facts about a model."""
     config = model.network.config
     on_gpu = model.device.type == "cuda"
     gpu = torch.cuda.get_device_name(model.device) if on_gpu else None

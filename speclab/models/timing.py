@@ -47,10 +47,10 @@ def _passes(
 def pass_times(
     pair: Pair, sizes: tuple[int, ...] = SIZES, context: int = 128, repeats: int = 21
 ) -> pd.DataFrame:
-    """Milliseconds of passes of both models, one row a repeat: model, n, repeat, ms.
+    """Milliseconds of passes of both models, one row per case and repeat: model, n, repeat, ms.
 
-    Every repeat runs all cases in a new random order: in a fixed one a case always meets the same
-    cold or warm cache.
+    Every repeat runs all cases in a new random order: in a fixed order a case would always meet the
+    same cold or warm cache.
     """
     models = {"target": pair.target, "draft": pair.draft}
     cases = []
@@ -126,7 +126,7 @@ def _counts(text: Decoded) -> dict[str, Any]:
 
 
 def _plain_counts(pair: Pair, prompt: EncodedPrompt, new: int, cache: KVCache) -> dict[str, Any]:
-    """The same of plain decoding: a baseline is as fast as it can be."""
+    """The same for plain decoding, in the shortest loop there is, so that the baseline is fast."""
     text: list[int] = []
     target = pair.target
     cache.crop(len(prompt.ids) - 1)
@@ -172,8 +172,8 @@ def decoded_speed(
 
 
 def medians(speeds: pd.DataFrame) -> pd.DataFrame:
-    """Medians over the repeats of `decoded_speed`, one row a method and prompt: method, prompt_id,
-    domain, tokens, blocks, time_s, and the time of plain decoding beside (plain_s).
+    """Medians over the repeats of `decoded_speed`, one row per method and prompt: method,
+    prompt_id, domain, tokens, blocks, time_s, and the time of plain decoding (plain_s).
     """
     keys = ["method", "prompt_id", "domain"]
     groups = speeds.groupby(keys, sort=False, as_index=False)
@@ -187,10 +187,10 @@ def drawn_seconds(speeds: pd.DataFrame, n: int = RESAMPLES) -> pd.DataFrame:
     medians of each prompt's repeats, then n rows in each of which the prompts are resampled and the
     repeats too.
 
-    Resampled prompts hold the noise of single texts. What the machine does otherwise from one
-    repeat of all texts to the next is in none of them, so repeats are drawn as a whole: of r
-    repeats r - 1 with replacement, whose medians count. That varies as much as a mean of r does
-    (more where the noise is of single texts only). One repeat shows nothing of the clock.
+    Resampled prompts cover the timing noise of single texts. They do not cover what changes on the
+    machine from one repeat of all texts to the next, so whole repeats are drawn too: of r repeats
+    r - 1 with replacement, whose medians count. Their variance is that of a mean of r repeats (more
+    where the noise is of single texts only). One repeat says nothing about the machine.
     """
     keys = ["prompt_id", "repeat", "method"]
     wide = speeds.set_index(keys)["time_s"].unstack("method")
@@ -219,8 +219,8 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) ->
 
 @dataclass(frozen=True)
 class Measured:
-    """The costs of a machine as two rounds of timed passes and the texts decoded between them show
-    them: `costs` of both rounds together.
+    """The costs of a machine, from two rounds of timed passes and the texts that were decoded
+    between the rounds: `costs` are those of both rounds together.
 
     rounds: `pass_times` of each; blocks: `in_plain_tokens` of the decoded texts; shapes: by method.
     """
@@ -246,9 +246,9 @@ class Measured:
         return replace(costs, drift=float(max(change, -least)))
 
     def resampled(self, n: int = 100) -> list[Costs]:
-        """The costs n times again: one of the two rounds, its repeats drawn with replacement, and
-        the decoded prompts too. (Of two rounds one is drawn: so the variance is that of a mean of
-        two.)
+        """The costs n times again, each from one of the two rounds, whose repeats and decoded
+        prompts are drawn with replacement. (One round is drawn of two, so the variance is that of a
+        mean of two.)
         """
         rng = np.random.default_rng(3)
         rounds = [times.set_index("repeat") for times in self.rounds]
@@ -273,10 +273,10 @@ def measured(
     tries: int = 1,
 ) -> Measured:
     """The costs of this machine: passes are timed, `prompts` decoded with `shapes` for the loop's
-    own time, and passes timed once more. While the clock is disturbed (`cost.disturbed`) up to
+    own time, and passes timed once more. While timing is unreliable (`cost.disturbed`) up to
     `tries` - 1 further rounds follow, and the last two count.
 
-    This looks at the clock only, never at what the costs lead to.
+    This looks at the timing only, never at what the costs lead to.
     """
     timed_once = partial(pass_times, pair, sizes, context, repeats)
     before = timed_once()
@@ -297,8 +297,8 @@ def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFra
 
 
 def in_plain_tokens(speeds: pd.DataFrame) -> pd.DataFrame:
-    """What a block took in each text of `decoded_speed`, in plain tokens of the same text: method,
-    prompt_id, block.
+    """Time per block in each text of `decoded_speed`, in units of the time per token of plain
+    decoding of the same text: method, prompt_id, block.
     """
     each = medians(speeds).query("method != 'plain'")
     token_s = each["plain_s"] / each["tokens"]
@@ -310,11 +310,11 @@ def with_loop(
     costs: Costs, blocks: pd.DataFrame, shapes: Mapping[str, Shape]
 ) -> tuple[Costs, float]:
     """c and v of `costs` with the loop's own time, from `in_plain_tokens` of texts decoded with
-    `shapes`: what a block took beyond its passes, the median over texts and shapes, chains and
-    trees apart. Also the lesser of the two medians, which may be below 0, where the loop is 0.
+    `shapes`: what a block took beyond its passes, as the median over texts and shapes, for chains
+    and for trees. Also the lesser of the two medians; where it is below 0, the loop's time is 0.
 
-    So the cost of a block is relative to what plain decoding takes, its own loop included. A kind
-    of shape that was not decoded has no loop.
+    So the cost of a block is relative to plain decoding with its own loop. A kind of shape that was
+    not decoded has a loop time of 0.
     """
     is_chain = {name: shape.is_chain for name, shape in shapes.items()}
     beyond = blocks["block"] - blocks["method"].map(bare_costs(costs, shapes))
@@ -324,7 +324,7 @@ def with_loop(
 
 
 def bare_costs(costs: Costs, shapes: Mapping[str, Shape]) -> pd.Series:
-    """What the passes of a block of each static shape cost, without the loop."""
+    """The cost of the passes of a block of each static shape, without the loop."""
     bare = replace(costs, overhead=0.0, tree_overhead=None)
     return pd.Series({name: bare.of_block(shape.tree) for name, shape in shapes.items()})
 

@@ -1,8 +1,8 @@
 """The verbs of the command line `python -m speclab VERB`, see --help. `make` calls them too.
 
-Every verb is a few lines that hand its options to the module that does the work, imported when it
-is called, so that --help is fast. An error that the user can mend is one line that says what to do,
-and exit status 2.
+Every verb passes its options to the module that does the work. It imports that module when it is
+called, so that --help is fast. An error that the user can fix is one line that says what to do,
+with exit status 2.
 """
 
 from collections.abc import Callable
@@ -19,8 +19,8 @@ from speclab.profiles import load_profile, parse_overrides
 from speclab.show.notebook import quiet
 
 STOPPED = (
-    "speclab: stopped; what record, decode, reproduce and fetch have finished is kept, and the "
-    "same command (without --force) goes on from there"
+    "speclab: stopped. Finished work of record, decode, reproduce and fetch is kept. Run the same "
+    "command again (without --force) to continue."
 )
 PLACE = click.Path(path_type=Path)
 TYPES = {Path: PLACE, Path | None: PLACE}
@@ -29,8 +29,8 @@ option = click.option
 
 
 def echo(text: object) -> None:
-    """Print a text on one line: names come from manifests and folders of others, so control
-    characters are shown and not obeyed.
+    """Print a text on one line. Names come from other people's manifests and folders, so control
+    characters are shown as text.
     """
     click.echo(shown(text))
 
@@ -42,7 +42,7 @@ def cli() -> None:
 
 verb = cli.command  # the function below it, with the options above it
 PROFILE = option(
-    "--profile", default="smollm", help="A name from notebooks/profiles, or a YAML file."
+    "--profile", default="smollm", help="Study: a name from notebooks/profiles, or a YAML file."
 )
 CHANGES = option(
     "--set",
@@ -50,7 +50,7 @@ CHANGES = option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=lambda _context, _option, values: parse_overrides(values),
-    help="Change a parameter of the profile; again for more.",
+    help="Change a parameter of the profile; may be repeated.",
 )
 
 
@@ -62,30 +62,32 @@ CHANGES = option(
 @option(
     "--kind",
     default="greedy",
-    help="greedy, sampled (at the profile's temperature above 0, else at 1), sampled-seed-1, "
-    "sampled-seed-2, sampled-0.3, sampled-0.7 (at these temperatures), balanced, chain, "
-    "chat-template, plain-template, long, or one of the profile's other prompts (unwrapped, "
-    "second, other-FILE; with -sampled at its temperature). `plan` lists them.",
+    help="What to record: greedy, sampled (at the profile's temperature, or at 1 if that is 0), "
+    "sampled-seed-1, sampled-seed-2, sampled-0.3, sampled-0.7 (at this temperature), balanced, "
+    "chain, chat-template, plain-template, long, or another prompt set (unwrapped, second, "
+    "other-FILE; with -sampled: sampled). `plan` lists the kinds that a study needs.",
 )
 @CHANGES
-@option("--out", type=PLACE, help="Folder of the run (default: data/runs/PROFILE-KIND-KEY).")
+@option("--out", type=PLACE, help="Folder for the run (default: data/runs/PROFILE-KIND-KEY).")
 @option(
     "--engine",
     type=click.Choice(["local", "ray"]),
     default="local",
-    help="ray: actors on the cluster of RAY_ADDRESS, else of this machine.",
+    help="local: this machine. ray: the Ray cluster at RAY_ADDRESS, or one started here.",
 )
 @option(
     "--devices",
     multiple=True,
     metavar="DEVICE",
-    help="local: a process and a pair of its own on this device; again for more.",
+    help="For local: run one process, with its own pair, on this device; may be repeated.",
 )
 @option(
-    "--workers", type=click.IntRange(1), help="ray: actors (default: one a GPU, else one a CPU)."
+    "--workers",
+    type=click.IntRange(1),
+    help="For ray: number of workers (default: one per GPU, or one per CPU without GPUs).",
 )
 def _record(profile, kind, changes, out, engine, devices, workers) -> None:
-    """Record trace, nodes and manifest of a profile."""
+    """Record a run of a profile: trace, nodes and manifest."""
     from speclab import runs
     from speclab.ops import run_plan
     from speclab.ops.workers import engine_of
@@ -94,7 +96,7 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
     of_kind = runs.of_kind(settings, kind)
     decides = {name for name, value in runs.kinds_of(settings)[kind].items() if value is not None}
     if decided := sorted(decides & changes.keys()):
-        raise ValueError(f"--set {decided[0]}: --kind {kind} decides it; leave it out")
+        raise ValueError(f"--set {decided[0]} conflicts with --kind {kind}, which sets it; omit it")
     workers = engine_of(engine, devices, workers)
     run_plan.fetch_models(settings, [kind])
     if out:
@@ -107,38 +109,43 @@ def _record(profile, kind, changes, out, engine, devices, workers) -> None:
 
 @verb("pack")
 @click.argument("run", type=PLACE)
-@option("--out", type=PLACE, required=True, help="Folder of the trace: a new one.")
-@option("--kind", help="Where the folder of the run does not tell, as greedy.")
+@option("--out", type=PLACE, required=True, help="Folder for the trace; it must not exist yet.")
+@option("--kind", help="Kind of the run, e.g. greedy, if its manifest does not say.")
 @option(
     "--licence",
-    help="Of prompts and text, in a line (default: `licence` of the profile's notes).",
+    help="Licence of prompts and texts, in one line (default: from the profile's notes).",
 )
 def _pack(run, out, kind, licence) -> None:
-    """Write the finished run in the folder RUN as a trace to give away: tables, manifest, card."""
+    """Pack a finished run as a trace for others.
+
+    The trace of the run in folder RUN has tables, a manifest and a README.
+    """
     from speclab.ops.pack import pack
     from speclab.runs import load_run
 
     folder = pack(load_run(run), out, kind, licence)
     size = sum(path.stat().st_size for path in folder.iterdir())
-    echo(f"{size / 1e6:.1f} MB in {folder}; it is described in its README.md")
+    echo(f"{folder}: {size / 1e6:.1f} MB; README.md describes it")
 
 
 @verb("explore")
 @click.argument("folders", nargs=-1, type=PLACE, metavar="[RUN [RUN]]")
-@option("--profile", help="In place of RUN: this profile's runs, where they are there.")
+@option("--profile", help="Instead of RUN: the recorded runs of this profile.")
 @CHANGES
-@option("--out", type=PLACE, required=True, help="The HTML file.")
+@option("--out", type=PLACE, required=True, help="HTML file to write.")
 def _explore(folders, profile, changes, out) -> None:
-    """Write a page that replays the run or trace in the folder RUN under any draft, by hand, in a
-    browser; a greedy and a sampled run of one pair can be given together.
+    """Write a page that replays runs in a browser.
+
+    The page replays the run or trace in folder RUN under any draft length or tree. A greedy and a
+    sampled run of the same pair can be given together.
     """
     from speclab.explore import page
     from speclab.runs import load_run
 
     if bool(folders) == bool(profile):
-        raise ValueError("give folders of runs, or --profile")
+        raise ValueError("name either folders of runs or --profile")
     if folders and changes:
-        raise ValueError("--set changes a --profile, not a recorded run; leave it out")
+        raise ValueError("--set changes a --profile, not a recorded run; omit it")
     if profile:
         runs = page.runs_there(load_profile(profile, changes))
     else:
@@ -154,29 +161,32 @@ def _explore(folders, profile, changes, out) -> None:
     "engine",
     required=True,
     type=click.Choice(["vllm", "sglang", "llama.cpp", "transformers", "tensorrt-llm"]),
+    help="The server.",
 )
 @option(
     "--c",
     type=click.FloatRange(0),
-    help="Assume that a draft pass costs this many target passes (v = 1, o = 0), as elsewhere "
-    "(default: what notebook 09 measured for the pair, else the draft's share of the bytes).",
+    help="Assume that a draft pass costs this many target passes, with v = 1 and o = 0 (default: "
+    "as measured by notebook 09 for the pair, or the draft's share of the weight bytes).",
 )
 @option(
     "--profile-json",
     type=PLACE,
-    help="Also write the acceptance as NVIDIA's speculation_profile.json, a new file.",
+    help="Also write the acceptance to this new file, as NVIDIA's speculation_profile.json.",
 )
 def _export(run, engine, c, profile_json) -> None:
-    """Print how a server is told to draft as is best for the pair of RUN: the folder of a run or
-    trace, a trace of the kit (smollm/sampled), or a profile (its greedy run).
+    """Print the server options for the best draft length.
 
-    It is the smallest gamma that is not significantly slower than the fastest.
+    RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), or a profile (its
+    greedy run).
+
+    The best draft length is the smallest gamma that is not significantly slower than the fastest.
     """
     from speclab.analysis import choose, policy
     from speclab.ops import export
 
     if profile_json and profile_json.exists():
-        raise ValueError(f"--profile-json {profile_json} is there; name a new file")
+        raise ValueError(f"--profile-json {profile_json} exists already; name a new file")
     recorded = export.run_named(run)
     if reason := export.why_not(recorded, engine):
         raise ValueError(reason)
@@ -193,7 +203,7 @@ def _export(run, engine, c, profile_json) -> None:
 
 
 def options_of(call: type) -> Callable[[Callable], Callable]:
-    """The options of a verb from the fields of a dataclass that are annotated with their help."""
+    """The options of a verb, from the fields of a dataclass that have a help text."""
 
     def decorated(function: Callable) -> Callable:
         for field in reversed(fields(call)):
@@ -215,9 +225,9 @@ def options_of(call: type) -> Callable[[Callable], Callable]:
 @options_of(DecodeCall)
 @CHANGES
 def _decode(profile, changes, **options) -> None:
-    """Decode prompts speculatively, one JSON line each.
+    """Decode prompts speculatively; write one JSON line per prompt.
 
-    Goes on where an earlier call with the same settings stopped: they stand in OUT.settings.json.
+    Continues an earlier call with the same settings, which OUT.settings.json holds.
     """
     from speclab.models.pairs import load_pair
     from speclab.ops.decode_file import decode_file
@@ -225,12 +235,12 @@ def _decode(profile, changes, **options) -> None:
     call = DecodeCall(load_profile(profile, changes), **options)
     for name in changes:
         if name.partition(".")[0] not in READS:
-            raise ValueError(f"--set {name}: decode does not read it; leave it out")
+            raise ValueError(f"--set {name} has no effect on decode; omit it")
     call.refuse_inputs(Path(profile))
     count = len(call.shapes)  # each is checked, before anything is loaded
     line = f"{count} texts in {call.out}"
     if len(call.lines_there(call.check)) == count:
-        echo(f"{line}: all of an earlier call")
+        echo(f"{line}, all from an earlier call")
         return
     call.out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
     decode_file(call, load_pair(call.profile))
@@ -247,7 +257,7 @@ def _decode(profile, changes, **options) -> None:
     "notebooks",
     multiple=True,
     metavar="NN",
-    help="Number or name; again for more (default: all).",
+    help="Number or name of a notebook; may be repeated (default: all).",
 )
 @CHANGES
 @option(
@@ -255,22 +265,25 @@ def _decode(profile, changes, **options) -> None:
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a parameter of the notebooks; again for more.",
+    help="Change a parameter of the notebooks; may be repeated.",
 )
 @option("--out", type=PLACE, help="Folder for build/ and figures/ (default: the repository).")
 @option(
     "--workers",
     type=click.IntRange(1),
-    help="Notebooks at once, of those that measure no time (default: 2; at most one a core, one "
-    "where there is a GPU).",
+    help="Number of notebooks that run at once; those that measure time run alone (default: 2; at "
+    "most one per core, and one if there is a GPU).",
 )
 @option(
     "--fetch",
     is_flag=True,
-    help="First fetch weights that the profile's models lack, where they can be had.",
+    help="First download missing weights of the profile's models.",
 )
 def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> int:
-    """Run the notebooks whose outcome may have changed, and write the report."""
+    """Run the notebooks that need it, and write the report.
+
+    A notebook needs it if its results may have changed.
+    """
     from speclab.ops import reproduce as runner
 
     call = runner.open_call(
@@ -288,18 +301,23 @@ def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> 
     "--format",
     "kind",
     type=click.Choice(["pdf", "svg", "png"]),
-    help="(default: as OUT ends, else pdf)",
+    help="File format (default: the ending of OUT, or pdf).",
 )
-@option("--width", type=click.FloatRange(1, 20), help="Inches: 7 is two columns, 3.4 one.")
-@option("--height", type=click.FloatRange(1, 20), help="Inches (default: as the figure needs).")
+@option(
+    "--width",
+    type=click.FloatRange(1, 20),
+    help="Width in inches (two columns: 7, one column: 3.4).",
+)
+@option("--height", type=click.FloatRange(1, 20), help="Height in inches (default: as needed).")
 @option("--font", help="Name of an installed font.")
 @option("--size", type=click.FloatRange(4, 30), help="Text size in points.")
-@option("--title", help='The sentence above the figure (default: its own; "": none).')
-@option("--out", type=PLACE, help="The file (default: ./NN-SLUG.FORMAT).")
-@option("--figures", type=PLACE, help="Folder of figures (default: the repository's).")
+@option("--title", help='Sentence above the figure (default: its own; "": none).')
+@option("--out", type=PLACE, help="File to write (default: ./NN-SLUG.FORMAT).")
+@option("--figures", type=PLACE, help="Folder with the figures (default: the repository's).")
 def _figure(name, profile, kind, width, height, font, size, title, out, figures) -> None:
-    """Draw a figure of a notebook again, as 02/speed-up: at another width, in another font. It is
-    drawn from its data; no notebook runs.
+    """Redraw a figure in another width, font or format.
+
+    A figure of a notebook, as 02/speed-up, is drawn from its saved data. No notebook runs.
     """
     from speclab.place import ROOT
     from speclab.show import redraw
@@ -310,7 +328,7 @@ def _figure(name, profile, kind, width, height, font, size, title, out, figures)
     kind = kind or ending or "pdf"
     if kind not in redraw.FORMATS or ending not in ("", kind):
         ends = f".{kind}" if kind in redraw.FORMATS else ".pdf, .svg or .png"
-        raise ValueError(f"--out {out}: the file's name must end in {ends}")
+        raise ValueError(f"--out {out}: the file name must end in {ends}")
     folder = (figures or ROOT / "figures") / profile
     drawn = redraw.redraw(folder, name, kind, width, height, font, size, title)
     out = out or Path(f"{name.replace('/', '-')}.{kind}")
@@ -322,8 +340,9 @@ def _figure(name, profile, kind, width, height, font, size, title, out, figures)
 @PROFILE
 @CHANGES
 def _pair(profile, changes) -> None:
-    """Fetch the models of a profile that are not here from the hub, or convert the weights that
-    they lack (smollm: 93 MB); once.
+    """Download or convert the models of a profile.
+
+    Needed once, for models that are not on this machine (smollm: 93 MB).
     """
     from speclab.ops import pair
 
@@ -332,7 +351,7 @@ def _pair(profile, changes) -> None:
     for path in made:
         echo(path)
     if not made:
-        echo(f"{profile}: nothing to fetch or convert")
+        echo(f"{profile}: nothing to download or convert")
 
 
 @verb("plan")
@@ -342,12 +361,13 @@ def _pair(profile, changes) -> None:
     "notebooks",
     multiple=True,
     metavar="NN",
-    help="Number or name; again for more (default: all).",
+    help="Number or name of a notebook; may be repeated (default: all).",
 )
 @CHANGES
 def _plan(profile, notebooks, changes) -> None:
-    """Say which runs the notebooks ask for and what it takes to record those that are not here;
-    downloads nothing.
+    """List the runs that the notebooks need, and their cost.
+
+    The cost is the tokens, time and bytes of runs that are not recorded yet. Downloads nothing.
     """
     import torch
 
@@ -361,10 +381,10 @@ def _plan(profile, notebooks, changes) -> None:
 @PROFILE
 @CHANGES
 def _doctor(profile, changes) -> int:
-    """Say what this machine lacks for a profile; of models that are not here it fetches no more
-    than the config.json.
+    """Check what this machine lacks for a profile.
 
-    Exit status 1: something has to be done.
+    Downloads at most the config.json of its models. Exit status 1 means that there is something to
+    do.
     """
     from speclab.ops.doctor import report
 
@@ -376,11 +396,13 @@ def _doctor(profile, changes) -> int:
 
 @verb("fetch")
 @click.argument("what", type=click.Choice(["specdecode-bench", "author-records"]))
-@option("--out", type=PLACE, help="Folder (default: data/runs/WHAT).")
-@option("--base", help="Address of the folder that holds the files.")
+@option("--out", type=PLACE, help="Folder for the files (default: data/runs/WHAT).")
+@option("--base", help="Address to fetch the files from.")
 def _fetch(what, out, base) -> None:
-    """Fetch what others published, each file checked by its digest: SpecDecode-Bench's traces of
-    Llama-3.1-8B, or the node records of the paper's authors.
+    """Download data that others published.
+
+    These are SpecDecode-Bench's traces of Llama-3.1-8B, or the node records of the paper's authors.
+    Each file is checked by its digest.
     """
     if what == "author-records":
         from speclab.studies.paper_audit.author_records import fetch
@@ -396,29 +418,30 @@ def _fetch(what, out, base) -> None:
 
 @cli.group("hosted", no_args_is_help=False)
 def _hosted() -> None:
-    """Kaggle and Colab: install what is missing, keep recordings longer than a session.
+    """Kaggle and Colab: install packages, and keep runs.
 
-    The cell below a notebook's parameters finds the kit in the working folder or above it, in
-    ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
+    The cell below a notebook's parameters finds the kit in the working folder, in a folder above
+    it, or in ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
     `hosted install`.
 
-    Kaggle: import a notebook and choose GPU T4 x2. Without internet attach the kit, models and data
-    sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; the rest is found by name. To
-    go on after a session attach its output.
+    Kaggle: import a notebook and choose GPU T4 x2. Without internet, attach the kit, the models and
+    the data sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; models and data sets
+    are found by name. To continue after a session, attach its output.
 
-    Colab: mount Drive, then `hosted keep /content/drive/MyDrive/speclab`: each part is safe as soon
-    as it is written.
+    Colab: mount Drive, then run `hosted keep /content/drive/MyDrive/speclab`. Each part of a
+    recording is then saved as soon as it is written.
     """
 
 
 @_hosted.command("install")
-@option("--gptq", is_flag=True, help="Also GPTQModel, for 4-bit models.")
-@option("--reproduce", is_flag=True, help="Also what `reproduce` needs (papermill).")
+@option("--gptq", is_flag=True, help="Also install GPTQModel, for 4-bit models.")
+@option("--reproduce", is_flag=True, help="Also install what `reproduce` needs (papermill).")
 def _install(gptq, reproduce) -> None:
-    """Install packages that the active environment lacks, before a notebook imports any.
+    """Install missing packages into the active environment.
 
-    torch, numpy, pandas, the running kernel and what they need stay as they are. If one of them is
-    out of range, nothing is installed.
+    Run it before a notebook imports any of them. torch, numpy, pandas, the running kernel and their
+    requirements keep their versions. If the version of one of them does not fit, nothing is
+    installed.
     """
     echo(hosted.install(gptq, reproduce))
 
@@ -428,14 +451,14 @@ def _install(gptq, reproduce) -> None:
     "folder", type=click.Path(exists=True, file_okay=False, path_type=Path), default="/kaggle/input"
 )
 def _restore(folder) -> None:
-    """Copy saved runs from FOLDER (where Kaggle attaches them) into data/runs."""
+    """Copy saved runs from FOLDER into data/runs."""
     echo(f"restored: {', '.join(hosted.restore(folder)) or 'nothing new'}")
 
 
 @_hosted.command("keep")
 @click.argument("folder", type=PLACE)
 def _keep(folder) -> None:
-    """Keep data/runs in FOLDER, on a disk that outlives the session."""
+    """Store data/runs in FOLDER, which outlives the session."""
     hosted.keep(folder)
     echo(f"data/runs is now {folder}")
 
@@ -444,8 +467,8 @@ def _keep(folder) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a verb; 0 done, 1 something failed or is to be done, 2 an error the user can mend, 130
-    stopped by Ctrl-C.
+    """Run a verb. Returns 0: done, 1: something failed or is to be done, 2: an error that the user
+    can fix, 130: stopped by Ctrl-C.
     """
     try:
         quiet()
@@ -459,14 +482,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ImportError as error:
         return failed(hosted.missing_package(error))
     except (ValueError, FloatingPointError, OSError, MemoryError, RuntimeError) as error:
-        # a plain one is a mistake of ours; RunError and out of memory are the user's to mend
+        # a plain RuntimeError is our mistake; the user can fix a RunError or missing memory
         if type(error) is RuntimeError:
             raise
         return failed(error)
 
 
 def failed(reason: object) -> int:
-    """Say in one line what is wrong."""
+    """Print in one line what is wrong."""
     line = " ".join(str(reason).split()) or type(reason).__name__
     notice(f"speclab: {line}")
     return 2

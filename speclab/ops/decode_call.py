@@ -1,7 +1,7 @@
-"""What a call of `python -m speclab decode` asks for, and what an earlier call has left of it.
+"""The settings of a call of `python -m speclab decode`, and the lines that an earlier call wrote.
 
-Beside the result OUT stands OUT.settings.json: everything that decides its texts. It is written
-before the first line, so that a later call knows whether the lines are its own.
+OUT.settings.json beside the result OUT holds everything that decides its texts. It is written
+before the first line, so that a later call knows whether the lines have its own settings.
 """
 
 import json
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from speclab.sampling import Sampling
     from speclab.shapes import Shape
 
-DEFAULT = "chain:4"  # the shape where none is named
-MEND = "choose another --out, or --force to start over"
+DEFAULT = "chain:4"  # the shape if none is named
+MEND = "choose another --out, or start over with --force"
 # the parameters of a profile that decide what is decoded
 READS = (
     *("target", "draft", "dtype", "device", "backend", "template", "max_prompt_tokens"),
@@ -31,49 +31,52 @@ READS = (
 class DecodeCall:
     """A call of `decode`: a profile, and the options of the command line, each with its help.
 
-    Loads no models. ValueError for options that do not go together.
+    Loads no models. ValueError for options that exclude each other.
     """
 
     profile: Profile
-    prompts: Annotated[Path, "JSON lines with prompt_id, and prompt or messages."]
-    out: Annotated[Path, "JSON lines with the texts; a call that was stopped goes on."]
+    prompts: Annotated[Path, "Input: JSON lines with prompt_id, and prompt or messages."]
+    out: Annotated[Path, "Output: JSON lines with the texts; a stopped call continues."]
     rule: Annotated[
         str | None,
-        "greedy, rejection, point-mass or without-replacement (default: greedy at temperature 0; "
-        "above it rejection for chains, point-mass for trees).",
+        "Verification rule: greedy, rejection, point-mass or without-replacement (default: greedy "
+        "at temperature 0, else rejection for chains and point-mass for trees).",
     ] = None
     shape: Annotated[
         str | None,
-        "plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], dynamic:DEPTH,BRANCHES,BUDGET, "
-        "lookup:LEAST (copy from the text so far where LEAST or more of its last tokens stood "
-        "before) or chain:GAMMA+lookup:LEAST (copy there, else draft) (default: chain:4).",
+        "What to draft: plain, chain:GAMMA, tree:DEPTH,BRANCHES[,BUDGET], "
+        "dynamic:DEPTH,BRANCHES,BUDGET, lookup:LEAST (copy from the text so far if its last LEAST "
+        "or more tokens occurred before) or chain:GAMMA+lookup:LEAST (copy, else draft) (default: "
+        "chain:4).",
     ] = None
     policy: Annotated[
-        Path | None, "A file of notebook 09: a shape for each prompt, in place of --shape."
+        Path | None, "Policy file of notebook 09: a shape for each prompt, instead of --shape."
     ] = None
-    check: Annotated[bool, "Compare with plain greedy text (always done in half precision)."] = (
-        False
-    )
-    force: Annotated[bool, "Start over: replace what is in --out."] = False
+    check: Annotated[
+        bool, "Compare with plain greedy decoding (always done in half precision)."
+    ] = False
+    force: Annotated[bool, "Start over and replace the file --out."] = False
 
     def __post_init__(self) -> None:
         if self.check and not self.is_greedy:
             texts = f"--rule {self.rule}" if self.rule else f"T = {self.profile.temperature:g}"
-            raise ValueError(f"--check compares greedy texts, not those of {texts}")
+            raise ValueError(
+                f"--check compares greedy texts only, and {texts} is not greedy; omit it"
+            )
         if self.policy and self.shape:
-            raise ValueError(f"--policy {self.policy} names the shapes; leave out --shape")
+            raise ValueError(f"--policy {self.policy} names the shapes; omit --shape")
 
     @cached_property
     def prompt_list(self) -> list[Prompt]:
         """The prompts of the file."""
         prompts = read_prompts(self.prompts, needs_domain=False)
         if not prompts:
-            raise ValueError(f"{self.prompts}: no prompt in it")
+            raise ValueError(f"{self.prompts} holds no prompt; add one JSON line per prompt")
         return prompts
 
     @cached_property
     def plan(self) -> Any:
-        """The policy of the file, or None; ValueError for one of another pair."""
+        """The policy of the file, or None. ValueError for a policy of another pair."""
         from speclab.analysis import policy
         from speclab.models.folder import pair_digests
 
@@ -81,17 +84,17 @@ class DecodeCall:
 
     @cached_property
     def sampling(self) -> "Sampling":
-        """How the target's words are drawn."""
+        """How the target's tokens are drawn."""
         return self.profile.sampling
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the texts are the target's greedy ones."""
+        """Whether the texts are the target's greedy texts."""
         return self.rule == "greedy" if self.rule else self.sampling.greedy
 
     def rule_for(self, shape: "Shape") -> str:
-        """The rule that accepts what a shape drafts: the one that is named, else the lossless rule
-        for the temperature.
+        """The rule that verifies a shape: the named rule, else the lossless rule for the
+        temperature.
         """
         if self.rule or self.sampling.greedy:
             return self.rule or "greedy"
@@ -99,7 +102,7 @@ class DecodeCall:
 
     @cached_property
     def shapes(self) -> "list[Shape]":
-        """What is drafted for each prompt; ValueError where the rule cannot take it."""
+        """What is drafted for each prompt. ValueError if the rule does not fit the shape."""
         from speclab.analysis.policy import setting_for
         from speclab.decode import check_rule
         from speclab.shapes import parse_shape
@@ -114,7 +117,7 @@ class DecodeCall:
 
     @cached_property
     def without_domain(self) -> int:
-        """How many prompts get the policy's default, since it finds no domain that it knows."""
+        """How many prompts get the policy's default, because they have no domain that it knows."""
         from speclab.analysis.policy import UNKNOWN, domain_of
 
         if not self.plan:
@@ -133,13 +136,13 @@ class DecodeCall:
 
     @property
     def settings_file(self) -> Path:
-        """Where the settings of the result stand."""
+        """The file with the settings of the result."""
         return self.out.with_name(f"{self.out.name}.settings.json")
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Everything that decides the lines of the result but their times, as JSON has it; no path
-        and no name.
+        """Everything that decides the lines of the result, except their times, as JSON; no path and
+        no name.
         """
         from speclab.models.folder import pair_digests, read_by_target
         from speclab.models.pairs import device_of
@@ -166,8 +169,8 @@ class DecodeCall:
         return settings | read_by_target(profile, self.prompt_list).facts
 
     def refuse_inputs(self, profile: Path) -> None:
-        """ValueError where the result, or the settings beside it, would be written over what is
-        read, the file of the profile too; links are followed.
+        """ValueError if the result, or its settings file, would overwrite an input or the profile's
+        file; links are followed.
         """
         read = [self.prompts, *self.prompts.glob("*.jsonl"), profile]
         if self.policy:
@@ -176,40 +179,40 @@ class DecodeCall:
         for path in read:
             if path.exists() and path.resolve() in results:
                 raise ValueError(
-                    f"--out {self.out} would be written over {path}, which is read; choose "
-                    "another --out"
+                    f"--out {self.out} would overwrite {path}, which is an input; choose another "
+                    "--out"
                 )
 
     def lines_there(self, is_checked: bool) -> list[bytes]:
-        """The whole lines that an earlier call with the same settings has left, in the order of the
-        prompts; none without a result, or with --force. Reads only.
+        """The whole lines that an earlier call with the same settings wrote, in the order of the
+        prompts; none without a result, or with --force. Only reads.
 
-        is_checked: each must hold its comparison with plain text. ValueError for a file that holds
-        anything else.
+        is_checked: each line must hold its comparison with plain decoding. ValueError for a file
+        that holds anything else.
         """
         out, beside = self.out, self.settings_file
         if self.force or not out.exists() or not out.stat().st_size:
             return []
         if not beside.is_file():
-            raise ValueError(f"--out {out} is there already, without its {beside.name}; {MEND}")
+            raise ValueError(f"--out {out} exists already, without its {beside.name}; {MEND}")
         there = read_json(beside, MEND)
         others = [name for name, value in self.settings.items() if there.get(name) != value]
         if others:
             raise ValueError(
-                f"--out {out} holds texts of other settings ({', '.join(others)}: see "
+                f"--out {out} holds texts with other settings ({', '.join(others)}; see "
                 f"{beside.name}); {MEND}"
             )
-        lines = out.read_bytes().split(b"\n")[:-1]  # after the last newline: half a line
+        lines = out.read_bytes().split(b"\n")[:-1]  # what follows the last newline is half a line
         names = [_prompt_of(line, is_checked) for line in lines]
         if names != [prompt.prompt_id for prompt in self.prompt_list][: len(names)]:
             raise ValueError(
-                f"--out {out}: a line is damaged, or not the text of its prompt; {MEND}"
+                f"--out {out}: a line is damaged, or belongs to another prompt; {MEND}"
             )
         return lines
 
 
 def _prompt_of(line: bytes, is_checked: bool) -> str | None:
-    """Whose text a line holds; None for a line that is damaged or lacks a part."""
+    """The prompt_id of a line; None for a line that is damaged or incomplete."""
     try:
         row = json.loads(line)
         parts = {"token_ids", "text", *["plain_difference"] * is_checked}

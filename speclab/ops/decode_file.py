@@ -1,5 +1,5 @@
-"""Decoding prompts into a file: what `python -m speclab decode` writes, and how a text is compared
-with plain greedy decoding.
+"""Decode prompts into a file, as `python -m speclab decode` does, and compare a text with plain
+greedy decoding.
 """
 
 import json
@@ -21,13 +21,13 @@ from speclab.shapes import Shape
 
 
 def decode_file(call: DecodeCall, pair: Pair) -> int:
-    """Decode the prompts of a call one after another, each line written as it is done; goes on
-    after the lines of an earlier call, cuts half a line, and says how many prompts were cut and how
-    many have no domain that the policy knows.
+    """Decode the prompts of a call one after another and write each line when it is done. Continues
+    after the lines of an earlier call and removes half a line. Prints how many prompts were cut,
+    and how many have no domain that the policy knows.
 
-    A line says `drafted`, the most tokens of a block. Where texts are compared with plain greedy
-    decoding it says `plain_difference` (see there). Returns how many texts differ, which is said on
-    standard error as well. ValueError if the file holds something else.
+    A line holds `drafted`, the most tokens of a block, and `plain_difference` (see there) if texts
+    are compared with plain greedy decoding. Returns how many texts differ, and prints it on
+    standard error. ValueError if the file holds something else.
     """
     out, limit = call.out, call.profile.max_prompt_tokens
     is_checked = call.is_greedy and (call.check or not pair.is_exact)
@@ -35,11 +35,11 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     for prompt in encoded:  # before anything is written
         pair.target.check_ids(prompt.ids)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
-        notice(f"{cut} of {len(encoded)} prompts were cut to max_prompt_tokens={limit}")
+        notice(f"{cut} of {len(encoded)} prompts are cut to max_prompt_tokens={limit}")
     if unknown := call.without_domain:
         notice(
-            f"{unknown} of {len(encoded)} prompts have no domain that the policy knows and get its "
-            f"default, {call.plan.default}"
+            f"{unknown} of {len(encoded)} prompts have no domain that the policy knows; they get "
+            f"its default, {call.plan.default}"
         )
     with FileLock(out.with_name(f".{out.name}.lock")):  # others wait
         lines = call.lines_there(is_checked)
@@ -57,23 +57,23 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
         return 0
     differ = sum(json.loads(line)["plain_difference"] is not None for line in lines)
     notice(
-        f"compared with plain greedy decoding in {pair.facts['target']['dtype']}: "
-        f"{len(lines) - differ} of {len(lines)} equal (plain_difference: where, at which margin)"
+        f"{len(lines) - differ} of {len(lines)} texts equal plain greedy decoding in "
+        f"{pair.facts['target']['dtype']} (plain_difference says where others differ)"
     )
     return differ
 
 
 def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
-    """Take the libraries that an earlier call used for its `done` lines; without any, empty the
-    result and write its settings.
+    """Use the libraries with which an earlier call wrote its `done` lines. Without such lines,
+    empty the result and write its settings.
     """
     there = {}
     if done:
-        notice(f"{done} of {len(call.prompt_list)} texts are in {call.out}: going on")
+        notice(f"{call.out} has {done} of {len(call.prompt_list)} texts: continuing")
         there = read_json(call.settings_file, MEND)
     fix_few_rows(pair, there.get("few_rows", {}))
     if not done:
-        call.out.write_bytes(b"")  # first: no old line ever stands under new settings
+        call.out.write_bytes(b"")  # first, so that old lines never have new settings
         made_by = {name: pair.facts[name].get("few_rows") for name in MODELS}
         text = json.dumps(call.settings | {"few_rows": made_by}, indent=1)
         call.settings_file.write_text(text + "\n")
@@ -82,7 +82,7 @@ def _begin(call: DecodeCall, pair: Pair, done: int) -> None:
 def decoded_row(
     call: DecodeCall, pair: Pair, prompt: EncodedPrompt, shape: Shape, is_checked: bool
 ) -> dict[str, Any]:
-    """Decode a prompt; what the file says of it."""
+    """Decode a prompt; returns its line of the file."""
     new, seed = call.profile.max_new_tokens, call.profile.seed
     decoded = decode_prompt(pair, prompt, call.rule_for(shape), shape, call.sampling, new, seed)
     text = pair.tokenizer.decode(decoded.token_ids, skip_special_tokens=True)
@@ -107,11 +107,11 @@ def decoded_row(
 def plain_difference(
     pair: Pair, prompt: EncodedPrompt, decoded: Decoded, max_new_tokens: int
 ) -> dict[str, float] | None:
-    """Where a greedy text leaves the plain one: `position`, and `target_margin`, the target's p of
-    the best token minus p of the second there; None where they are equal.
+    """Where a greedy text first differs from plain decoding: `position`, and `target_margin`, the
+    target's p of its best token minus p of its second token there. None if the texts are equal.
 
-    In half precision a packed pass rounds otherwise than a single one: a difference at a small
-    margin is rounding, at a large one a bug.
+    In half precision a pass over several tokens rounds differently from a pass over one token. A
+    difference at a small margin is rounding; at a large margin it is a bug.
     """
     (plain,) = generate(pair.target, [prompt], max_new_tokens, pair.stop_ids, Sampling(), 0)
     if decoded.token_ids == plain:

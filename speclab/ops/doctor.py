@@ -1,9 +1,9 @@
-"""`make doctor PROFILE=t4`: one page that says whether a profile runs here, a line per question:
-ok, or what to do. It loads no weights, and of models that are not here it fetches no more than the
-config.json.
+"""`make doctor PROFILE=t4`: one page that says whether a profile runs on this machine. Each
+question has a line: ok, or what to do. It loads no weights, and downloads at most the config.json
+of models.
 
-A question is a function that returns what is well, or raises a ValueError 'what is not; what to
-do'. Bytes are `plan`'s.
+A question is a function that returns what is fine, or raises a ValueError 'what is wrong; what to
+do'. Bytes are computed by `plan`.
 """
 
 import contextlib
@@ -32,18 +32,18 @@ from speclab.prompts import HUB_SETS, MIRROR
 from speclab.show.notebook import limit_threads, quiet
 
 ASK_S = 3  # seconds that the hub has to answer
-UNKNOWN = "not known before models and prompts are here"
+UNKNOWN = "unknown until models and prompts are on this machine"
 
 
 def answered(subject: str, question: Callable[..., str], *about: Any) -> str:
-    """The line of a question: `ok` with what is well, or `do` with what has to be done."""
+    """The line of a question: `ok` with what is fine, or `do` with what has to be done."""
     try:
         return f"ok  {shown(subject)}: {shown(question(*about))}"
     except Exception as error:  # libraries raise whatever they like at a file of others
         known = isinstance(error, runs.RunError | ValueError)
         said = error if known else f"{type(error).__name__}: {error}; {MEND}"
         text, _, do = shown(one_line(said)).partition("; ")
-        return f"do  {shown(subject)}: {text}\n    -> {do or 'mend it'}"
+        return f"do  {shown(subject)}: {text}\n    -> {do or 'fix it'}"
 
 
 # ---- questions -----------------------------------------------------------------------------------
@@ -56,35 +56,35 @@ def packages(profile: Profile) -> str:
     missing = lacking() + lacking("gptq") * quantised
     if missing:
         command = "python -m speclab hosted install" + " --gptq" * quantised
-        raise ValueError(f"not installed in this range: {', '.join(missing)}; run `{command}`")
-    return "all are in range"
+        raise ValueError(f"missing or out of range: {', '.join(missing)}; run `{command}`")
+    return "all fit"
 
 
 def model(spec: ModelSpec, answers: bool) -> str:
-    """Is a model here, whole, or can it be made or fetched?"""
+    """Is a model complete on this machine, or can it be made or downloaded?"""
     folder = ModelFolder.local(spec) or ModelFolder.whole(spec)
     if folder is None:
         said = _away(spec.path, answers, "SPECLAB_MODELS")
         hub.config(spec)  # a gated model says so here
         return f"{said}, {hub.size(spec) / 1e9:.2f} GB"
     folder.check()
-    return f"is here, {folder.bytes / 1e9:.2f} GB"
+    return f"on this machine, {folder.bytes / 1e9:.2f} GB"
 
 
 def data_set(name: str, revision: str, answers: bool) -> str:
-    """Is one of the paper's data sets here, or can it be fetched?"""
+    """Is one of the paper's data sets on this machine, or can it be downloaded?"""
     if mirror := os.environ.get(MIRROR):  # data sets come from there alone
         there, answers = Path(mirror, name).is_dir(), False
     else:
         there = bool(cached(name, revision, "dataset"))
-    return "is here" if there else _away(name, answers, MIRROR)
+    return "on this machine" if there else _away(name, answers, MIRROR)
 
 
 def _away(name: str, answers: bool, variable: str) -> str:
     if answers and name.count("/") == 1:
-        return "will be fetched from the hub"
+        return "will be downloaded from the hub"
     raise ValueError(
-        "not here, and not to be had from the hub; turn internet on, or attach it and set "
+        "not on this machine, and the hub does not answer; turn internet on, or attach it and set "
         f"{variable}"
     )
 
@@ -98,7 +98,7 @@ def tokenizers(profile: Profile) -> str:
         return UNKNOWN
     sizes = target.config["vocab_size"], draft.config["vocab_size"]
     shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
-    return f"agree on all {shared} ids"
+    return f"agree on all {shared:,} ids"
 
 
 def prompts(profile: Profile) -> str:
@@ -106,7 +106,7 @@ def prompts(profile: Profile) -> str:
     known = runs.profile_prompts(profile)
     if ModelFolder.whole(profile.target):
         read_by_target(profile, known)
-    return f"{len(known)} of {profile.prompts}"
+    return f"{len(known)} in {profile.prompts}"
 
 
 def recorded(profile: Profile) -> str:
@@ -118,21 +118,21 @@ def recorded(profile: Profile) -> str:
         with contextlib.suppress(ValueError):  # the line of prompts or tokenizers says it
             if runs.recorded_run(profile, kind):
                 kinds.append(kind)
-    return f"read without the models: {', '.join(kinds) or 'none'}"
+    return f"readable without the models: {', '.join(kinds) or 'none'}"
 
 
 def memory(need: int, free: int | None) -> str:
-    """Is the device there, with as many bytes free as the recording needs at most?"""
+    """Does the device exist, and has it the free bytes that the recording needs at most?"""
     needed = f"at most {need / 1e9:.1f} GB needed"
     if free is None:
         raise ValueError(
-            f"{needed}, not on this machine; turn a GPU on, --set device=cuda:0 (one GPU for "
-            "both), or --profile tiny"
+            f"{needed}, but this machine has no such device; turn a GPU on, use one GPU for both "
+            "models (--set device=cuda:0), or use --profile tiny"
         )
     text = f"{needed}, {free / 1e9:.1f} GB free"
     if need > free:
         raise ValueError(
-            f"{text}; --set block_prompts=<fewer>, shorter prompts, 4 bit, or a smaller pair"
+            f"{text}; lower block_prompts (--set), or use shorter prompts, 4 bit or a smaller pair"
         )
     return text
 
@@ -148,7 +148,7 @@ def gpu(device: str) -> str:
     except RuntimeError as error:
         kernels = ", ".join(torch.cuda.get_arch_list())
         raise ValueError(
-            f"{said}, and this torch has kernels for {kernels} only ({error}); choose another GPU "
+            f"{said}, but this torch has kernels for {kernels} only ({error}); choose another GPU "
             "(on Kaggle: GPU T4 x2)"
         ) from None
     return f"{said}, {about.total_memory / 1e9:.1f} GB"
@@ -176,7 +176,7 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
         pair = plan.planned_pair(profile, len(free) - 1, answers)
         needed = plan.planned_bytes(profile, pair)
     except Exception as error:
-        yield f"ok  memory: not known: {shown(error)}"
+        yield f"ok  memory: unknown ({shown(error)})"
         return
     for device, need in needed.items():
         yield answered(f"memory of {device}", memory, need, free.get(device))
@@ -185,7 +185,7 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
 
 
 def report(profile: Profile) -> tuple[str, int]:
-    """The lines about a profile on this machine as text, and how many of them ask for something."""
+    """The lines about a profile on this machine as text, and how many ask for something."""
     import torch
 
     from speclab.models.pairs import free_bytes
@@ -196,11 +196,11 @@ def report(profile: Profile) -> tuple[str, int]:
     free = {device: free_bytes(torch.device(device)) for device in ("cpu", *gpus)}
     lines = [answered(f"GPU {device}", gpu, device) for device in gpus]
     if platform() and not gpus:
-        lines.append(f"ok  GPU: none in this session of {platform()}; choose a T4 in its settings")
+        lines.append(f"ok  GPU: none in this {platform()} session; choose a T4 in its settings")
     with contextlib.redirect_stderr(io.StringIO()):  # notices of the libraries
         lines += examine(profile, free, _hub_answers())
     todo = sum(line.startswith("do") for line in lines)
-    verdict = f"{todo} to do" if todo else "all is well"
+    verdict = f"{todo} to do" if todo else "ready"
     return "\n".join([*lines, "", f"{profile.name}: {verdict}"]), todo
 
 

@@ -1,8 +1,8 @@
-"""From a trace to a server: how other engines are told to draft what a recorded run recommends, and
-what the run says of its draft, in the form of NVIDIA's speculation profile.
+"""From a trace to a server: the options with which other engines draft what a recorded run
+recommends, and the run's acceptance as NVIDIA's speculation profile.
 
-What is printed for an engine stands in data/engines/options.yaml: no engine has code of its own.
-Chains only: no engine drafts trees with a draft model.
+data/engines/options.yaml holds what is printed for an engine, so no engine has code of its own.
+Only chains are exported, because no engine drafts trees with a draft model.
 """
 
 import json
@@ -23,25 +23,28 @@ from speclab.runs import Run, RunError, load_run, recorded_run, written
 EXACT = {
     "greedy": "exact: the counts of the greedy decoder on these prompts",
     "point-mass": "exact for these sampled texts, drafted by the draft's best tokens",
-    "rejection": "an expectation: given these sampled texts, the mean over the decoder's random "
-    "numbers; counts need not be whole",
+    "rejection": "an expectation: the mean over the decoder's random numbers, given these sampled "
+    "texts; counts need not be whole",
 }
 TRACES = ROOT / "data" / "traces"
 READS = ["data/engines/options.yaml"]
-# by the names that `export --for` takes
+# by the names of `export --for`
 ENGINES: dict[str, dict[str, Any]] = read_yaml(ROOT / READS[0], "fetch it again")
 
 
 def run_named(name: str) -> Run:
     """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
-    run of a profile. RunError where that is not recorded yet.
+    run of a profile. RunError if it is not recorded yet.
     """
     for folder in (Path(name), TRACES / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
     run = recorded_run(load_profile(name), "greedy")
     if run is None:
-        raise RunError(f"{name}: its greedy run is not recorded yet; record it first")
+        raise RunError(
+            f"profile {name} has no recorded greedy run; run `python -m speclab record --profile "
+            f"{name}` first"
+        )
     return run
 
 
@@ -55,29 +58,29 @@ def rule_of(run: Run, engine: str) -> str:
 
 
 def why_not(run: Run, engine: str) -> str:
-    """Why an engine cannot run the pair, in a line; '' where nothing speaks against it."""
+    """Why an engine cannot run the pair, in one line; '' if it can."""
     known, pair = ENGINES[engine], run.manifest["pair"]
     said = pair["draft"]["tokens_said"]
     shared = pair["shared_vocabulary"]
     target, draft = vocabularies(run)
     if said < shared:
         reason = (
-            f"it says {said} of {shared} tokens and is stored in the kit's own way (python -m "
-            "speclab decode runs it)"
+            f"its output vocabulary has {said:,} of {shared:,} tokens, and its file format is "
+            "speclab's (python -m speclab decode runs it)"
         )
     elif abs(target - draft) > known["apart"]:
-        reason = f"its vocabulary has {draft} tokens, the target's {target}"
+        reason = f"its vocabulary has {draft:,} tokens, the target's {target:,}"
     else:
         return ""
     return (
-        f"{known['engine']} cannot use the draft: {reason}; without a draft model it has "
+        f"{known['engine']} cannot use this draft: {reason}. Without a draft model it offers "
         f"{known['no_model']}"
     )
 
 
 def vocabularies(run: Run) -> list[int]:
-    """Sizes of the target's and the draft's vocabulary, padding included, as the profile's notes
-    have them, else what both share. ValueError for one that is no number.
+    """Sizes of the target's and the draft's vocabulary, padding included, from the profile's notes,
+    else the shared size. ValueError for a size that is no number.
     """
     notes = run.manifest["profile"]["notes"]
     shared = run.manifest["pair"]["shared_vocabulary"]
@@ -85,14 +88,14 @@ def vocabularies(run: Run) -> list[int]:
     if [*map(type, sizes)] != [int, int]:
         raise ValueError(
             f"notes of the profile: `vocab_size` of target_config and draft_config are {sizes}, "
-            "and whole numbers are needed; correct the notes, or leave them out"
+            "but must be whole numbers; correct or remove the notes"
         )
     return sizes
 
 
 def commands(run: Run, engine: str, gamma: int) -> str:
-    """The lines that run the pair with chains of `gamma` tokens, of a shell or of Python; '' for
-    gamma = 0: a server drafts nothing unless it is told to.
+    """The shell or Python lines that run the pair with chains of `gamma` tokens; '' for gamma = 0,
+    because a server drafts nothing by default.
     """
     if not gamma:
         return ""
@@ -116,7 +119,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
 
 
 def as_argument(path: str) -> str:
-    """A path that no program takes for one of its options."""
+    """A path that no program mistakes for an option."""
     return f"./{path}" if path.startswith("-") else path
 
 
@@ -127,8 +130,8 @@ class _Line(Template):
 
 
 def filled(line: str, values: dict[str, Any]) -> str | None:
-    """A line of options.yaml with its values, each written in the way that the line asks for; None
-    where a value is missing. ValueError for a name that a terminal would not print.
+    """A line of options.yaml with its values, each in the format that the line names; None if a
+    value is missing. ValueError for a name with control characters.
     """
     template, texts = _Line(line), {}
     for identifier in template.get_identifiers():
@@ -140,26 +143,26 @@ def filled(line: str, values: dict[str, Any]) -> str | None:
 
 
 def shell_word(value: Any) -> str:
-    """A value as one word of a POSIX shell. ValueError for control characters, which a shell can
-    take and a terminal would obey.
+    """A value as one word of a POSIX shell. ValueError for control characters, which a terminal
+    would obey.
     """
     text = str(value)
     lines = text.split("\n")
     if [*map(shown, lines)] != lines:
         raise ValueError(
-            f"the name {shown(text)} holds control characters, which a terminal obeys; rename the "
-            "folder and record again"
+            f"the name {shown(text)} holds control characters, which a terminal would obey; rename "
+            "the folder and record again"
         )
     return shlex.quote(text)
 
 
 def quoted_json(value: Any) -> str:
-    """A value as JSON that can stand between a shell's single quotes."""
+    """A value as JSON that fits between a shell's single quotes."""
     return json.dumps(value).replace("'", r"\u0027").replace("\x7f", r"\u007f")
 
 
 def literal(value: Any) -> str:
-    """A text, a number or a list as Python and YAML both read it, on one line."""
+    """A text, a number or a list on one line, readable by Python and by YAML."""
     return shown(json.dumps(value, ensure_ascii=False))
 
 
@@ -176,8 +179,8 @@ def sums_of(run: Run, gamma: int, rule: str) -> pd.DataFrame:
 
 
 def rates_of(figures: dict[str, Any]) -> dict[str, Any]:
-    """Conditional (0 where no block came so far) and marginal acceptance by depth, and the mean
-    tokens a block, the bonus counted.
+    """Conditional acceptance by depth (0 if no block reached it), marginal acceptance by depth, and
+    the mean tokens per block, with the bonus.
     """
     conditional = np.nan_to_num(figures["accept_by_depth"])
     return {
@@ -191,7 +194,8 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
     """speculation_profile.json of a run replayed with chains of `gamma` tokens: schema 1.0 of
     NVIDIA/Model-Optimizer #2247 @edf879d, whose categories are the run's prompt sets.
 
-    Rates are pooled over blocks; one that a text's end cuts counts with what it accepts inside it.
+    Rates are pooled over blocks. A block that the text's end cuts counts with the tokens accepted
+    inside the text.
     """
     sums = sums_of(run, gamma, rule)
     pooled = metrics.figures(sums, gamma)

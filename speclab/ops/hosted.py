@@ -1,9 +1,9 @@
-"""Kaggle and Colab: missing packages are installed and the host's own stay, attached models and
-data sets are used instead of fetched ones, and runs outlive a session.
+"""Kaggle and Colab: install missing packages without changing the host's own, use attached models
+and data sets instead of downloads, and keep runs after a session.
 
-`notebook.start` calls `attach` and `restore`, a notebook's bootstrap cell calls `prepare`;
-`install`, `restore` and `keep` are verbs of the command line. The top of this module imports the
-standard library alone, because that cell imports it before anything is installed.
+`notebook.start` calls `attach` and `restore`, and a notebook's bootstrap cell calls `prepare`.
+`install`, `restore` and `keep` are verbs of the command line. The top of this module imports only
+the standard library, because the bootstrap cell imports it before anything is installed.
 """
 
 import os
@@ -23,30 +23,30 @@ from speclab.place import ROOT
 if TYPE_CHECKING:
     from speclab.profiles import Profile
 
-# data sets, models and outputs of other notebooks, read-only, each in folders that Kaggle chooses
+# data sets, models and outputs of other notebooks, read-only, in folders that Kaggle names
 MOUNTED = Path("/kaggle/input")
 
-# an environment variable and a folder that only the host has; Kaggle's image is made from Colab's
+# an environment variable and a folder that only this host has; Kaggle's image is made from Colab's
 HOSTS = {
     "Kaggle": ("KAGGLE_KERNEL_RUN_TYPE", "/kaggle"),
     "Colab": ("COLAB_RELEASE_TAG", "/content"),
 }
-# the installer never moves these: a running kernel has loaded them, or other packages of the host
-# are compiled for exactly this version
+# the installer never changes these: a running kernel has loaded them, or other packages of the
+# host are compiled for exactly this version
 KEPT = (
     *("torch", "torchvision", "torchaudio", "triton"),
     *("numpy", "pandas", "pyarrow", "protobuf"),
     *("ipykernel", "ipywidgets", "ipython", "jupyter-client", "jupyter-core"),
     *("tornado", "traitlets", "pyzmq", "psutil"),
 )
-# packages that most users do not need, and the option of `hosted install` that brings them
+# packages that most users do not need, and the option of `hosted install` that installs them
 EXTRAS = {"gptqmodel": "gptq"}
 EXTRAS |= dict.fromkeys(("papermill", "jupytext", "nbconvert", "nbformat"), "reproduce")
-LAST_LINES = 12  # of pip's output, where it fails
+LAST_LINES = 12  # of pip's output, printed if it fails
 
 
 def platform() -> str:
-    """The host that this process runs on, Kaggle or Colab; an empty text elsewhere."""
+    """The host of this process, Kaggle or Colab; an empty text elsewhere."""
     for host, (variable, folder) in HOSTS.items():
         if variable in os.environ or Path(folder).is_dir():
             return host
@@ -54,7 +54,7 @@ def platform() -> str:
 
 
 def slug(text: str) -> str:
-    """A name as Kaggle writes it in addresses and folders: lower case, dashes."""
+    """A name as Kaggle writes it in addresses and folders: lower case with dashes."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -62,7 +62,7 @@ def slug(text: str) -> str:
 
 
 def prepare() -> None:
-    """Go to the root of the kit; on a host also install what is missing. SystemExit: it failed."""
+    """Go to the root of the kit; on a host also install missing packages. SystemExit: it failed."""
     os.chdir(ROOT)
     if platform():
         try:
@@ -72,13 +72,13 @@ def prepare() -> None:
 
 
 def install(gptq: bool = False, reproduce: bool = False) -> str:
-    """Install what pyproject.toml asks for and the active environment lacks, on any machine.
+    """Install the packages of pyproject.toml that the active environment lacks, on any machine.
 
     No package of KEPT changes its version. gptq: also GPTQModel and the packages that it imports.
-    They are installed without their own requirements, because GPTQModel asks for one exact numpy
-    and for newer releases of packages that it does not import. reproduce: also what runs notebooks
-    from the command line. Returns a line that names upgraded packages. ValueError: a package of
-    KEPT is out of range, or pip fails.
+    They are installed without their own requirements, because GPTQModel requires one exact numpy
+    and newer releases of packages that it does not import. reproduce: also the packages that run
+    notebooks from the command line. Returns a line that names upgraded packages. ValueError: a
+    package of KEPT is out of range, or pip fails.
     """
     needs = lacking() + lacking("reproduce") * reproduce
     alone = lacking("gptq") * gptq
@@ -88,7 +88,7 @@ def install(gptq: bool = False, reproduce: bool = False) -> str:
     before = _versions()
     _refuse_to_move(before, needs)
     print(f"{where}: pip installs {', '.join(needs + alone)}", flush=True)
-    if needs:  # pip fails where one of these would have to move
+    if needs:  # pip fails if one of these would have to change
         pinned = [f"{name}=={before[name]}" for name in KEPT if name in before]
         _pip(needs, *pinned)
     if alone:
@@ -99,12 +99,12 @@ def install(gptq: bool = False, reproduce: bool = False) -> str:
         if after.get(name, version) != version:
             moved.append(f"{name} {version} to {after[name]}")
     if moved:
-        return f"upgraded: {', '.join(moved)}; restart the session if it was imported"
-    return "installed; no package that was there has changed"
+        return f"upgraded: {', '.join(moved)}; restart the session if one of them was imported"
+    return "installed; all other packages are unchanged"
 
 
 def project() -> dict[str, Any]:
-    """What pyproject.toml says of the kit."""
+    """The project table of the kit's pyproject.toml."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     facts: dict[str, Any] = tomllib.loads(text)["project"]
     return facts
@@ -154,22 +154,22 @@ def missing_package(error: ImportError) -> str:
     if name in EXTRAS:
         return f"{error}; run `python -m speclab hosted install --{EXTRAS[name]}`"
     return (
-        f"{error}; Python 3.11 to 3.13 with the packages of requirements.lock is needed, and this "
-        f"is Python {python_version()}: `make env` installs them in .venv, `pip install -e .` in "
-        "the active environment"
+        f"{error}. The kit needs the packages of requirements.lock and Python 3.11 to 3.13 (this "
+        f"is {python_version()}): run `make env` to install them in .venv, or `pip install -e .` "
+        "for the active environment"
     )
 
 
 def _pip(needs: list[str], *options: str) -> None:
-    """Install packages; ValueError, after pip's last lines, where it fails."""
+    """Install packages. ValueError, after pip's last lines, if that fails."""
     command = [sys.executable, "-m", "pip", "install", "--quiet", *needs, *options]
     done = subprocess.run(command, capture_output=True, text=True)
     invalidate_caches()  # of what can be imported
     if done.returncode:
         print(*done.stderr.splitlines()[-LAST_LINES:], sep="\n")
-        mend = "its last lines above say why"
+        mend = "pip's last lines, above, say why"
         if "pcre2" in done.stderr:
-            mend = "PyPcre is compiled here and needs `apt-get install libpcre2-dev`"
+            mend = "PyPcre is compiled here; first run `apt-get install libpcre2-dev`"
         raise ValueError(f"pip could not install {', '.join(needs)}; {mend}")
 
 
@@ -179,13 +179,13 @@ def _pip(needs: list[str], *options: str) -> None:
 def attach(
     profile: "Profile", mounted: Path = MOUNTED, links: Path = ROOT / "build" / "attached"
 ) -> dict[str, Path]:
-    """Find the profile's models (and the paper's data sets) among what is attached, and let the kit
-    read them from there.
+    """Find the profile's models (and the paper's data sets) among the attached folders, and let the
+    kit read them from there.
 
     Kaggle names the folders, so they are found by name: `TheBloke/Llama-2-7B-Chat-GPTQ` in any
-    folder called llama-2-7b-chat-gptq that holds config.json. Links under `links` give them the
-    layout owner/name, and SPECLAB_MODELS and SPECLAB_DATASETS are set to those (to nothing that is
-    already set; data sets only when all four are there). Returns what was found. ValueError:
+    folder named llama-2-7b-chat-gptq that holds config.json. Links under `links` give them the
+    layout owner/name. SPECLAB_MODELS and SPECLAB_DATASETS are set to these links, unless they are
+    set already; data sets only if all four are attached. Returns what was found. ValueError:
     attached twice.
     """
     from speclab.prompts import HUB_SETS, MIRROR
@@ -212,7 +212,7 @@ def attach(
 
 
 def _attached(name: str, mounted: Path, pattern: str) -> Path | None:
-    """Where such a file lies in the one attached folder that is called like a model or data set."""
+    """The folder of such a file in the one attached folder with the name of a model or data set."""
     called = slug(name.split("/")[-1])
     folders = [path for path in mounted.rglob("*") if slug(path.name) == called]
     with_file = [folder for folder in folders if any(folder.rglob(pattern))]
@@ -228,12 +228,13 @@ def _attached(name: str, mounted: Path, pattern: str) -> Path | None:
 
 
 def _link(link: Path, folder: Path) -> None:
-    """Make a symbolic link to a folder; ValueError where the system refuses it, as Windows may."""
+    """Make a symbolic link to a folder. ValueError if the system refuses it, as Windows may."""
     try:
         link.symlink_to(folder, target_is_directory=True)
     except OSError as error:
         raise ValueError(
-            f"{link}: this system refuses a symbolic link to {folder} ({error}); copy the folder"
+            f"{link}: the system refuses a symbolic link to {folder} ({error}); copy the folder "
+            "instead"
         ) from None
 
 
@@ -248,13 +249,13 @@ def runs_folder() -> Path:
 
 
 def restore(attached: Path = MOUNTED, runs: Path | None = None) -> list[str]:
-    """Copy saved runs into `runs` (None: `runs_folder`), so that they go on where they were cut
-    off; returns their names.
+    """Copy saved runs into `runs` (None: `runs_folder`), so that recording continues where it
+    stopped. Returns their names.
 
-    attached: a folder below which the last session's data/runs lies, as Kaggle attaches the output
-    of a notebook or a data set made of it. Nothing that is here is overwritten; a run that is here
-    with other settings is left alone and said, as is a settings.json beside which no parts lie.
-    Parts are copied as they are: the recorder checks them.
+    attached: a folder that contains the last session's data/runs, as Kaggle attaches the output of
+    a notebook or a data set made from it. Nothing on this machine is overwritten. A saved run is
+    skipped, with a notice, if this machine has the run with other settings, or if its settings.json
+    has no parts. Parts are copied unchanged; the recorder checks them.
     """
     from speclab.plain import notice
 
@@ -265,16 +266,16 @@ def restore(attached: Path = MOUNTED, runs: Path | None = None) -> list[str]:
         here = runs / saved.name
         own = here / settings.name
         if not (saved / "parts").is_dir():
-            notice(f"{settings}: left there, it is of no run")
+            notice(f"{settings}: not restored, because it belongs to no run")
         elif own.is_file() and own.read_bytes() != settings.read_bytes():
-            notice(f"{saved.name}: here with other settings, the saved one is not used")
+            notice(f"{saved.name}: not restored, because data/runs has it with other settings")
         elif _copy_new(saved, here):
             done.append(saved.name)
     return done
 
 
 def _copy_new(source: Path, target: Path) -> list[str]:
-    """Copy what `target` does not have, each file whole or not at all; returns the new files."""
+    """Copy the files that `target` lacks, each whole or not at all; returns the new files."""
     from speclab.runs import written
 
     new = []
@@ -290,18 +291,18 @@ def _copy_new(source: Path, target: Path) -> list[str]:
 
 
 def keep(folder: Path, runs: Path | None = None) -> None:
-    """From now on `runs` (None: `runs_folder`) is a link to `folder` on a disk that outlives the
-    session (Colab: a mounted Drive): each part is safe at once.
+    """Make `runs` (None: `runs_folder`) a link to `folder` on a disk that outlives the session
+    (Colab: a mounted Drive), so that each part is saved at once.
 
-    What `runs` holds is copied there first; the old folder stays beside it as runs.before.
+    The content of `runs` is copied there first, and the old folder is kept as runs.before.
     """
     runs = runs or runs_folder()
     here = runs.parent.resolve() / runs.name
     folder = folder.resolve()
     if folder.is_relative_to(here) or here.is_relative_to(folder):
         raise ValueError(
-            f"folder {folder}: this is data/runs, or one holds the other; name a folder on the "
-            "disk that outlives the session"
+            f"folder {folder} is data/runs, or one contains the other; name a folder on the disk "
+            "that outlives the session"
         )
     folder.mkdir(parents=True, exist_ok=True)
     if runs.is_symlink():

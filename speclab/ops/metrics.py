@@ -1,13 +1,14 @@
-"""The acceptance of a recorded run in the figures that other engines print.
+"""The acceptance of a recorded run, in the numbers that other engines print.
 
-What an engine calls them stands in data/engines/names.yaml. The figures are counts of a replay
-(`speclab.replay`, visited blocks) and ratios of counts, pooled. The mean of the ratios of single
-requests (prompts) is another number, since the pooled ratio weights a request by its blocks.
+data/engines/names.yaml has the engines' names for them. The numbers are counts of a replay
+(`speclab.replay`, visited blocks) and ratios of pooled counts. The mean of the ratios of single
+requests (prompts) is another number, because the pooled ratio weights a request by its blocks.
 
-The end of a text: a block that it cuts counts with the tokens accepted inside the text. `drafted`
-are the tokens drafted inside it, `drafted_whole` those of the whole shape in every block, which is
-what an engine counts that drafts past the end (vLLM, SGLang). Such an engine also counts what it
-accepts after the end; no trace tells that, and only the `truncated` blocks can differ by it.
+A block that the end of a text cuts counts with the tokens accepted inside the text. `drafted` are
+the tokens drafted inside the text. `drafted_whole` are the tokens of the whole shape in every
+block, as counted by an engine that drafts past the end (vLLM, SGLang). Such an engine also counts
+tokens that it accepts after the end. No trace records these, and they can change the counts of the
+`truncated` blocks only.
 """
 
 from typing import Any
@@ -21,12 +22,12 @@ COUNTS = ("blocks", "drafted", "accepted", "emitted", "truncated")
 
 
 def figures(sums: pd.DataFrame, size: int) -> dict[str, Any]:
-    """The figures of prompts, pooled, to 6 decimals; those by depth are lists, NaN where there is
-    nothing to divide by.
+    """The numbers of prompts, pooled, to 6 decimals. Numbers by depth are lists, with NaN for a
+    division by 0.
 
     sums: `replay.prompt_sums`, or some of its rows; size: tokens that a block drafts.
-    `accepted_by_depth[d]`: blocks that accepted at least d tokens; `blocks_by_accepted[n]`: those
-    that accepted exactly n.
+    `accepted_by_depth[d]`: blocks that accepted at least d tokens. `blocks_by_accepted[n]`: blocks
+    that accepted exactly n tokens.
     """
     totals = sums.sum(numeric_only=True)
     blocks, accepted = totals["blocks"], totals["accepted"]

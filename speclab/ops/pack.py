@@ -1,4 +1,4 @@
-"""A finished run as a trace: a folder to give away, with a card, and half as large."""
+"""A finished run as a trace: a folder for others, with a README, and half as large."""
 
 import html
 import re
@@ -19,9 +19,9 @@ PAGE = """\
 # Trace: {{ profile.name }}, {{ kind }}
 
 {{ profile.description or profile.name }}.
-What the draft gives the text that the target wrote, position by position: recorded once with
-speclab, to be studied without the models.
-This card is written from `manifest.json`, which has every setting, by `python -m speclab pack`.
+The draft's predictions on the text that the target wrote, position by position. They were recorded
+once with speclab, and can be studied without the models.
+`python -m speclab pack` wrote this card from `manifest.json`, which has every setting.
 
 | | target | draft |
 | --- | --- | --- |
@@ -38,7 +38,7 @@ This card is written from `manifest.json`, which has every setting, by `python -
                 "depth", "branches", "budget", "temperature", "top_k", "top_p", "seed") -%}
 | {{ name }} | {{ profile[name] }} |
 {% endfor -%}
-| prompts recorded, of them cut | {{ prompts }}, {{ prompts_cut }} |
+| prompts recorded, prompts cut | {{ prompts }}, {{ prompts_cut }} |
 {% if not_argmax is not none -%}
 | positions where the greedy token is not the argmax (rounding) | {{ not_argmax }} |
 {% endif -%}
@@ -47,40 +47,41 @@ This card is written from `manifest.json`, which has every setting, by `python -
 | recorded | {{ finished }} |
 | with | {% for name in libraries %}{{ name }} {{ libraries[name] }} {% endfor %}|
 
-| file | a row is | rows |
+| file | one row per | rows |
 | --- | --- | --- |
-| `trace.parquet` | a position of a text: the target's token and how the draft ranks it \
+| `trace.parquet` | position of a text: the target's token and its rank under the draft \
 | {{ rows.trace }} |
-| `nodes.parquet` | a node of the draft tree that hangs on each position | {{ rows.nodes }} |
+| `nodes.parquet` | node of the draft tree at each position | {{ rows.nodes }} |
 
-Columns as in the kit's GLOSSARY.md (schema version {{ schema }}); Parquet, zstd.
+The kit's GLOSSARY.md explains the columns (schema version {{ schema }}). Format: Parquet, zstd.
 Licence of the text: {{ licence }}
 
-Read it with `speclab.runs.load_run("FOLDER")`, which checks the checksums, or with any reader of
-Parquet. `make reproduce` reads it where the run key is the one above: from the folder that a
-profile names as `traces`, or with `SPECLAB_TRACES=FOLDER`.
+Read it with `speclab.runs.load_run("FOLDER")`, which verifies the checksums, or with any Parquet
+reader. `make reproduce` reads it for a study with the same run key, from the folder that a profile
+names as `traces`, or from `SPECLAB_TRACES=FOLDER`.
 """
 
 
 def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = None) -> Path:
     """Write a finished run as a trace into the new folder `out`, which appears whole or not at all.
 
-    kind: one of `runs.kinds_of`; None takes the one that it was recorded as. licence: of the text,
-    in a line; None takes `licence` of the profile's notes. RunError: `out` holds anything.
-    ValueError: no licence, or no run of this kind.
+    kind: one of `runs.kinds_of`; None takes the run's own kind. licence: of the text, in one line;
+    None takes `licence` of the profile's notes. RunError: `out` is not empty. ValueError: no
+    licence, or no run of this kind.
     """
     profile = run.manifest["profile"] | {"traces": None, "recorded": []}
     recorded_as = run.manifest["kind"]
     kind = kind or recorded_as
     if kind is None or (kind != recorded_as and not _is_of(profile, kind)):
         raise ValueError(
-            f"{run.folder} is no run of kind {kind!r}; give --kind with one of {', '.join(KINDS)}"
+            f"{run.folder} is no run of kind {kind!r}; name its kind with --kind, one of "
+            f"{', '.join(KINDS)}"
         )
     licence = licence or profile["notes"].get("licence")
     if not str(licence or "").strip():
         raise ValueError(
-            f"profile {profile['name']} does not say the licence of the text: add `licence` to "
-            "its notes, or give --licence with a line about the prompts and the target's text"
+            f"profile {profile['name']} does not name the licence of the text; add `licence` to "
+            "its notes, or give --licence with one line about the prompts and the target's text"
         )
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; choose a new folder (--out)")
@@ -110,8 +111,8 @@ def _is_of(profile: Facts, kind: str) -> bool:
 
 
 def card(manifest: dict[str, Any]) -> str:
-    """README.md of a trace: PAGE with the values of its manifest, which stand there as text and
-    never as Markdown or HTML.
+    """README.md of a trace: PAGE with the values of its manifest, escaped so that they are shown as
+    text and never read as Markdown or HTML.
     """
     pages = Environment(keep_trailing_newline=True, finalize=_as_text)
     return pages.from_string(PAGE).render(manifest)
@@ -124,9 +125,10 @@ def _as_text(value: object) -> str:
 
 
 def _pack_table(path: Path, table: pa.Table, packed: Path) -> None:
-    """Write the table of a run that stands at `path` again, smaller and with the same values.
+    """Write the table of a run at `path` again, smaller and with the same values.
 
-    Bytes of float32 columns are stored by their place in the number, which packs 40 % better.
+    The bytes of float32 columns are grouped by their position in the number, which compresses 40 %
+    better.
     """
     columns = list(pq.ParquetFile(path).schema)
     floats = [column.path for column in columns if column.physical_type == "FLOAT"]

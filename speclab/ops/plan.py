@@ -1,9 +1,9 @@
-"""About how many bytes a recording holds on each device, before anything is loaded.
+"""About how many bytes a recording needs on each device, before anything is loaded.
 
-Weights are counted exactly: on torch's meta device a network has shapes and holds nothing. What
-stands beside them is a coarse upper bound: every prompt is as long as is allowed, every text has
-its full length, every cache has grown to the next power of two. tests/tools/gpu_check.py holds it
-against measurement.
+Weights are counted exactly, because on torch's meta device a network has shapes without memory. All
+other memory is a coarse upper bound: every prompt is as long as allowed, every text has its full
+length, and every cache has grown to the next power of two. tests/tools/gpu_check.py compares it
+with measurements.
 """
 
 from collections import Counter
@@ -25,9 +25,9 @@ CONTEXT_BYTES = 600_000_000  # CUDA context and library workspaces of a process 
 
 @dataclass(frozen=True)
 class Held:
-    """A model as a profile holds it on `device`: `parameters`, and in bytes what its weights take
-    there (`loaded`) and the host while it is loaded (`on_host`), the keys and values of a token
-    (`cached`), a token in a pass (`passing`), and a pair of tokens in its attention (`attending`).
+    """A model as a profile loads it on `device`: its `parameters`, and in bytes its weights there
+    (`loaded`), the host's memory during loading (`on_host`), the keys and values of a token
+    (`cached`), a token in a pass (`passing`), and a pair of tokens in attention (`attending`).
     """
 
     device: str
@@ -40,7 +40,7 @@ class Held:
     vocab: int
 
     def running(self, tokens: int, seen: int) -> int:
-        """Bytes of one pass over tokens that see as many tokens as this."""
+        """Bytes of one pass over `tokens` tokens, each of which sees `seen` tokens."""
         return tokens * (self.passing + seen * self.attending)
 
 
@@ -54,7 +54,7 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
 
     kind = config.get("model_type")
     if kind not in KNOWN:
-        raise ValueError(f"model_type={kind!r}: known are {', '.join(KNOWN)}")
+        raise ValueError(f"model_type={kind!r} is unknown; known are {', '.join(KNOWN)}")
     plain = dict(config)
     quantised = plain.pop("quantization_config", None) or {}
     shape = AutoConfig.for_model(**plain)
@@ -65,7 +65,7 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
     of_layers = network.base_model.layers.parameters()
     products = sum(weight.numel() for weight in of_layers if weight.dim() == 2)
     head = network.get_output_embeddings().weight.numel()
-    loaded, on_host = parameters * size, head * size  # it is loaded weight by weight
+    loaded, on_host = parameters * size, head * size  # loading goes weight by weight
     if quantised:  # read as a whole; a group has a float16 scale and a zero point
         packed = quantised["bits"] / 8
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
@@ -93,21 +93,21 @@ def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
 
 
 def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, Any]:
-    """A model's config.json where it is here, else what the profile's notes say of it, else, where
-    it `asks`, the hub's. ValueError where none does, and for one that is damaged.
+    """A model's config.json: from this machine, else from the profile's notes, else, if `asks`,
+    from the hub. ValueError if none has it, or if it is damaged.
     """
     spec: ModelSpec = getattr(profile, which)
     folder = ModelFolder.here(spec)
     known = folder.config if folder else getattr(profile.notes, f"{which}_config")
     if not known and not asks:
-        raise ValueError(f"config.json of {spec.path} is not here yet")
+        raise ValueError(f"config.json of {spec.path} is not on this machine yet")
     return known or hub.config(spec)
 
 
 def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:
-    """Target and draft as they are held on a machine with that many GPUs.
+    """Target and draft as they are loaded on a machine with this many GPUs.
 
-    asks: the hub, for a config.json that is not known. ValueError where one is not known or cannot
+    asks: ask the hub for an unknown config.json. ValueError if a config.json is unknown or cannot
     be used.
     """
     first = "cuda:0" if gpus else "cpu"
@@ -120,8 +120,8 @@ def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[He
 
 
 def planned_bytes(profile: Profile, pair: list[Held]) -> dict[str, int]:
-    """Most bytes that a recording holds on each device: weights and, beside them, what scoring a
-    chunk of trees takes, or writing a block's texts.
+    """The most bytes that a recording needs on each device: the weights, and the memory to score a
+    chunk of trees or to write a block's texts.
     """
     from speclab.record import ROWS
 
@@ -149,5 +149,5 @@ def planned_bytes(profile: Profile, pair: list[Held]) -> dict[str, int]:
 
 
 def _next_power(tokens: int) -> int:
-    """Places of a cache that grew to hold tokens."""
+    """Capacity of a cache that has grown for this many tokens."""
     return 1 << (tokens - 1).bit_length()

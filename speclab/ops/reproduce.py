@@ -780,7 +780,7 @@ def write_report(call: Call) -> Path:
     done = [stamp.name for stamp in of_call.values() if stamp.status == DONE]
     for name in done:
         with figures_locked(call, call.exported(name)):
-            pages.write_page(call.page(name, "ipynb"), call.figures, done)
+            pages.publish(call.page(name, "ipynb"), call.figures, done)
     names = sorted(path.stem for path in call.build.glob("[0-9]*.json"))
     stamps = [stamp for stamp in map(call.stamp, names) if stamp]
     profile, overrides = call.given["profile"], call.given["overrides"]
@@ -792,7 +792,7 @@ def write_report(call: Call) -> Path:
         stamp.name: report.remark(stamp, described, is_stale(call, stamp)) for stamp in stamps
     }
     write_explorer(head, call.figures)
-    return report.write_report(call.build, call.figures, head, stamps, remarks)
+    return report.write(call.build, call.figures, head, stamps, remarks)
 
 
 def is_stale(call: Call, stamp: Stamp) -> bool:

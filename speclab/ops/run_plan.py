@@ -1,9 +1,9 @@
-"""`python -m speclab plan`: which runs the notebooks of a profile ask for, why, and what each of
-them takes where it is not here yet. Downloads nothing and loads no weights.
+"""`python -m speclab plan`: the runs that the notebooks of a profile need, which notebooks read
+them, and the cost of recording each missing run. Downloads nothing and loads no weights.
 
-A notebook declares the kinds of run that it asks for: a list of plain texts called RUNS in its cell
-of imports. The texts are kinds of `runs.kinds_of` and those of STANDING_FOR, which stand for the
-kinds that depend on the profile.
+A notebook declares the kinds of run that it needs: a list of plain texts called RUNS in its cell of
+imports. The texts are kinds of `runs.kinds_of` and the names of STANDING_FOR, which stand for kinds
+that depend on the profile.
 """
 
 import ast
@@ -20,10 +20,10 @@ from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
 from speclab.show import notebook as kit
 
-FORMER = {"06_chat_paradox": "06_entropy_paradox"}  # notebooks by the names that they had
+FORMER = {"06_chat_paradox": "06_entropy_paradox"}  # notebooks by their former names
 JUDGED = "judged_prompts_per_domain"  # a parameter of 08
-# bytes of a row of a recorded table, and what the folder of a run takes in all: its tables and,
-# as long as it is there, the parts that they are made of. Measured on the tiny pair
+# bytes per row of a recorded table, and the size of a run's folder as a multiple of its tables: the
+# tables and the parts that they were made from. Measured on the tiny pair
 TRACE_BYTES, NODE_BYTES, WITH_PARTS = 165, 25, 2.2
 
 
@@ -34,12 +34,12 @@ def other_temperatures(profile: Profile) -> list[str]:
 
 
 def of_others(profile: Profile, ending: str = "") -> list[str]:
-    """The kinds of run over the other prompts that a profile names."""
+    """The kinds of run on the other prompt sets that a profile names."""
     sets = runs.sets_asked(profile, runs.sizes_of(profile))
     return [f"{runs.kind_of_set(source)}{ending}" for source in sets]
 
 
-# what a name in RUNS stands for that is no kind of run itself
+# names in RUNS that stand for kinds of run
 STANDING_FOR: dict[str, Callable[[Profile], Iterable[str]]] = {
     "seeds": lambda _: ("sampled", *runs.OTHER_SEEDS),
     "other-format": lambda profile: filter(None, [runs.other_format(profile)]),
@@ -52,8 +52,8 @@ STANDING_FOR: dict[str, Callable[[Profile], Iterable[str]]] = {
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """A run that notebooks ask for: its `kind`, the profile as it is recorded, how many `prompts`
-    it has, the numbers of the `notebooks` that read it, and the finished run where it is `here`.
+    """A run that notebooks need: its `kind`, the profile with its settings, the number of
+    `prompts`, the numbers of the `notebooks` that read it, and the finished run if it is `here`.
     """
 
     kind: str
@@ -64,25 +64,26 @@ class PlannedRun:
 
     @property
     def tokens(self) -> int:
-        """The most tokens that its texts can have."""
+        """The most tokens that its texts can have in total."""
         return self.prompts * self.profile.max_new_tokens
 
     @property
     def bytes(self) -> int:
-        """What its folder takes on the disk, at most."""
+        """The most bytes that its folder takes on the disk."""
         per_token = TRACE_BYTES + NODE_BYTES * self.profile.tree.size
         return int(WITH_PARTS * self.tokens * per_token)
 
 
-# ---- what is asked for ---------------------------------------------------------------------------
+# ---- what is needed ------------------------------------------------------------------------------
 
 
 def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
-    """The notebooks of these numbers or names, all without any. ValueError for one not there."""
+    """The notebooks with these numbers or names; all if none is named. ValueError: unknown name."""
     paths = sorted((root / "notebooks").glob("[0-9]*.ipynb"))
     if not paths:
         raise ValueError(
-            f"no notebooks in {root}: an installed package has none; run this in a clone of the kit"
+            f"{root} has no notebooks, because an installed package has none; run this in a clone "
+            "of the kit"
         )
     known = {name: path for path in paths for name in (path.stem, path.stem[:2])}
     stems = [Path(text).stem.zfill(2) for text in wanted]
@@ -94,7 +95,7 @@ def chosen(wanted: Sequence[str], root: Path = ROOT) -> list[Path]:
 
 
 def declared(notebook: Path) -> list[str] | None:
-    """What a notebook's RUNS declares; None for one that has no such list, or no .py."""
+    """What a notebook's RUNS declares; None for a notebook without such a list or without .py."""
     source = notebook.with_suffix(".py")
     text = source.read_text(encoding="utf-8") if source.is_file() else ""
     for node in ast.parse(text, source.name).body:
@@ -104,7 +105,7 @@ def declared(notebook: Path) -> list[str] | None:
 
 
 def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
-    """The kinds of run that the names of a list RUNS mean for a profile, each once."""
+    """The kinds of run that the names in RUNS stand for in a profile, each once."""
     kinds: list[str] = []
     for name in names:
         kinds += STANDING_FOR[name](profile) if name in STANDING_FOR else [name]
@@ -112,7 +113,7 @@ def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
 
 
 def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
-    """The runs that these notebooks ask for, in the order in which they do."""
+    """The runs that these notebooks need, in the order in which they name them."""
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
         for kind in kinds_named(profile, declared(notebook) or []):
@@ -128,29 +129,29 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
 
 
 def can_be_told(profile: Profile) -> bool:
-    """Whether the runs of a profile can be looked for without a download: none of its prompts is a
+    """Whether the runs of a profile can be found without a download: none of its prompt sets is a
     public set.
     """
     return not {profile.prompts, *profile.others} & {*HUB_SETS}
 
 
 def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
-    """Fetch the models of the hub that recording runs of these kinds needs, with a bar; nothing
-    where all of the runs are here.
+    """Download the models that recording runs of these kinds needs, with a progress bar; nothing
+    if all of the runs are recorded.
     """
     if can_be_told(profile) and all(runs.recorded_run(profile, kind) for kind in kinds):
         return
     pair.fetch_pair(profile)
 
 
-# ---- what it takes -------------------------------------------------------------------------------
+# ---- what it costs -------------------------------------------------------------------------------
 
 
 def manifests_of_pair(profile: Profile) -> list[Facts]:
     """The manifests of runs of the profile's models that were recorded on this machine."""
     found = []
     for path in runs.RUNS.glob("*/manifest.json"):
-        with suppress(ValueError):  # a damaged one is said where it is asked for
+        with suppress(ValueError):  # a damaged manifest is reported when its run is read
             facts = read_json(path, runs.MEND)
             of_run = [facts["profile"][name]["path"] for name in MODELS]
             if of_run == [getattr(profile, name).path for name in MODELS]:
@@ -159,8 +160,8 @@ def manifests_of_pair(profile: Profile) -> list[Facts]:
 
 
 def seconds_of(run: PlannedRun, known: Sequence[Facts]) -> float | None:
-    """What recording a run takes at the speed of the longest one that is known, one with the same
-    tree before others; None where none is.
+    """The seconds to record a run, at the speed of the longest known run, with the same tree if
+    there is one; None without a known run.
     """
     shape = ("depth", "branches", "budget")
 
@@ -178,18 +179,18 @@ def seconds_of(run: PlannedRun, known: Sequence[Facts]) -> float | None:
 
 
 def lines_of_plan(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterator[str]:
-    """The lines of the plan for the notebooks of these numbers or names (none: all) on a machine
-    with so many GPUs.
+    """The lines of the plan for the notebooks with these numbers or names (none: all) on a machine
+    with this many GPUs.
     """
     asked, left_out = [], []
     for notebook in chosen(wanted):
         judged = profile.notebooks.get(notebook.stem, {}).get(JUDGED, 0)
         if reason := kit.lacks(notebook.stem, profile, judged):
-            left_out.append(f"left out: {notebook.stem} {reason}")
+            left_out.append(f"Left out: {notebook.stem} {reason}")
         else:
             asked.append(notebook)
             if declared(notebook) is None:
-                left_out.append(f"not known: {notebook.stem} declares no RUNS among its imports")
+                left_out.append(f"Unknown: {notebook.stem} declares no RUNS among its imports")
     yield about(profile)
     known = manifests_of_pair(profile)
     planned_runs = runs_asked(profile, asked)
@@ -206,7 +207,7 @@ def about(profile: Profile) -> str:
     given = f"temperature: {profile.temperature:g}"
     return (
         f"{profile.name}: {sum(sizes.values())} prompts ({of_each}), up to "
-        f"{profile.max_new_tokens} tokens each. Texts are studied at T = 0 and at "
+        f"{profile.max_new_tokens} tokens each. Studies use T = 0 and "
         f"T = {profile.sampled_temperature:g} ({given})."
     )
 
@@ -224,18 +225,18 @@ def table_of(planned_runs: Sequence[PlannedRun], known: Sequence[Facts]) -> Iter
 
 
 def where(run: PlannedRun, known: Sequence[Facts]) -> str:
-    """Where a run is, or what recording it takes."""
+    """Where a run is, or the cost of recording it."""
     if run.here is None:
         return f"to record: {takes([run], known)}"
     folder = run.here.folder
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     if folder.is_relative_to(runs.RUNS):
-        return f"here, {size / 1e6:.1f} MB"
+        return f"recorded, {size / 1e6:.1f} MB"
     return "shipped with the kit" if folder.is_relative_to(ROOT) else f"read from {folder}"
 
 
 def takes(unrecorded: Sequence[PlannedRun], known: Sequence[Facts]) -> str:
-    """The minutes, as far as they are known, and the bytes of runs that are to be recorded."""
+    """The minutes, if they are known, and the bytes of runs that are not recorded yet."""
     seconds = [seconds_of(run, known) for run in unrecorded]
     lasting = "time unknown"
     if None not in seconds:
@@ -245,15 +246,16 @@ def takes(unrecorded: Sequence[PlannedRun], known: Sequence[Facts]) -> str:
 
 
 def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Facts]) -> str:
-    """What all runs take that are to be recorded."""
+    """The cost of all runs that are not recorded yet."""
     if not unrecorded:
-        return "Nothing is to be recorded."
+        return "All runs are available."
     tokens = sum(run.tokens for run in unrecorded)
-    said = f"In all {len(unrecorded)} to record: {tokens:,} tokens, {takes(unrecorded, known)}."
+    runs_left = counted(len(unrecorded), "run")
+    said = f"{runs_left} to record: {tokens:,} tokens, {takes(unrecorded, known)}."
     if not can_be_told(profile):
-        said += " Some may be here: that is known once the prompts are."
+        said += " Some may be recorded already; this is unknown until the prompts are downloaded."
     if not known:
-        said += " No run of this pair was recorded here so far, so minutes are not known."
+        said += " The time is unknown until a first run of this pair is recorded on this machine."
     return said
 
 
@@ -262,7 +264,7 @@ def memory_lines(profile: Profile, gpus: int) -> Iterator[str]:
     try:
         needs: Mapping[str, int] = plan.planned_bytes(profile, plan.planned_pair(profile, gpus))
     except Exception as error:  # libraries raise whatever they like at a config of others
-        yield f"Memory is not known: {error}."
+        yield f"Memory is unknown: {error}."
         return
     for device, need in needs.items():
-        yield f"Memory of {device}: at most {need / 1e9:.1f} GB (`doctor` says whether it is free)."
+        yield f"Memory on {device}: at most {need / 1e9:.1f} GB (`doctor` checks what is free)."

@@ -1,11 +1,10 @@
-"""Engines: who runs the blocks of a recording.
+"""Engines: they run the blocks of a recording in this process, in one process per device, or on
+actors of a Ray cluster.
 
-In this process, in one process a device, or on actors of a Ray cluster.
-
-Every engine runs the same `Job.record` and hands the records back to the one process that writes
-part files, so that no shared file system is needed and the bytes on disk do not depend on the
-engine. An engine is a function of (job, block numbers) that yields `Done` as blocks are finished,
-in any order.
+Every engine runs the same `Job.record` and returns the records to the one process that writes part
+files. So no shared file system is needed, and the bytes on disk do not depend on the engine. An
+engine is a function of (job, block numbers) that yields `Done` when a block is finished, in any
+order.
 """
 
 import multiprocessing
@@ -21,11 +20,11 @@ from speclab.profiles import ModelSpec
 from speclab.record import Done, Engine, Job, Worker
 from speclab.runs import RunError
 
-NO_RAY = "engine 'ray' needs the package ray: pip install 'ray>=2.60,<3'"
-LOST = "a worker died ({error}); finished blocks are kept, the same command goes on from there"
+NO_RAY = "engine 'ray' needs the package ray; run `pip install 'ray>=2.60,<3'`"
+LOST = "a worker died ({error}). Finished blocks are kept; run the same command again to continue"
 
 
-# ---- one process a device ------------------------------------------------------------------------
+# ---- one process per device ----------------------------------------------------------------------
 
 
 _HERE: list[Worker] = []  # the worker of a worker process
@@ -43,8 +42,8 @@ def _work(index: int) -> Done:
 
 
 def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
-    """One process and one pair a device (`cuda:0`, `cuda:1`, …; `cpu` may be named several times),
-    blocks to whichever is free.
+    """One process with one pair per device (`cuda:0`, `cuda:1`, …; `cpu` may be named several
+    times). A free process takes the next block.
     """
     spawn = multiprocessing.get_context("spawn")
     waiting = spawn.SimpleQueue()  # every process takes one device as it starts
@@ -64,8 +63,8 @@ def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator
 
 
 def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator[Done]:
-    """`workers` actors on the cluster that RAY_ADDRESS names, or on one started here for the call;
-    None: one a GPU, else one a CPU. An actor's own error is raised as it was there.
+    """`workers` actors on the cluster at RAY_ADDRESS, or on a cluster that is started for this
+    call. None: one per GPU, or one per CPU without GPUs. An actor's own error is raised unchanged.
     """
     import ray
     from ray.util import ActorPool
@@ -79,8 +78,8 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
         count = min(workers or gpus or cpus, len(indices))
         if count > cpus or (gpus and count > gpus):
             raise ValueError(
-                f"workers={count}: the cluster has {cpus} CPUs and {gpus} GPUs; "
-                "one each is needed (workers share none)"
+                f"workers={count} is too many: the cluster has {cpus} CPUs and {gpus} GPUs, and "
+                "each worker needs its own; lower --workers"
             )
         needs = {"num_cpus": 1, "num_gpus": 1 if gpus else 0}
         actor = ray.remote(**needs, max_restarts=3, max_task_retries=3)(Worker)
@@ -97,11 +96,11 @@ def on_ray(job: Job, indices: list[int], workers: int | None = None) -> Iterator
 
 
 def engine_of(name: str, devices: Sequence[str], workers: int | None) -> Engine | None:
-    """The engine of the command line's options; None: this process. ValueError for what does not go
-    together.
+    """The engine of the command line's options; None: this process. ValueError for options that
+    exclude each other.
     """
     if (devices and name == "ray") or (workers is not None and name == "local"):
-        raise ValueError("--devices goes with --engine local, --workers with --engine ray")
+        raise ValueError("--devices needs --engine local, and --workers needs --engine ray")
     for device in devices:  # before anything is loaded or written
         device_of(ModelSpec("any", device=device))
     if name == "ray":

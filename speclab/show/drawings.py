@@ -1,17 +1,20 @@
 """Figures that one notebook alone has. None needs a model: each draws a data frame."""
 
 import itertools
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.patches import Rectangle
 
 from speclab.estimates import counted
 from speclab.show import figures, style
 from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
+from speclab.stats import NUMBERS
 
 # ---- a drafted tree ------------------------------------------------------------------------------
 
@@ -241,40 +244,78 @@ def draw_text(frame: pd.DataFrame) -> Figure:
 # ---- domains -------------------------------------------------------------------------------------
 
 
-def draw_ladder(frame: pd.DataFrame, last: Sequence[str], grey: Sequence[str]) -> Figure:
-    """Levels with their intervals (left) and ranks of the domains (right), shares above tokens per
-    pass.
+def draw_blocks(
+    frame: pd.DataFrame,
+    percent: Sequence[str] = (),
+    limits: Mapping[str, Sequence] = {},
+    reference: float | None = None,
+    reference_name: str = "",
+) -> Figure:
+    """Estimates with intervals in blocks of rows, one block below the other: each has its own rows,
+    and blocks of one axis have the same scale.
 
-    `frame`: name, estimator, domain, estimate, low, high, rank (missing: not tested). last:
-    estimators of the lower panels; grey: how names begin that are not the acceptance of any
-    lossless algorithm.
+    `frame`: block (the title), axis (noun and unit), row, domain, estimate, low, high. percent: the
+    axes whose numbers are fractions of 1, shown in percent. limits: of axes. reference: a vertical
+    line at this value, called reference_name.
     """
-    is_last = frame["estimator"].isin(last)
-    parts = frame[~is_last], frame[is_last]
-    heights = [max(part["name"].nunique(), 1) for part in parts]
-    ratios = [1.4, 1] if figures.is_narrow() else [2.2, 1]
-    most = frame["domain"].nunique()
-    tall = max(5.4, 0.05 * most * sum(heights) + 2)
-    figure, grid = figures.subplots(
-        2, 2, height=tall, sharey="row", width_ratios=ratios, height_ratios=heights
-    )
-    last_rank = frame.loc[frame["rank"].notna(), "domain"].nunique()
-    for (left, right), levels in zip(grid, parts, strict=True):
-        ranks = levels.assign(estimate=levels["rank"], low=np.nan, high=np.nan)
-        for axes, rows in ((left, levels), (right, ranks)):
-            figures.interval_bars(rows, axes, x="name", horizontal=True)
-            for row, name in enumerate(pd.unique(rows["name"])):
-                if name.startswith(tuple(grey)):
-                    axes.axhspan(row - 0.5, row + 0.5, color="#efefef", zorder=0)
-        right.set(xlim=(0.5, last_rank + 0.5), xticks=range(1, last_rank + 1))
-        right.tick_params(left=False)
-    grid[0, 0].set(
-        title="level (grey: of no lossless algorithm)", xlabel="share of tokens", xlim=(0, 1)
-    )
-    grid[0, 1].set(title="rank (shared if not\nsignificantly different)")
-    grid[1, 0].set(xlabel="tokens per target pass")
-    grid[1, 1].set(xlabel="1 = highest")
-    figures.legend_above(figure, grid[0, 0])
+    blocks = list(frame.groupby(["axis", "block"], sort=False))
+    rows = [part["row"].nunique() for _, part in blocks]
+    looks = figures.looks_of(pd.unique(frame["domain"]))
+    of_row = max(0.26, 0.07 * len(looks))
+    tall = of_row * sum(rows) + 0.55 * len(blocks) + 0.4
+    figure, grid = figures.subplots(len(blocks), height=tall, squeeze=False, height_ratios=rows)
+    panels: dict[str, list] = {}
+    for axes, ((axis, block), part) in zip(grid.flat, blocks, strict=True):
+        figures.interval_bars(part, axes, "row", horizontal=True, looks=looks)
+        if reference is not None:
+            axes.axvline(reference, color="black", linewidth=0.7, label=reference_name or "_")
+        axes.set(title=block, xlabel=axis)
+        if axis in percent:
+            figures.show_percent(axes.xaxis)
+        panels.setdefault(axis, []).append(axes)
+    for axis, of_axis in panels.items():
+        ends = np.array([axes.get_xlim() for axes in of_axis])
+        least, most = ends.min(), ends.max()
+        for axes in of_axis:
+            axes.set_xlim(least, most)
+            axes.set_xlim(limits.get(axis))
+    figures.legend_above(figure, *grid.flat)
+    return figure
+
+
+def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
+    """The mean over all nodes of a depth (`whole`) as a point between the means of two groups of
+    nodes, relative to depth 1; beside it the share of the nodes that are `weighted`. A panel per
+    tree.
+
+    `frame`: tree, name, depth, estimate, share.
+    """
+    trees = pd.unique(frame["tree"])
+    looks = {"color": "#8C6D1F", "marker": "o"}, {"color": "#7F7F7F", "marker": "s"}
+    groups = [name for name in pd.unique(frame["name"]) if name != whole]
+    look_of = dict(zip(groups, looks, strict=False))
+    look_of[whole] = {"color": "#332288", "marker": "D", "markersize": 7, "linestyle": "-"}
+    figure, grid = figures.row_of_panels(len(trees), 2.8, sharey=True)
+    for axes, tree in zip(grid, trees, strict=True):
+        means = frame[frame["tree"] == tree]
+        values = means.pivot(index="depth", columns="name", values="estimate")
+        values -= values[whole].iloc[0]
+        axes.vlines(values.index, values.min(axis=1), values.max(axis=1), color="#BBBBBB")
+        for name, look in look_of.items():
+            if name in values:
+                axes.plot(values[name], **{"linestyle": "none", "label": name} | look)
+        for row in means[means["name"] == weighted].itertuples():
+            place = row.depth, values.loc[row.depth, whole]
+            beside = {"textcoords": "offset points", "va": "center"}
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+            axes.annotate(f"{100 * row.share:.0f} %", place, (9, 0), bbox=behind, **beside)
+        axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
+        axes.plot([], [], color="none", label=f"%: share {weighted}")
+        axes.set(title=tree, xticks=values.index, xlabel="depth")
+        axes.margins(0.2, 0.12)
+        figures.show_percent(axes.yaxis)
+    grid[0].set_ylabel("change of the mean (points)")
+    figures.legend_above(figure, *grid)
     return figure
 
 
@@ -289,6 +330,8 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     options = {"sharex": True, "sharey": True, "squeeze": False}
     figure, grid = figures.subplots(*shape, height=1.9 * shape[0] + 0.8, **options)
     numbers = frame.set_index(["panel", "domain", "quantity"])[["estimate", "low", "high"]]
+    entropies = numbers["estimate"].xs("entropy", level="quantity")
+    middle = (entropies.min() + entropies.max()) / 2
     for axes, title in zip(grid.flat, titles, strict=False):
         for name, look in looks.items():
             x, y = (numbers.loc[title, name, what] for what in ("entropy", "acceptance"))
@@ -296,8 +339,11 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
             axes.plot([x["estimate"]] * 2, y[1:], color=look["color"])
             axes.plot(x["estimate"], y["estimate"], **look | {"linestyle": "none"})
             if name == domain:
+                is_right = x["estimate"] > middle
                 place = {"textcoords": "offset points", "weight": "bold"}
-                axes.annotate(name, (x["estimate"], y["estimate"]), (5, 5), **place)
+                place["ha"] = "right" if is_right else "left"
+                shift = (-5, 5) if is_right else (5, 5)
+                axes.annotate(name, (x["estimate"], y["estimate"]), shift, **place)
         axes.set(title=title)
     for axes in grid.flat[len(titles) :]:
         axes.set_axis_off()
@@ -308,51 +354,163 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     return figure
 
 
+MEAN = {"color": "black", "marker": "d", "markersize": 5}
+
+
+def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) -> Figure:
+    """The excess of classes of positions, a panel for each family: the mean of the domains with its
+    interval, and each domain as a small point. `frame`: family, name, domain, estimate, low, high.
+
+    families: their titles; whole: the mean in the column `domain`, or the only domain.
+    """
+    shown = {name: title for name, title in families.items() if name in set(frame["family"])}
+    parts = {title: frame[frame["family"] == name] for name, title in shown.items()}
+    sizes = [part["name"].nunique() for part in parts.values()]
+    tall = 0.21 * sum(sizes) + 0.4 * len(sizes) + 0.8
+    figure, grid = figures.subplots(
+        len(sizes), 1, height=tall, sharex=True, height_ratios=sizes, squeeze=False
+    )
+    domains = [name for name in pd.unique(frame["domain"]) if name != whole]
+    mean = MEAN | {"label": "mean of the domains" if domains else whole}
+    for axes, (title, rows) in zip(grid.flat, parts.items(), strict=True):
+        is_mean = rows["domain"] == whole
+        looks = {whole: mean}
+        figures.interval_bars(rows[is_mean], axes, "name", "domain", True, rows, looks)
+        places = pd.Index(pd.unique(rows["name"]))
+        for domain, look in figures.looks_of(domains).items():
+            of_domain = rows[rows["domain"] == domain]
+            spots = places.get_indexer(of_domain["name"])
+            small = {"linestyle": "none", "markersize": 3, "alpha": 0.8}
+            axes.plot(of_domain["estimate"], spots, **look | small)
+        axes.axvline(0, color="black", linewidth=0.7, label="as many random positions")
+        axes.set_title(title)
+    axes.set_xlabel("excess (tokens per target pass)")
+    figures.legend_above(figure, grid[0, 0])
+    return figure
+
+
 def draw_check(frame: pd.DataFrame) -> Figure:
-    """Measured against predicted speed-up, a point a prompt: domain, promised, plain_s, policy_s.
-    On the line both are equal.
+    """Measured against predicted speed-up, one point per prompt: domain, promised, plain_s,
+    policy_s. On the line both are equal.
     """
     figure, axes = figures.subplots(height=3.0)
     for domain, look in figures.looks_of(pd.unique(frame["domain"])).items():
         rows = frame[frame["domain"] == domain]
         look |= {"linestyle": "none"}
         axes.plot(1 / rows["promised"], rows["plain_s"] / rows["policy_s"], **look)
-    axes.axline((1, 1), slope=1, color="black", linewidth=0.8, zorder=1)
-    axes.set(xlabel="predicted speed-up (T = 0)", ylabel="measured speed-up")
+    equal = {"color": "black", "linewidth": 0.8, "label": "measured = predicted"}
+    axes.axline((1, 1), slope=1, zorder=1, **equal)
+    axes.set(xlabel="predicted speed-up", ylabel="measured speed-up")
     figures.legend_above(figure, axes)
     return figure
 
 
 # ---- the paper's claims --------------------------------------------------------------------------
 
-GREEN, EDGE = "#DDEBD9", "#5B8A52"
+OF_SIGNS = {  # colours of cells, by the sign of the verdict
+    "✓": "#A9CFA0",
+    "(✓)": "#DDEBD9",
+    "c": "#D8D3EA",
+    "?": "#EEEEEE",
+    "✗": "#E8BDB5",
+}
+WORD_INCHES = 0.55  # a cell that is wider holds a word
 
 
-def draw_claims(
-    frame: pd.DataFrame, labels: Mapping[str, Sequence[str]], regions: Mapping[str, Sequence]
+def draw_verdicts(
+    frame: pd.DataFrame,
+    column: str,
+    panel: str,
+    label: str = "",
+    mark: float | None = None,
+    mark_name: str = "",
 ) -> Figure:
-    """A panel for each claim: `frame` has claim, line (who measured it, how, the verdict's sign),
-    row, estimate, low, high. labels: by claim, what it says and what its number is. regions: by
-    claim, whether it holds in one region for all rows, and its edges.
+    """A row for each claim (`said`), a coloured cell for each value of `column`, a panel for each
+    value of `panel`. Cells hold the verdict's `word`; narrow ones its `sign`, and a legend explains
+    the signs.
+
+    label: what the columns are. mark: a line at this value of numeric columns, on a logarithmic
+    scale; mark_name: its name in the legend.
     """
-    figure, panels = figures.subplots(len(labels), height=1.75 * len(labels), squeeze=False)
-    for (name, (said, number)), axes in zip(labels.items(), panels.flat, strict=True):
-        of_claim = frame[frame["claim"] == name]
-        figures.interval_bars(of_claim, axes, "line", "row", horizontal=True)
-        _draw_region(axes, *regions[name])
-        axes.set_title(f"{name}: {said}")
-        axes.set_xlabel(number)
-    figures.legend_above(figure, *panels.flat)
+    said, titles = pd.Index(frame["said"].unique()), frame[panel].unique()
+    columns = pd.Index(frame[column].unique())
+    narrow = figures.is_narrow()
+    is_stacked = narrow and len(columns) > 4
+    shape = (len(titles), 1) if is_stacked else (1, len(titles))
+    height = (0.27 if narrow else 0.25) * len(said) * shape[0] + 0.6 * shape[0] + 0.4
+    figure, grid = figures.subplots(*shape, height=height, squeeze=False)
+    cell_inches = 0.5 * figures.width() / (shape[1] * len(columns))
+    text, size = ("word", "small") if cell_inches > WORD_INCHES else ("sign", "medium")
+    for title, axes in zip(titles, grid.flat, strict=True):
+        rows = frame[frame[panel] == title]
+        spots = zip(columns.get_indexer(rows[column]), said.get_indexer(rows["said"]), strict=True)
+        for spot, sign, words in zip(spots, rows["sign"], rows[text], strict=True):
+            color = OF_SIGNS.get(sign, "white")
+            axes.add_patch(Rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
+            axes.text(spot[0] + 0.5, spot[1] + 0.5, words, size=size, ha="center", va="center")
+        axes.set(title=title, xlim=(0, len(columns)), ylim=(len(said), 0), yticks=[])
+        axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{name}" for name in columns])
+        axes.tick_params(length=0)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        if mark is not None:
+            middle = np.arange(len(columns)) + 0.5
+            at = np.interp(np.log(mark), np.log(columns), middle)
+            axes.axvline(at, color="black", linewidth=1.4, label=mark_name)
+    for axes in grid[:, 0]:
+        _name_rows(axes, said, 42 if narrow else 46)
+    if text == "sign":
+        for sign, word in frame[["sign", "word"]].drop_duplicates().itertuples(index=False):
+            look = {"color": OF_SIGNS.get(sign, "white"), "marker": "s", "s": 60}
+            grid[0, 0].scatter([], [], label=f"{sign} {word}", **look)
+        figures.legend_above(figure, *grid.flat)
+    figure.supxlabel(label)
     return figure
 
 
-def _draw_region(axes: Any, is_one: bool, edges: Sequence[float | None]) -> None:
-    """The region in which a claim holds; its edges alone where domains differ in it."""
-    limits = axes.get_xlim()
-    for edge in {*edges} - {None}:
-        axes.axvline(edge, color=EDGE, linewidth=1, linestyle="--", zorder=0)
-    if is_one:
-        ends = zip(edges, limits, strict=True)
-        inside = [limit if edge is None else edge for edge, limit in ends]
-        axes.axvspan(*np.clip(inside, *limits), color=GREEN, zorder=0, label="it holds")
-    axes.set_xlim(limits)
+def _name_rows(axes: Any, names: Sequence[str], most: int) -> None:
+    """Write a name beside each row of cells, in lines of at most `most` characters."""
+    look = {"ha": "right", "va": "center", "linespacing": 1.0}
+    for row, name in enumerate(names):
+        lines = "\n".join(textwrap.wrap(name, most, break_on_hyphens=False))
+        axes.text(-0.02, row + 0.5, lines, transform=axes.get_yaxis_transform(), **look)
+
+
+# ---- at scale ------------------------------------------------------------------------------------
+
+AT_ALL: dict[str, Any] = {"color": "black", "linewidth": 0.8}
+NEW_BLOCK: dict[str, Any] = {"color": "#444444", "marker": "s"}
+THIS_DEPTH: dict[str, Any] = {"color": "#882255", "marker": "o"}
+COST_OF_DEPTH: dict[str, Any] = {"color": "#882255", "alpha": 0.18, "linewidth": 0}
+
+
+def draw_depth(frame: pd.DataFrame, sets: Sequence[str], names: Sequence[str]) -> Figure:
+    """EAGLE's acceptance in percent by depth, a panel for each prompt set. names: those of a new
+    block at all positions, of a new block at the same positions, and of the token at this depth;
+    the gap between the last two is the cost of depth.
+    """
+    everywhere, afresh, deeper = names
+    of_eagle = frame[frame["proposer"] == "EAGLE"]
+    figure, panels = figures.row_of_panels(len(sets), 2.4, sharex=True, sharey=True)
+    for domain, axes in zip(sets, panels, strict=True):
+        rows = of_eagle[of_eagle["domain"] == domain].set_index("depth")
+        share = {name: 100 * rows.loc[rows["name"] == name, NUMBERS] for name in names}
+        gap = share[afresh]["estimate"], share[deeper]["estimate"]
+        depth = gap[0].index
+        _line_with_band(axes, share[afresh], afresh, NEW_BLOCK)
+        axes.fill_between(depth, *gap, label="cost of depth", **COST_OF_DEPTH)
+        _line_with_band(axes, share[deeper], deeper, THIS_DEPTH)
+        axes.plot(depth, share[everywhere]["estimate"], label=everywhere, **AT_ALL)
+        axes.set(title=domain, xticks=depth)
+    panels[0].set_ylim(top=100)
+    figure.supxlabel("depth (drafted tokens)")
+    figure.supylabel("accepted tokens (%)")
+    figures.legend_above(figure, panels[0])
+    return figure
+
+
+def _line_with_band(axes: Any, rows: pd.DataFrame, name: str, look: Mapping[str, Any]) -> None:
+    """The estimates by the rows' index, and their intervals as a band."""
+    axes.plot(rows.index, rows["estimate"], label=name, **look)
+    ends = rows["low"], rows["high"]
+    axes.fill_between(rows.index, *ends, color=look["color"], alpha=0.2, linewidth=0)

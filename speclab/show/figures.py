@@ -19,7 +19,7 @@ from matplotlib import font_manager, rcParams
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import Formatter, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from speclab.show import style
 from speclab.stats import NUMBERS
@@ -213,13 +213,15 @@ def looks_of(names: Iterable[Any], hue: str = "domain") -> dict[Any, dict[str, A
     """Colour, marker, line style and label of each series.
 
     Names in style.SERIES have fixed looks. The other names take the remaining looks in order of
-    appearance. Up to twelve series look different.
+    appearance; looks with the colours of tokens (style.OF_TOKENS) come last. Up to twelve series
+    look different.
     """
     names = list(names)
     fixed = [style.SERIES[str(name)] for name in names if str(name) in style.SERIES]
     ordered = [*style.DOMAIN_LOOKS, *style.OTHER_LOOKS]
     if hue != "domain":
         ordered = [*style.OTHER_LOOKS, *style.DOMAIN_LOOKS]
+    ordered.sort(key=lambda look: look in style.OF_TOKENS)
     free = cycle([look for look in ordered if look not in fixed])
     return {
         name: (style.SERIES.get(str(name)) or next(free)) | {"label": label_of(name)}
@@ -243,9 +245,10 @@ def interval_bars(
     horizontal: bool = False,
     whole: pd.DataFrame | None = None,
     looks: Mapping[Any, Mapping] = {},
+    apart: bool = True,
 ) -> None:
     """Points with confidence intervals: one group per value of `x`, and in it one point per value
-    of `hue`. Both keep their order of appearance.
+    of `hue`. Both keep their order of appearance. apart: the points of a group are side by side.
 
     If the bounds are NaN, only the point is drawn. horizontal: groups are on the y axis. whole: the
     frame of all panels that share the ticks, if `frame` may lack some of their values. looks: from
@@ -255,7 +258,7 @@ def interval_bars(
     groups = pd.unique(whole[x])
     looks = looks or looks_of(pd.unique(whole[hue]), hue)
     error = "xerr" if horizontal else "yerr"
-    step = 0.7 / max(len(looks), 3)
+    step = 0.7 / max(len(looks), 3) if apart else 0
     for index, (name, look) in enumerate(looks.items()):
         rows = frame[frame[hue] == name]
         middle = pd.Index(groups).get_indexer(rows[x])
@@ -294,12 +297,8 @@ def lines_with_bands(frame: pd.DataFrame, axes: Axes, x: str, hue: str, looks: M
 
 AXIS_LABELS = {
     "gamma": "gamma (draft tokens proposed)",
-    "block_efficiency": "block_efficiency\n(tokens per target pass)",
-    "draft_utilisation": "draft_utilisation\n(accepted / drafted)",
-    "speedup": "estimated speed-up",
     "position": "position in the target's text (tokens)",
     "target_entropy": "target entropy (nats)",
-    "draft_entropy": "draft entropy (nats)",
     "c": "c (draft pass / target pass)",
 }
 
@@ -314,13 +313,15 @@ def facets(
     y: str = "estimate",
     x_label: str | None = None,
     height: float = 2.4,
-    reference: float | None = None,
+    reference: float | Mapping[str, float] | None = None,
     reference_name: str = "",
     limits: Sequence[float | None] | None = None,
     share_y: bool = True,
     looks: Mapping[str, dict] = {},
     log: bool = False,
+    percent: bool = False,
     only: Mapping[str, Sequence] = {},
+    apart: bool = True,
 ) -> Figure:
     """Estimates with their intervals, with one panel per value of `rows` and `columns` and one
     colour per value of `hue`.
@@ -328,11 +329,12 @@ def facets(
     kind: "lines" (bands over a numeric x), "points" (error bars over a few values of x) or "bars"
     (the same, horizontal). y: the quantity on the estimate's axis, a key of AXIS_LABELS or the
     label itself; x_label: the label of the other axis. height: of a panel, in inches. reference:
-    draws a line at this value, called reference_name in the legend. limits: range of the estimate's
-    axis. share_y: one scale for all panels. looks: matplotlib's options for lines and points by
-    value of `hue`, merged into `looks_of`. log: both axes are logarithmic. only: for a column, the
-    values to draw. Values of every key keep their order of appearance. The panels are the figure's
-    axes, row by row.
+    draws a line at this value (or at one value per value of `columns`), called reference_name in
+    the legend. limits: range of the estimate's axis. share_y: one scale for all panels. looks:
+    matplotlib's options for lines and points by value of `hue`, merged into `looks_of`. log: both
+    axes are logarithmic. percent: estimates are fractions of 1 and shown in percent. only: for a
+    column, the values to draw. apart: the points of a group are side by side. Values of every key
+    keep their order of appearance. The panels are the figure's axes, row by row.
     """
     for name, values in only.items():
         frame = frame[frame[name].isin(list(values))]
@@ -369,7 +371,7 @@ def facets(
         if kind == "lines":
             lines_with_bands(part, axes, x, hue, series)
         else:
-            interval_bars(part, axes, x, hue, lying, frame, series)
+            interval_bars(part, axes, x, hue, lying, frame, series, apart)
         axes.set_title(", ".join(map(str, wanted.values())))
         if log:
             _logarithmic(axes)
@@ -380,18 +382,32 @@ def facets(
         for axes in shown[-1:]:
             axes.tick_params(axis="x", labelbottom=True)
     drawn = [axes for axes in grid.flat if axes.axison]
-    for axes in drawn:  # after all panels are drawn, so that an open limit fits them all
-        if reference is not None:
+    for axes, (_, column) in zip(grid.flat, panels, strict=False):
+        at = reference.get(column) if isinstance(reference, Mapping) else reference
+        if axes.axison and at is not None:
             draw = axes.axvline if lying else axes.axhline
-            draw(reference, color="black", linewidth=0.7, label=reference_name or "_")
+            draw(at, color="black", linewidth=0.7, label=reference_name or "_")
+    for axes in drawn:  # after all panels are drawn, so that an open limit fits them all
         if limits is not None:
             axes.set(**{"xlim" if lying else "ylim": limits})
+        if percent:
+            show_percent(axes.xaxis if lying else axes.yaxis)
     x_label = AXIS_LABELS.get(x, x) if x_label is None else x_label
     y_label = AXIS_LABELS.get(y, y)
     figure.supxlabel(y_label if lying else x_label)
     figure.supylabel(x_label if lying else y_label)
     legend_above(figure, *drawn)
     return figure
+
+
+class _Percent(Formatter):
+    def __call__(self, value: float, position: int | None = None) -> str:
+        return self.fix_minus(f"{100 * value:.6g}")
+
+
+def show_percent(axis: Any) -> None:
+    """Show the fractions of 1 on an axis in percent; its label names the unit."""
+    axis.set_major_formatter(_Percent())
 
 
 def _panels_beside(kind: str, groups: int, marks: int) -> int:

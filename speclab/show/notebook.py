@@ -395,9 +395,7 @@ def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | Non
 
 
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
-    """Show a table as `tables.shown` makes it; a plain 0, 1, 2, … index is left out."""
-    from IPython.display import display
-
+    """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out."""
     from speclab.show import tables
 
-    display(tables.shown(frame, digits))
+    Context.say(tables.markdown(frame, digits))

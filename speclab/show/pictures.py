@@ -7,7 +7,6 @@ Borders and weights distinguish the same kinds in grey.
 
 import html
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,6 +33,10 @@ BOX = (
     "unicode-bidi:isolate"
 )
 TOKEN = re.compile(r'<span style="[^"]*" title="block \d+, (\w+);[^"]*">(.*?)</span>')
+MARKDOWN_LEGEND = (
+    "Accepted tokens are plain, **recovered** tokens bold, *bonus* tokens in italics. "
+    "Each ┃ begins a block."
+)
 PAGE = (
     "font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;font-size:13px;line-height:1.7;"
     "overflow-wrap:anywhere"
@@ -113,28 +116,22 @@ def as_html(steps: Sequence["Step"], token_strings: Sequence[str]) -> str:
 
 
 def as_markdown(page: str) -> str:
-    """What `as_html` wrote as Markdown, for sites that show no colours: a token is code, recovered
-    in bold, a bonus in italics; a line begins a block.
-    """
-    body, _, below = page.partition('<div style="margin-top')
-    found = [TOKEN.findall(block) for block in body.split(BAR)[1:]]
-    counts = Counter(kind for block in found for kind, _ in block)
-    blocks = [" ".join(_code(html.unescape(text), kind) for kind, text in block) for block in found]
-    passes = below.partition(" · ")[2].removesuffix("</div></div>")
-    legend = (
-        f"Accepted tokens ({counts['accepted']}) are plain, **recovered** ones "
-        f"({counts['recovered']}) bold, *bonus* tokens ({counts['bonus']}) in italics; each ┃ "
-        "begins a block."
-    )
-    return f"┃ {' ┃ '.join(blocks)}\n\n{legend} {passes}."
+    """What `as_html` wrote as Markdown, for sites that show no colours; other HTML as it stands."""
+    body, mark, below = page.partition('<div style="margin-top')
+    if not mark:
+        return page
+    blocks = [TOKEN.sub(_as_code, block) for block in body.split(BAR)]
+    tokens = re.sub("<[^>]*>", "", "┃ ".join(blocks))
+    return f"{html.unescape(tokens)}\n\n{MARKDOWN_LEGEND} {below.partition(' · ')[2][:-12]}."
 
 
-def _code(text: str, kind: str) -> str:
-    """A token as code, within ticks enough for those in it."""
-    mark = {"accepted": "", "recovered": "**", "bonus": "*"}[kind]
+def _as_code(match: re.Match) -> str:
+    """A box as code, within ticks enough for those in it."""
+    kind, text = match.groups()
     ticks = "`" * (1 + max(map(len, re.findall("`*", text))))
-    pad = " " * (text[:1] == "`" or text[-1:] == "`")
-    return f"{mark}{ticks}{pad}{text}{pad}{ticks}{mark}"
+    pad = " " * ("`" in text)
+    mark = {"recovered": "**", "bonus": "*"}.get(kind, "")
+    return f"{mark}{ticks}{pad}{text}{pad}{ticks}{mark} "
 
 
 def strings_of(tokenizer) -> list[str]:

@@ -271,7 +271,7 @@ def title_of(folder: Path, slug: str) -> str:
     return f"{title} ({folder.name}, {folder.parent.name})"
 
 
-# ---- one figure again ----------------------------------------------------------------------------
+# ---- redraw --------------------------------------------------------------------------------------
 
 
 def redraw(

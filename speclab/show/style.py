@@ -46,6 +46,7 @@ OTHER_LOOKS = (
     _look("#44AA99", "h", (0, (8, 2, 2, 2))),
     _look("#7F7F7F", "+", (0, (1, 3))),
 )
+OF_TOKENS = OTHER_LOOKS[1:3]  # the colours of recovered and bonus tokens: used last
 CODE, MATH, REASONING, CHAT = DOMAIN_LOOKS
 LOOKS = (*DOMAIN_LOOKS, *OTHER_LOOKS)
 _MEASURED = _look("#332288", "o", "-")
@@ -62,7 +63,7 @@ SERIES = {  # fixed looks: the kit's domains, SpecDecode-Bench's prompt sets, th
     "published": _look("black", "x", (0, (1, 2))),
     "measured": _MEASURED,
     "predicted": _MEASURED | {"markerfacecolor": "white"},
-    "assumed": _MEASURED | {"markerfacecolor": "white", "linestyle": "--"},
+    "assumed": _MEASURED | {"markerfacecolor": "white", "marker": "s", "linestyle": "--"},
 }
 STYLE = {
     "axes.titlesize": "medium",

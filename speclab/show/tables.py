@@ -1,9 +1,6 @@
 """Tables as files: comma-separated values for computation, LaTeX for print. And tables on pages."""
 
-import html
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,7 @@ SIGNS = {  # signs that LaTeX's usual fonts lack
 }
 MARKDOWN = re.compile(r"[\\`*_{}\[\]#|$~]")  # characters that Markdown or a hosting site reads
 P_VALUE = re.compile(r"p[_ ](value|holm)")
-LONG, UNBROKEN = 30, ";white-space:nowrap"  # cells of fewer characters stay on one line
+NUMERIC = re.compile(r"$|(&lt; |[−+])?\d")  # how a cell of a column of numbers begins
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
 COMMANDS = {
     "~": r"\textasciitilde{}",
@@ -93,71 +90,40 @@ def in_tex(text: str) -> str:
 # ---- on pages ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table as a notebook's page shows it: its headings, its cells as text, and which of its
-    columns are text. Jupyter and the pages take HTML, hosting sites Markdown.
-    """
-
-    headings: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    is_text: Sequence[bool]
-
-    def _repr_html_(self) -> str:
-        sides = ["left" if is_text else "right" for is_text in self.is_text]
-        head = _html_row("th", self.headings, sides)
-        body = "\n".join(_html_row("td", row, sides) for row in self.rows)
-        return f"<table>\n<thead>{head}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
-
-    def _repr_markdown_(self) -> str:
-        sides = [":--" if is_text else "--:" for is_text in self.is_text]
-        rows = [[in_markdown(cell) for cell in row] for row in (self.headings, *self.rows)]
-        lines = [rows[0], sides, *rows[1:]]
-        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def _html_row(tag: str, cells: Sequence[str], sides: Sequence[str]) -> str:
-    row = ""
-    for cell, side in zip(cells, sides, strict=True):
-        style = f"text-align:{side}{UNBROKEN if len(cell) < LONG else ''}"
-        row += f'<{tag} style="{style}">{html.escape(cell)}</{tag}>'
-    return f"<tr>{row}</tr>"
-
-
-def in_markdown(text: str) -> str:
-    """A text as Markdown that shows it as it stands, on one line."""
-    escaped = MARKDOWN.sub(r"\\\g<0>", text)
-    return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").split())
-
-
-def shown(frame: pd.DataFrame, digits: int = 3) -> Table:
-    """A table as a page shows it: numbers with `digits` decimals, a true minus and thousands
-    separators; a missing value is blank, truth is yes or no, and a p-value is never 0.
+def markdown(frame: pd.DataFrame, digits: int = 3) -> str:
+    """A table for a page, in Markdown. Numbers are on the right, with `digits` decimals, a true
+    minus and thousands separators. Missing values are blank, booleans are yes or no, and a p-value
+    is never 0.
     """
     table = flat(frame)
-    columns = [_column(str(name), table.iloc[:, at], digits) for at, name in enumerate(table)]
-    headings = ["" if name == "index" else str(name) for name in table]
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    is_text = [kind.kind not in "iuf" for kind in table.infer_objects().dtypes]
-    return Table(headings, rows, is_text)
+    names = ["" if name == "index" else in_markdown(str(name)) for name in table]
+    columns = [_cells(table.iloc[:, place], digits) for place in range(len(names))]
+    sides = ["--:" if all(map(NUMERIC.match, column)) else ":--" for column in columns]
+    lines = [names, sides, *zip(*columns, strict=True)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _column(name: str, values: pd.Series, digits: int) -> list[str]:
-    is_p = P_VALUE.fullmatch(name) is not None
-    return [_cell(value, digits, is_p) for value in values]
+def _cells(values: pd.Series, digits: int) -> list[str]:
+    is_p = P_VALUE.fullmatch(str(values.name))
+    return [
+        "&lt; 0.001" if is_p and value < 0.001 else in_markdown(_in_words(value, digits))
+        for value in values
+    ]
 
 
-def _cell(value: Any, digits: int, is_p: bool = False) -> str:
-    if isinstance(value, str):
-        return value
+def _in_words(value: Any, digits: int) -> str:
     if value is None or value != value:
         return ""
     if pd.api.types.is_bool(value):
         return "yes" if value else "no"
     if pd.api.types.is_integer(value):
         return f"{value:,}".replace("-", "−")
-    if not pd.api.types.is_float(value):
-        return str(value)
-    if is_p and value < 0.001:
-        return "< 0.001"
-    return f"{float(value):z,.{digits}f}".replace("-", "−")
+    if pd.api.types.is_float(value):
+        return f"{float(value):z,.{digits}f}".replace("-", "−")
+    return str(value)
+
+
+def in_markdown(text: str) -> str:
+    """A text as one line of Markdown, with special characters escaped."""
+    escaped = MARKDOWN.sub(r"\\\g<0>", text)
+    return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").split())

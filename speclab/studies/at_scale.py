@@ -1,19 +1,19 @@
-"""What notebook 15 asks of SpecDecode-Bench's traces: acceptance by set and depth, speed under
-their cost model, a draft and copies together.
+"""What notebook 15 measures on SpecDecode-Bench's traces: acceptance by set and depth, speed under
+their cost model, and a draft and copies together.
 
-**Their cost model** (arXiv:2601.11580), not ours: what a block takes with Llama-3.1-8B-Instruct on
-an H100, at a batch size. A target pass takes a constant, and some time per token and per cached
-token; EAGLE's draft likewise, **whatever the number of drafted tokens**: its constant was fitted to
-whole drafts of one length, so no one can tell from it what one more token costs. Both readings are
-here: "block" (theirs: the constant once per block) and "token" (a draft of that cost for every
-drafted token), which bracket a head that runs once per drafted token; "lookup" is their n-gram
-lookup, a share of the target's pass. A batch is one request repeated; the first token comes with
-the prompt's own pass; every step has the loop's own time. Constants: `predictor.py` of the commit
-that `specdecode_bench` names.
+**Their cost model** (arXiv:2601.11580), not ours, gives the time of a block with
+Llama-3.1-8B-Instruct on an H100 at a batch size. A target pass takes a fixed time, and more for
+each token and each cached token. EAGLE's draft is modelled in the same way, **whatever the number
+of drafted tokens**: the model was fitted to whole drafts of one length, so the time of one more
+token is unknown. We compute both extremes: "block" (theirs: the fixed time once per block) and
+"token" (the fixed time for every drafted token). A head that runs once per drafted token lies
+between them. "lookup" is their n-gram lookup, whose time is a share of the target pass. A batch is
+one request repeated, the first token comes with the prompt's own pass, and every step adds the
+loop's own time. Constants: `predictor.py` of the commit that `specdecode_bench` names.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -24,7 +24,7 @@ from speclab.analysis import combined
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.copying import MOST
-from speclab.estimates import Estimates, stack
+from speclab.estimates import Estimates, named, stack
 from speclab.replay import among, prompt_sums
 from speclab.runs import FilesMissing
 from speclab.score import Estimator
@@ -33,25 +33,28 @@ from speclab.stats import Draws
 
 PAIR = "Llama-3.1-8B-Instruct"
 FIRST_HIT = score.mean_of("hit", "hit[1]")
-EVERYWHERE = "a new block, every position"
-AFRESH = "a new block, positions reached"
-DEEPER = "this depth, positions reached"
+EVERYWHERE = "new block, all positions"
+AFRESH = "new block, same positions"
+DEEPER = "token at this depth"
+# parts of a change of acceptance between two depths
+CHANGE, CHOICE, COST = "depth 3 minus depth 1", "choice of positions", "cost of depth"
 BY_REQUEST, BY_TOKEN = "by request", "by token"
 ENDED = "by token, without runaway texts"
-LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, of those that are tried by time
-MOSTS = (1, 2, 4, 8, 16)  # tokens that are copied
-DRAFT_COSTS = ("block", "token", "lookup")  # how a draft is charged
-READINGS = {  # whose starts, and how its draft is charged
-    "EAGLE once per block": (traces.EAGLE, "block"),
-    "EAGLE once per token": (traces.EAGLE, "token"),
+LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, as tried by time
+MOSTS = (1, 2, 4, 8, 16)  # tokens that are copied at most
+DRAFT_COSTS = ("block", "token", "lookup")  # how a draft is paid
+EAGLES = ("EAGLE once per block", "EAGLE once per token")
+READINGS = {  # whose starts, and how its draft is paid
+    EAGLES[0]: (traces.EAGLE, "block"),
+    EAGLES[1]: (traces.EAGLE, "token"),
     "lookup": (traces.LOOKUP, "lookup"),
 }
-LOOP_S = 1.20683946e-3  # the loop's own time, a step
+LOOP_S = 1.20683946e-3  # the loop's own time per step
 LOOKUP_SHARE = 0.005875  # of the target pass that follows
 
 
 def traces_here() -> traces.SpecDecodeBench:
-    """The traces; FilesMissing, which says how to get them, where they are not here."""
+    """The traces. FilesMissing, which says how to get them, if they are not here."""
     bench = traces.read_traces()
     if bench is None:
         raise FilesMissing(traces.ABSENT)
@@ -68,9 +71,9 @@ def weighted(
     ran_away: Collection[str],
     which: str = "visited",
 ) -> Weighted:
-    """A column of the per-prompt sums of chains (`sums_of_starts`) per block, by proposer and
-    weight, as (rows, estimator): BY_REQUEST, the mean of the texts' own ratios; BY_TOKEN, the ratio
-    of the sums; ENDED, this ratio without the prompts that `ran_away`.
+    """A column of the per-prompt sums of chains (`sums_of_starts`) divided by their blocks, by
+    proposer and weight, as (rows, estimator). BY_REQUEST: the mean of the texts' own ratios.
+    BY_TOKEN: the ratio of the sums. ENDED: this ratio without the prompts that `ran_away`.
     """
     per_text, per_block = score.mean_of("of_text"), score.ratio_of(over, "blocks")
     by_weight = {}
@@ -87,8 +90,8 @@ def weighted(
 def per_pass(
     proposers: Mapping[str, pd.DataFrame], ran_away: Collection[str], gammas: Sequence[int]
 ) -> Estimates:
-    """Tokens per target pass of chains, by proposer, weight, gamma and domain; the starts of each
-    proposer are given.
+    """Tokens per target pass of chains by proposer, weight, gamma and domain. proposers: the starts
+    of each.
     """
     tables = {}
     for key, (sums, estimator) in weighted(proposers, gammas, "emitted", ran_away).items():
@@ -98,9 +101,9 @@ def per_pass(
 
 
 def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
-    """By depth d, of the starts whose first d - 1 tokens are accepted: is the next one, too
-    (DEEPER), would a block that begins there get it (AFRESH), and what does a block get at every
-    position (EVERYWHERE)? starts: with `hit`, their first token is accepted.
+    """Acceptance by depth d. DEEPER: of the token at depth d, where the first d - 1 are accepted.
+    AFRESH: of the first token of a block that begins at the same positions. EVERYWHERE: of a first
+    token at all positions. starts: with the column `hit` (their first token is accepted).
     """
     by_depth = {}
     for above in range(deepest):
@@ -108,12 +111,12 @@ def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
         deeper = starts["accepted"] > above
         afresh = starts["hit"].shift(-above, fill_value=False)
         reached = starts.assign(deeper=deeper, afresh=afresh)[is_reached]
-        questions = {
+        measured = {
             EVERYWHERE: (starts, FIRST_HIT),
             AFRESH: (reached, score.mean_of("afresh")),
             DEEPER: (reached, score.mean_of("deeper")),
         }
-        by_depth[above + 1] = stats.jointly(questions, same=False)
+        by_depth[above + 1] = stats.jointly(measured, same=False)
     return by_depth
 
 
@@ -122,7 +125,7 @@ def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
 
 @dataclass(frozen=True)
 class PassTime:
-    """Seconds of a pass: a constant, and for each token that it runs and each that is cached."""
+    """Seconds of a pass: a fixed time, and more for each token and for each cached token."""
 
     fixed_s: float
     token_s: float
@@ -142,8 +145,8 @@ def block_s(
 ) -> pd.Series:
     """Seconds of blocks: `drafted` tokens each, `cached` tokens of one request before them.
 
-    draft_cost: one of DRAFT_COSTS. As in their code the draft's own tokens are those of one
-    request. ValueError for another one.
+    draft_cost: one of DRAFT_COSTS, else ValueError. As in their code, the draft runs the tokens of
+    one request.
     """
     among("draft_cost", draft_cost, DRAFT_COSTS)
     in_batch = batch * cached
@@ -157,7 +160,7 @@ def block_s(
 
 
 def plain_s(prompt_tokens: np.ndarray, tokens: np.ndarray, batch: int = 1) -> np.ndarray:
-    """Seconds of plain decoding of texts: the prompt's pass, then one for each further token."""
+    """Seconds of plain decoding of texts: the prompt's pass, then one pass per further token."""
     passes = tokens - 1
     of_prompt = passes * (prompt_tokens + 1)
     of_text = passes * (passes - 1) / 2
@@ -173,11 +176,11 @@ def _prompt_s(prompt_tokens: np.ndarray, batch: int) -> np.ndarray:
 
 
 def times(blocks: pd.DataFrame, batch: int = 1, draft_cost: str = "block") -> pd.DataFrame:
-    """One row a text: prompt_id, domain, tokens (the first, of the prompt's pass, included),
-    blocks, plain_s, speculative_s, speedup.
+    """One row per text: prompt_id, domain, tokens (with the first one, which the prompt's pass
+    emits), blocks, plain_s, speculative_s, speedup.
 
-    `blocks`: visited blocks from position 1 on, as `replay_starts` gives them, and prompt_tokens;
-    where they have a column `is_copied`, such a block has the cost "lookup". What `drafted` says
+    blocks: visited blocks from position 1 on, as `replay_starts` gives them, with prompt_tokens. If
+    they have a column `is_copied`, a copied block has the cost "lookup". Every token in `drafted`
     is paid for. The mean of `speedup` over texts is the number that they publish.
     """
     cached = blocks["prompt_tokens"] + blocks["start"]
@@ -199,9 +202,7 @@ def times(blocks: pd.DataFrame, batch: int = 1, draft_cost: str = "block") -> pd
 def speeds_by_gamma(
     bench: traces.SpecDecodeBench, gammas: Sequence[int], batches: Sequence[int]
 ) -> Estimates:
-    """The mean speed-up of texts by batch size ('batch 8'), reading (of READINGS), gamma and
-    domain.
-    """
+    """The mean speed-up of texts by batch size ('batch 8'), reading (READINGS), gamma, domain."""
     speedup = score.mean_of("speedup")
     tables = {}
     for name, (proposer, draft_cost) in READINGS.items():
@@ -226,8 +227,8 @@ def beside_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
-    """Tokens per target pass of who knows at each position whether the draft or the copy gets
-    further.
+    """Tokens per target pass of an oracle: at each position it knows whether the draft or the copy
+    gets further.
     """
     drafted = np.minimum(both["accepted"], gamma)
     better = both.assign(accepted=np.maximum(drafted, both["copied"]), limit=MOST)
@@ -238,10 +239,10 @@ def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
 def seconds_of_settings(
     both: pd.DataFrame, gammas: Sequence[int], batches: Sequence[int]
 ) -> dict[tuple[str, int], PromptCosts]:
-    """What every shape takes of each text under their cost model, by EAGLE's cost and batch size:
-    chains of `gammas`, copies (LEASTS, MOSTS), and both. `cost` is seconds, and in the place of a
-    text's tokens (`emitted`) stand the seconds of plain decoding, so that speed-ups are ratios of
-    time. A copy has the cost of their lookup.
+    """The seconds of every shape on each text under their cost model, by EAGLE's price and batch
+    size. The shapes are chains of `gammas`, copies (LEASTS, MOSTS), and both. `cost` is seconds,
+    and `emitted` holds the seconds of plain decoding, so that speed-ups are ratios of time. A copy
+    has the cost of their lookup.
     """
     shapes: dict[str, tuple[int, ...]] = {
         f"chain:{gamma}": (gamma, combined.NEVER) for gamma in gammas
@@ -265,8 +266,8 @@ def seconds_of_settings(
 
 
 def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
-    """The fastest chain, the fastest copies and the fastest of all shapes of
-    `seconds_of_settings`: each half of the prompts has that of the other half, chosen again in
+    """The fastest chain, the fastest copies and the fastest of all shapes of `seconds_of_settings`.
+    Each half of the prompts gets the setting that is fastest on the other half, chosen again in
     every resample.
     """
     without = {combined.DRAFT: "lookup", combined.COPIES: "chain", combined.BOTH: "?"}
@@ -275,3 +276,67 @@ def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
         kept = [setting for setting in seconds.settings if word not in setting]
         choices[name] = fit(PromptCosts(seconds.table.loc[kept]), folds=2)
     return choices
+
+
+# ---- what a reader sees --------------------------------------------------------------------------
+
+SET = "prompt set"
+
+
+def as_sets(found: Estimates) -> Estimates:
+    """The same numbers; their domains are called prompt sets."""
+    return replace(found, frame=found.frame.rename(columns={"domain": SET}))
+
+
+def predicted(names: Iterable[str]) -> dict[str, dict]:
+    """Looks of series that are predicted: hollow."""
+    return {name: {"markerfacecolor": "white"} for name in names}
+
+
+def in_pairs(tested: pd.DataFrame) -> pd.DataFrame:
+    """The differences between sets as cells, a star where they are significant: a row for each pair
+    of sets, a column for each proposer.
+    """
+    numbers = tested[["difference", "low", "high"]].itertuples(index=False)
+    cells = [stats.cell(*number, 2) for number in numbers]
+    stars = tested["significant"].map({True: " *", False: ""})
+    pair = tested["first"] + " \N{MINUS SIGN} " + tested["second"]
+    table = tested.assign(pair=pair, cell=cells + stars)
+    wide = table.pivot(index="pair", columns="proposer", values="cell")
+    return wide.rename_axis(columns=None).reset_index()
+
+
+def count_of(tested: pd.DataFrame) -> str:
+    """How many differences are significant, as 'EAGLE 6 of 6 and lookup 5 of 6'."""
+    by_proposer = tested.groupby("proposer", sort=False)["significant"]
+    return named([f"{name} {rows.sum()} of {len(rows)}" for name, rows in by_proposer])
+
+
+def differing(tested: pd.DataFrame, best: str) -> list[str]:
+    """The sets that differ significantly from `best`. tested: one row per pair of sets (first,
+    second, significant).
+    """
+    pairs = tested.loc[tested["significant"], ["first", "second"]].to_numpy().tolist()
+    return [one for pair in pairs if best in pair for one in pair if one != best]
+
+
+def more_than(beaten: Sequence[str], count: int) -> str:
+    """Of how many sets the best one is significantly ahead, as a clause. count: of all sets."""
+    if not beaten:
+        return "not significantly more than on other sets"
+    others = "all other sets" if len(beaten) == count - 1 > 1 else named(beaten)
+    return f"significantly more than on {others}"
+
+
+def proposers_in_words(eagle: Estimates, lead: str, lookup: Estimates, cases: str) -> str:
+    """The notebook's answer. eagle: tokens per target pass on its best set; lead: of `more_than`;
+    lookup: its acceptance by set; cases: in how many both together are faster.
+    """
+    order = lookup.frame["estimate"].argsort()
+    least, most = (lookup.frame.iloc[order.iloc[end]] for end in (0, -1))
+    return (
+        f"On Llama-3.1-8B, EAGLE emits {eagle.value:.2f} tokens per target pass on "
+        f"{eagle.row.domain}, {lead}. Lookup's acceptance ranges from {100 * least.estimate:.0f} % "
+        f"on {least.domain} to {100 * most.estimate:.0f} % on {most.domain}. Both together are "
+        f"predicted faster than either alone in {cases}."
+    )

@@ -235,7 +235,7 @@ def rule_in_words(overlap: float, predicted: float, simulated: float, error: flo
     """
     return (
         f"The target keeps {100 * overlap:.0f} % of the draft's words, and the output follows the "
-        "target's distribution exactly. With three drafted words (gamma = 3) a target pass yields "
-        f"{predicted:.2f} words (simulated: {simulated:.2f}). The same rule on the draft's best "
-        f"word is off by {error:.2f}."
+        "target's distribution exactly. With gamma = 3 drafted words a target pass yields "
+        f"{predicted:.2f} words (simulated: {simulated:.2f}). The rule is not exact for the "
+        f"draft's best word (total variation {error:.2f})."
     )

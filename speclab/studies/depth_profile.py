@@ -1,6 +1,6 @@
-"""Notebook 04: does acceptance rise with depth? Profiles by depth with the kind of node held fixed,
-what the cut of a tree does to a mean, acceptance where all above was accepted beside that of a new
-block at the same positions, and the place in the text.
+"""Does acceptance rise with depth? Profiles by depth for a fixed kind of node, the effect of a
+tree's cut on the mean, acceptance given that all tokens above were accepted compared with a new
+block at the same positions, and acceptance along the text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,9 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
-from speclab.estimates import Estimates, stack, without_interval
+from speclab.estimates import Estimates, counted, stack, without_interval
 from speclab.score import ALL, POOLED, Estimator
-from speclab.stats import NUMBERS
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED
 from speclab.tree import static_tree
 
 PARTS = (1 / 8, 1 / 4, 1 / 2, 1)  # of the length of the texts: ends of the bins along them
@@ -23,6 +23,13 @@ PATH = {  # along the best path, at a depth
     "a new block there": score.ratio_of("new", "followed"),
     "survival_by_depth": score.mean_of("accepted"),
 }
+PATH_IN_WORDS = {
+    "accept_by_depth": "all tokens above accepted",
+    "a new block there": "new block at the same positions",
+    "survival_by_depth": "blocks that get this deep",
+}
+MEAN_OF_NODES, GIVEN_ABOVE = "Mean of min(1, p/q)", "Accepted, if all tokens above were accepted"
+BEST_PATH, OTHERS, ALL_NODES = "under the best path", "under other branches", "all nodes"
 Question = tuple[pd.DataFrame, Estimator]
 
 
@@ -42,9 +49,9 @@ def best_path_name(text: Text) -> str:
 
 def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[str, Question]:
     """Kinds of node by name, each as rows and a family of estimators by depth: of the profile's
-    tree (`cut`), the complete one (`full`), and of sampled text (`warm`: the best path from the
-    nodes of its first seed, the complete tree replayed on all seeds). One kind for both trees where
-    the profile's is complete.
+    tree (`cut`), of the complete tree (`full`), and of sampled text (`warm`). On sampled text the
+    best path comes from the nodes of the first seed, and the complete tree is replayed on all
+    seeds. Both trees are one kind if the profile's tree is complete.
     """
     blocks = warm.tree(static_tree(depth, branches), "every")
     complete = replay.prompt_sums(blocks, "room")
@@ -62,33 +69,43 @@ def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[
     return questions
 
 
+def in_words(name: str) -> str:
+    """What a figure calls a kind of node: 'all nodes, 2 + 4 + 2' for 'published_alpha, 2 + 4 + 2',
+    'best path, T = 0', 'any branch of 2 + 4 + 8, T = 0'.
+    """
+    estimator, _, kind = name.partition(", ")
+    if estimator == "published_alpha":
+        return f"all nodes, {kind}"
+    return kind if kind.startswith("best path") else f"any branch of {kind}"
+
+
 def by_depth(questions: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
     parts = {name: stats.by_domain(*question) for name, question in questions.items()}
     table = stack(parts, "name")
     table["depth"] = table.groupby(["name", "domain"]).cumcount() + 1
-    return Estimates(table[["name", "domain", "depth", *NUMBERS]], digits=3)
+    return Estimates(table[["name", "domain", "depth", *NUMBERS]])
 
 
 def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
-    """The deepest level less depth 1 by name and domain: every resample of prompts draws both, so
+    """The deepest level minus depth 1 by name and domain. Every resample of prompts has both, so
     the difference is paired.
     """
     parts = {}
     for name, (rows, family) in questions.items():
         change = score.change(family)
         parts[name] = stats.by_domain(rows, change)
-    return Estimates.stacked(parts, "name", digits=3)
+    return Estimates.stacked(parts, "name").in_units("points", 1)
 
 
 def change_along_best_path(text: Text) -> Question:
-    """accept_by_depth of the best path at the deepest level less at depth 1: rows, estimator."""
+    """accept_by_depth of the best path at the deepest level minus at depth 1: rows, estimator."""
     return text.nodes, score.change(score.best_path_accept_by_depth(text.rule))
 
 
 def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False) -> Estimates:
-    """The paper's Table IV (`change`: its depth 3 less depth 1) where it has one of these domains,
-    then ours of the given names, a `panel` each.
+    """The paper's Table IV (`change`: its depth 3 minus depth 1) if it has one of these domains,
+    then ours of the given names: block, axis and row (as of `drawings.draw_blocks`), numbers.
     """
     domains = score.domains_in(ours.without(domain=[ALL, POOLED]).frame)
     table = published.published("IV").astype({"depth": int})
@@ -98,47 +115,55 @@ def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False
     rows = paper.rename("estimate").reset_index()
     parts = {}
     if len(rows):
-        parts["published_alpha,\nthe paper"] = without_interval(rows, rows["estimate"])
+        parts[MEAN_OF_NODES, "all nodes, the paper"] = without_interval(rows, rows["estimate"])
     for name in names:
-        panel = name.replace(", ", ",\n", 1)
-        parts[panel] = ours.at(name=name, domain=domains).defined().frame
-    return Estimates.stacked(parts, "panel", ours.digits)
+        block = MEAN_OF_NODES if name.startswith("published_alpha") else GIVEN_ABOVE
+        parts[block, in_words(name)] = ours.at(name=name, domain=domains).defined().frame
+    table = stack(parts, ["block", "row"])
+    table.insert(1, "axis", "change (points)" if change else "share (%)")
+    return Estimates(table)
 
 
-# ---- what the cut does to the mean ---------------------------------------------------------------
+# ---- the effect of the cut on the mean -----------------------------------------------------------
 
 
 def under_best_path(text: Text) -> pd.Series:
-    """Whether each node of a text hangs under the best path, or its root."""
+    """Whether each node of a text hangs under the best path, or under the root."""
     best = text.nodes.loc[text.nodes["best_path"], "node"]
     return text.nodes["parent"].isin({0, *best})
 
 
 def mixtures(texts: Sequence[Text]) -> Estimates:
-    """The mean of domains by tree, name and depth: of the nodes under the best path, of those under
-    other branches, and of all, which is their mixture.
+    """The mean of domains by tree, name and depth: of the nodes under the best path, of the nodes
+    under other branches, and of all nodes. The last is a mixture of the first two. `share`: how
+    many of the depth's nodes belong to the group.
     """
     parts = {}
     for text in texts:
         inside = under_best_path(text)
         groups = {
-            "under the best path": text.nodes[inside],
-            "under other branches": text.nodes[~inside],
-            "all nodes": text.nodes,
+            BEST_PATH: text.nodes[inside],
+            OTHERS: text.nodes[~inside],
+            ALL_NODES: text.nodes,
         }
+        sizes = {name: rows["depth"].value_counts() for name, rows in groups.items()}
         known = {name: (rows, score.ratio_by_depth) for name, rows in groups.items() if len(rows)}
-        parts[shape(text)] = by_depth(known).at(domain=ALL).defined()
-    return Estimates.stacked(parts, "tree", digits=3)
+        means = by_depth(known).at(domain=ALL).defined().frame
+        shares = [sizes[row.name][row.depth] for row in means.itertuples(index=False)]
+        wholes = means["depth"].map(sizes[ALL_NODES])
+        parts[shape(text)] = means.assign(share=shares / wholes)
+    return Estimates.stacked(parts, "tree")
 
 
-# ---- where the parent was accepted ---------------------------------------------------------------
+# ---- given that all tokens above were accepted ---------------------------------------------------
 
 
 def best_path(text: Text) -> pd.DataFrame:
-    """The best path's nodes with `own` (accepted as if its parent were), `accepted` (with all
-    above it) and `reached` (all above it), and of a new block that begins at the node's place in
-    the text: `followed` (1 where the text up to there is the path above the node, so that both have
-    the same context) and `new` (`own` of the first node of that block; 0 where not followed).
+    """The best path's nodes with `own` (accepted, if its parent is), `accepted` (with all tokens
+    above) and `reached` (all tokens above are accepted). Two columns are about a new block that
+    begins at the node's position in the text: `followed` (1 if the text up to that position is the
+    path above the node, so that both have the same context) and `new` (`own` of the first node of
+    that block; 0 if not followed).
     """
     chain = text.nodes[text.nodes["best_path"]].sort_values([*PLACE, "depth"])
     greedy = text.rule == "greedy"
@@ -173,14 +198,14 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
     return steps.without(domain=[ALL, POOLED])
 
 
-# ---- the place in the text -----------------------------------------------------------------------
+# ---- along the text ------------------------------------------------------------------------------
 
 
 def along_text(texts: Sequence[Text]) -> Estimates:
-    """The exact acceptance of one token by name, domain and tokens of the text, in bins that end at
-    PARTS of the longest text ('1-8', '9-16', '17-32' and '33-64' of 64 tokens). Only texts that
-    have half of the longest's tokens, so that the bins up to there hold the same texts, in domains
-    with enough such prompts.
+    """The exact acceptance of one token by name, domain and tokens of the text. The bins end at
+    PARTS of the longest text ('1-8', '9-16', '17-32' and '33-64' of 64 tokens). Only texts with at
+    least half of the longest text's tokens count, so that the bins up to there hold the same texts,
+    and only domains with enough such prompts.
     """
     longest = 1 + max(text.trace["position"].max() for text in texts)
     ends = np.unique(np.ceil(np.multiply(PARTS, longest))).astype(int)
@@ -194,7 +219,42 @@ def along_text(texts: Sequence[Text]) -> Estimates:
         long = rows[last >= last.max() / 2]
         prompts = long.groupby("domain")["prompt_id"].transform("nunique")
         enough = long[prompts >= stats.MIN_PROMPTS]
-        name = f"{text.acceptance.name} ({text.name})"
         known = rows if enough.empty else enough
-        parts[name] = bins.group_means(known, text.value, "tokens")
-    return Estimates.stacked(parts, "name", digits=3).without(domain=POOLED)
+        parts[text.name] = bins.group_means(known, text.value, "tokens")
+    return Estimates.stacked(parts, "name").without(domain=POOLED)
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def answer(change: Estimates, deepest: int, elsewhere: str) -> str:
+    """Whether acceptance rises with depth, as three short sentences. change: the deepest level
+    minus depth 1 along the best path at T = 0, one row in points; elsewhere: the last sentence.
+    """
+    if deepest < 2:
+        return "The tree has one level, so there is no second depth to compare."
+    points = str(change.in_units("points"))
+    said = {
+        ABOVE: f"Yes, by {points.lstrip('+')}",
+        BELOW: f"No, it changes by {points}",
+        INCONCLUSIVE: f"Inconclusive, the change is {points}",
+        UNDEFINED: f"The change is {points}, without an interval,",
+    }[change.verdict()]
+    is_clear = change.verdict() in (ABOVE, BELOW)
+    return (
+        f"{said} from depth 1 to depth {deepest} (T = 0, all tokens above accepted). "
+        f"{'The cause' if is_clear else 'Any change'} is selection, not depth: blocks get deep at "
+        f"easy positions. {elsewhere}"
+    )
+
+
+def on_other_prompts(by_set: Estimates) -> str:
+    """On how many other sets and domains acceptance rises with depth, as a sentence. by_set: of the
+    other sets, by domain.
+    """
+    judged = by_set.frame.dropna(subset="low")
+    if judged.empty:
+        return "No other prompts were tested."
+    rises = (judged["low"] > 0).sum()
+    comparisons = counted(len(judged), "comparison")
+    return f"On other prompts it rises significantly in {rises} of {comparisons}."

@@ -1,5 +1,5 @@
-"""What 'acceptance' can mean on one pair: the ladder of estimators, which domains differ under each
-of them, and what other prompts say of that.
+"""What 'acceptance' can mean on one pair: definitions of acceptance (the ladder of estimators),
+which domains differ under each of them, and which differences hold on other prompts.
 """
 
 import numpy as np
@@ -15,15 +15,10 @@ from speclab.analysis.prompt_sets import (
     SECOND,
     SPREAD,
     UNWRAPPED,
+    farthest,
 )
 from speclab.analysis.texts import Text
-from speclab.estimates import (
-    Estimates,
-    named,
-    stack,
-    starting,
-    whole,
-)
+from speclab.estimates import Estimates, counted, named, stack, starting, whole
 from speclab.score import Estimator
 from speclab.stats import NUMBERS
 from speclab.tree import Tree
@@ -31,18 +26,32 @@ from speclab.tree import Tree
 Questions = dict[str, tuple[pd.DataFrame, Estimator]]
 
 OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
-# in tokens per target pass; the other rungs are shares of tokens
-LENGTHS = ["published_length", "block_efficiency"]
+# in tokens per target pass; the other definitions are shares of tokens
+LENGTHS = ("published_length", "block_efficiency")
 MAIN = ("published_alpha", "hit[1]", "alpha", "block_efficiency")  # whose pairs are drawn
 MOST_PAIRS = 30  # that a figure has room for
+# what a figure calls them: what is drafted, and verified
+IN_FIGURES = {
+    "hit[1]": "best token",
+    "hit[2]": "two best tokens",
+    "alpha": "drawn token",
+    "top_mass[1]": "best token",
+    "top_mass[2]": "two best tokens",
+    "block_efficiency": "recorded tree",
+    "published_alpha": "all nodes of the tree",
+    "best_path_ratio": "best path of the tree",
+    "published_length": "expected length E[L]",
+}
+EXACT, PUBLISHED = "Exact: what a lossless decoder accepts", "Published: accepted by no decoder"
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
 
 
 def questions(greedy: Text, sampled: Text, tree: Tree) -> Questions:
-    """The rungs of the ladder by name: rows, estimator. What needs nodes is of the first seed; what
-    the recorded tree emits per block is over the blocks that a decoder visits.
+    """The definitions of acceptance by name, each as rows and an estimator. Estimators that need
+    nodes use the first seed. `block_efficiency` uses the blocks that a decoder of the recorded tree
+    visits.
     """
     hits = [score.member(score.hit, k) for k in (1, 2)]
     masses = [score.member(score.top_mass, k) for k in (1, 2)]
@@ -66,62 +75,85 @@ def questions(greedy: Text, sampled: Text, tree: Tree) -> Questions:
 
 
 def ladder(rungs: Questions) -> Estimates:
-    """Every rung by domain: name, estimator, text, domain, estimate, low, high, n_prompts."""
+    """Every definition by domain: name, estimator, text, domain, estimate, low, high, n_prompts."""
     parts = {name: stats.by_domain(*question) for name, question in rungs.items()}
     table = stack(parts, "name")
     text = table["name"].str.rpartition(", ")[2]
     table.insert(2, "text", text)
-    return Estimates(table, digits=3)
+    return Estimates(table)
+
+
+def in_blocks(by_domain: Estimates) -> pd.DataFrame:
+    """The ladder as `drawings.draw_blocks` draws it: what is exact and what was published, shares
+    above tokens per target pass.
+    """
+    frame = by_domain.frame
+    is_exact = ~frame["estimator"].isin(OF_NO_LOSSLESS)
+    is_length = frame["estimator"].isin(LENGTHS)
+    block = np.where(is_exact, EXACT, PUBLISHED)
+    axis = np.where(is_length, "tokens per target pass", "tokens accepted (%)")
+    drawn = frame.assign(block=block, axis=axis, row=in_figures(frame["name"]))
+    order = np.lexsort([~is_exact, is_length])
+    return drawn.iloc[order].reset_index(drop=True)
+
+
+def in_figures(names: pd.Series) -> pd.Series:
+    """Names of definitions in words: 'best token, T = 0' for 'hit[1], T = 0'."""
+    parts = names.str.rpartition(", ")
+    return parts[0].map(IN_FIGURES) + ", " + parts[2]
 
 
 def main_rungs(tests: pd.DataFrame) -> pd.DataFrame:
-    """The tests of the MAIN estimators: of each its first rung (T = 0 where it has two)."""
+    """The tests of the MAIN estimators, each at its first temperature."""
     names = list(pd.unique(tests["name"]))
     chosen = [next(name for name in names if name.startswith(f"{of},")) for of in MAIN]
     return tests[tests["name"].isin(chosen)]
 
 
 def widest_pairs(tests: pd.DataFrame) -> pd.DataFrame:
-    """The tests of the MOST_PAIRS pairs of domains that differ the most under `hit[1]`; of fewer
-    pairs all. tests: of `main_rungs`.
+    """The tests of the MOST_PAIRS pairs of domains that differ the most under `hit[1]`, or of all
+    pairs if there are fewer. tests: of `main_rungs`.
     """
     hits = tests[tests["name"].str.startswith("hit[1]")]
     widest = hits.loc[hits["difference"].abs().nlargest(MOST_PAIRS).index, "pair"]
     return tests[tests["pair"].isin(widest)]
 
 
+def how_many_differ(tests: pd.DataFrame) -> str:
+    """How many pairs of domains differ significantly, as a title. tests: of `main_rungs`."""
+    counts = tests.groupby("name")["sign"].agg(np.count_nonzero)
+    every = tests["pair"].nunique()
+    least, most = counts.min(), counts.max()
+    if most == 0:
+        return "No pair of domains differs significantly"
+    if least == every:
+        pairs = "Both domains differ" if every == 1 else f"All {every} pairs of domains differ"
+        return f"{pairs} significantly under each definition"
+    ends = " to ".join(map(str, dict.fromkeys((least, most))))
+    return f"{ends} of {counted(every, 'pair')} of domains differ significantly, by definition"
+
+
 def conflict(signs: pd.DataFrame) -> str:
-    """Whether a pair of domains differs one way under one rung and the other way under another, as
-    a sentence. signs: of `wide_signs`.
+    """Whether two definitions put a pair of domains in opposite orders, as a sentence. signs: of
+    `wide_signs`.
     """
     both = (signs > 0).any() & (signs < 0).any()
-    if both.any():
-        return f"Some definitions contradict each other on {named(list(signs.columns[both]))}."
+    if count := both.sum():
+        pairs = counted(count, "pair")
+        return f"Definitions of acceptance put {pairs} of domains in opposite orders."
     if not signs.any(axis=None):
-        return "No definition finds a significant difference."
-    return "No two definitions contradict each other."
+        return "No definition of acceptance finds a significant difference between domains."
+    return "No two definitions of acceptance put domains in opposite orders."
 
 
 def wide_signs(tests: pd.DataFrame) -> pd.DataFrame:
-    """`significance.with_signs` by name: a row a rung, a column a pair."""
+    """`significance.with_signs` by name: one row per definition, one column per pair."""
     return tests.pivot_table("sign", "name", "pair", sort=False)
 
 
-def shared_ranks(tests: pd.DataFrame) -> pd.DataFrame:
-    """Rank of each domain (a column) under each rung (a row), 1 = highest: one more than the
-    domains that are significantly above, and half of one for each that does not differ
-    significantly. tests: of `significance.with_signs`, by name.
-    """
-    first = tests.assign(domain=tests["first"])
-    second = tests.assign(domain=tests["second"], sign=-tests["sign"])
-    both = pd.concat([first, second])
-    both["above"] = (1 - both["sign"]) / 2
-    return 1 + both.pivot_table("above", "name", "domain", aggfunc="sum", sort=False)
-
-
 def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
-    """Domains from the highest value down under each rung, by name: `>` between neighbours that
-    differ significantly, else `≈`. signs: of `wide_signs`.
+    """Domains from the highest value to the lowest under each definition, by name: `>` between
+    neighbours that differ significantly, else `≈`. signs: of `wide_signs`.
     """
     texts = {}
     for name, rung in by_domain.groups("name"):
@@ -136,75 +168,142 @@ def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
     return pd.Series(texts)
 
 
-def with_ranks(by_domain: Estimates, ranks: pd.DataFrame) -> pd.DataFrame:
-    """Levels with their intervals, and the `rank` of each domain that was tested."""
-    places = [ranks.loc[row.name].get(row.domain, np.nan) for row in by_domain.rows()]
-    return by_domain.frame.assign(rank=places)
-
-
 # ---- other prompts -------------------------------------------------------------------------------
+
 IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in the second set"}
+CHANGES = "grows to", "shrinks to", "changes, but not significantly, to"
 
 
 def on_other_prompts(contrasts: pd.DataFrame) -> str:
-    """The first set's order of the domains, what of it holds on the others and how its spread
+    """The order of the domains on our own prompts, which sets it holds on, and how its spread
     changes, as sentences.
 
-    contrasts: of shares (`prompt_sets.contrasts_by_set`), by name (temperature). What holds is
-    significant under each name; numbers, in points, are those of the first.
+    contrasts: of shares (`prompt_sets.contrasts_by_set`), by name (temperature). The numbers, in
+    points, are those of the first temperature.
+    """
+    rows = _in_points(contrasts)
+    of_role = dict(iter(rows.groupby("role")))
+    spreads = of_role[SPREAD]
+    temperature = rows["temperature"].iloc[0]
+    last = spreads["contrast"].iloc[0].rpartition(" − ")[2]
+    sentences = [easiest(contrasts)]
+    if LEAD in of_role:
+        leads = of_role[LEAD].query("temperature == @temperature")
+        ahead = f"{Estimates(leads, digits=0).span()} points above the others' mean"
+        sentences = [f"{sentences[0]} ({ahead} at {temperature})"]
+    own, *others = spreads.query("temperature == @temperature").to_dict("records")
+    spread = f"{own['estimate']:.0f} points"
+    if others:
+        changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
+        change = changes.sentence(*CHANGES, "to").replace("; ", " and ")
+        sentences += [f"its lead over {last}, {spread}, {change}"]
+    else:
+        sentences += [f"its lead over {last} is {spread} at {temperature}"]
+    if LAST in of_role:
+        lasts = of_role[LAST]
+        is_another = lasts["contrast"].str.rpartition(" − ")[2] != last
+        sentences += [f"{last} {_holds('the hardest', lasts, is_another)}"]
+    return " ".join(f"{starting(sentence)}." for sentence in sentences)
+
+
+def easiest(contrasts: pd.DataFrame) -> str:
+    """On which sets of prompts the first set's highest domain is the highest, as a title. Of two
+    domains: on which it is above the other.
+    """
+    rows = _in_points(contrasts)
+    of_role = dict(iter(rows.groupby("role")))
+    spreads = of_role[SPREAD]
+    first, last = spreads["contrast"].iloc[0].split(" − ")
+    if LEAD in of_role:
+        leads = of_role[LEAD]
+        is_named = leads["contrast"].str.startswith(f"{first} − ")
+        is_another = ~is_named | (leads["highest"] != first)
+        return f"{starting(first)} {_holds('the easiest', leads, is_another)}"
+    is_another = spreads["contrast"] != f"{first} − {last}"
+    return f"{starting(first)} {_holds(f'above {last}', spreads, is_another)}"
+
+
+def answer(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str) -> str:
+    """Whether acceptance depends on the domain, as three short sentences.
+
+    tests: of the pairs at the first temperature (`significance.with_signs`); contrasts: as of
+    `on_other_prompts`; elsewhere: the last sentence.
+    """
+    significant = tests[tests["sign"] != 0]
+    shown = tests if significant.empty else significant
+    widest = shown.loc[shown["difference"].abs().idxmax()]
+    higher, lower = widest["first"], widest["second"]
+    if widest["difference"] < 0:
+        higher, lower = lower, higher
+    points = f"{100 * abs(widest['difference']):.0f} points"
+    said = f"Yes, at T = 0 acceptance is {points} higher in {higher} than in {lower}."
+    if significant.empty:
+        said = f"No domains differ significantly at T = 0 ({higher} minus {lower}: {points})."
+    rows = _in_points(contrasts)
+    other = farthest(rows["set"].unique())
+    holds = easiest(contrasts)
+    if other and " not " not in holds:
+        spread = rows[(rows["role"] == SPREAD) & (rows["set"] == other)][:1]
+        last = spread["contrast"].iloc[0].rpartition(" − ")[2]
+        to = spread["estimate"].map("{:.0f} points ".format) + spread["where"]
+        change = Estimates.of(spread.assign(to=to), "change", ["to"]).sentence(*CHANGES, "to")
+        holds += f", and its lead over {last} {change}"
+    return f"{said} {holds}. {elsewhere}"
+
+
+def reversed_in_words(carried: pd.DataFrame) -> str:
+    """Whether significant differences are reversed on other prompts, as a sentence. carried: of
+    `prompt_sets.carried`.
+    """
+    if carried["set"].nunique() == 1:
+        return "No other prompt set has all these domains."
+    turned = int(carried["reversed"].sum())
+    if not turned:
+        return "No significant difference is reversed."
+    return f"{counted(turned, 'significant difference')} {'is' if turned == 1 else 'are'} reversed."
+
+
+def _in_points(contrasts: pd.DataFrame) -> pd.DataFrame:
+    """Contrasts in points, with `where` (the set in words), `to` (the number and where) and
+    `temperature`; without the English part of the second set.
     """
     rows = contrasts[contrasts["set"] != ENGLISH].copy()
     rows["where"] = [IN_WORDS.get(name, f"in the set {name}") for name in rows["set"]]
     rows[[*NUMBERS, *CHANGE]] *= 100
     rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
     rows["temperature"] = rows["name"].str.rpartition(", ")[2]
-    temperature = rows["temperature"].iloc[0]
-    of_role = dict(iter(rows.groupby("role")))
-    spreads = of_role[SPREAD]
-    first, last = spreads["contrast"].iloc[0].split(" − ")
-    sentences = []
-    if LEAD in of_role:
-        leads = of_role[LEAD]
-        led_by_another = leads["highest"] != first
-        easiest = _holds("the easiest", leads.assign(low=leads["low"].mask(led_by_another, 0)))
-        lead = Estimates(leads.query("temperature == @temperature"), digits=0).span()
-        sentences += [f"{first} {easiest} ({lead} points above the others' mean at {temperature})"]
-    else:
-        sentences += [f"{first} {_holds(f'above {last}', spreads)}"]
-    own, *others = spreads.query("temperature == @temperature").to_dict("records")
-    spread = f"{own['estimate']:.0f} points"
-    if others:
-        changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
-        verbs = "grows to", "shrinks to", "moves, not significantly, to"
-        change = changes.sentence(*verbs, "to")
-        sentences += [f"its lead over {last}, {spread}, {change}"]
-    else:
-        sentences += [f"its lead over {last} is {spread} at {temperature}"]
-    if LAST in of_role:
-        sentences += [f"{last} {_holds('the hardest', of_role[LAST])}"]
-    return " ".join(f"{starting(sentence)}." for sentence in sentences)
+    return rows
 
 
-def _holds(what: str, rows: pd.DataFrame) -> str:
-    """'is the easiest in all three prompt sets', or in which sets it is not significantly, or at
-    one temperature only; of one set without the sets.
+def _holds(what: str, rows: pd.DataFrame, is_another: pd.Series) -> str:
+    """'is the easiest in all three prompt sets', 'is the easiest in 2 of 3 prompt sets, but not
+    significantly at T = 1 in the second set', 'is not significantly the easiest in any prompt set'.
+
+    is_another: whether a row says this of another domain, so that it cannot hold there.
     """
-    limits: dict[str, list[str]] = {}
-    sets = rows.groupby("where", sort=False)
+    is_above = stats.verdict(rows["low"], rows["high"]) == stats.ABOVE
+    known = rows.assign(holds=is_above & ~is_another)
+    sets = known.groupby("where", sort=False)
+    exceptions = []
     for where, texts in sets:
-        is_above = stats.verdict(texts["low"], texts["high"]) == stats.ABOVE
-        temperatures = list(texts.loc[is_above, "temperature"])
-        words = f"is significantly {what} at {named(temperatures)} only"
-        if not temperatures:
-            words = f"is not significantly {what}"
-        if not is_above.all():
-            limits.setdefault(words, []).append(where)
-    if not limits:
-        everywhere = f"is {what} in {whole('prompt set', len(sets))}"
-        return everywhere if len(sets) > 1 else f"is significantly {what}"
-    words, places = next(iter(limits.items()))
-    if len(sets) == 1:
-        return words
-    if len(places) == len(sets):
-        return f"{words} in any prompt set"
-    return ", ".join(f"{words} {named(places)}" for words, places in limits.items())
+        temperatures = list(texts.loc[~texts["holds"], "temperature"])
+        if len(temperatures) == len(texts):
+            exceptions.append(where)
+        elif temperatures:
+            exceptions.append(f"at {named(temperatures)} {where}")
+    count = len(sets)
+    complete = count - len(exceptions)
+    if not known["holds"].any():
+        nowhere = f"is not significantly {what}"
+        return f"{nowhere} in any prompt set" if count > 1 else nowhere
+    if count == 1:
+        held = dict.fromkeys(known.loc[known["holds"], "temperature"])
+        here = f"is significantly {what}"
+        return f"{here} at {named([*held])} only" if exceptions else here
+    if complete == count:
+        return f"is {what} in {whole('prompt set', count)}"
+    if complete == 0:
+        return f"is not significantly {what} {named(exceptions)}"
+    return (
+        f"is {what} in {complete} of {count} prompt sets, but not significantly {named(exceptions)}"
+    )

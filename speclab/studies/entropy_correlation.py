@@ -1,5 +1,6 @@
-"""Notebook 05: does uncertainty predict rejection? Correlations with the target's entropy, curves
-over it, what is known before verification, and calibration.
+"""Notebook 05: does uncertainty predict rejection? Correlation of acceptance with the target's
+entropy, acceptance in bins of entropy, signals that are known before the target pass, and
+calibration of the draft.
 """
 
 from collections.abc import Mapping
@@ -10,40 +11,42 @@ from sklearn.metrics import roc_auc_score
 
 from speclab import stats
 from speclab.analysis import association, bins, published
-from speclab.analysis.texts import Text
-from speclab.estimates import Estimates
-from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
-from speclab.stats import ABOVE, BELOW, NUMBERS, verdict
+from speclab.analysis.texts import PAPER, Text
+from speclab.estimates import Estimates, named
+from speclab.score import POOLED, Estimator, column_of, divide, mean_of, ratio_of
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, verdict
 
-# what may predict acceptance; the last is known only after the target pass
+CONFIDENCE = "draft confidence"
+# signals that may predict acceptance; the last one is known only after the target pass
 SIGNALS = {
-    "confidence": "draft confidence",
-    "draft_certainty": "draft entropy, negated",
-    "target_certainty": "target entropy, negated",
+    "confidence": CONFIDENCE,
+    "draft_certainty": "draft entropy (negated)",
+    "target_certainty": "target entropy (negated)",
 }
-RISE_OR_FALL = ("rises in", "falls in", "no significant trend in")
-PREDICTS = ("significantly above 0.5 in", "below 0.5 in", "not significantly different in")
-BETTER = ("higher than", "lower than", "not significantly different from")
-MOST_NAMED = 6  # domains in a sentence of the answer
-TOO_SURE = ("underconfident in", "overconfident in", "no significant difference in")
+RISE_OR_FALL = ("it rises in", "it falls in", "no significant trend in")
+HIGHER = ("has a higher AUC", "has a lower AUC", "has no significantly different AUC")
+PREDICTS = ("predicts acceptance", "misleads", "does not predict acceptance")
+# kinds of acceptance: min(1, p/q) over the nodes of the trees, and as the paper prints it
+ALL_NODES, PUBLISHED = f"{PAPER}, all nodes", f"{PAPER}, as published"
+# what the calibration gap says of a draft, in all domains or not in all
+OF_GAP = {
+    ABOVE: "underconfident",
+    BELOW: "overconfident",
+    INCONCLUSIVE: "not significantly miscalibrated",
+    UNDEFINED: "without intervals",
+}
 
 Views = Mapping[str, tuple[pd.DataFrame, str]]  # by name: rows, column that is averaged
 
 
-def name_of_acceptance(text: Text) -> str:
-    """What the acceptance of one drafted token is called: 'hit (T = 0)', 'overlap (T = 1)'."""
-    return f"{text.value} ({text.name})"
-
-
 def acceptances(greedy: Text, sampled: Text) -> Views:
-    """Kinds of acceptance: min(1, p/q) of the nodes hung on greedy text, all and by rank, and the
-    exact acceptance of one drafted token, each on the text of its own temperature.
+    """Kinds of acceptance: the exact acceptance of one drafted token, on each text, then min(1,
+    p/q) of the nodes on greedy text, by rank and of all nodes (ALL_NODES).
     """
-    views = {"min(1, p/q), all nodes": (greedy.nodes, "ratio")}
+    views = {text.token: (text.trace, text.value) for text in (greedy, sampled)}
     for rank, nodes in greedy.nodes.groupby("rank"):
-        views[f"min(1, p/q), rank {rank}"] = (nodes, "ratio")
-    for text in (sampled, greedy):
-        views[name_of_acceptance(text)] = (text.trace, text.value)
+        views[f"{PAPER}, rank {rank}"] = (nodes, "ratio")
+    views[ALL_NODES] = (greedy.nodes, "ratio")
     return views
 
 
@@ -59,41 +62,58 @@ def entropy_correlations(views: Views) -> Estimates:
 
 
 def trend(correlations: Estimates) -> str:
-    """What acceptance does as entropy rises, as a predicate: 'falls in all four domains (Spearman
-    -0.31 to -0.27)'; of more than MOST_NAMED domains how many. It is said where some have no
-    interval: these are left out.
+    """What acceptance does as entropy rises, as a predicate: 'falls in all four domains', 'falls in
+    3 and rises in 1 of 6 domains'. Domains without an interval are left out; the others are then
+    'tested' domains.
     """
-    if correlations.span() == "undefined":
+    if correlations.known.empty:
         return "does not vary, so it has no trend"
-    is_known = correlations.frame[NUMBERS].notna().all(axis=1)
-    if not is_known.any():
+    tested = correlations.frame.dropna(subset=NUMBERS)
+    if tested.empty:
         return "has no interval in any domain"
-    known = Estimates(correlations.frame[is_known].reset_index(drop=True), correlations.digits)
-    said = known.sentence("rises in", "falls in", "has no significant trend in")
-    if len(known.frame) > MOST_NAMED:
-        sides = list(verdict(known.frame["low"], known.frame["high"]))
-        falling, rising = sides.count(BELOW), sides.count(ABOVE)
-        said = f"falls in {falling} and rises in {rising} of {len(sides)} domains"
-    if not is_known.all() and said.endswith(" domains"):
-        said += " with an interval"
-    return f"{said} (Spearman {known.span()})"
+    noun = "domain" if len(tested) == len(correlations.frame) else "tested domain"
+    return Estimates(tested).tally("rises", "falls", "has no significant trend", noun)
+
+
+def uncertainty_in_words(
+    area: Estimates, correlations: Estimates, elsewhere: Estimates | None
+) -> str:
+    """The notebook's answer: the mean AUC of the draft's confidence as a share of pairs, and what
+    acceptance does as the target's entropy rises; elsewhere: correlations on other prompts, where
+    there are any.
+    """
+    words = {ABOVE: "Yes: the", BELOW: "No: the", INCONCLUSIVE: "Inconclusive: the"}
+    pairs = (
+        f"{words.get(area.verdict(0.5), 'The')} draft is surer of accepted than rejected tokens in "
+        f"{area.in_units('%')} of pairs"
+    )
+    if area.verdict() == UNDEFINED:
+        pairs += " (no interval)"
+    if area.known.empty:
+        pairs = "Not tested: no text has both accepted and rejected tokens"
+    there = ""
+    tested = pd.DataFrame() if elsewhere is None else elsewhere.frame.dropna(subset=NUMBERS)
+    if len(tested):
+        falls = np.sum(verdict(tested["low"], tested["high"]) == BELOW)
+        there = f" and, on other prompts, falls in {falls} of {len(tested)} groups"
+    return f"{pairs}. As target entropy rises, acceptance {trend(correlations)}{there}."
 
 
 def beside_published(correlations: Estimates) -> Estimates:
-    """The correlations with those that the paper printed (`published`), which are of its own
-    domains: where there is another one, without them.
+    """The correlations and, last, those that the paper printed (PUBLISHED). These belong to the
+    paper's domains: where there is another domain, they are left out.
     """
     printed = published.published("VI").rename(columns={"published": "estimate"})
     domains = list(pd.unique(correlations.frame["domain"]))
     if not set(domains) <= set(printed["domain"]):
         return correlations.defined()
-    parts = [correlations.frame, printed.assign(acceptance="published")]
+    parts = [correlations.frame, printed.assign(acceptance=PUBLISHED)]
     both = Estimates(pd.concat(parts, ignore_index=True))
     return both.at(domain=domains).defined()
 
 
 def acceptance_in_bins(views: Views, count: int) -> Estimates:
-    """Mean acceptance in `count` quantile bins of target entropy (of each text its own):
+    """Mean acceptance in `count` quantile bins of target entropy, which each view has of its own:
     acceptance, domain and pooled, entropy_bin, estimate, low, high, rows, n_prompts, target_entropy
     (mean of the bin).
     """
@@ -104,13 +124,13 @@ def acceptance_in_bins(views: Views, count: int) -> Estimates:
     return Estimates.stacked(parts, "acceptance")
 
 
-# ---- what is known beforehand --------------------------------------------------------------------
+# ---- signals that are known before the target pass -----------------------------------------------
 
 
 def pairs_within_texts(trace: pd.DataFrame) -> pd.DataFrame:
-    """Of each text: domain, prompt_id, seed, `pairs` of an accepted and a rejected position, and a
-    column for each of SIGNALS: the pairs in which the signal is larger at the accepted position,
-    ties one half (the text's area under the ROC curve, times its pairs).
+    """One row per text: domain, prompt_id, seed, its `pairs` of an accepted and a rejected
+    position, and for each of SIGNALS the pairs in which the signal is larger at the accepted
+    position. A tie counts one half, so this is the area under the text's ROC curve times its pairs.
     """
     rows = []
     texts = trace.groupby(["domain", "prompt_id", "seed"], sort=False)
@@ -129,8 +149,8 @@ def within_texts(trace: pd.DataFrame) -> stats.Draws:
     """The area under the ROC curve (AUC) over all pairs of positions of the same text: draws by the
     names of SIGNALS, undefined where no text has both an accepted and a rejected position.
 
-    Within texts, since over several sets or texts a signal is also credited for knowing which of
-    them is easy.
+    Pairs are of one text, because across texts a signal also gets credit for knowing which text is
+    easy.
     """
     pairs = pairs_within_texts(trace)
     areas = {of: (pairs, ratio_of(name, "pairs")) for name, of in SIGNALS.items()}
@@ -152,7 +172,7 @@ def reliability(views: Views, count: int) -> Estimates:
 
 
 def calibration_measures(views: Views, count: int) -> Estimates:
-    """Calibration error (over `count` bins) and gap, the mean of outcome less confidence, of each
+    """Calibration error (over `count` bins) and gap (mean of outcome minus confidence) of each
     view: view, estimator, domain, all and pooled, estimate, low, high.
     """
     parts = {}
@@ -161,7 +181,28 @@ def calibration_measures(views: Views, count: int) -> Estimates:
         rows = rows.assign(bin=bins.equal_bins(rows, "confidence", count))
         tables = [stats.by_domain(rows, of) for of in (calibration_error(count), gap)]
         parts[view] = pd.concat(tables)
-    return Estimates.stacked(parts, "view", digits=3)
+    return Estimates.stacked(parts, "view")
+
+
+def calibration_table(calibration: Estimates) -> pd.DataFrame:
+    """A table to show of `calibration_measures`: by domain, and the mean of the domains."""
+    table = calibration.without(domain=POOLED).wide(["view", "domain"], "estimator")
+    return table.rename(columns=lambda name: name.replace("_", " "))
+
+
+def calibrated_in_words(gaps: Estimates) -> str:
+    """What the gaps say about the draft, as a title: 'The draft is underconfident at T = 0 and
+    overconfident at T = 1'; gaps: of `calibration_measures`, by domain. Domains without an interval
+    are left out if others have one.
+    """
+    places: dict[str, list[str]] = {}
+    for view, rows in gaps.groups("view"):
+        sides = {*verdict(rows.frame["low"], rows.frame["high"])}
+        sides = sides - {UNDEFINED} or sides
+        word = OF_GAP[sides.pop()] if len(sides) == 1 else "miscalibrated in some domains"
+        places.setdefault(word, []).append(view)
+    parts = [f"{word} at {named(views)}" for word, views in places.items()]
+    return f"The draft is {named(parts)}"
 
 
 def calibration_gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Estimator]:
@@ -171,9 +212,9 @@ def calibration_gap(rows: pd.DataFrame, outcome: str) -> tuple[pd.DataFrame, Est
 
 
 def calibration_error(count: int) -> Estimator:
-    """Expected calibration error over `count` bins: the mean over rows of |mean `gap`| of the row's
-    `bin` of confidence (an empty bin counts nothing). Never below 0 and pushed up by noise, so its
-    interval is no test of 0: the mean gap is. Source: Guo et al. (arXiv:1706.04599).
+    """Expected calibration error over `count` bins of confidence: the mean over rows of |mean
+    `gap`| of the row's `bin`. It is never below 0 and noise raises it, so its interval does not
+    test 0; that of the mean gap does. Source: Guo et al. (arXiv:1706.04599).
     """
 
     def value(totals: np.ndarray) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Notebook 06: is the domain of highest entropy also accepted the most? Its contrast with the
-others, before and after something is held fixed.
+"""Notebook 06: is the domain with the highest entropy also accepted the most? Its contrast with the
+others, before and after something is held fixed, and the notebook's sentences.
 
-Source of direct standardisation: any text on epidemiology.
+Direct standardisation is explained in any text on epidemiology.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 
 from speclab import runs, score, stats
-from speclab.analysis import bins, choose, prompt_sets, published
-from speclab.analysis.texts import Text
+from speclab.analysis import bins, prompt_sets, published
+from speclab.analysis.texts import PAPER, Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import Estimates, stack, yes_or_no
+from speclab.estimates import Estimates, named, stack, whole, yes_or_no
 from speclab.models.folder import ModelsMissing
 from speclab.plain import near
 from speclab.profiles import Profile
@@ -26,15 +26,22 @@ from speclab.stats import NUMBERS
 Question = tuple[pd.DataFrame, Estimator]
 Pair = tuple[Question, Question]
 
-AS_PUBLISHED = "the paper's procedure"
 STAGES = ["before", "after", "change"]
-# how prompts are given, by a profile's template
-FORMATS = {"none": "as plain text", "chat": "in the target's chat template"}
-NEVER_SAID = "tokens never said"
+# how the target reads prompts, by a profile's template
+FORMATS = {"none": "as plain text", "chat": "in its chat template"}
+LARGER = (
+    "larger than the change by",
+    "smaller than the change by",
+    "not significantly different from the change by",
+)
+TEMPLATE = ("raises acceptance", "lowers it", "does not change acceptance significantly")
+VOCABULARY = "draft vocabulary"
+FREQUENT = 0.01  # share of a domain's positions from which a kind of token is drawn
+MOST_NAMED = 2  # domains in a sentence of the answer
 MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "frequency_bin"}
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- domains and formats -------------------------------------------------------------------------
 
 
 def of_domains(text: Text, domains: Sequence[str]) -> Text:
@@ -45,21 +52,21 @@ def of_domains(text: Text, domains: Sequence[str]) -> Text:
 
 
 def asked_domain(wanted: str, text: Text) -> str:
-    """The domain that is set against the others: the one that is wanted, else ("") that of the
-    highest target entropy. ValueError for one that the text does not have.
+    """The domain that is compared with the others: the wanted one, or for "" the one with the
+    highest target entropy. ValueError for a domain that the text does not have.
     """
     means = text.trace.groupby("domain")["target_entropy"].mean()
     domains = domains_in(text.trace)
     if wanted and wanted not in domains:
         raise ValueError(
-            f'domain={wanted!r}: {near(wanted, domains)}; "" takes the one of highest entropy'
+            f'domain={wanted!r}: {near(wanted, domains)}; "" takes the one with the highest entropy'
         )
     return wanted or str(means[[*domains]].idxmax())
 
 
 def in_other_format(profile: Profile) -> tuple[Text | None, str]:
-    """Greedy texts of the same prompts in the other format than the profile's; none, and why, where
-    the prompts cannot be given in it.
+    """Greedy texts of the same prompts in the format that the profile does not use; or None and the
+    reason, where the target cannot read the prompts in it.
     """
     kind = runs.other_format(profile)
     if kind is None:
@@ -77,7 +84,7 @@ def in_other_format(profile: Profile) -> tuple[Text | None, str]:
 
 
 def contrast(values: pd.DataFrame, domain: str, but: str = "") -> pd.Series:
-    """A domain's value minus the mean of all the others' (`but` one), in every draw of
+    """A domain's value minus the mean of all others' (without `but`), in every draw of
     `stats.Draws`.
     """
     others = values.drop(columns=[ALL, POOLED, domain, but], errors="ignore")
@@ -94,8 +101,8 @@ def share_highest(values: pd.DataFrame, domain: str) -> float:
 def contrasts(
     questions: Mapping[Any, Question], domain: str, names: str | list[str], but: str = ""
 ) -> Estimates:
-    """The domain's `contrast` in each number asked: its key (or the parts of its key) by `names`,
-    estimate, low, high, n_prompts, note, share_highest.
+    """The domain's `contrast` in the number of each question: its key (or the parts of its key) by
+    `names`, estimate, low, high, n_prompts, note, share_highest.
     """
     tables = {}
     for key, question in questions.items():
@@ -103,16 +110,15 @@ def contrasts(
         difference = contrast(draws["value"], domain, but)
         table = draws.table({"value": difference}).drop(columns="name")
         tables[key] = table.assign(share_highest=share_highest(draws["value"], domain))
-    return Estimates(stack(tables, names), digits=3)
+    return Estimates(stack(tables, names))
 
 
 def leads(texts: list[Text], domain: str) -> Estimates:
-    """`contrasts` in entropy and in acceptance, by view (the paper's procedure on the first text,
-    then the exact acceptance of one draft token on each) and quantity.
+    """`contrasts` in entropy and in acceptance, by view (the paper's measure on the first text,
+    then the exact acceptance of one drafted token on each) and quantity.
     """
-    views = {AS_PUBLISHED: (texts[0].nodes, score.published_alpha)}
-    for text in texts:
-        views[f"{text.acceptance.name}, on {text.label}"] = text.accepted()
+    views = {PAPER: (texts[0].nodes, score.published_alpha)}
+    views |= {text.token: text.accepted() for text in texts}
     questions = {}
     for view, (rows, acceptance) in views.items():
         questions[view, "entropy"] = rows, score.mean_of("target_entropy")
@@ -133,12 +139,12 @@ def on_sets(
         by_key = {(name, quantity): question for name, question in asked.items()}
         parts.append(contrasts(by_key, domain, ["set", "quantity"], but).frame)
     found = pd.concat(parts, ignore_index=True).rename(columns={"share_highest": "highest"})
-    return Estimates(found.assign(domain=domain), digits=3)
+    return Estimates(found.assign(domain=domain))
 
 
 def is_highest(share: float) -> str:
-    """'yes' where it is the highest in more than 97.5 % of the resamples (`share_highest`), 'no'
-    where in fewer than 2.5 %, else 'inconclusive'.
+    """'yes' for the highest in more than 97.5 % of the resamples (`share_highest`), 'no' in fewer
+    than 2.5 %, else 'inconclusive'.
     """
     return yes_or_no(stats.verdict(share, share, (0.025, 0.975)))
 
@@ -147,19 +153,19 @@ def entropy_and_acceptance(
     table: pd.DataFrame, sampled: pd.DataFrame, texts: Sequence[Text]
 ) -> pd.DataFrame:
     """Each domain's mean entropy and acceptance: panel, domain, quantity, estimate, low, high. The
-    panels are the paper (where it has these domains), this pair as published, and the exact
-    acceptance on the greedy and on the sampled text. `table` and `sampled` are the comparisons of
-    Table I with these two.
+    panels are the paper's pair (where the paper has these domains), this pair by the paper's
+    measure, and the exact acceptance on the greedy and on the sampled text. `table` and `sampled`
+    are the comparisons of Table I with these two texts.
     """
     exact = published.CORRECTED
     panels = {
-        "the paper,\npublished_alpha": (table, ["published"] * 3),
-        "this pair,\npublished_alpha": (table, published.OURS),
+        f"paper's pair,\n{PAPER}": (table, ["published"] * 3),
+        f"this pair,\n{PAPER}": (table, published.OURS),
     }
     if table["published"].isna().all():
-        del panels["the paper,\npublished_alpha"]
+        del panels[f"paper's pair,\n{PAPER}"]
     for text, source in zip(texts, (table, sampled), strict=True):
-        panels[f"{text.label},\n{text.acceptance.name}"] = (source, exact)
+        panels[f"this pair,\n{text.token}"] = (source, exact)
     order = domains_in(texts[0].trace)
     names = {"target_entropy_mean": "entropy", "alpha_mean": "acceptance"}
     parts = {}
@@ -177,14 +183,14 @@ def order_of(names: Sequence[str]) -> Callable[[pd.Series], pd.Series]:
     return lambda column: column.map(places)
 
 
-# ---- what each domain is made of -----------------------------------------------------------------
+# ---- kinds of token ------------------------------------------------------------------------------
 
 
 def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
-    """The text with each token's `kind` (what begins a word, a name or a keyword is one kind, so
-    that programs and prose can be compared), its `frequency` among the tokens of all other prompts,
-    whether it is one of the tokens that the draft can say (`said`, so many), and the quantile bins,
-    `count`, of its entropy and frequency.
+    """The text with four facts about each token: its `kind` (whatever begins a word, a name or a
+    keyword is one kind, so that programs and prose can be compared), its `frequency` among the
+    tokens of all other prompts, whether it is in the draft's vocabulary of `said` tokens (in the
+    column `said`), and the bins of its entropy and frequency (`count` quantile bins each).
     """
     rows = text.trace
     begins_a_word = {"keyword": "word start", "identifier": "word start"}
@@ -202,8 +208,8 @@ def with_tokens(text: Text, strings: list[str], said: int, count: int) -> Text:
 
 
 def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
-    """Share of the tokens of all other prompts that are this row's token: how common it is, without
-    the row's own text.
+    """Share of the tokens of all other prompts that are this row's token: how common the token is
+    outside the row's own text.
     """
     length, own, every = (
         trace.groupby(keys)["token"].transform("size")
@@ -215,17 +221,42 @@ def frequency_elsewhere(trace: pd.DataFrame) -> pd.Series:
 
 
 def by_kind(text: Text) -> Estimates:
-    """Acceptance of each kind of token, with its share of the positions: domain, kind, estimate,
-    low, high, rows, n_prompts, share.
+    """Acceptance of each kind of token, the most frequent kind first: domain and pooled, kind,
+    estimate, low, high, rows, n_prompts.
+    """
+    return _in_order(bins.group_means(text.trace, text.value, "kind").frame, text)
+
+
+def shares_of_kinds(text: Text) -> Estimates:
+    """Share of the positions of each kind of token, the most frequent kind first: domain and
+    pooled, kind, estimate, low, high. A domain has rows for the kinds that occur in it.
     """
     rows = text.trace
-    frame = bins.group_means(rows, text.value, "kind").frame
-    frame["share"] = frame["rows"] / frame["domain"].map(rows.value_counts("domain"))
+    kinds = list(rows["kind"].unique())
+
+    def value(totals: np.ndarray) -> np.ndarray:
+        _, positions = np.split(totals, 2, axis=-1)
+        return positions / positions.sum(axis=-1, keepdims=True)
+
+    columns = bins.in_levels(text.value, "kind", kinds)
+    shares = stats.by_domain(rows, Estimator("share", columns, value, scalar=False))
+    shares = shares[["domain", *NUMBERS]]
+    shares.insert(1, "kind", kinds * (len(shares) // len(kinds)))
+    is_met = (shares["estimate"] > 0) & (shares["domain"] != ALL)
+    return _in_order(shares[is_met], text)
+
+
+def _in_order(frame: pd.DataFrame, text: Text) -> Estimates:
+    """The rows by domain, then by kind, the most frequent kind of the text first."""
+    rows = text.trace
     order = [*domains_in(rows), POOLED, *rows["kind"].value_counts().index]
-    in_order = frame.sort_values(
-        ["domain", "kind"], key=lambda names: names.map(order.index), ignore_index=True
-    )
-    return Estimates(in_order)
+    return Estimates(frame.sort_values(["domain", "kind"], key=order_of(order), ignore_index=True))
+
+
+def frequent(shares: Estimates) -> list[str]:
+    """The kinds that are at least FREQUENT in a domain."""
+    rows = shares.frame[shares.frame["estimate"] >= FREQUENT]
+    return list(rows["kind"].unique())
 
 
 # ---- what explains the contrast ------------------------------------------------------------------
@@ -233,23 +264,23 @@ def by_kind(text: Text) -> Estimates:
 
 def shared(frame: pd.DataFrame, group: str) -> pd.DataFrame:
     """The rows in levels of `group` that have rows of 5 prompts or more in every domain (common
-    support). ValueError if that is one level or none.
+    support). ValueError for one such level or none.
     """
     prompts = frame.groupby([group, "domain"], observed=True)["prompt_id"].nunique()
     fewest = prompts.unstack(fill_value=0).min(axis=1)
     everywhere = fewest >= stats.MIN_PROMPTS
     if everywhere.sum() < 2:
         raise ValueError(
-            f"levels of {group!r} with rows of {stats.MIN_PROMPTS} prompts in every domain: "
-            f"{everywhere.sum()}; matching needs two or more"
+            f"matching needs two levels of {group!r} with rows of {stats.MIN_PROMPTS} prompts in "
+            f"every domain, and there are {everywhere.sum()}"
         )
     return frame[frame[group].map(everywhere)]
 
 
 def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
-    """Before and after direct standardisation: the mean of `value`, and what it would be if the
-    levels of `group` had in each domain the shares that they have in all rows (taken as fixed);
-    both over the `shared` rows.
+    """Before and after direct standardisation: the mean of `value`, and the mean that it would have
+    if the levels of `group` had in each domain the shares that they have in all rows (which are
+    taken as fixed); both over the `shared` rows.
     """
     kept = shared(frame, group)
     shares = kept[group].value_counts(normalize=True)
@@ -262,42 +293,41 @@ def matched(frame: pd.DataFrame, value: str, group: str) -> Pair:
 
 
 def held_fixed(greedy: Text, sampled: Text, count: int) -> dict[tuple, Callable[[], Pair]]:
-    """What is held fixed, one at a time: (estimator, held_fixed) -> what gives (rows, estimator)
-    before and after it is. The texts are of `with_tokens`.
+    """What is held fixed, one factor at a time: (measure, held_fixed) -> a function that returns
+    (rows, estimator) before and after. The texts come from `with_tokens`.
 
-    Tokens that the draft can never say are taken out of the count of tokens; at T = 1 too, since
-    alpha is the mean of min(1, q/p) over the tokens of sampled text, and 0 of those.
+    Tokens outside the draft's vocabulary are taken out of the count of tokens. At T = 1 too: alpha
+    is the mean of min(1, q/p) over the tokens of sampled text, which is 0 at these tokens.
     """
     entropy_bin = bins.quantile_bins(greedy.nodes, "target_entropy", count)
     nodes = greedy.nodes.assign(entropy_bin=entropy_bin)
-    name = score.published_alpha.name
     published = (nodes, score.published_alpha)
     exact = greedy.accepted()
     best = (nodes[nodes["rank"] == 0], score.published_alpha)
     tests: dict[tuple, Any] = {
-        (name, "estimator"): lambda: (published, exact),
-        (name, "rank 0 only"): lambda: (published, best),
-        (name, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
+        (PAPER, "exact measure"): lambda: (published, exact),
+        (PAPER, "rank 0 only"): lambda: (published, best),
+        (PAPER, "entropy"): partial(matched, nodes, "ratio", "entropy_bin"),
     }
     for text in (greedy, sampled):
-        rows, name = text.trace, text.acceptance.name
+        rows = text.trace
         for what, group in MATCHED.items():
-            tests[name, what] = partial(matched, rows, text.value, group)
+            tests[text.token, what] = partial(matched, rows, text.value, group)
         if not rows["said"].all():
-            tests[name, NEVER_SAID] = partial(without_unsaid, text)
+            tests[text.token, VOCABULARY] = partial(in_vocabulary, text)
     return tests
 
 
-def without_unsaid(text: Text) -> Pair:
-    """Before and after tokens that the draft cannot say are left out of the count of tokens."""
+def in_vocabulary(text: Text) -> Pair:
+    """Before and after tokens outside the draft's vocabulary are taken out of the count."""
     of_said = score.ratio_of(text.value, "said")
     return text.accepted(), (text.trace, of_said)
 
 
 def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Estimates:
-    """The contrast `before` and `after` something is held fixed, and its `change`: estimator,
-    held_fixed, stage, estimate, low, high, n_prompts, note. Where there is no such pair, the note
-    says why.
+    """The contrast `before` and `after` a factor is held fixed, and its `change`: measure,
+    held_fixed, stage, estimate, low, high, n_prompts, note. Where the factor cannot be held fixed,
+    the note says why.
     """
     parts = {}
     for name, pair in tests.items():
@@ -308,7 +338,7 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
             parts[name] = pd.DataFrame(rows, columns=["stage", *NUMBERS, "n_prompts", "note"])
             continue
         parts[name] = draws.table(stages, "stage")
-    return Estimates(stack(parts, ["estimator", "held_fixed"]), digits=3)
+    return Estimates(stack(parts, ["measure", "held_fixed"]))
 
 
 def staged(pair: Callable[[], Pair], domain: str) -> tuple[stats.Draws, dict[str, pd.Series]]:
@@ -318,16 +348,120 @@ def staged(pair: Callable[[], Pair], domain: str) -> tuple[stats.Draws, dict[str
     return draws, dict(zip(STAGES, (before, after, after - before), strict=True))
 
 
-def moves_most(changes: pd.DataFrame, n_prompts: int) -> str:
-    """What moves the contrast most of all that was held fixed (a column each: the change in every
-    draw), and whether its lead is significant, as sentences.
+def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
+    """The factor with the largest change, and by how much its change is larger than each other's,
+    in every draw; changes: a column for each factor.
+    """
+    sizes = changes * np.sign(changes.iloc[0])
+    most = sizes.iloc[0].idxmax()
+    leads = sizes.drop(columns=most).rsub(sizes[most], axis=0)
+    return most, dict(leads.sort_values(0, axis=1).items())
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def paradox_in_words(lead: Estimates, domain: str, where: str) -> str:
+    """The first sentence of the answer: 'No: acceptance in chat is 30 points [27, 33] below the
+    others' mean (T = 0).'; lead: the contrast in acceptance, with its share_highest.
+    """
+    row = lead.row
+    word = is_highest(row.share_highest).capitalize()
+    side = lead.verdict()
+    apart = f"not significantly different from the others' mean ({lead}, {where})"
+    if side in (stats.ABOVE, stats.BELOW):
+        ends = sorted((abs(row.low), abs(row.high)))
+        points = stats.cell(abs(row.estimate), *ends, 0, "points").removeprefix("+")
+        apart = f"{points} {side} the others' mean ({where})"
+    return f"{word}: acceptance in {domain} is {apart}."
+
+
+def elsewhere_in_words(numbers: Estimates, domain: str, rest: Sequence[str], left_out: str) -> str:
+    """How the domain compares with the `rest` of the others (all but `left_out`) on the last of the
+    other sets; numbers: its contrast by set.
+    """
+    elsewhere = numbers.frame[numbers.frame["set"] != prompt_sets.OWN]
+    if elsewhere.empty:
+        return "No other set has enough prompts."
+    last = next(elsewhere.iloc[-1:].itertuples())
+    words = {stats.ABOVE: "is easier than", stats.BELOW: "is harder than"}
+    how = words.get(stats.verdict(last.low, last.high), "does not differ significantly from")
+    them = f"the others without {left_out}" if len(rest) > MOST_NAMED else named(rest)
+    return f"On other prompts ({last.set}), {domain} {how} {them}."
+
+
+def moves_in_words(
+    changes: pd.DataFrame, before: float, n_prompts: int, what: str = "the gap"
+) -> str:
+    """What holding one factor fixed does to the contrast (`before`), for the factor that changes it
+    most, without a full stop. changes: a column for each factor, a row for each draw.
     """
     if changes.empty:
-        return "Nothing could be held fixed: the domains share too few kinds of position."
-    sizes = changes * np.sign(changes.iloc[0])
-    most, lead = choose.leader(sizes, n_prompts)
-    points = 100 * changes[most].to_numpy()
-    bounds = stats.bounds_of(points[1:], n_prompts)
-    lead = f"; {lead}" if len(sizes.columns) > 1 else ""
-    changed = stats.cell(points[0], *bounds, digits=0)
-    return f"Holding {most} fixed changes it by {changed} points{lead}."
+        return "Nothing could be held fixed"
+    most, _ = leads_of_change(changes)
+    draws = changes[most].to_numpy()
+    bounds = stats.bounds_of(draws[1:], n_prompts)
+    if stats.verdict(*bounds) not in (stats.ABOVE, stats.BELOW):
+        return f"Holding {most} fixed does not change {what} significantly"
+    verb = "reduces" if draws[0] * before < 0 else "increases"
+    return f"Holding {most} fixed {verb} {what} by {abs(100 * draws[0]):.0f} points"
+
+
+def without_comparison(domain: str, count: int, template: Estimates | None) -> str:
+    """The answer where one domain alone is judged, of `count`; template: what the chat template
+    changes in its acceptance, where it can be asked.
+    """
+    why = "these prompts have one domain"
+    if count > 1:
+        why = f"only {domain} has {stats.MIN_PROMPTS} prompts or more"
+    changed = ""
+    if template:
+        changed = f" The chat template changes acceptance in {domain} by {template} (T = 0)."
+    return f"There is nothing to compare: {why}.{changed}"
+
+
+def place_in_words(text: Text, domain: str) -> str:
+    """Where a domain stands in entropy and acceptance, as a title: 'At T = 0, chat has the highest
+    entropy and the lowest acceptance'.
+    """
+    means = text.trace.groupby("domain")[["target_entropy", text.value]].mean()
+    places = []
+    for values in (means["target_entropy"], means[text.value]):
+        is_extreme = {"the highest": values.idxmax(), "the lowest": values.idxmin()}
+        places.append(next((a for a, name in is_extreme.items() if name == domain), "a medium"))
+    if len(means) == 1:
+        accepted = 100 * means[text.value].iloc[0]
+        return f"At {text.name}, {accepted:.0f} % of the best tokens are accepted"
+    entropy, acceptance = places
+    return f"At {text.name}, {domain} has {entropy} entropy and {acceptance} acceptance"
+
+
+def most_frequent(shares: Estimates, domain: str) -> str:
+    """The most frequent kind of token of a domain, as a title; shares: of `shares_of_kinds`."""
+    of_domain = shares.at(domain=domain).in_units("%")
+    (top,) = of_domain.highest().frame["kind"]
+    of_kind = shares.at(kind=top).in_units("%")
+    title = f"In {domain}, {of_domain.at(kind=top).span()} of the tokens are of the kind '{top}'"
+    others = [name for name in of_kind.frame["domain"] if name != domain]
+    return f"{title}, elsewhere {of_kind.at(domain=others).span()}" if others else title
+
+
+def contrast_in_words(contrasts: Estimates, domain: str) -> str:
+    """The contrast of a domain by set, as a title."""
+    own = contrasts.at(set=prompt_sets.OWN)
+    title = f"The contrast of {domain} is {own.span()} on our own prompts"
+    others = contrasts.known["set"].unique()[1:]
+    return f"{title}, {contrasts.at(set=others).span()} on others" if len(others) else title
+
+
+def paradoxes(verdicts: pd.Series) -> str:
+    """On which sets of prompts there is a paradox; verdicts: of `is_highest`, by set."""
+    said = {
+        "yes": "there is a paradox",
+        "no": "there is no paradox",
+        "inconclusive": "the result is inconclusive",
+    }
+    if verdicts.nunique() == 1 < len(verdicts):
+        return f"On {whole('set', len(verdicts))} of prompts {said[verdicts.iloc[0]]}."
+    groups = verdicts.groupby(verdicts, sort=False)
+    return " ".join(f"On {named(list(of.index))} {said[verdict]}." for verdict, of in groups)

@@ -179,19 +179,6 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     return stack(parts, "gamma")
 
 
-def unequal_in_words(temperature: str, unequal: int, runs: int) -> str:
-    """Whether the decoder's counts equal the replay's, prompt by prompt."""
-    if not unequal:
-        return (
-            f"At {temperature} the decoder's blocks and tokens equal the replay's in each of "
-            f"{counted(runs, 'run')} (prompts × gammas)."
-        )
-    return (
-        f"At {temperature} the decoder's blocks or tokens differ from the replay's in {unequal} of "
-        f"{counted(runs, 'run')} (prompts × gammas)."
-    )
-
-
 # ---- why the i.i.d. formula misses ---------------------------------------------------------------
 
 

@@ -1,20 +1,20 @@
-"""How far an interval can be trusted, how many prompts would be enough, and what the numbers owe to
+"""How far an interval can be trusted, how many prompts are enough, and how the numbers depend on
 the seed, the temperature, the length of the texts, and prompts that the draft has seen.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pandas as pd
 
 from speclab import replay, runs, score
-from speclab.estimates import Estimates, counted
+from speclab.estimates import Estimates, named
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
 from speclab.stats import FEW_PROMPTS, MIN_PROMPTS
 
-HIT_MORE = ("positive in", "negative in", "not significantly different from 0 in")
+HIT_MORE = ("positive in", "negative in", "not significant in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
@@ -24,9 +24,10 @@ ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of i
 
 
 def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
-    """The pair whose prompts were simulated, `pair` itself where it was, and its coverage:
-    estimator, n_prompts (a domain), method, coverage with its 95 % Monte-Carlo interval (low,
-    high), width (mean over domains of the median width), studies, used: is it the kit's method?
+    """The pair whose prompts were simulated (`pair`, or another pair in its place) and its
+    coverage: estimator, n_prompts (per domain), method, coverage with its 95 % Monte-Carlo interval
+    (low, high), width (mean over domains of the median width), studies, used (whether it is the
+    kit's method).
     """
     studies = pd.read_csv(TABLE, float_precision="round_trip")
     shown = pair if (studies["pair"] == pair).any() else ELSEWHERE
@@ -35,8 +36,9 @@ def coverage_of(pair: str) -> tuple[str, pd.DataFrame]:
 
 
 def coverage_at(used: Estimates, sizes: Iterable[int]) -> str:
-    """The coverage (least to greatest) of simulated studies of so many prompts per domain, or of
-    the next fewer that were simulated. sizes: 5 or more, the others have no interval.
+    """The coverage (least to greatest) of simulated studies with these numbers of prompts per
+    domain, or with the next smaller number that was simulated. sizes: 5 or more, since fewer
+    prompts have no interval.
     """
     simulated = used.frame["n_prompts"].unique()
     nearest = {simulated[simulated <= size].max() for size in sizes}
@@ -44,8 +46,8 @@ def coverage_at(used: Estimates, sizes: Iterable[int]) -> str:
 
 
 def small_sets(profile: Profile, domains: Iterable[str]) -> dict[str, dict[str, int]]:
-    """The other sets of prompts that have 5 prompts or more but fewer than 20 in some of these
-    domains: how many there, by set and domain. (`unwrapped` has as many as the profile's own.)
+    """The other sets of prompts with at least 5 but fewer than 20 prompts in some of these domains:
+    the number of prompts by set and domain. (`unwrapped` has as many prompts as the profile's own.)
     """
     small = {}
     for source in runs.sets_asked(profile, domains):
@@ -62,7 +64,9 @@ def small_sets(profile: Profile, domains: Iterable[str]) -> dict[str, dict[str, 
 
 
 def of_blocks(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
-    """What `stats.jointly` needs for the block_efficiency of these blocks (`Text.chain`)."""
+    """Rows and estimator of the block_efficiency of these blocks (`Text.chain`), for
+    `stats.jointly`.
+    """
     sums = replay.prompt_sums(blocks)
     return sums, score.block_estimators()["block_efficiency"]
 
@@ -71,7 +75,7 @@ def of_blocks(blocks: pd.DataFrame) -> tuple[pd.DataFrame, Estimator]:
 
 
 def trigrams(text: str) -> set[tuple[str, ...]]:
-    """Runs of three words of a prompt, without the words around every problem of its domain."""
+    """Sequences of three words of a prompt, without the wrapper of its domain's problems."""
     bare = without_wrapper(text).lower()
     words = re.findall(r"[a-z0-9]+", bare)
     starts = range(max(1, len(words) - 2))
@@ -79,8 +83,8 @@ def trigrams(text: str) -> set[tuple[str, ...]]:
 
 
 def composed_prompts(profile: Profile) -> list[Prompt]:
-    """The composed prompts that the profile's draft was trained on: as many of each domain, and of
-    the seed, as its notes say under `trained_on`; none where they say nothing.
+    """The composed prompts that the profile's draft was trained on, by the domains, numbers and
+    seed in its notes (`trained_on`); [] if the notes say nothing.
     """
     known = profile.notes.trained_on
     prompts: list[Prompt] = []
@@ -90,8 +94,8 @@ def composed_prompts(profile: Profile) -> list[Prompt]:
 
 
 def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
-    """How much of each prompt of a profile one training prompt holds: prompt_id, domain, seen (the
-    largest share of its trigrams of words), nearest (that training prompt's id).
+    """How much of each prompt of a profile occurs in one training prompt: prompt_id, domain, seen
+    (the largest share of its three-word sequences), nearest (that training prompt's id).
     """
     known = {prompt.prompt_id: trigrams(prompt.text) for prompt in trained_on}
     rows = []
@@ -106,6 +110,8 @@ def seen(profile: Profile, trained_on: Iterable[Prompt]) -> pd.DataFrame:
 
 # ---- sentences -----------------------------------------------------------------------------------
 
+SAME_PROMPTS = "All prompts of a domain are alike, so nothing can be planned."
+
 
 def sizes_in_words(sizes: Iterable[int]) -> str:
     """'50 prompts per domain', '5 to 12 prompts per domain'."""
@@ -114,30 +120,65 @@ def sizes_in_words(sizes: Iterable[int]) -> str:
     return f"{' to '.join(map(str, ends))} prompts per domain"
 
 
-def power_in_words(plans: pd.DataFrame, prompts: int) -> str:
-    """How likely it is that `prompts` prompts per domain find the paper's differences, as a
-    sentence, from the rows of `power.every_pair` for one estimator.
+def covered_in_words(of_size: Mapping[int, str]) -> str:
+    """The coverage of our intervals in the smallest and the largest simulated studies. of_size:
+    percent (or a range) by prompts per domain.
     """
-    powers = plans["power"].dropna()
-    if powers.empty:
-        return "The prompts do not differ here, so nothing can be planned."
-    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
-    what = counted(len(powers), "difference")
+    least, most = min(of_size), max(of_size)
     return (
-        f"A study of {prompts} prompts per domain finds each of the paper's {what} with a "
-        f"probability of {' to '.join(ends)} %."
+        f"Our intervals covered the true value in {of_size[least]} % of simulated studies with "
+        f"{least} prompts per domain, and in {of_size[most]} % with {most}."
     )
 
 
+def power_in_words(plans: pd.DataFrame) -> str:
+    """The probability that studies of this size find the paper's differences, as a sentence. plans:
+    of `power.every_pair`, for one estimator.
+    """
+    powers = plans["power"].dropna()
+    if powers.empty:
+        return SAME_PROMPTS
+    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
+    what, verb = ("difference", "is") if len(powers) == 1 else ("differences", "are")
+    return f"The paper's {what} {verb} found with a probability of {' to '.join(ends)} %."
+
+
 def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
-    """Which differences this study finds, as a sentence, from the rows of `power.detectable` for
-    one estimator.
+    """The difference that this study finds between any two domains, as a sentence. least: of
+    `power.detectable`, for one estimator.
     """
     known = least["least"].dropna()
     if known.empty:
-        return "The prompts do not differ here, so nothing can be planned."
+        return SAME_PROMPTS
     (name,) = least["estimator"].unique()
+    size = f"{known.max():.2f} tokens per target pass"
+    if name != "block_efficiency":
+        size = f"{100 * known.max():.0f} points"
+    return f"A difference of {size} is found with a probability of {100 * likely:.0f} %."
+
+
+def seeds_in_words(p_value: float, level: float) -> str:
+    """Whether the seeds differ more than shuffled texts would, as sentences."""
+    p = f"p = {p_value:.2g}" if p_value >= 0.001 else "p < 0.001"
+    if p_value < level:
+        return (
+            f"The seeds differ significantly ({p}). The draw of the texts rarely makes such "
+            "differences. They are chance, or an effect that we do not know."
+        )
+    return f"The seeds do not differ significantly ({p})."
+
+
+def each_in_words(numbers: Estimates, key: str, word: str) -> str:
+    """'9 % [7, 10] at T = 0 and 2 % [2, 3] at T = 1': numbers by a key, each after `word`."""
+    return named([f"{part} {word} {value}" for value, part in numbers.groups(key)])
+
+
+def answer(sizes: Iterable[int], coverage: str, planned: str, looped: Estimates) -> str:
+    """How sure the numbers are, as three short sentences. coverage: percent, or a range; planned:
+    which differences the prompts find; looped: the share of greedy positions in loops.
+    """
+    share = str(looped.in_units("%")).partition(" [")[0]
     return (
-        f"These prompts find a difference of {known.max():.2f} in `{name}` between any two domains "
-        f"with a probability of at least {100 * likely:.0f} %."
+        f"With {sizes_in_words(sizes)} our 95 % intervals cover the true value in {coverage} % of "
+        f"simulated studies. {planned} {share} of greedy positions are in loops."
     )

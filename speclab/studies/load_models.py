@@ -135,16 +135,6 @@ def tree_in_words(accepted: int, drafted: int, kept: str, own: str) -> str:
     return f"{says} This target pass gives **{tokens}**, and a pass of plain decoding gives one."
 
 
-def same_in_words(decoded: Sequence[int], recorded: Sequence[int]) -> str:
-    """Whether the decoder's token ids are those of the recorded text."""
-    if tuple(decoded) == tuple(recorded):
-        return "The decoder reproduces the recorded text token for token."
-    pairs_of = zip(decoded, recorded, strict=False)
-    equal = [one == other for one, other in pairs_of]
-    first = (*equal, False).index(False) + 1
-    return f"The decoder's text differs from the recorded text from token {first} on."
-
-
 # ---- p, q, overlap -------------------------------------------------------------------------------
 
 

@@ -1,13 +1,13 @@
-"""Notebook 07: what causes rejections: every position of a text labelled with possible causes
-(`label`), how often each is met (`frequencies`), and what it costs (`costs`).
+"""Notebook 07: what causes rejections. Every position of a text is labelled with possible causes
+(`label`); `frequencies` says how often each occurs, `costs` what it costs.
 
-A position is *rejected* if the draft's best token is not the target's (draft_rank > 0): a chain
-that drafts there is cut there. At T = 0 the text does not depend on what is accepted, so the
-question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to 0
-there and replay the blocks. A large class gains much for its size alone, so a class is judged by
-its excess: its gain minus the gain of mending as many positions at random. A class of positions is
-no proof of a cause, and classes of different families overlap: their gains do not add. Every
-interval resamples prompts (`speclab.stats`).
+A position is *rejected* if the draft's best token is not the target's best (draft_rank > 0): a
+chain that is drafted over it ends there. At T = 0 the text does not depend on what is accepted, so
+the question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to
+0 at these positions and replay the blocks. A large class gains much for its size alone, so a class
+is judged by its excess: its gain minus the gain of correcting as many random positions. A class of
+positions does not prove a cause, and classes of different families overlap, so their gains do not
+add up. Every interval resamples prompts (`speclab.stats`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,8 +28,8 @@ from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import Estimator, divide
 from speclab.stats import NUMBERS
 
-NEVER = "found: never"  # the one class that is a cause for certain: the draft cannot say the token
-# each a partition of the positions (`found`: of the rejected ones), so that its shares sum to 1
+NEVER = "found: never"  # a certain cause: the token is outside the draft's vocabulary
+# each family divides the positions (`found`: the rejected ones), so its shares sum to 1
 FAMILIES = {
     "kind": (
         "number",
@@ -50,13 +50,22 @@ FAMILIES = {
     "found": ("rank 1", "rank 2", "ranks 3-4", "ranks 5-8", "ranks 9-64", "beyond 64", "never"),
 }
 _FOUND_FROM = (1, 2, 3, 5, 9, 65)
-# where nothing of the family applies, and ranks that depend on how wide a tree is: no causes
+PICTURED = {"kind": "kind of token", "state": "who was sure", "found": "draft vocabulary"}
+STATES = {  # in a sentence, after 'where'
+    "both sure": "both models are sure",
+    "only target sure": "only the target is sure",
+    "only draft sure": "only the draft is sure",
+    "both unsure": "both models are unsure",
+}
+HELPS = ("helps", "hurts", "has no significant effect")
+MOST_SETS = 2  # named in the answer
+# no causes: labels that say that nothing of the family applies
 NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
-# shares of positions that are mended at random; between two of them the blocks are interpolated
-MENDED_SHARES = np.linspace(0, 1, 41)
+# shares of positions that are corrected at random; blocks are interpolated between two of them
+CORRECTED_SHARES = np.linspace(0, 1, 41)
 
 Question = tuple[pd.DataFrame, Estimator]
 
@@ -71,14 +80,14 @@ def label(
     sure: float = 0.5,
     ngram: int = 3,
 ) -> pd.DataFrame:
-    """The text's trace, in order, with `rejected`, `confidence` (the draft's q of its best token),
+    """The text's trace, in order, with `rejected`, `confidence` (the draft's q of its best token)
     and one categorical column for each of FAMILIES (`found` is missing where accepted).
 
     strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
-    ids; said: how many tokens the draft can say. `sure`: the probability of its own best token from
-    which a model counts as sure; above 0.5 no other token can have as much. `ngram`: the longest
-    run of tokens that prompt lookup looks for. On sampled text rejected means by the point-mass
-    rule, and `state` has no meaning: p_token is no longer p of the target's best token.
+    ids; said: the size of the draft's vocabulary. A model counts as sure if its own best token has
+    the probability `sure` or more; above 0.5 no other token can have as much. `ngram`: the longest
+    run of tokens that prompt lookup looks for. On sampled text the point-mass rule decides what is
+    rejected, and `state` has no meaning: p_token is not p of the target's best token there.
     """
     signals = bins.signals(text.trace)
     order = signals.groupby(PLACE[:2], sort=False).ngroup()
@@ -102,8 +111,8 @@ def label(
 def lookup(
     frame: pd.DataFrame, prompt_tokens: Mapping[str, Sequence[int]], longest: int = 3
 ) -> np.ndarray:
-    """A label of the family `lookup` for each row (rows in order): would prompt lookup over prompt
-    and text so far have had the token?
+    """The label of the family `lookup` for each row (rows in order): does prompt lookup over prompt
+    and text so far propose the token?
     """
     labels = []
     for (name, _), text in frame.groupby(["prompt_id", "seed"], sort=False)["token"]:
@@ -114,8 +123,8 @@ def lookup(
 
 
 def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Labels of `kind` (a capital letter inside a sentence of prose begins a name, but not
-    'I' alone) and of `begins`.
+    """Labels of `kind` and of `begins`. A capital letter inside a sentence of prose begins a name,
+    except in 'I'.
     """
     kinds = list(token_kinds(frame, strings))
     begins = []
@@ -138,7 +147,7 @@ def _kinds(frame: pd.DataFrame, strings: Sequence[str]) -> tuple[list[str], list
 
 
 def _begins(before: str, domain: str) -> str:
-    """What a visible token is the first of."""
+    """Whether a visible token is the first of a line or a sentence."""
     last = before.rstrip(" \t")[-1:]
     if last in ("", "\n"):
         return "line"
@@ -148,7 +157,7 @@ def _begins(before: str, domain: str) -> str:
 
 
 def flags(frame: pd.DataFrame) -> pd.DataFrame:
-    """Is a row of the class? One bool column 'family: class' for each of FAMILIES, met or not."""
+    """Whether a row is in the class: one bool column 'family: class' for each class of FAMILIES."""
     return pd.get_dummies(frame[list(FAMILIES)], prefix_sep=": ", dtype=bool)
 
 
@@ -156,13 +165,13 @@ def flags(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def frequencies(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
-    """How often each class is met: quantity, cause, domain (and all, pooled), estimate, low, high,
+    """How often each class occurs: quantity, cause, domain (and all, pooled), estimate, low, high,
     n_prompts.
 
-    quantity: `share` of the rejections that are of the class; `positions`, its share of all
-    positions (the base rate); `rate`, the share of its positions that are rejected (1 - hit[1]
-    there); `ratio`, this rate over that of all positions. Undefined (NaN) where there is no
-    rejection, or no such position.
+    quantity: `share`, the class's share of the rejections; `positions`, its share of all positions
+    (the base rate); `rate`, the share of its positions that are rejected (1 - hit[1]); `ratio`,
+    this rate divided by the rate of all positions. Undefined (NaN) without rejections or without
+    such positions.
     """
     member = members.to_numpy(float)
     rejected = frame["rejected"].to_numpy()[:, None]
@@ -195,8 +204,8 @@ def frequencies(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
 
 
 def gains_of_ranks(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarray]) -> stats.Draws:
-    """What other draft ranks (rows,) gain in the tokens per target pass of a chain of gamma,
-    compared with the ranks as they are: draws by the names of `ranks`.
+    """Tokens per target pass that a chain of gamma gains with other draft ranks (rows,), compared
+    with the ranks as they are: draws by the names of `ranks`.
     """
     columns = ["emitted", "blocks", "blocks_before"]
     before = prompt_sums(replay(frame, gamma))["blocks"]
@@ -213,12 +222,12 @@ def gains_of_ranks(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarr
     return stats.jointly(questions)
 
 
-def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
-    """Expected visited blocks of a chain of gamma, by prompt_id, were each position, rejected or
-    not, mended with the probability `share`, independently.
+def corrected_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
+    """Expected visited blocks of a chain of gamma, by prompt_id, if each position, rejected or not,
+    is corrected independently with the probability `share`.
 
-    Exact, without a draw: a decoder looks at a position once, so these are the blocks of
-    `replay_sampled` with this chance of acceptance where the draft is wrong, else 1.
+    Exact, without drawing: a decoder looks at a position once, so these are the blocks of
+    `replay_sampled` where a wrong draft is accepted with this probability and a right one always.
     """
     rows = frame[["prompt_id", "domain", "position"]]
     chance = np.where(frame["draft_rank"] > 0, share, 1.0)
@@ -227,18 +236,18 @@ def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series
 
 
 def random_gains(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> stats.Draws:
-    """What a chain of gamma gains if as many random positions of the domain (`pooled`: of all
-    prompts) are mended as each class has: draws by class.
+    """What a chain of gamma gains by correcting as many random positions of the domain (`pooled`:
+    of all prompts) as each class has: draws by class.
     """
     texts = frame.groupby("prompt_id", sort=False)
     prompts = texts["domain"].first().reset_index()
-    blocks = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
+    blocks = [corrected_at_random(frame, gamma, share) for share in CORRECTED_SHARES]
     positions = members.groupby(frame["prompt_id"], sort=False).sum()
-    steps = len(MENDED_SHARES) - 1
+    steps = len(CORRECTED_SHARES) - 1
 
     def value(totals: np.ndarray) -> np.ndarray:
-        tokens, mended, blocks = np.split(totals, [1, 2], axis=-1)
-        place = steps * mended / tokens
+        tokens, corrected, blocks = np.split(totals, [1, 2], axis=-1)
+        place = steps * corrected / tokens
         step = np.minimum(place.astype(int), steps - 1)
         fewer = np.take_along_axis(blocks, step, -1)
         more = np.take_along_axis(blocks, step + 1, -1)
@@ -254,9 +263,9 @@ def random_gains(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> stat
 
 def costs(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> dict[str, stats.Draws]:
     """What the draft's errors in each class cost a chain of gamma, in tokens per target pass, by
-    quantity: draws by class, all on the same resampled prompts. `gain`: were the draft never wrong
-    in the class (`gains_of_ranks`); `random`: as many random positions (`random_gains`); `excess`:
-    gain - random.
+    quantity: draws by class, all on the same resampled prompts. `gain`: of a draft that is never
+    wrong in the class (`gains_of_ranks`); `random`: of as many random positions (`random_gains`);
+    `excess`: gain - random.
     """
     rank = frame["draft_rank"]
     never_wrong = {cause: np.where(members[cause], 0, rank) for cause in members}
@@ -290,8 +299,9 @@ def alone(cause: str) -> str:
 
 
 def may_be_causes(positions: Estimates, smallest: float) -> pd.DataFrame:
-    """The classes of each domain that may be causes (NEVER of `found`, and not NO_CAUSE) and have
-    at least the share `smallest` of its positions: domain, family, cause, in the order of FAMILIES.
+    """The classes that may be causes in each domain: domain, family, cause, in the order of
+    FAMILIES. They have at least the share `smallest` of the domain's positions; NO_CAUSE and all of
+    `found` but NEVER are left out.
     """
     frame = positions.frame
     family = frame["cause"].str.split(":").str[0]
@@ -308,41 +318,114 @@ def by_size(excess: Estimates) -> list[str]:
     return [cause for members in of_families for cause in rows.loc[members, "cause"]]
 
 
+def pictured(excess: Estimates, causes: pd.DataFrame, order: Sequence[str]) -> Estimates:
+    """The data of `drawings.draw_causes`: for each domain (and the mean) the classes of PICTURED
+    that may be causes there, in this order: family, name, domain, estimate, low, high.
+    """
+    rows = excess.frame.merge(causes)
+    rows = rows[rows["family"].isin(PICTURED)]
+    rows = rows.sort_values("cause", key=lambda names: names.map(order.index), kind="stable")
+    names = rows["cause"].map(alone).replace("never", "outside it")
+    columns = ["family", "name", "domain", *NUMBERS]
+    return Estimates(rows.assign(name=names)[columns].reset_index(drop=True))
+
+
 def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
-    """The class of the largest excess in each domain and family of `causes`: domain, family,
-    cause, estimate, low, high, n_prompts, lead (the words of `choose.leader`: being the largest of
-    several by chance, it is first only where its lead over every other is significant).
+    """The class with the largest excess in each domain and family of `causes`: domain, family,
+    cause, estimate, low, high, n_prompts, first, lead. Being the largest of several partly by
+    chance, it is `first` only if its excess is significant and `lead` is "over all others".
     """
     rows = []
     for (domain, family), members in causes.groupby(["domain", "family"], sort=False):
         draws = {cause: excess[cause][domain] for cause in members["cause"]}
         n_prompts = excess.prompts.sizes.get(domain, excess.prompts.fewest)
-        best, lead = choose.leader(pd.DataFrame(draws), n_prompts)
+        best, tied = choose.best_and_tied(pd.DataFrame(draws), n_prompts)
         row = excess.table({best: excess[best][[domain]]}, "cause")
-        rows.append(row.assign(family=family, lead=lead))
-    columns = ["domain", "family", "cause", *NUMBERS, "n_prompts", "lead"]
+        lead = "over all others"
+        if tied is None:
+            lead = "no interval"
+        elif tied:
+            lead = f"not over {named([alone(cause) for cause in tied])}"
+        is_more = stats.verdict(row["low"], row["high"]) == stats.ABOVE
+        first = "yes" if is_more.all() and tied == [] else "no"
+        rows.append(row.assign(family=family, first=first, lead=lead))
+    columns = ["domain", "family", "cause", *NUMBERS, "n_prompts", "first", "lead"]
     return Estimates(pd.concat(rows, ignore_index=True)[columns])
+
+
+# ---- tables and sentences ------------------------------------------------------------------------
+
+
+def overview(numbers: Estimates) -> pd.DataFrame:
+    """A table to show of all classes: shares in %, gain and excess in tokens per target pass."""
+    headings = {"positions": "share of positions", "rate": "rejection rate"}
+    shares = numbers.at(quantity=list(headings)).in_units("%")
+    costs = numbers.at(quantity=["gain", "excess"])
+    parts = [part.wide("cause", "quantity") for part in (shares, costs)]
+    return parts[0].merge(parts[1], on="cause").rename(columns={"cause": "class"} | headings)
 
 
 def kinds_and_states(first: Estimates, *keys: str) -> pd.DataFrame:
     """A table to show of `first_causes`: of the families `kind` and `state`."""
     rows = first.at(family=["kind", "state"]).frame
     shown = Estimates(rows.assign(quantity="excess"))
-    return shown.wide(["family", *keys, "cause", "lead"], "quantity")
+    table = shown.wide(["family", *keys, "cause", "first", "lead"], "quantity")
+    table["cause"] = table["cause"].map(alone)
+    return table.rename(columns={"cause": "class"})
 
 
 def first_in_words(first: Estimates, key: str = "domain") -> str:
     """Which classes are first, significantly, in which domains (or on which prompts: the `key`), as
-    clauses: '`identifier` is first (code), none is significantly first (math and chat)'.
+    clauses: '`identifier` is first (code) and none is significantly first (math and chat)'.
     """
     places: dict[str, list[str]] = {}
-    for row in sorted(first.rows(), key=_is_first, reverse=True):
-        who = f"`{alone(row.cause)}` is" if _is_first(row) else "none is significantly"
+    for row in sorted(first.rows(), key=lambda row: row.first, reverse=True):
+        who = f"`{alone(row.cause)}` is" if row.first == "yes" else "none is significantly"
         places.setdefault(who, []).append(getattr(row, key))
-    clauses = [f"{who} first ({named(where)})" for who, where in places.items()]
-    return ", ".join(clauses)
+    return named([f"{who} first ({named(where)})" for who, where in places.items()])
 
 
-def _is_first(row: Any) -> bool:
-    is_more = stats.verdict(row.low, row.high) == stats.ABOVE
-    return is_more and row.lead.endswith("is significant")
+def first_in_title(best: Estimates) -> str:
+    """The excess of the state that costs most, as a title; best: a row of `first_causes`."""
+    row = best.row
+    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
+        return "No kind of certainty costs significantly more than as many random positions"
+    where = STATES[alone(row.cause)]
+    gain = f"{row.estimate:.2f} tokens per target pass beyond chance"
+    return f"Where {where}, being right gains {gain}"
+
+
+def most_rejected(ratios: Estimates) -> str:
+    """The kind of token with the highest rate ratio, as a title; ratios: by cause, of one text."""
+    kinds = of_family(ratios, "kind")
+    if kinds.known.empty:
+        return "No position is rejected"
+    top = kinds.known.nlargest(1, "estimate").iloc[0]
+    return (
+        f"Tokens of the kind '{top['name']}' are rejected {top['estimate']:.1f}x as often as the "
+        "average (T = 0)"
+    )
+
+
+def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
+    """The notebook's answer. best: the state that costs most, in the mean of the domains;
+    elsewhere: the state that costs most on each set of other prompts, where there are any.
+    """
+    where = STATES[alone(best.row.cause)]
+    text = (
+        f"Where {where}, being right gains {best} more tokens per target pass than at as many "
+        "random positions."
+    )
+    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
+        text = (
+            "No kind of certainty costs significantly more than as many random positions. The most "
+            f"is {best} tokens per target pass, where {where}."
+        )
+    if elsewhere is None:
+        return f"{text} No other prompts were tested."
+    rows = elsewhere.frame
+    there = first_in_words(elsewhere, "set")
+    if len(rows) > MOST_SETS:
+        same = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
+        there = f"this state is first in {same.sum()} of {len(rows)} sets"
+    return f"{text} On other prompts, {there}."

@@ -1,5 +1,5 @@
-"""Notebook 10: the cost of a block in measured times, the speed of real decoding and what the
-cost predicts, and what limits it.
+"""Notebook 10: the cost of a block in measured times, the measured and the predicted speed of
+decoding, and what limits it.
 
 Costs are in units of a target pass over one token; the times come from `models.timing`.
 """
@@ -14,20 +14,31 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis.choose import fastest
 from speclab.cost import Costs
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, counted, starting
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
-from speclab.shapes import Shape
-from speclab.stats import NUMBERS
+from speclab.shapes import Shape, parse_shape
+from speclab.stats import ABOVE, BELOW, NUMBERS, cell, verdict
 from speclab.tree import Tree, chain
 
-IDEAL = {  # looks of the two ideals beside the measured passes
+IDEAL = {  # looks of the two ideal curves
     "v = 1": {"marker": "", "color": "black", "linestyle": "-", "linewidth": 0.8},
     "v = n": {"marker": "", "color": "black", "linestyle": ":", "linewidth": 0.8},
 }
 NOW = "as measured"
+ALL_THREE = "all three"
 RIGHT = "draft always right"
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of the trees that are tried for speed
+COPYING = {  # what is compared where copies are added, as the subject of a sentence
+    "tokens per target pass": "Tokens per target pass are",
+    "outside loops": "Outside loops, tokens per target pass are",
+    "speed-up, predicted": "The predicted speed-up is",
+}
+TERMS = {  # of the cost of a block: what makes it ideal, and its name in a sentence
+    "free draft (c = 0)": "drafting (c)",
+    "free verification (v = 1)": "verification (v)",
+    "lean loop (o = 0)": "the loop (o)",
+}
 
 
 # ---- the cost of a block -------------------------------------------------------------------------
@@ -57,17 +68,17 @@ def pass_curves(times: pd.DataFrame, costs: Costs) -> Estimates:
 
 
 def block_costs(
-    shapes: Mapping[str, Shape], costs: Costs, counted: Mapping[str, pd.DataFrame] = {}
+    shapes: Mapping[str, Shape], costs: Costs, sums_of: Mapping[str, pd.DataFrame] = {}
 ) -> pd.Series:
     """What a block of each shape costs in target passes.
 
-    counted: sums (blocks, cost) of shapes whose blocks are not alike, as `stopping.totals`: the
+    sums_of: sums (blocks, cost) of shapes whose blocks are not alike, as `stopping.totals`: the
     cost is their mean.
     """
     found = {}
     for name, shape in shapes.items():
-        if name in counted:
-            sums = counted[name]
+        if name in sums_of:
+            sums = sums_of[name]
             found[name] = sums["cost"].sum() / sums["blocks"].sum()
         elif shape.tree is None:
             found[name] = costs.of_dynamic(shape.depth, shape.branches, shape.budget)
@@ -78,15 +89,14 @@ def block_costs(
 
 # ---- the best static tree ------------------------------------------------------------------------
 # Sequoia's dynamic programme (arXiv:2402.12374) over size and depth. A child of rank k is accepted
-# with probability a[k] wherever its parent is (Sequoia's positional assumption), so a tree's
-# expected tokens per target pass are F(T) = sum over its nodes, root included, of the product of a
-# along the path.
+# with probability a[k] wherever its parent is accepted (Sequoia's positional assumption), so a
+# tree's expected tokens per target pass are F(T) = sum over its nodes, root included, of the
+# product of a along the path.
 
 
 def best_tree(a: Sequence[float], budget: int, depth: int) -> tuple[Tree, float]:
-    """The tree of at most `budget` drafted nodes, and `depth` levels with the largest
-    F, and F; a[k]: P(the target's own token has rank k under the draft), at T = 0 the acceptance
-    of child k.
+    """The tree of at most `budget` drafted nodes and `depth` levels with the largest F, and F;
+    a[k]: P(the target's own token has rank k under the draft), at T = 0 the acceptance of child k.
     """
 
     @cache
@@ -135,8 +145,8 @@ def best_tree_for_speed(a: Sequence[float], costs: Costs, budgets: Iterable[int]
 
 
 def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
-    """The ratio of the sums of two columns, a column a value of `key`: row 0 the sample, then
-    resamples of its prompts, those of all domains together (of one domain there are too few).
+    """The ratio of the sums of two columns, one column per value of `key`: row 0 the sample, then
+    resamples of its prompts, all domains together (one domain has too few).
     """
     whole = frame.drop(columns="domain", errors="ignore")
     ratio = ratio_of(over, under)
@@ -147,8 +157,8 @@ def drawn(frame: pd.DataFrame, key: str, over: str, under: str) -> pd.DataFrame:
 
 
 def rates(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Of `timing.decoded_speed`: tokens per target pass, and the speed-up over plain decoding, a
-    column a method: row 0 the sample, then resamples of prompts and, for speeds, of repeats.
+    """Tokens per target pass, and the speed-up over plain decoding, of `timing.decoded_speed`, one
+    column per method: row 0 the sample, then resamples of prompts and, for speeds, of repeats.
     """
     tau = drawn(timing.medians(speeds), "method", "tokens", "blocks")
     seconds = timing.drawn_seconds(speeds)[tau.columns]
@@ -159,19 +169,15 @@ def rates(speeds: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def counterfactuals(costs: Costs) -> dict[str, Costs]:
-    """The measured costs, and the same with one term of the model made ideal: c = 0, v = 1 (or what
-    it is, where that is less), o = 0, then all three.
+    """The measured costs, and the same with one term made ideal: c = 0, v = 1 (or the measured v,
+    where it is less), o = 0, then all three.
     """
     free = {"draft": (0.0,) * len(costs.sizes)}
     flat = {"verify": tuple(np.minimum(costs.verify, 1.0).tolist())}
     lean = {"overhead": 0.0}
-    return {
-        NOW: costs,
-        "free draft (c = 0)": replace(costs, **free),
-        "free verification (v = 1)": replace(costs, **flat),
-        "lean loop (o = 0)": replace(costs, **lean),
-        "all three": replace(costs, **free, **flat, **lean),
-    }
+    terms = zip(TERMS, (free, flat, lean), strict=True)
+    ideal = {name: replace(costs, **term) for name, term in terms}
+    return {NOW: costs} | ideal | {ALL_THREE: replace(costs, **free, **flat, **lean)}
 
 
 def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
@@ -193,3 +199,102 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
         share = taus.loc[now, bound] / taus.loc[now, "estimate"]
         table[bound] = (same * share).drop(RIGHT)
     return table.rename_axis("made ideal").reset_index()
+
+
+def shown_limits(table: pd.DataFrame) -> pd.DataFrame:
+    """`limits` as cells of the page."""
+    rows = table[["same gamma", "low", "high"]].itertuples(index=False, name=None)
+    shown = table[["made ideal"]].assign(same=[cell(*row, 2, "x") for row in rows])
+    shown["best"] = [f"{best:.2f}x" for best in table["own best"]]
+    return shown.assign(gamma=table["gamma"]).rename(
+        columns={
+            "same": "speed-up at the same gamma",
+            "best": "speed-up at the best gamma",
+            "gamma": "best gamma",
+        }
+    )
+
+
+def limits_in_words(table: pd.DataFrame) -> str:
+    """What `limits` says, as sentences."""
+    same = table.set_index("made ideal")["same gamma"]
+    now = same[NOW]
+    term = largest(table)
+    return (
+        f"A chain of {table['gamma'].iloc[0]} is predicted to be the fastest chain, at {now:.2f}x "
+        f"plain decoding. Of the three costs, {TERMS[term]} limits speed most. With this cost made "
+        f"ideal the same chain would reach {same[term]:.2f}x, and with all three "
+        f"{same[ALL_THREE]:.2f}x. At the measured costs, a draft that is always right would reach "
+        f"{same[RIGHT]:.2f}x."
+    )
+
+
+def largest(table: pd.DataFrame) -> str:
+    """The term of `limits` whose ideal adds most."""
+    same = table.set_index("made ideal")["same gamma"]
+    return str(same[list(TERMS)].idxmax())
+
+
+# ---- in words ------------------------------------------------------------------------------------
+
+
+def costs_in_words(costs: Costs, context: int) -> str:
+    """The measured costs, as sentences."""
+    return (
+        f"With {context} tokens in the cache, a target pass over one token takes "
+        f"{costs.target_ms:.1f} ms. A draft pass takes **c = {costs.c():.3f}** of it. Verifying a "
+        f"chain of 4 takes **v(5) = {costs.v(5):.2f}**, and a pass over 64 tokens v(64) = "
+        f"{costs.v(64):.2f}. The loop takes **o = {costs.overhead:.2f}** per block of a chain and "
+        f"{costs.loop(False):.2f} per block of a tree. The cost of a block is uncertain by "
+        f"{100 * costs.drift:.0f} %."
+    )
+
+
+def copying_name(gamma: int, setting: str) -> str:
+    """What the shape of a `combined.setting` is called."""
+    if not gamma:
+        return "lookup"
+    return f"chain of {gamma} + lookup" if parse_shape(setting).lookup else f"chain of {gamma}"
+
+
+def copying_in_words(settings: Mapping[int, str]) -> str:
+    """How many matching tokens a copy needs, by the fitted setting for each gamma, as sentences."""
+    said = []
+    for gamma, setting in settings.items():
+        least = parse_shape(setting).lookup
+        whose = f"With a chain of {gamma}, a copy" if gamma else "A copy alone"
+        never = f"With a chain of {gamma}, the fitted rule never copies."
+        said.append(f"{whose} needs {counted(least, 'matching token')}." if least else never)
+    return " ".join(said)
+
+
+def compared_in_words(numbers: Estimates, what: str) -> str:
+    """How many methods are significantly faster and slower than something, whose number is 1."""
+    rows = numbers.frame
+    sides = verdict(rows["low"], rows["high"], 1)
+    said = []
+    for side, word in ((ABOVE, "faster"), (BELOW, "slower")):
+        count = int((sides == side).sum())
+        verb = "is" if count == 1 else "are"
+        said.append(f"{count or 'none'} {verb} significantly {word}")
+    return f"Of {counted(len(rows), 'method')}, {' and '.join(said)} than {what}."
+
+
+def answer(number: Estimates, tied: Sequence[str] | None, there: str, term: str) -> str:
+    """Notebook 10's answer. number: the fastest method's speed-up; tied: as of
+    `choose.best_and_tied`; there: other prompts, in brackets, or ""; term: `largest`.
+    """
+    said = f"{starting(number.row.method)} decodes fastest, at {number} plain decoding{there}."
+    if tied:
+        said += f" Its lead over {counted(len(tied), 'other method')} is not significant."
+    elif tied is not None:
+        said += " Its lead over every other method is significant."
+    return f"{said} Of the three costs of a block, {TERMS[term]} limits speed most."
+
+
+def unreliable(most: Estimates) -> str:
+    """The answer without a verdict on speed; most: of the method with the most tokens per pass."""
+    return (
+        "Timing was unreliable, so there is no verdict on speed. "
+        f"{starting(most.row.method)} emits the most tokens per target pass ({most})."
+    )

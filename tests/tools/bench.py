@@ -373,9 +373,9 @@ BARS = {
     f"own chain:{GAMMA} over own plain": {"tiny": 1.0, "smollm": 1.0},
     "one token, 2 threads, share of a read": {"smollm": 0.5},
     "recorder, share of operations": {"smollm": 0.5},
-    "loop, target passes a block": {"tiny": 0.2},
+    "loop, target passes per block": {"tiny": 0.2},
 }
-AT_MOST = ("loop, target passes a block",)
+AT_MOST = ("loop, target passes per block",)
 
 
 def bars(found):

@@ -8,7 +8,7 @@ from tests.browser import chromium, opened
 
 FOLDER = Path(__file__).resolve().parents[2] / "figures" / "smollm"
 SHOWN = """() => {
-  for (const part of document.querySelectorAll("header, footer, section")) {
+  for (const part of document.querySelectorAll("header, footer, section, .more")) {
     part.hidden = part.id !== "text-section";
   }
   explore.act.select(6);

@@ -1,7 +1,9 @@
 // The address of the page holds what is shown, so that a link leads to it.
 
 import { machineName, machineNamed } from "./machine.js";
-import { LARGEST_GAMMA, nameOf } from "./model.js";
+import { hasCopies, LARGEST_GAMMA, nameOf } from "./model.js";
+
+const LONGEST_MATCH = 8; // tokens (speclab/copying.py)
 
 export function addressOf({ run, state }) {
   const named = {
@@ -23,6 +25,12 @@ function within(value, most) {
 }
 
 function shapeNamed(name) {
+  const copies = /^(?:chain:(\d+)\+)?lookup:(\d+)$/.exec(name);
+  if (copies) {
+    const [gamma, least] = [Number(copies[1] ?? 0), Number(copies[2])];
+    const fits = (gamma === 0 || within(gamma, LARGEST_GAMMA)) && within(least, LONGEST_MATCH);
+    return fits ? { kind: "lookup", least, gamma } : null;
+  }
   const [kind, sizes = ""] = name.split(":");
   const [first, branches, budget] = sizes.split(",").map(Number);
   if (kind === "chain" && within(first, LARGEST_GAMMA)) return { kind, gamma: first };
@@ -37,6 +45,7 @@ export function stateAt(address, trace, machines) {
   const text = run < 0 ? -1 : trace.runs[run].prompt.indexOf(asked.get("text"));
   const shape = shapeNamed(asked.get("draft") ?? "");
   if (text < 0 || !shape) return {};
+  if (shape.kind === "lookup" && !hasCopies(trace.runs[run])) return {};
   const number = (name) => Math.max(1, Number.parseInt(asked.get(name), 10) || 1);
   const position = Math.min(number("token"), trace.runs[run].length[text]) - 1;
   const state = { run, text, shape, position, seed: number("seed") };

@@ -55,10 +55,10 @@ function doing(lane, now) {
 function sentenceOf(view, { drafted, plain }) {
   const [end, plainEnd] = [endOf(drafted), endOf(plain)];
   const name = shapeWords(view.state.shape);
-  const faster = end <= plainEnd ? "as fast" : "as fast, so drafting slows this text down";
+  const slower = end > plainEnd ? ", so drafting slows this text down" : "";
   return `With ${name} this text takes the time of ${fixed(end, 1)} target passes. Plain decoding `
-    + `takes ${plainEnd}. Speculative decoding is ${times(plainEnd / end)} ${faster}, at the costs `
-    + "set under “My machine”.";
+    + `takes ${plainEnd}. Speculative decoding is ${times(plainEnd / end)} as fast${slower}. `
+    + "The costs are those set under “My machine”.";
 }
 
 /** The lanes at the time that is set: tokens that are written, and what is going on. */
@@ -75,7 +75,7 @@ export function tellTime(view) {
   }
 }
 
-/** Both lanes, written anew, at the time when the faster one ends. */
+/** Both lanes, written again, at the time when the faster one ends. */
 export function drawClock(view) {
   const lanes = lanesOf(view);
   const ends = Object.values(lanes).map(endOf);

@@ -5,13 +5,20 @@ import { byId, el, put, seen, shortened } from "./dom.js";
 import { chainOf } from "./gamma_view.js";
 import { BATCHES, changed, KNEES } from "./machine.js";
 import { drawMachineSettings } from "./machine_view.js";
-import { domainsOf, middleText, ruleOf, textsOf } from "./model.js";
+import { domainsOf, hasCopies, middleText, ruleOf, textsOf } from "./model.js";
 
 const RULES = {
   greedy: "Rule (greedy): a drafted token is kept if it is the target's most probable token.",
   rejection: "Rule (rejection): the draft draws tokens from q, and each is kept with min(1, p/q).",
   "point-mass": "Rule (point-mass): the draft proposes its most probable tokens, and each is kept "
     + "with the probability that the target gives it.",
+};
+
+const SHAPES = {
+  chain: "Draft (chain): tokens in a row.",
+  tree: "Draft (tree): several choices for each token, up to the budget of drafted tokens.",
+  lookup: "Draft (lookup): where the last tokens stood before in the prompt or the text, what followed "
+    + "them is copied, up to 16 tokens. A copy needs no draft pass.",
 };
 
 function choice(group, value, label, chosen) {
@@ -64,18 +71,18 @@ function writeTexts(view) {
 export function drawSettings(view) {
   const { state, run } = view;
   const { shape } = state;
-  const isChain = shape.kind === "chain";
-  byId("chain-row").hidden = !isChain;
-  byId("tree-row").hidden = isChain;
+  for (const kind of ["chain", "tree", "lookup"]) byId(`${kind}-row`).hidden = kind !== shape.kind;
+  byId("lookup-choice").hidden = !hasCopies(run);
   check("kind", shape.kind);
-  for (const name of ["gamma", "depth", "branches", "budget"]) {
-    if (shape[name] === undefined) continue;
-    byId(name).value = shape[name];
-    put(`${name}-value`, shape[name]);
+  const values = { ...shape, otherwise: shape.gamma };
+  for (const name of ["gamma", "depth", "branches", "budget", "least", "otherwise"]) {
+    if (values[name] === undefined) continue;
+    byId(name).value = values[name];
+    put(`${name}-value`, values[name]);
   }
   byId("draw-row").hidden = ruleOf(run, shape) !== "rejection";
   put("seed-value", state.seed);
-  put("rule", RULES[ruleOf(run, shape)]);
+  put("rule", `${SHAPES[shape.kind]} ${RULES[ruleOf(run, shape)]}`);
   drawMachineSettings(view);
 }
 
@@ -95,6 +102,9 @@ export function listen(view, act) {
     on(name, "input", (event) =>
       act.change({ shape: { ...view.state.shape, [name]: number(event) } }));
   }
+  const lookup = (change) => act.change({ shape: { ...view.state.shape, ...change } });
+  on("least", "input", (event) => lookup({ least: number(event) }));
+  on("otherwise", "input", (event) => lookup({ gamma: number(event) }));
   for (const kind of document.querySelectorAll("[name=kind]")) {
     kind.addEventListener("change", () =>
       act.change({ shape: view.state.lastOf[kind.value] }));

@@ -46,9 +46,21 @@ function loopCost(isChain, machine) {
   return alone / targetPass(machine.batch, machine);
 }
 
+/** The parts of a block of copies: a copy takes no draft pass. */
+function partsOfCopies({ gamma }, kind, machine) {
+  const isCopied = kind > gamma;
+  const drafts = isCopied ? 0 : kind;
+  const parts = Array.from({ length: drafts }, () => ["draft", draftCost(1, machine)]);
+  parts.push(["target", passCost((isCopied ? kind - gamma : kind) + 1, machine)]);
+  const loop = loopCost(true, machine);
+  if (loop > 0) parts.push(["loop", loop]);
+  return parts;
+}
+
 /** The parts of a block in which the first levels of a tree are drafted, in order: what each is and
  * how long it takes. */
 export function partsOfBlock(tree, levels, machine) {
+  if (tree.most) return partsOfCopies(tree, levels, machine);
   const nodes = levels ? nodesToDepth(tree)[levels - 1] : 0;
   if (!nodes) return [["target", 1]];
   const parts = parentsByDepth(tree).slice(0, levels)
@@ -82,7 +94,9 @@ export function speedup(sums, tree, machine) {
 export function breakEvenCost(sums, tree, machine) {
   const free = blockPrices(tree, { ...machine, c: 0, draft: null });
   let draftPasses = 0;
-  sums.byLevels.forEach((blocks, levels) => (draftPasses += blocks * levels));
+  sums.byLevels.forEach((blocks, levels) => {
+    if (!tree.most || levels <= tree.gamma) draftPasses += blocks * levels;
+  });
   const left = (sums.emitted - costOf(sums, free)) / draftPasses;
   return left * targetPass(machine.batch, machine);
 }

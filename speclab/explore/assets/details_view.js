@@ -38,13 +38,31 @@ export function factsAt(view, position) {
 
 const OUTSIDE = "outside the draft's vocabulary";
 
-function whyBonus(view, facts) {
-  const end = view.state.shape.kind === "chain"
-    ? "The target kept everything that was drafted before this token"
-    : "The kept tokens before this one reached the end of a branch";
+function whyBonus(view, token, facts) {
+  const block = view.cut.blocks[token.block];
+  if (!block.drafted) {
+    const { least } = view.state.shape;
+    const last = least === 1 ? "last token" : `last ${least} tokens`;
+    return [`The ${last} did not occur before, so nothing was copied. `,
+      "The target's pass gives one token, as in plain decoding."];
+  }
+  const end = view.state.shape.kind === "tree"
+    ? "The kept tokens before this one reached the end of a branch"
+    : `The target kept everything that was ${block.isCopied ? "copied" : "drafted"} before this token`;
   const would = facts.rank === 0 ? "would have been right" : "would have been wrong";
   return [end, ", so its pass added this token for free. Nothing was drafted at this position. ",
     `The draft's first choice ${would}.`];
+}
+
+function whyCopied(view, token, facts) {
+  const own = word(view.trace.strings[facts.token]);
+  const { start } = view.cut.blocks[token.block];
+  const matched = view.column("matched")[start];
+  const last = matched === 1 ? "token" : `${matched} tokens`;
+  const copy = `The last ${last} before this block also occurred earlier. `;
+  return token.kind === "accepted"
+    ? [copy, own, " followed them there too, so the target keeps the copied token."]
+    : [copy, "Another token followed them there. The target rejects it and writes ", own, "."];
 }
 
 /** Where the text's own token is among the draft's choices. */
@@ -127,7 +145,8 @@ function whyPointMass(view, token, facts) {
 
 /** Why a token is what it is, as a row of nodes. */
 export function whyOf(view, token, facts) {
-  if (token.kind === "bonus") return whyBonus(view, facts);
+  if (token.kind === "bonus") return whyBonus(view, token, facts);
+  if (view.cut.blocks[token.block].isCopied) return whyCopied(view, token, facts);
   const rule = ruleOf(view.run, view.state.shape);
   if (rule === "greedy") return whyGreedy(view, token, facts);
   return rule === "rejection"

@@ -10,7 +10,7 @@ const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "sal
   "pentagon", "hexagon", "plus"];
 const FIXED = { code: 0, math: 1, reasoning: 2, chat: 3, instructcoder: 0, gsm8k: 1, cnn: 2,
   sharegpt: 3 };
-export const TREE_AT = LARGEST_GAMMA + 2; // where a tree's points stand, beside the chains'
+export const TREE_AT = LARGEST_GAMMA + 2; // where the points of a tree or a lookup stand, beside the chains'
 
 const GAMMAS = Array.from({ length: LARGEST_GAMMA }, (_, i) => i + 1);
 
@@ -30,21 +30,21 @@ export function looksOf(domains) {
   }));
 }
 
-/** The x axis of a chart by gamma, from `first`; with a place for the chosen tree, if there is. */
+/** The x axis of a chart by gamma, from `first`; with a place for a chosen tree or lookup. */
 export function gammaAxis(first, shape) {
   const names = [first, 2, 4, 6, 8, 10, 12, 14, 16];
-  const tree = shape.kind === "tree";
+  const isApart = shape.kind !== "chain";
   return {
     low: first,
-    high: tree ? TREE_AT + 0.6 : LARGEST_GAMMA,
-    ticks: tree ? [...names, [TREE_AT, "tree"]] : names,
+    high: isApart ? TREE_AT + 0.6 : LARGEST_GAMMA,
+    ticks: isApart ? [...names, [TREE_AT, shape.kind]] : names,
     label: "gamma (drafted tokens per target pass)",
   };
 }
 
 function seriesOf(view) {
   const { run, state } = view;
-  const tree = state.shape.kind === "tree" ? state.shape : null;
+  const other = state.shape.kind === "chain" ? null : state.shape;
   const looks = looksOf(domainsOf(run));
   const lines = domainsOf(run).map((domain) => {
     const at = (shape) => tokensPerPass(domainSums(run, domain, shape));
@@ -53,8 +53,8 @@ function seriesOf(view) {
       ...looks.get(domain),
       points: GAMMAS.map((gamma) => [gamma, at(chainOf(gamma))]),
       bounds: GAMMAS.map((gamma) => domainInterval(run, domain, chainOf(gamma))),
-      apart: tree && [TREE_AT, at(tree)],
-      apartBounds: tree && domainInterval(run, domain, tree),
+      apart: other && [TREE_AT, at(other)],
+      apartBounds: other && domainInterval(run, domain, other),
     };
   });
   const own = (shape) => tokensPerPass(textSums(run, state.text, shape));
@@ -63,20 +63,20 @@ function seriesOf(view) {
     look: "own-text",
     marker: "cross",
     points: GAMMAS.map((gamma) => [gamma, own(chainOf(gamma))]),
-    apart: tree && [TREE_AT, own(tree)],
+    apart: other && [TREE_AT, own(other)],
   });
   return lines;
 }
 
 function tableOf(lines, shape) {
   const gammas = [1, 2, 3, 4, 6, 8, 12, 16];
-  const tree = shape.kind === "tree";
+  const isApart = shape.kind !== "chain";
   const head = ["", ...gammas.map((gamma) => `gamma ${gamma}`)];
-  if (tree) head.push(shapeWords(shape));
+  if (isApart) head.push(shapeWords(shape));
   const rows = lines.map((line) => {
     const cells = gammas.map((gamma) =>
       withInterval(line.points[gamma - 1][1], line.bounds?.[gamma - 1]));
-    if (tree) cells.push(withInterval(line.apart[1], line.apartBounds));
+    if (isApart) cells.push(withInterval(line.apart[1], line.apartBounds));
     return el("tr", null, el("th", { scope: "row" }, line.name),
       cells.map((cell) => el("td", { class: "number" }, cell)));
   });

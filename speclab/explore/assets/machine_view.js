@@ -17,7 +17,7 @@ const CHAINS = Array.from({ length: LARGEST_GAMMA }, (_, i) => chainOf(i + 1));
 /** What a domain may be drafted with, what each is worth, and the best of it. */
 export function choiceOf(view, domain) {
   const { run, state } = view;
-  const shapes = state.shape.kind === "tree" ? [...CHAINS, state.shape] : CHAINS;
+  const shapes = state.shape.kind === "chain" ? CHAINS : [...CHAINS, state.shape];
   const drafts = shapes.map((shape) => {
     const tree = treeOf(shape);
     const sums = domainSums(run, domain, shape);
@@ -39,7 +39,7 @@ export function choiceOf(view, domain) {
 
 function chartOf(choices, view, act) {
   const { shape } = view.state;
-  const tree = shape.kind === "tree";
+  const isApart = shape.kind !== "chain";
   const looks = looksOf(choices.map(({ domain }) => domain));
   const series = choices.map(({ domain, settings, best }) => {
     const chains = settings.slice(0, LARGEST_GAMMA + 1);
@@ -49,8 +49,8 @@ function chartOf(choices, view, act) {
       ...looks.get(domain),
       points: chains.map((setting, gamma) => [gamma, setting.speedup]),
       bounds: chains.map((setting) => setting.bounds),
-      apart: tree ? [TREE_AT, last.speedup] : null,
-      apartBounds: tree ? last.bounds : null,
+      apart: isApart ? [TREE_AT, last.speedup] : null,
+      apartBounds: isApart ? last.bounds : null,
       star: best > LARGEST_GAMMA ? "apart" : best,
     };
   });
@@ -65,7 +65,7 @@ function chartOf(choices, view, act) {
     y: { low, high, ticks: ticks(low, high, 6) },
     series,
     reference: { y: 1, label: "plain" },
-    chosen: tree ? TREE_AT : shape.gamma,
+    chosen: isApart ? TREE_AT : shape.gamma,
     choose: (gamma) => gamma >= 1 && gamma <= LARGEST_GAMMA
       && act.change({ shape: chainOf(gamma) }),
     label: `Expected speed-up over plain decoding by gamma. ${sentenceOf(choices)}`,
@@ -82,21 +82,25 @@ export function sentenceOf(choices) {
   const paying = choices.filter(({ best }) => best > 0);
   const plain = choices.filter(({ best }) => best === 0).map(({ domain }) => domain);
   const all = choices.length === 1 ? choices[0].domain : `all ${inWords(choices.length)} domains`;
-  if (!paying.length) return `On this machine no draft pays. Plain decoding is fastest in ${all}.`;
+  if (!paying.length) {
+    return `On this machine no draft is expected to pay. Plain decoding is fastest in ${all}.`;
+  }
   paying.sort((a, b) => b.settings[b.best].speedup - a.settings[a.best].speedup);
+  const pays = "On this machine drafting is expected to pay in";
   const most = gainOf(paying[0]);
   const rest = plain.length ? ` Plain decoding is fastest in ${listed(plain)}.` : "";
-  if (paying.length === 1) return `On this machine drafting pays in ${most}.${rest}`;
+  if (paying.length === 1) return `${pays} ${most}.${rest}`;
   if (plain.length) {
     const names = listed(paying.map(({ domain }) => domain));
-    return `On this machine drafting pays in ${names}. The gain is largest in ${most}.${rest}`;
+    return `${pays} ${names}. The gain is largest in ${most}.${rest}`;
   }
-  return `On this machine drafting pays in ${all}. The gain is largest in ${most} and smallest in `
-    + `${gainOf(paying[paying.length - 1])}.`;
+  const least = gainOf(paying[paying.length - 1]);
+  return `${pays} ${all}. The gain is largest in ${most} and smallest in ${least}.`;
 }
 
 /** Up to which c some draft is faster than plain decoding. */
 function whilePaying(pays) {
+  if (pays === Infinity) return "any c";
   return pays > 0 ? `c < ${fixed(pays)}` : "never";
 }
 
@@ -142,6 +146,19 @@ function plainParts(tokens) {
   return rest > 1e-9 ? [...parts, ["target rest", rest]] : parts;
 }
 
+/** The mean parts of blocks of different kinds. */
+function averageParts(sums, tree, machine) {
+  const means = new Map();
+  sums.byLevels.forEach((blocks, levels) => {
+    if (!blocks) return;
+    for (const [kind, time] of partsOfBlock(tree, levels, machine)) {
+      means.set(kind, (means.get(kind) ?? 0) + (blocks * time) / sums.blocks);
+    }
+  });
+  return ["draft", "target", "loop"].filter((kind) => means.has(kind))
+    .map((kind) => [kind, means.get(kind)]);
+}
+
 /** One whole block of the chosen setting beside plain decoding of as many tokens. */
 function drawTimeline(view) {
   const { run, state } = view;
@@ -149,19 +166,22 @@ function drawTimeline(view) {
   const tree = treeOf(state.shape);
   const sums = domainSums(run, domain, state.shape);
   const tokens = tokensPerPass(sums);
-  const block = partsOfBlock(tree, depthOf(tree), state.machine);
-  const time = blockPrices(tree, state.machine).at(-1);
+  const isMixed = state.shape.kind === "lookup";
+  const block = isMixed ? averageParts(sums, tree, state.machine)
+    : partsOfBlock(tree, depthOf(tree), state.machine);
+  const time = block.reduce((sum, [, part]) => sum + part, 0);
   const width = byId("timeline").clientWidth;
   const scale = width / Math.max(time, tokens);
   const height = LANE.top + LANE.apart + LANE.height + 4;
   const gain = speedup(sums, tree, state.machine);
-  const words = `In ${domain} a block with ${shapeWords(state.shape)} takes ${fixed(time)} target `
+  const one = isMixed ? "an average block" : "a block";
+  const words = `In ${domain} ${one} with ${shapeWords(state.shape)} takes ${fixed(time)} target `
     + `passes. Plain decoding takes ${fixed(tokens)} for the same number of tokens, so the `
     + `expected speed-up is ${times(gain)}.`;
   put("timeline-words", words);
   put("timeline", svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img",
     "aria-label": words },
-    lane(block, 0, scale, "one block"),
+    lane(block, 0, scale, isMixed ? "an average block" : "one block"),
     lane(plainParts(tokens), 1, scale, "plain decoding of the same number of tokens")));
 }
 
@@ -195,8 +215,9 @@ export function drawMachine(view, act) {
   const choices = domainsOf(view.run).map((domain) => choiceOf(view, domain));
   put("machine-words", sentenceOf(choices));
   put("machine-picture", chartOf(choices, view, act));
-  const tree = view.state.shape.kind === "tree" ? " and the chosen tree" : "";
-  put("machine-note", `★ marks the fastest of plain decoding, gamma 1 to 16${tree}. The last `
+  const { kind } = view.state.shape;
+  const other = kind === "chain" ? "" : ` and the chosen ${kind}`;
+  put("machine-note", `★ marks the fastest of plain decoding, gamma 1 to 16${other}. The last `
     + "column tells up to which c some draft is faster than plain decoding. "
     + intervalNote(view.run));
   put("machine-table", tableOf(choices));

@@ -11,7 +11,7 @@ import { drawDraws, drawMore, noDraws } from "./draws_view.js";
 import { chainOf, drawGamma } from "./gamma_view.js";
 import { firstMachine, machinesOf } from "./machine.js";
 import { drawMachine } from "./machine_view.js";
-import { cutOf, domainsOf, middleText, placesOf, textsOf } from "./model.js";
+import { cutOf, domainsOf, hasCopies, middleText, placesOf, textsOf } from "./model.js";
 import {
   drawBeside, drawLegend, drawStep, drawSummary, drawText, markChosen,
 } from "./text_view.js";
@@ -19,6 +19,7 @@ import { drawTour, FIRST_TREE, stepsOf } from "./tour.js";
 import { drawTree } from "./tree_view.js";
 
 const PLAYING_MS = 900; // per block
+const LOOKUP = { kind: "lookup", least: 3, gamma: 0 };
 const NARROW = "(max-width: 60rem)"; // where the explanation of a token is a sheet
 
 const config = JSON.parse(byId("config").textContent);
@@ -36,7 +37,7 @@ const view = {
     step: null,
     seed: 1,
     beside: 1,
-    lastOf: { chain: chainOf(4), tree: FIRST_TREE },
+    lastOf: { chain: chainOf(4), tree: FIRST_TREE, lookup: LOOKUP },
     machine: firstMachine(machines),
     clock: 0,
     bench: structuredClone(BENCH),
@@ -110,7 +111,7 @@ function drawAll() {
 }
 
 function gammaOf(shape) {
-  return shape.kind === "chain" ? shape.gamma : shape.depth;
+  return shape.depth ?? Math.max(1, shape.gamma);
 }
 
 // ---- what the reader does ----------------------------------------------------------------------
@@ -136,7 +137,9 @@ const act = {
     view.state.run = number;
     const same = view.run.prompt.indexOf(prompt);
     const text = same >= 0 ? same : 0;
-    act.change({ text, position: null });
+    const { shape, lastOf } = view.state;
+    const isThere = shape.kind !== "lookup" || hasCopies(view.run);
+    act.change({ text, position: null, shape: isThere ? shape : lastOf.chain });
   },
   nextText(by) {
     const { run, state } = view;
@@ -153,7 +156,7 @@ const act = {
     remember();
   },
   openSheet() {
-    if (!matchMedia(NARROW).matches) return;
+    if (!shows("whole") || !matchMedia(NARROW).matches) return;
     document.body.classList.add("sheet");
     const token = document.querySelector("#words [aria-pressed=true]");
     const sheet = byId("details").getBoundingClientRect();
@@ -313,6 +316,9 @@ function watchWidth() {
 async function start() {
   for (const part of document.querySelectorAll("[data-part]")) {
     part.hidden = !part.dataset.part.split(" ").some(shows);
+  }
+  for (const link of document.querySelectorAll(".more a")) {
+    if (!config.linked.includes(link.getAttribute("href"))) link.removeAttribute("href");
   }
   document.body.classList.toggle("framed", !shows("whole"));
   if (shows("bench")) {

@@ -1,27 +1,35 @@
 // The recorded texts under a chosen shape: sums of a text, of a domain, and one text cut into
-// blocks. A shape is { kind: "chain", gamma } or { kind: "tree", depth, branches, budget }.
+// blocks. A shape is { kind: "chain", gamma }, { kind: "tree", depth, branches, budget } or
+// { kind: "lookup", least, gamma }: a copy where at least `least` tokens match, else a chain of gamma.
 // Pure functions with a memory; knows no page.
 
 import { interval, random } from "./chance.js";
 import { costOf } from "./cost.js";
 import { columnOf } from "./data.js";
-import { blocksOf, chain, depthOf, expected, ratios, rejectedIn } from "./replay.js";
+import { blocksOf, blocksOfCopies, chain, depthOf, expected, ratios, rejectedIn } from "./replay.js";
 import { staticTree, sumsOf, walk } from "./replay.js";
 
 export const LARGEST_GAMMA = 16;
+const MOST_COPIED = 16; // tokens of a copy (speclab/copying.py)
 
 export function nameOf(shape) {
   if (shape.kind === "chain") return shape.gamma ? `chain:${shape.gamma}` : "plain";
+  if (shape.kind === "lookup") {
+    return `${shape.gamma ? `chain:${shape.gamma}+` : ""}lookup:${shape.least}`;
+  }
   return `tree:${shape.depth},${shape.branches},${shape.budget}`;
 }
 
 /** A shape as a reader calls it. */
 export function shapeWords(shape) {
   if (shape.kind === "tree") return `tree ${shape.depth}, ${shape.branches}, ${shape.budget}`;
+  if (shape.kind === "lookup") return shape.gamma ? `gamma ${shape.gamma} + lookup` : "lookup";
   return shape.gamma ? `gamma ${shape.gamma}` : "plain decoding";
 }
 
+/** The tree of a shape; of a lookup what `depthOf` takes in its place. */
 export function treeOf(shape) {
+  if (shape.kind === "lookup") return { ...shape, most: MOST_COPIED };
   if (shape.kind === "chain") return chain(shape.gamma);
   return staticTree(shape.depth, shape.branches, shape.budget);
 }
@@ -42,10 +50,23 @@ function ratiosOf(run, text) {
   return ratios(columnOf(run, text, "p_token"), columnOf(run, text, "q_token"));
 }
 
+/** Were copies recorded? They are for greedy text whose prompts are known. */
+export function hasCopies(run) {
+  return Boolean(run.columns.matched);
+}
+
+function copyBlocks(run, text, shape) {
+  const column = (name) => columnOf(run, text, name);
+  const columns = { matched: column("matched"), copied: column("copied"),
+    ranks: column("draft_rank") };
+  return blocksOfCopies(columns, treeOf(shape));
+}
+
 /** Sums of one text's blocks: counts, or expectations under the rejection rule. */
 export function textSums(run, text, shape) {
   return remembered(run, `${nameOf(shape)} ${text}`, () => {
     const tree = treeOf(shape);
+    if (tree.most) return sumsOf(copyBlocks(run, text, shape), depthOf(tree));
     const survival =
       ruleOf(run, shape) === "rejection"
         ? expected(ratiosOf(run, text), shape.gamma)
@@ -134,10 +155,11 @@ export function cutOf(run, text, shape, seed) {
     const coin = random(seed * 1000003 + text);
     ranks = ratiosOf(run, text).map((ratio) => (coin() < ratio ? 0 : 1));
   }
-  const blocks = blocksOf(walk(ranks, tree), run.length[text], tree);
+  const blocks = tree.most ? copyBlocks(run, text, shape)
+    : blocksOf(walk(ranks, tree), run.length[text], tree);
   const tokens = [];
   blocks.forEach((block, number) => {
-    block.rejected = rejectedIn(block, ranks, tree);
+    block.rejected ??= rejectedIn(block, ranks, tree);
     block.ending = block.rejected ? "recovered" : "bonus";
     if (block.truncated) block.ending = "";
     for (let place = 0; place < block.emitted; place++) {

@@ -28,8 +28,10 @@ export function sizeOf(tree) {
   return tree.parent.length - 1;
 }
 
+/** Levels of a tree. Of copies, { gamma, most }: a number for each kind of block, 0 to gamma for a
+ * chain of as many tokens, and gamma + n for a copy of n tokens, at most `most`. */
 export function depthOf(tree) {
-  return tree.depth[sizeOf(tree)];
+  return tree.most ? tree.gamma + tree.most : tree.depth[sizeOf(tree)];
 }
 
 /** children[node][rank]: the child, or undefined. */
@@ -128,6 +130,31 @@ export function blocksOf(survival, length, tree) {
     const drafted = nodes[levels - 1];
     const emitted = accepted + 1 - truncated;
     blocks.push({ start, remaining, weight, levels, drafted, accepted, emitted, truncated });
+  }
+  return blocks;
+}
+
+/** The blocks of a greedy text where a block copies if at least `least` tokens match, else drafts a
+ * chain of gamma (`speclab.analysis.combined.planned`). matched, copied: at each position, how many
+ * of the last tokens stood before, and how many copied tokens are the text's; ranks: the draft's.
+ * Of a block also isCopied and rejected; its levels are numbers of `depthOf`. */
+export function blocksOfCopies({ matched, copied, ranks }, { gamma, most, least }) {
+  const length = ranks.length;
+  const blocks = [];
+  for (let start = 0; start < length; ) {
+    const remaining = length - start;
+    const isCopied = matched[start] >= least;
+    const drafted = Math.min(remaining, isCopied ? most : gamma);
+    let accepted = 0;
+    if (isCopied) accepted = Math.min(copied[start], drafted);
+    else while (accepted < drafted && ranks[start + accepted] === 0) accepted += 1;
+    const truncated = Number(accepted === remaining);
+    const emitted = accepted + 1 - truncated;
+    const levels = isCopied ? gamma + drafted : drafted;
+    const rejected = Number(accepted < drafted);
+    blocks.push({ start, remaining, weight: 1, levels, drafted, accepted, emitted, truncated,
+      isCopied, rejected });
+    start += emitted;
   }
   return blocks;
 }

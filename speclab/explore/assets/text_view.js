@@ -191,8 +191,9 @@ export function drawSummary(view) {
 }
 
 function drafted(view, block) {
+  if (block.isCopied) return plural(block.drafted, "copied token");
   const tokens = plural(block.drafted, "drafted token");
-  return view.state.shape.kind === "chain" ? tokens : `a tree of ${tokens}`;
+  return view.state.shape.kind === "tree" ? `a tree of ${tokens}` : tokens;
 }
 
 function kept(view, block) {
@@ -201,8 +202,8 @@ function kept(view, block) {
     const next = block.rejected === 1 ? "the next" : "all choices for the next";
     return `keeps ${block.accepted}, rejects ${next} and writes `;
   }
-  const chain = view.state.shape.kind === "chain";
-  const all = chain ? `all ${block.accepted}` : `${block.accepted}, to the end of a branch,`;
+  const isRow = view.state.shape.kind !== "tree";
+  const all = isRow ? `all ${block.accepted}` : `${block.accepted}, to the end of a branch,`;
   return `keeps ${all} and adds `;
 }
 

@@ -45,6 +45,12 @@ function onePass(view) {
   };
 }
 
+function change(before, after) {
+  const [from, to] = [before, after].map((count) => fixed(count, 0));
+  if (from === to) return `stays at ${from}`;
+  return `${before < after ? "rises" : "falls"} from ${from} to ${to}`;
+}
+
 /** A text at gamma 4 and 16, of the domain in which a pass yields most tokens. */
 function longerDraft(view) {
   const run = greedyRun(view.trace);
@@ -62,12 +68,9 @@ function longerDraft(view) {
     after: { ...state, shape: chainOf(4), beside: 16 },
     answer: () => {
       const [short, long] = [4, 16].map((gamma) => textSums(recorded, text, chainOf(gamma)));
-      const before = fixed(short.blocks, 0);
-      const after = fixed(long.blocks, 0);
-      const passes = before === after ? `stays at ${before}` : `falls from ${before} to ${after}`;
-      const waste = ({ drafted, accepted }) => fixed(drafted - accepted, 0);
-      return [`The number of target passes ${passes}. The number of drafted tokens that are wasted `
-        + `rises from ${waste(short)} to ${waste(long)}.`];
+      const wasted = ({ drafted, accepted }) => drafted - accepted;
+      return [`The number of target passes ${change(short.blocks, long.blocks)}. The number of `
+        + `drafted tokens that are wasted ${change(wasted(short), wasted(long))}.`];
     },
   };
 }
@@ -87,7 +90,7 @@ function easyAndHard(view) {
     before: { ...state, text: easy },
     words: `This text (${recorded.domain[easy]}) is the easiest for the draft. One target pass `
       + `yields ${fixed(rate(easy))} tokens.`,
-    question: "How many tokens does a pass yield in the hardest text? Guess, and guess its domain.",
+    question: "How many tokens does a target pass yield in the hardest text? Guess first.",
     after: { ...state, text: hard },
     answer: () => [`The hardest text (${recorded.domain[hard]}) yields ${fixed(rate(hard))} tokens `
       + "per target pass. Plain decoding yields 1."],
@@ -177,7 +180,8 @@ function costOfDrafting(view) {
     answer: () => {
       const expensive = bestAt(EXPENSIVE);
       const gain = expensive.shape.gamma ? `, with ${times(expensive.speedup)}` : "";
-      return [`In ${domain} it is now ${shapeWords(expensive.shape)}${gain}. An expensive draft `
+      const same = shapeWords(expensive.shape) === shapeWords(cheap.shape) ? "still" : "now";
+      return [`In ${domain} it is ${same} ${shapeWords(expensive.shape)}${gain}. An expensive draft `
         + "must be short."];
     },
   };

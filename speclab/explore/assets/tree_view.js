@@ -3,7 +3,7 @@
 import { columnOf, SHARES } from "./data.js";
 import { marked, plural, put, share, shortened, svg, word } from "./dom.js";
 import { ruleOf, treeOf } from "./model.js";
-import { childrenOf, staticTree } from "./replay.js";
+import { chain, childrenOf, staticTree } from "./replay.js";
 
 const BOX = { width: 116, height: 40, across: 152, down: 50, top: 30, left: 6 };
 
@@ -57,15 +57,15 @@ function drawnNode(view, block, depth) {
 /** Nodes of a block's draft: parent, children, depth, kind, and token, q and p where known. */
 export function nodesOf(view, block) {
   const { run, state } = view;
-  const drawn = ruleOf(run, state.shape) === "rejection";
-  const tree = treeOf(state.shape);
+  const drawn = ruleOf(run, state.shape) === "rejection" || block.isCopied;
+  const tree = state.shape.kind === "lookup" ? chain(block.drafted) : treeOf(state.shape);
   const children = childrenOf(tree);
   const ranks = columnOf(run, state.text, "draft_rank");
   const nodes = [{ depth: 0, kind: "context", children: [], path: [], onText: true }];
   const numbers = [0];
   for (let node = 1; node < tree.parent.length; node++) {
     const depth = tree.depth[node];
-    if (depth > block.levels) break;
+    if (!block.isCopied && depth > block.levels) break;
     const above = nodes[numbers[tree.parent[node]]];
     const path = [...above.path, tree.rank[node]];
     const fits = drawn
@@ -147,8 +147,9 @@ function heading(depth) {
 }
 
 function sentenceOf(view, block) {
-  const shape = view.state.shape.kind === "chain" ? "in a row" : "in a tree";
-  const parts = [`The draft proposes ${plural(block.drafted, "token")} ${shape}. `,
+  const shape = view.state.shape.kind === "tree" ? "in a tree" : "in a row";
+  const proposes = block.isCopied ? "A copy from the text so far proposes" : "The draft proposes";
+  const parts = [`${proposes} ${plural(block.drafted, "token")} ${shape}. `,
     `The target keeps ${block.accepted || "none"}`];
   if (!block.ending) return [...parts, ", and the text ends."];
   const tokens = columnOf(view.run, view.state.text, "token");
@@ -177,8 +178,10 @@ export function drawTree(view, number) {
     edges, headings, nodes.map((node) => box(view, block, node))));
   const drawn = ruleOf(view.run, view.state.shape) === "rejection";
   const unknown = nodes.some((node) => node.token === undefined && node.kind === "rejected");
-  const why = drawn
-    ? "A question mark is a token that was drawn from q and rejected. The text does not show it."
-    : "A question mark is a drafted token that the run did not record.";
+  let why = "A question mark is a drafted token that the run did not record.";
+  if (drawn) {
+    why = "A question mark is a token that was drawn from q and rejected. The text does not show it.";
+  }
+  if (block.isCopied) why = "A question mark is a copied token that the target did not keep.";
   put("tree-note", unknown ? why : []);
 }

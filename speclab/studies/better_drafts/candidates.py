@@ -52,13 +52,13 @@ COLUMNS = ("position", "token", "draft_rank", "target_top", "overlap")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A draft that is tried: `load` gives the pair with it as draft, of which `facts` tell (as in a
+    """A draft that is tried: `load` gives the pair with it as draft, described by `facts` (as in a
     manifest); `spec`: where its weights come from.
 
-    Whoever loads it lets it go, so that of the large drafts one at a time is in memory. Of a
-    recorded draft there are its `traces`, by kind of run, and no weights: `load` is None.
-    weight_bytes: what a pass has to read, in the form it is stored in. `name` is part of the name
-    of its traces: give drafts that share a spec (first layers) names that tell their settings.
+    The caller of `load` drops the pair again, so that one large draft at a time is in memory. A
+    recorded draft has its `traces`, by kind of run, and no weights: `load` is None. weight_bytes:
+    what a pass has to read, in the stored form. `name` is part of the name of its traces, so drafts
+    that share a spec (first layers) need names that tell their settings.
     """
 
     name: str
@@ -109,16 +109,16 @@ def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
 
 
 def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
-    """The target's own first layers, with its last norm and head, as a draft (untrained); nothing
+    """The target's own first layers, with its last norm and head, as an untrained draft; nothing
     is loaded or copied.
 
-    The target's body is that of `speclab.models.lean`. ValueError: it has no layers to leave out.
+    The target's body is a `speclab.models.lean` body. ValueError: it has no layers to leave out.
     """
     target, body = pair.target, copy.copy(pair.target.body)
     if not 1 <= layers < len(body.layers):
         raise ValueError(
-            f"layers={layers}: a target of more layers than that is needed; this one has "
-            f"{len(body.layers)}"
+            f"layers={layers}: the target has {len(body.layers)} layers; exit_layers must be at "
+            "least 1 and below that"
         )
     body.layers = body.layers[:layers]
     draft = LanguageModel(
@@ -147,8 +147,8 @@ def prompt_lookup(tried: "Tried") -> Candidate:
 
 
 def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
-    """What a candidate proposes along `texts` of a run of `kind`, as a run records it, a row per
-    position: prompt_id, domain, COLUMNS. Made once.
+    """What a candidate proposes along `texts` of a run of `kind`, as a run records it, one row per
+    position: prompt_id, domain, COLUMNS. Made once and kept.
     """
     if one.traces:
         trace = one.traces[kind]
@@ -184,7 +184,8 @@ class Tried:
     pair's own draft is the first.
 
     per_domain: prompts of each domain that drafts are judged on (`prompts.decoded_prompts`); 0:
-    all. prompts: these, encoded; candidates: by name; texts: token ids by kind of run and prompt.
+    all. prompts: these prompts, encoded; candidates: by name; texts: token ids by kind of run and
+    prompt.
     """
 
     def __init__(self, profile: Profile, pair: Pair, per_domain: int = 0):
@@ -256,8 +257,8 @@ class Tried:
 def calibration_prompts(
     pair: Pair, profile: Profile, per_domain: int, seed: int, count: int
 ) -> list[EncodedPrompt]:
-    """`count` prompts of all lengths, shortest first, among `per_domain` composed prompts of each
-    domain; no draft is judged on them. ValueError for a count that they do not allow.
+    """`count` prompts of all lengths, shortest first, from `per_domain` composed prompts of each
+    domain; no draft is judged on them. ValueError for more than there are.
     """
     composed = training_prompts(per_domain, seed)
     if not 1 <= count <= len(composed):
@@ -293,8 +294,8 @@ def calibration_text(
 
 def self_draft(tried: Tried, prompts: Sequence[EncodedPrompt], bits: int) -> Candidate | None:
     """The target in `bits` bits as its own draft, calibrated on its greedy text after `prompts`:
-    the recorded one that comes with the kit, else one that GPTQ makes; None where neither can be
-    had (`quantise.obstacle`).
+    the recorded copy that comes with the kit, else a copy that GPTQ makes; None where neither is
+    possible (`quantise.obstacle`).
     """
     pair, profile = tried.pair, tried.profile
     folder, text = pair.target.folder.path, calibration_text(pair, profile, prompts)

@@ -3,7 +3,9 @@ fastest chain, and whether decoding with each is lossless.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from speclab import replay, score, stats
 from speclab.analysis import choose, combined, significance, stopping
 from speclab.cost import Costs
 from speclab.drafts.shipped import REPAIR, TrainedDraft
-from speclab.estimates import Estimates, counted, stack, without_interval
+from speclab.estimates import Estimates, counted, named, stack, starting, without_interval
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.plain import read_json
@@ -30,14 +32,15 @@ from speclab.studies.better_drafts.candidates import (
 )
 
 SPEEDUP, TOKENS = ratio_of("emitted", "cost"), ratio_of("emitted", "blocks")
+EXIT = "early exit"
 
 
 # ---- accepted ------------------------------------------------------------------------------------
 
 
 def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
-    """hit[1] of greedy and alpha of sampled text, of some drafts: estimator, draft, domain (then
-    `all`, `pooled`), estimate, low, high.
+    """hit[1] on greedy text and alpha on sampled text, of some drafts: estimator, draft, domain
+    (then `all`, `pooled`), estimate, low, high.
     """
     by_estimator = {}
     for kind, estimator in ESTIMATORS.items():
@@ -59,13 +62,12 @@ def trained_change(
 ) -> pd.DataFrame:
     """What training changed, by domain, with intervals over prompts and training seeds.
 
-    before: a trace; after: one trace a seed, over the same prompts. Columns: domain (and `all`,
+    before: a trace; after: one trace per seed, over the same prompts. Columns: domain (and `all`,
     `pooled`), before, after, estimate (of the difference, mean over seeds), low, high, seed_low,
     seed_high (the smallest and largest difference of a single seed), n_prompts, n_seeds.
 
     The bootstrap has two levels: each resample draws prompts within the domain (the same for all
-    runs, so that they are paired) and seeds. Three seeds show their spread; they do not measure it
-    well.
+    runs, so that they are paired) and seeds. Three seeds show a spread but do not measure it well.
     """
     seeds = len(after)
     traces = dict(enumerate([before, *after]))
@@ -127,8 +129,8 @@ IN_CARD = {"hit[1]": "hit", "alpha": "alpha"}  # an estimator, and its name in a
 
 
 def learning_curve(pair: Pair, domains: Iterable[str]) -> Estimates | None:
-    """How the acceptance of the pair's own draft rose in the last phase of its training, from the
-    log in card.json beside the draft's folder; None where no card has such a log.
+    """How the acceptance of the pair's own draft changed in the last phase of its training, from
+    the log in card.json beside the draft's folder; None where no card has such a log.
 
     Keys: estimator, domain (first `all`, the mean of the log's domains, then those of `domains`
     that it has), steps. No intervals are known.
@@ -150,35 +152,53 @@ def learning_curve(pair: Pair, domains: Iterable[str]) -> Estimates | None:
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
-def curve_in_words(curve: Estimates | None) -> str:
-    """The ends and the middle of a `learning_curve`, as sentences."""
-    if curve is None:
-        return "The card of this pair has no learning curve of its draft."
+def curve_in_words(curve: Estimates) -> tuple[str, str]:
+    """The ends of a `learning_curve` as a clause, and its middle as a sentence."""
     hits = curve.at(estimator="hit[1]", domain=ALL).frame.set_index("steps")["estimate"]
     steps = hits.index.max()
     half = hits.index[hits.index <= steps / 2].max()
-    return (
-        f"Distillation changed hit[1] from {hits[0]:.2f} to {hits[steps]:.2f} in {steps} steps. "
-        f"After {half} steps hit[1] was {hits[half]:.2f}."
-    )
+    first, middle, last = (100 * hits[step] for step in (hits.index[0], half, steps))
+    ends = f"Distillation changed hit[1] from {first:.0f} % to {last:.0f} % in {steps} steps"
+    return ends, f"After {half} steps `hit[1]` was {middle:.0f} %."
+
+
+NO_CURVE = "The card of this pair has no learning curve of its draft, so none is shown here."
 
 
 def training_in_words(trained: Families, profile: str) -> str:
-    """How many trained drafts of a profile's pair come with the kit, and what they cost, as
-    sentences.
+    """Which trained drafts of a profile's pair come with the kit, what they learned and what they
+    cost, as paragraphs (Markdown).
     """
     made = [draft.facts for family in trained.values() for draft in family.values()]
     if not made:
         return (
-            "No further trained draft of this pair comes with the kit; "
+            f"The kit has no further trained draft of `{profile}`, so this section ends here. "
             f"`python -m data.drafts.prepare --profile {profile}` trains some."
         )
     minutes = sum(facts["minutes"] for facts in made)
     texts = max(facts["texts"] for facts in made)
-    return (
-        f"The kit has {counted(len(made), 'trained draft')} of this pair. The training took "
-        f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft."
+    objectives = [f"`{name}`" for name in trained if name != SPECIALIST]
+    said = (
+        f"The kit has {counted(len(made), 'trained draft')} of this pair, all made from the pair's "
+        "own draft (`data/drafts/README.md`). The training took "
+        f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft. The "
+        f"objectives are {named(objectives)}. Seeds differ in the order of the training texts."
     )
+    if SPECIALIST not in trained:
+        return said
+    return (
+        f"{said}\n\nThe **specialist** learned with `{objective_of(trained[SPECIALIST])}` on some "
+        "of the training domains only, in as many steps."
+    )
+
+
+def by_estimator(numbers: Estimates, said: str, words: Sequence[str], **options: Any) -> str:
+    """What `Estimates.sentence` says of the numbers of each estimator, as a list (Markdown); said:
+    how each line goes on after the estimator.
+    """
+    parts = numbers.groups("estimator")
+    lines = [f"* By `{name}`, {said} {part.sentence(*words, **options)}." for name, part in parts]
+    return "\n".join(lines)
 
 
 # ---- the cost of a pass, and the fastest chain ---------------------------------------------------
@@ -189,8 +209,8 @@ def pass_costs(candidates: Iterable[Candidate], context: int, repeats: int) -> d
     in one run in random orders.
 
     Drafts of one architecture do the same work, whatever their weights: the first is measured for
-    all, so that noise ranks none of them. A draft that does the target's work costs 1, one without
-    weights nothing.
+    all, so that timing noise does not rank them. A draft that does the target's work costs 1, a
+    draft without weights 0.
     """
     by_work, by_name = {}, {}
     for one in candidates:
@@ -217,8 +237,8 @@ def with_c(costs: Costs, c: float) -> Costs:
 
 
 def share_of_bytes(one: Candidate) -> float:
-    """Stored bytes of a draft over those of its target, two bytes a weight at most: what is wider
-    would not be served so.
+    """Stored bytes of a draft over the target's, at most two bytes per weight: wider weights would
+    not be served as they are.
     """
     draft, target = one.facts["draft"], one.facts["target"]
     stored = min(one.weight_bytes, 2 * draft["parameters"])
@@ -256,11 +276,11 @@ def _fastest(sums: pd.DataFrame) -> tuple[int, pd.DataFrame]:
     return int(best), sums[sums["gamma"] == best]
 
 
-# ---- all drafts beside each other ----------------------------------------------------------------
+# ---- all drafts compared -------------------------------------------------------------------------
 
 
 def first_seeds(tried: Tried) -> list[Candidate]:
-    """The drafts of the table: of a family with several seeds, the first seed."""
+    """The drafts of the table; a family with several seeds is shown by its first seed."""
     first: dict[str, Candidate] = {}
     for name, one in tried.candidates.items():
         first.setdefault(short_name(name), one)
@@ -268,15 +288,38 @@ def first_seeds(tried: Tried) -> list[Candidate]:
 
 
 def short_name(name: str) -> str:
-    """A draft's name in tables and figures."""
+    """A draft's name in tables of numbers."""
     return name.split(", seed")[0].replace("target's first", "first")
+
+
+def label_of(name: str) -> str:
+    """What a draft is called on the page, from its name or its `short_name`."""
+    short = short_name(name)
+    numbers = re.findall(r"\d+", short)
+    if short.startswith("INT"):
+        return f"{numbers[0]}-bit copy"
+    if short.startswith("first "):
+        return f"{EXIT} after {numbers[0]} layers"
+    if short.startswith("distilled, "):
+        return f"{short.removeprefix('distilled, ')} draft"
+    return short
+
+
+def in_words(name: str) -> str:
+    """A draft's name in a sentence, with its article."""
+    label = label_of(name)
+    if label == OWN:
+        return f"the pair's {label}"
+    if label.endswith("-bit copy"):
+        return f"the target's {label}"
+    return label if label.startswith((LOOKUP, EXIT)) else f"the {label}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """Drafts beside each other, over the same prompts of all domains.
+    """Drafts compared over the same prompts of all domains.
 
-    table: a row a draft: draft, layers, parameters, weight_bytes, of_target_bytes, c, gamma and
+    table: one row per draft: draft, layers, parameters, weight_bytes, of_target_bytes, c, gamma and
     gamma_by_bytes, and with low and high hit[1], alpha, block_efficiency and speedup (predicted),
     and these two where bytes are time. draws: the same numbers of the sample (row 0) and of its
     resamples, columns (draft, quantity); fewest: prompts of the smallest domain.
@@ -286,11 +329,58 @@ class Compared:
     draws: pd.DataFrame
     fewest: int
 
-    def said(self, quantity: str, unit: str) -> str:
-        """The best draft by a quantity, its number in this unit, and its lead (`choose.leader`)."""
-        best, lead = choose.leader(self.draws.xs(quantity, axis=1, level=1), self.fewest)
-        number = Estimates.of(self.table, quantity, ["draft"]).at(draft=best)
-        return f"{best} ({number} {unit}); {lead}"
+    def best(self, quantity: str, unit: str) -> tuple[str, Estimates, list[str] | None]:
+        """The best draft by a quantity, its number in this unit, and the drafts over which its lead
+        is not significant (None: the lead has no interval).
+        """
+        draws = self.draws.xs(quantity, axis=1, level=1)
+        best, tied = choose.best_and_tied(draws, self.fewest)
+        numbers = Estimates.of(self.table, quantity, ["draft"]).in_units(unit)
+        return best, numbers.at(draft=best), tied
+
+    def fastest_in_words(self, quantity: str = "speedup") -> str:
+        """Which draft is the fastest by a quantity, as the end of a sentence, and its lead."""
+        best, number, tied = self.best(quantity, "x")
+        said = f"{in_words(best)}, at {number} the speed of plain decoding"
+        if tied is None:
+            return f"{said}. Its lead has no interval"
+        others = named([in_words(name) for name in tied]) if tied else "all others"
+        return f"{said}. Its lead over {others} is {'not ' if tied else ''}significant"
+
+    def title(self, is_reliable: bool) -> str:
+        """The finding of the figure that shows all drafts."""
+        most, fastest = (self.best(name, "x")[0] for name in ("hit[1]", "speedup"))
+        agrees = f"{starting(in_words(most))} agrees most often with the target"
+        if not is_reliable:
+            return agrees
+        if most == fastest:
+            return f"{starting(in_words(most))} agrees most often and is predicted to be fastest"
+        return f"{starting(in_words(most))} agrees most often, but {in_words(fastest)} is fastest"
+
+    def answer(self, is_reliable: bool) -> str:
+        """The notebook's answer: which draft agrees most with the target, and which is fastest."""
+        most, share, tied = self.best("hit[1]", "%")
+        said = (
+            f"{starting(in_words(most))} agrees most with the target ({share} of top "
+            f"tokens){_lead(tied)}."
+        )
+        if not is_reliable:
+            return f"{said} Timing was unreliable, so there is no verdict on speed."
+        fastest, number, tied = self.best("speedup", "x")
+        name = "the same draft" if fastest == most else in_words(fastest)
+        speed = f"{starting(name)} is predicted fastest ({number} plain decoding)"
+        return f"{said} {speed}{_lead(tied)}."
+
+
+def _lead(tied: Sequence[str] | None) -> str:
+    """A lead as the end of an answer's sentence: `choose.best_and_tied`."""
+    if tied is None:
+        return ""
+    if not tied:
+        return ", significantly ahead of all others"
+    is_short = len(tied) == 1 and not re.search(r"\d", tied[0])
+    others = in_words(tied[0]) if is_short else "all others"
+    return f", not significantly ahead of {others}"
 
 
 def compared(
@@ -301,7 +391,7 @@ def compared(
     gammas: Sequence[int],
 ) -> Compared:
     """Every draft at its own best gamma, by the measured costs (c from `pass_cost`) and where a
-    pass costs the bytes of its weights (v = 1, o = 0). Of prompt lookup, gamma is the most tokens
+    pass costs the bytes of its weights (v = 1, o = 0). For prompt lookup, gamma is the most tokens
     of a copy. Prompts are resampled as `choose.of_all_prompts` says.
     """
     rows, numbers = [], {}
@@ -345,8 +435,8 @@ def lossless(
     shapes: Sequence[str],
     new_tokens: int,
 ) -> pd.DataFrame:
-    """`timing.decoded` of some prompts with every draft (but recorded ones) and shape, against the
-    target's own texts: draft, shape, prompt_id, is_equal, and its other columns.
+    """`timing.decoded` of some prompts with every draft (except recorded ones) and shape, compared
+    with the target's own texts: draft, shape, prompt_id, is_equal, and its other columns.
     """
     by_name = {name: parse_shape(name) for name in shapes}
     parts = {}

@@ -1,4 +1,4 @@
-"""A policy's promise compared with the clock: its prompts decoded plainly and by the policy.
+"""A policy's predicted speed-up compared with real decoding, plainly and by the policy.
 
 Notebook 09, sections 1 and 2. The only module of this study that decodes.
 """
@@ -6,35 +6,38 @@ Notebook 09, sections 1 and 2. The only module of this study that decodes.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis import policy
+from speclab.analysis import policy, prompt_sets
 from speclab.analysis.choose import PromptCosts
-from speclab.cost import Costs, disturbed
-from speclab.estimates import stack
+from speclab.cost import Costs
+from speclab.estimates import Estimates, stack
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.shapes import parse_shape
 from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
-KEPT = {stats.WITHIN: "kept", stats.ABOVE: "not kept", stats.BELOW: "not kept"}
+KEPT, NOT_KEPT = "kept", "not kept"
+OUTCOMES = {stats.WITHIN: KEPT, stats.ABOVE: NOT_KEPT, stats.BELOW: NOT_KEPT}
 
 
-def in_words(clock: timing.Measured) -> str:
-    """The costs of both rounds together, with c and v(4) of each round, and whether they may be
-    trusted.
-    """
-    costs = clock.costs
-    rounds = [timing.costs_of(times) for times in clock.rounds]
-    c = " and ".join(f"{one.c():.3f}" for one in rounds)
-    v = " and ".join(f"{one.v(4):.2f}" for one in rounds)
-    loop = f"o = {costs.overhead:.2f} for a chain and {costs.loop(False):.2f} for a tree"
+def in_rounds(clock: timing.Measured) -> pd.DataFrame:
+    """c and v(4) of each round of timed passes and of both rounds together."""
+    rounds = {f"round {n}": timing.costs_of(times) for n, times in enumerate(clock.rounds, 1)}
+    rounds["both rounds"] = clock.costs
+    rows = [(name, costs.c(), costs.v(4)) for name, costs in rounds.items()]
+    return pd.DataFrame(rows, columns=["timed passes", "c", "v(4)"])
+
+
+def loop_in_words(costs: Costs) -> str:
+    """The loop's own time and how far the cost of a block is uncertain, as sentences."""
     return (
-        f"Measured here: c = {costs.c():.3f} (in the two rounds {c}), v(4) = {costs.v(4):.2f} "
-        f"({v}), {loop}. "
-        f"The price of a block is uncertain by {costs.drift:.0%}. {disturbed(costs)}"
+        f"The loop takes {costs.overhead:.2f} target passes per block of a chain and "
+        f"{costs.loop(False):.2f} per block of a tree. The cost of a block is uncertain by "
+        f"{100 * costs.drift:.0f} %."
     )
 
 
@@ -63,9 +66,9 @@ def decoded_by(
 
 def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
     """The prompts of `decoded_by`, medians of their repeats: prompt_id, domain, setting, tokens,
-    blocks, policy_s, plain_s; promised: the plain tokens that the same blocks cost on the machine
-    that the policy was made for, for each token of the text; and `differs`: the replay's blocks or
-    tokens are not the decoder's.
+    blocks, policy_s, plain_s; promised: the predicted cost of the same blocks per token of the
+    text, in plainly decoded tokens on the machine that the policy was made for; and `differs`: the
+    replay's blocks or tokens are not the decoder's.
     """
     each = timing.medians(speeds).query("method == 'policy'")
     each = each.drop(columns="method").rename(columns={"time_s": "policy_s"})
@@ -82,8 +85,8 @@ def with_promise(speeds: pd.DataFrame, by_prompt: PromptCosts) -> pd.DataFrame:
 
 
 def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
-    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat
-    times what `with_promise` found to be promised.
+    """`decoded_by` with a third method, "promised": the seconds of plain decoding in each repeat,
+    times the predicted cost per token of `with_promise`.
     """
     promised = each.set_index("prompt_id")["promised"]
     plain = speeds[speeds["method"] == "plain"]
@@ -92,10 +95,55 @@ def promised_seconds(speeds: pd.DataFrame, each: pd.DataFrame) -> pd.DataFrame:
 
 
 def kept(ratio: Any, margin: float, costs: Costs) -> str:
-    """What became of a promise, from measured over promised speed (anything with .low and .high):
-    KEPT, by the interval's verdict on the margin around 1; REFUSED where the costs are not trusted.
+    """Whether a prediction holds, from measured over predicted speed (anything with .low and
+    .high): one of OUTCOMES by the interval's verdict on the margin around 1, or inconclusive;
+    REFUSED where timing is unreliable.
     """
     if not is_trusted(costs):
         return REFUSED
     side = stats.verdict(ratio.low, ratio.high, (1 - margin, 1 + margin))
-    return KEPT.get(side, stats.INCONCLUSIVE)
+    return OUTCOMES.get(side, stats.INCONCLUSIVE)
+
+
+def outcome_in_words(outcome: str, margin: float) -> str:
+    """What `kept` says, as a sentence."""
+    within = f"to within {100 * margin:.0f} %"
+    sentences = {
+        KEPT: f"The prediction holds {within}.",
+        NOT_KEPT: f"The prediction does not hold {within}.",
+        REFUSED: "There is no verdict on the prediction, because timing was unreliable.",
+    }
+    return sentences.get(outcome, f"Whether the prediction holds {within} is inconclusive.")
+
+
+def answer(speeds: Estimates, gains: Estimates | None, other: str | None, outcome: str) -> str:
+    """Notebook 09's answer. speeds, gains: of the policy and of a setting per domain over one for
+    all (None: one domain), by set; other: the set that is named beside the policy's own prompts;
+    outcome: of `kept`.
+    """
+    if outcome == REFUSED:
+        said = "Timing was unreliable, so there is no verdict on speed."
+    else:
+        agrees = {
+            KEPT: "and the measured time agrees",
+            NOT_KEPT: "but the measured time disagrees",
+        }.get(outcome, "but the measured time is inconclusive")
+        number = speeds.at(set=prompt_sets.OWN)
+        said = f"The policy is predicted to speed up decoding {number}, {agrees}."
+        if other:
+            said += f" On {_prompts_of(other)} it is {speeds.at(set=other).value:.2f}x."
+    if not gains:
+        return said
+    there = f" ({other}: {_percent(gains.at(set=other))})" if other else ""
+    gain = gains.at(set=prompt_sets.OWN)
+    return f"{said} A setting per domain gains {gain} over one for all{there}."
+
+
+def _prompts_of(other: str) -> str:
+    """The prompts of another set, in a sentence."""
+    return f"the {other}" if other == prompt_sets.SECOND else f"the prompts of `{other}`"
+
+
+def _percent(gain: Estimates) -> str:
+    """A gain without its interval."""
+    return stats.cell(gain.value, np.nan, np.nan, gain.digits, gain.unit)

@@ -21,7 +21,7 @@ from speclab.shapes import parse_shape
 from speclab.stats import BELOW, MIN_PROMPTS, NUMBERS, Draws, Resampling, verdict
 from speclab.tree import Tree
 
-REFUSED = "refused: the clock was disturbed"
+REFUSED = "no verdict, timing unreliable"
 
 
 def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
@@ -44,15 +44,16 @@ def settings_up_to(max_gamma: int, budget: int) -> dict[str, Tree]:
 
 
 def is_trusted(costs: Costs) -> bool:
-    """Whether the clock was not `disturbed`: else nothing is concluded about speed."""
+    """Whether timing was reliable; if not, nothing is concluded about speed."""
     return not disturbed(costs)
 
 
 def with_clock(
     speeds: Draws, choices: Mapping[str, Choice], clocks: Sequence[PromptCosts]
 ) -> Draws:
-    """`choose.speeds` of these choices, with what the clock adds to their resamples: each is judged
-    at the costs of one of `clocks` (of `timing.Measured.resampled`), the same for every choice.
+    """`choose.speeds` of these choices, with the uncertainty of timing in their resamples: each
+    resample is judged at the costs of one of `clocks` (of `timing.Measured.resampled`), the same
+    for every choice.
 
     The settings of a choice stay as they are while its cost changes.
     """
@@ -72,7 +73,7 @@ def with_clock(
 
 
 def drawn_clocks(n: int, clocks: int) -> np.ndarray:
-    """At the costs of which clock each of n resamples is judged, int64 (n,): always the same."""
+    """Which clock's costs judge each of n resamples, int64 (n,): the same in every call."""
     return np.random.default_rng(4).integers(0, clocks, n)
 
 
@@ -88,9 +89,10 @@ def note_on_few(prompts: Resampling) -> str:
 
 def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     """What to draft in each domain, from the costs of settings (plain among them) on a machine:
-    domain, setting (the fastest of all), share_best (of the resamples of prompts in which it is;
-    missing below 5 prompts), and its speed-up, which `speeds` hold as "own": each prompt judged by
-    the setting that was fastest on other prompts of its domain; `speculate` (`_speculate`).
+    domain, setting (the fastest of all), share_best (the share of resamples in which it is the
+    fastest; missing below 5 prompts), and its speed-up, which `speeds` hold as "own": each prompt
+    judged by the setting that was fastest on other prompts of its domain; `speculate`
+    (`_speculate`).
     """
     fastest = choose.fastest_rows(choose.best_setting(by_prompt))
     is_few = fastest["n_prompts"] < MIN_PROMPTS
@@ -104,7 +106,7 @@ def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
 
 def _speculate(row: Any, costs: Costs) -> str:
     """Yes, no or inconclusive, by the interval's verdict on 1 (no also where plain itself is the
-    fastest in 95 % of the resamples); REFUSED where the costs are not trusted.
+    fastest in 95 % of the resamples); REFUSED where timing is unreliable.
     """
     if not is_trusted(costs):
         return REFUSED

@@ -1,15 +1,14 @@
-"""A server with a mix of domains, simulated over recorded texts: what a policy of speculation is
-worth in tokens per second and latency, and at which batch size drafting must stop (notebook 14).
+"""A server with a mix of domains, simulated over recorded texts: what a policy gains in tokens per
+second and latency, and at which batch size drafting must stop (notebook 14).
 
-A request is a recorded prompt; its service time is what it costs under a policy
-(`speclab.analysis.choose`). Requests arrive as a Poisson process (at random, one independent of the
-other, at a constant mean rate), first come first served, one at a time; prefill, network and memory
+A request is a recorded prompt; its service time is its cost under a policy
+(`speclab.analysis.choose`). Requests arrive as a Poisson process (at random, independently, at a
+constant mean rate) and are served one at a time in order of arrival; prefill, network and memory
 limits are left out.
 
-Intervals: prompts are resampled within their domain (outside), and each resample serves streams
-drawn from it with fresh seeds (inside), whose mean counts. So an interval covers which prompts were
-recorded and what the seeds left of chance. All policies serve the same streams. NumPy and pandas
-only.
+Intervals: prompts are resampled within their domain, and each resample serves streams drawn from it
+with new seeds, whose mean counts. So an interval covers the choice of prompts and the chance that
+is left in the streams. All policies serve the same streams. NumPy and pandas only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,11 +20,19 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates, named, stack, starting, whole
+from speclab.estimates import Estimates, named, stack, whole
 from speclab.score import POOLED, domains_in
-from speclab.stats import NUMBERS, RESAMPLES, Draws, resampling_of
+from speclab.stats import ABOVE, BELOW, NUMBERS, RESAMPLES, Draws, resampling_of, verdict
+from speclab.studies.budgets_and_routing import policies
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
+SAVED = "one setting / no drafting"  # ratios of policies
+PER_DOMAIN = "setting per domain / one setting"
+IN_WORDS = {  # the panels of a figure
+    "tokens_per_s": "tokens per second",
+    "p50_s": "median latency (s)",
+    "p95_s": "95th-percentile latency (s)",
+}
 
 
 def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
@@ -36,7 +43,7 @@ def check_mix(mix: Mapping[str, float], domains: Sequence[str]) -> np.ndarray:
     if unknown := [name for name in mix if name not in domains]:
         raise ValueError(
             f"mix: {named(unknown)}: no such domain; the domains here are {named(domains)} "
-            "(mix={} takes all equally often)"
+            "(mix={} takes all of them equally often)"
         )
     if (shares < 0).any() or abs(shares.sum() - 1) > 1e-6:
         raise ValueError(
@@ -55,17 +62,17 @@ def mix_of(mix: Mapping[str, float], domains: Sequence[str]) -> dict[str, float]
 def mix_in_words(mix: Mapping[str, float]) -> str:
     """The shares of the requests, as a sentence."""
     if len({*mix.values()}) == 1 < len(mix):
-        return f"The requests are of {whole('domain', len(mix))}, equally often."
-    shares = [f"{share:.0%} {name}" for name, share in mix.items()]
-    return f"Of the requests are {named(shares)}."
+        return f"The requests come equally often from {whole('domain', len(mix))}."
+    shares = [f"{100 * share:.0f} % {name}" for name, share in mix.items()]
+    return f"The requests are {named(shares)}."
 
 
 # ---- one setting for a mix -----------------------------------------------------------------------
 
 
 def best_for_mix(by_prompt: PromptCosts, mix: Mapping[str, float]) -> Choice:
-    """One setting for everybody, the fastest for a mix of domains, cross-fitted. (`choose.fit`
-    takes the mix as it was recorded: here each domain's costs weigh as much as its share.)
+    """One setting for all requests, the fastest for a mix of domains, cross-fitted. (`choose.fit`
+    takes the recorded mix; here the costs of each domain weigh as much as its share.)
     """
     for_all = dict.fromkeys(by_prompt.prompts["prompt_id"], UNKNOWN)
     return choose.fit(weighed(by_prompt, mix), for_all, paid=by_prompt, n=1)
@@ -85,7 +92,7 @@ def weighed(by_prompt: PromptCosts, mix: Mapping[str, float]) -> PromptCosts:
 
 
 def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
-    """When each request is done on one server, first come first served; arrays [..., requests],
+    """When each request is done on one server, in order of arrival; arrays [..., requests],
     arrivals ascending.
 
     Lindley's recursion, finish = max(arrival, finish before) + service, as a running maximum.
@@ -124,9 +131,9 @@ def simulate(
     each a frame of draws, columns METRICS. Settings are held fixed in the resamples.
 
     load: share of the time that "never", plain decoding, would be busy. tokens_per_s: tokens per
-    second of work, what a server gives that never waits; p50_s, p95_s: latency, waiting included,
-    from an empty server on. Each is the mean over `streams` of this many `requests`. ValueError:
-    see `check_mix`.
+    second of work, which idle time does not lower; p50_s, p95_s: latency with waiting, from an
+    empty server on. Each is the mean over `streams` of this many `requests`. ValueError: see
+    `check_mix`.
     """
     names = list(policies)
     tables = [choice.judged.set_index("prompt_id").sort_index() for choice in policies.values()]
@@ -169,7 +176,7 @@ def by_metric(
 
 
 # ---- full batches --------------------------------------------------------------------------------
-# Requests whose blocks are made together: a draft pass a level over all their nodes, one target
+# Requests whose blocks are made together: one draft pass per level over all their nodes, one target
 # pass over all their tokens.
 
 
@@ -205,10 +212,10 @@ def batched(costs: Costs, batch: int, nodes: int) -> Costs:
     """The machine as one request sees it in batches of `batch` that are always full, all drafting
     trees of the same shape.
 
-    Its target pass over one token is its share of one over `batch` tokens (target_ms v(batch) /
-    batch), and the others are ratios to it: v(n batch) / v(batch), c(n batch) / v(batch), the
-    overhead of a block once a batch. `nodes`: tokens of the largest pass a request needs. Passes
-    beyond the measured sizes are `extended`.
+    Its target pass over one token is its share of a pass over `batch` tokens (target_ms v(batch) /
+    batch), and the other costs are ratios to it: v(n batch) / v(batch), c(n batch) / v(batch), the
+    overhead of a block once per batch. `nodes`: tokens of the largest pass that a request needs.
+    Passes beyond the measured sizes are `extended`.
     """
     sizes = np.arange(1, nodes + 1)
     wide = extended(costs, batch * nodes)
@@ -228,8 +235,8 @@ def by_batch(
     n: int = 500,
 ) -> Estimates:
     """Speed-up of the best drafting setting in full batches: machine, batch, domain (and pooled);
-    `setting`, and `pass_tokens` of its target pass over the whole batch. It is chosen on the
-    prompts that judge it, and held fixed in their resamples.
+    `setting`, and `pass_tokens` of its target pass over the whole batch. The setting is chosen on
+    the prompts that judge it, and held fixed in their resamples.
     """
     shapes = {name: shape for name, shape in settings.items() if shape.size}
     sizes = {name: shape.size for name, shape in shapes.items()}
@@ -249,17 +256,79 @@ def by_batch(
 # ---- in words ------------------------------------------------------------------------------------
 
 
+def as_drawn(result: Estimates) -> Estimates:
+    """`by_metric` as a figure shows it, with the names of the page."""
+    rows = policies.named(result).frame
+    return Estimates(rows.assign(metric=rows["metric"].map(IN_WORDS), bars="95 % intervals"))
+
+
 def rates_in_words(rate: Estimates) -> str:
-    """Tokens per second of each policy relative to 'always', as sentences."""
-    words = "higher with", "lower with", "no significant difference with"
-    verdict = starting(rate.sentence(*words, "policy", than=1))
-    return f"{verdict}. Ratios: {rate.listed('policy')}."
+    """Tokens per second of each policy compared with one setting for all, as a sentence."""
+    words = "higher with", "lower with", "not significantly different with"
+    said = policies.named(rate).sentence(*words, "policy", than=1)
+    return f"Compared with one setting for all, tokens per second are {said}."
 
 
 def batches_in_words(crowd: Estimates) -> str:
-    """At which batches drafting pays, over all prompts, as a clause."""
-    over_all = crowd.at(domain=POOLED)
-    if over_all.frame["low"].isna().all():
+    """At which batch sizes drafting helps and hurts, over all prompts, as a clause."""
+    over_all = crowd.at(domain=POOLED).frame
+    if over_all["low"].isna().all():
         return "the speed-up of drafting has no interval"
-    words = ("pays at batch", "slows decoding at batch", "makes no significant difference at batch")
-    return f"drafting {over_all.sentence(*words, names='batch', than=1)}"
+    sides = verdict(over_all["low"], over_all["high"], 1)
+    batches = over_all["batch"].tolist()
+    helps, hurts = (over_all["batch"][sides == side].tolist() for side in (ABOVE, BELOW))
+    if not helps and not hurts:
+        return "drafting makes no significant difference at any batch size"
+    if batches in (helps, hurts):
+        return f"drafting {'helps' if helps else 'hurts'} at every batch size"
+    parts = []
+    is_ordered = batches[: len(helps)] == helps and batches[len(batches) - len(hurts) :] == hurts
+    if helps:
+        which = (
+            f"up to batch {helps[-1]}" if is_ordered else f"at batch {named(list(map(str, helps)))}"
+        )
+        parts.append(f"helps {which}")
+    if hurts:
+        which = (
+            f"from batch {hurts[0]}" if is_ordered else f"at batch {named(list(map(str, hurts)))}"
+        )
+        parts.append(f"hurts {which}")
+    return f"drafting {' and '.join(parts)}"
+
+
+def saved_in_words(saved: Estimates) -> str:
+    """How much faster one setting for all serves than no drafting, as the end of a sentence."""
+    words = {ABOVE: "raises throughput to", BELOW: "lowers throughput to"}
+    said = words.get(saved.verdict(1), "leaves throughput at")
+    return f"{said} {saved.in_units('x')}"
+
+
+def domain_in_words(ratio: Estimates) -> str:
+    """How much faster a setting per domain serves than one for all, as the end of a sentence."""
+    change = 100 * abs(ratio.value - 1)
+    words = {ABOVE: f"adds {change:.1f} %", BELOW: f"costs {change:.1f} %"}
+    return words.get(ratio.verdict(1), "makes no significant difference")
+
+
+def answer(
+    saved: Mapping[str, Estimates],
+    per_domain: Mapping[str, Estimates],
+    batches: str,
+    is_measured: bool,
+    is_trusted: bool,
+) -> str:
+    """Notebook 14's answer. saved, per_domain: tokens per second, of one setting over no drafting
+    and of a setting per domain over one (none: one domain), on the own prompts and then on another
+    set (by name; it may be missing); batches: of `batches_in_words`, or "".
+    """
+    own, *others = saved
+    start = "In this simulation" if is_measured else "At assumed costs"
+    there = f" ({others[0]}: {saved[others[0]].value:.2f}x)" if others else ""
+    said = f"{start} drafting with one setting {saved_in_words(saved[own])}{there}."
+    if not is_trusted:
+        return f"Timing was unreliable in notebook 09, so there is no verdict on speed. {said}"
+    if per_domain:
+        change = [f"{100 * (per_domain[name].value - 1):+.1f} %" for name in others]
+        there = f" ({others[0]}: {change[0]})".replace("-", "\N{MINUS SIGN}") if others else ""
+        said += f" A setting per domain {domain_in_words(per_domain[own])}{there}."
+    return f"{said} In full batches {batches}." if batches else said

@@ -1,11 +1,11 @@
 """The authors' public node records: fetched, checked by their git ids, and read as a `Text`, so
-that what the paper measures is measured on them as on a pair's trees.
+that the paper's numbers are measured on them as on a pair's trees.
 
 The files are `results/raw_records_20260411_*.csv` of the public repository saifmb0/tree-acceptance:
-three short runs on HumanEval prompts, and FINAL, the run of the paper. They carry no licence, so
-they are fetched by whoever wants them and are not part of the kit. `git ls-tree` lists the blob ids
-below at COMMIT. A copy of the three short runs has these ids; the bytes of the final run could not
-be had where this was written, nor could the address be tried. A file of another id is refused.
+three short runs on HumanEval prompts, and FINAL, the run of the paper. They have no licence, so
+whoever wants them fetches them, and they are no part of the kit. `git ls-tree` lists the blob ids
+below at COMMIT. A copy of the three short runs has these ids. We had no access to the final run's
+bytes, and could not try the address. A file with another id is refused.
 """
 
 import hashlib
@@ -62,16 +62,16 @@ COLUMNS = {  # theirs: ours
 
 
 def read_file(path: Path | str) -> pd.DataFrame:
-    """A run's node records in the schema of the authors' public files (csv or csv.gz), as those
-    columns of `nodes` that the paper's procedure needs; a probability or an entropy may be NaN
-    (where the probability is, their code took the ratio as 1).
+    """A run's node records in the schema of the authors' public files (csv or csv.gz), as the
+    columns of `nodes` that the paper's procedure needs. A probability or an entropy may be NaN (for
+    a NaN probability their code used a ratio of 1).
 
-    Their node ids count from 0, ours from 1. ValueError: columns missing, one node twice.
+    Their node ids count from 0, ours from 1. ValueError: columns missing, or one node twice.
     """
     records = pd.read_csv(path, usecols=list(COLUMNS)).rename(columns=COLUMNS)
     if records.duplicated(["prompt_id", "position", "node"]).any():
         raise ValueError(
-            "the same (sample_id, token_position, node_id) occurs twice: keep one run a file"
+            "the same (sample_id, token_position, node_id) occurs twice: keep one run per file"
         )
     return records.assign(node=records["node"] + 1)
 
@@ -82,7 +82,7 @@ def usable(records: pd.DataFrame) -> pd.DataFrame:
 
 
 def text_of(records: pd.DataFrame) -> Text:
-    """The usable nodes as a greedy text that can be measured as published; it has no trace."""
+    """The usable nodes as a greedy text without a trace, to be measured as published."""
     return Text(0.0, pd.DataFrame(), usable(records))
 
 
@@ -91,16 +91,16 @@ def text_of(records: pd.DataFrame) -> Text:
 
 def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
     """The authors' runs by name, from `folder`, else $SPECLAB_AUTHOR_RECORDS, else
-    data/runs/author-records: {} if that is not there.
+    data/runs/author-records ({} if that folder does not exist).
 
-    .csv and .csv.gz are read; a run's name is the six digits before. ValueError: a folder that was
-    named holds no records, or a file without such digits; a run of FILES that is not that file.
+    Reads .csv and .csv.gz; a run's name is the six digits before the ending. ValueError: a named
+    folder holds no records, a file name has no such digits, or a file of FILES has other bytes.
     """
     place = Path(folder or os.environ.get(SOURCE.variable) or SOURCE.folder)
     paths = sorted([*place.glob("*.csv"), *place.glob("*.csv.gz")])
     if not paths and place != SOURCE.folder:
         raise ValueError(
-            f"{place} holds no .csv or .csv.gz of the authors' records: name another folder, or "
+            f"{place} holds no .csv or .csv.gz with the authors' records: name another folder, or "
             f"run `{SOURCE.again}`"
         )
     records = {}
@@ -108,8 +108,8 @@ def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
         run = re.search(r"(\d{6})\.csv", path.name)
         if not run:
             raise ValueError(
-                f"{path.name!r} is no file of records: its name ends in the run's six digits and "
-                ".csv or .csv.gz, as …_054105.csv"
+                f"{path.name!r} is no file of records: its name has to end in the run's six digits "
+                "and .csv or .csv.gz, as …_054105.csv; rename or remove it"
             )
         SOURCE.check(path, content_of(path), f"raw_records_20260411_{run[1]}.csv")
         records[run[1]] = read_file(path)
@@ -117,8 +117,8 @@ def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
 
 
 def facts(records: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """One row a run: run, domains, prompts, rows, nan_share; the mean of min(1, p/q) with NaN rows
-    as accepted (p = q, as the authors' code averaged them) and without; E[L] as published.
+    """One row per run: run, domains, prompts, rows, nan_share; the mean of min(1, p/q) with NaN
+    rows as accepted (p = q, as in the authors' code) and without them; E[L] as published.
     """
     rows = []
     for run, nodes in records.items():

@@ -1,12 +1,12 @@
-"""What the runs of a pair say to the claims, in numbers with intervals over resampled prompts.
+"""What the runs of a pair show about the claims: numbers with intervals over resampled prompts.
 
-A claim is measured as published (the paper's procedure on greedy text), and by what is exact for a
-lossless decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1. There `alpha`
-and chains are of drawn tokens (rejection rule); the paper's tree has the draft's best tokens, which
-the point-mass rule accepts. What is exact is measured on other prompts too (`prompt_sets`; at T = 1
-without recorded trees). claims.yaml says what is measured, in the words of `ROWS`, `estimators` and
-`measure`. Claims about speed are in `speed`, claims that another notebook answers in
-`other_notebooks`.
+A claim is measured as published (the paper's procedure on greedy text), and exactly for a lossless
+decoder: at T = 0 on greedy text, at T = 1 on text that was sampled at T = 1. At T = 1 `alpha` and
+chains use drawn tokens (rejection rule), and the paper's tree uses the draft's best tokens
+(point-mass rule). Exact numbers are measured on other prompts too (`prompt_sets`; at T = 1 without
+recorded trees). claims.yaml says what is measured, in the words of `ROWS`, `estimators` and
+`measure`. `speed` measures the claims about speed, and `other_notebooks` reads the claims that
+another notebook answers.
 """
 
 import json
@@ -58,8 +58,8 @@ class PairTexts:
 
 
 def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
-    """The texts of a profile at T = 0 and, whatever its temperature, at T = 1, of which the claims
-    speak: read where they are recorded or shipped, else recorded now.
+    """The texts of a profile at T = 0 and at T = 1, the temperatures of the claims, whatever the
+    profile's own temperature. They are read if recorded or shipped, else recorded now.
 
     strings: the text of each token (`pictures.strings_of`).
     """
@@ -74,9 +74,9 @@ def recorded_texts(profile: Profile, strings: Sequence[str]) -> PairTexts:
 
 
 def profiles_beside(profile: Profile, beside: Iterable[str]) -> dict[str, Profile]:
-    """The profile and those named in `beside`, by name, the profile itself first; one that is named
-    twice counts once. `beside` stands as its files say, with the traces that the kit ships of it:
-    changes of the notebook's own profile (fewer prompts, …) are not theirs.
+    """The profile and the profiles named in `beside`, by name, the profile itself first; a name
+    that occurs twice counts once. The others are read as their files say, with the traces that the
+    kit ships: changes of the notebook's own profile (fewer prompts, …) do not apply to them.
     """
     profiles = {profile.name: profile}
     for name in beside:
@@ -92,7 +92,7 @@ def fewest_prompts(rows: pd.DataFrame) -> int:
 
 
 def with_numbers(text: Text, strings: Sequence[str]) -> Text:
-    """The text, its positions marked where the token is a number of mathematics (`number`)."""
+    """The text, with the positions marked (`number`) at which the token is a number in math."""
     math = text.trace[text.trace["domain"] == "math"]
     kinds = token_kinds(math, strings)
     number = (kinds == "number").reindex(text.trace.index, fill_value=False)
@@ -116,8 +116,8 @@ def unsure_quarter(text: Text) -> pd.DataFrame:
 
 
 def long_texts(text: Text) -> pd.DataFrame:
-    """The positions of prompts whose texts reach the second bin, so that early and late are the
-    same prompts. ValueError if none does.
+    """The positions of prompts whose texts reach the second bin, so that early and late positions
+    come from the same prompts. ValueError if no text does.
     """
     longest = text.trace.groupby("prompt_id")["position"].transform("max")
     rows = text.trace[longest >= POSITION_BIN]
@@ -127,13 +127,13 @@ def long_texts(text: Text) -> pd.DataFrame:
 def with_trees(text: Text) -> pd.DataFrame:
     """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
     if text.nodes["node"].max() == 1:
-        raise ValueError("recorded without trees: nothing to ask of their nodes")
+        raise ValueError("recorded without trees, so there are no nodes to measure")
     return text.nodes
 
 
 def tested_tokens(text: Text) -> pd.DataFrame:
-    """One row for each token of drafted chains whose predecessors were all accepted, which is when
-    a decoder tests it (T > 0: the draft's best tokens): prompt_id, domain, depth, kept, ….
+    """One row for each token of drafted chains that a decoder tests, because all tokens before it
+    were accepted (T > 0: the draft's best tokens): prompt_id, domain, depth, kept, ….
     """
     blocks = text.tree(chain(PAPER_TREE.max_depth))
     tested = np.minimum(blocks["accepted"] + 1, blocks["drafted"])
@@ -155,8 +155,8 @@ ROWS: Mapping[str, Callable[[Text], pd.DataFrame]] = {
 
 
 def rows_named(text: Text, of: str, tree: Tree) -> pd.DataFrame:
-    """The rows of a text that claims.yaml names: in ROWS, "nodes at depth 1" (2, 3), or "blocks",
-    those of a decoder with a tree.
+    """The rows of a text that claims.yaml names: a name in ROWS, "nodes at depth 1" (2, 3), or
+    "blocks" (of a decoder with a tree).
     """
     if of == "blocks":
         blocks = text.tree(tree)
@@ -197,12 +197,12 @@ def measure(
 ) -> pd.DataFrame:
     """Evidence (`claims.Evidence`) from one entry of a claim's `published` or `exact`.
 
-    of: the rows (`rows_named`; tree: the one that a decoder drafts). number: one of `estimators`.
-    contrast: each domain; pairs of domains (first minus second); or one of FIRST_SIDE (these rows
-    minus the others), over all domains together. over: the (rows, number) by which it is divided.
-    Or number is a column, or "acceptance". correlation: (method, with which column) in each domain.
-    shares: of the column's variance, between the levels of each of these factors; of two factors
-    the difference; "texts": `variance_components`. ValueError where the text cannot answer.
+    of: the rows (`rows_named`; tree: what a decoder drafts). number: one of `estimators`. contrast:
+    each domain; pairs of domains (first minus second); or one of FIRST_SIDE (its rows minus the
+    others), over all domains together. over: the (rows, number) by which it is divided. Or number
+    is a column, or "acceptance". correlation: (method, with which column) in each domain. shares:
+    the share of the column's variance between the levels of the first factor, minus the same share
+    for the second; "texts": `variance_components`. ValueError if the text cannot answer.
     """
     rows = rows_named(text, of, tree)
     column = text.value if number == "acceptance" else number
@@ -213,7 +213,7 @@ def measure(
     if shares == "texts":
         found = variance_components.shares(rows, column)
         table = pd.DataFrame(map(vars, found.values())).assign(domain=list(found))
-        return rows_of(f"share of what texts differ in, {text.acceptance.name}", table)
+        return rows_of(f"share of the variance between texts, {text.acceptance.name}", table)
     if shares:
         return difference_of_shares(rows, column, *shares)
     named = estimators(text)
@@ -234,14 +234,14 @@ def measure(
 
 
 def difference(name: str, row: str, first: Asked, second: Asked) -> pd.DataFrame:
-    """A number of all domains together minus another."""
+    """A number over all domains together minus another number."""
     draws = jointly({"first": first, "second": second}, same=False)
     change = draws["first"] - draws["second"]
     return from_draws(name, draws, {row: change[POOLED]})
 
 
 def gap(rows: pd.DataFrame, estimator: Estimator, *domains: str) -> pd.DataFrame:
-    """A number of one domain minus that of another. ValueError if a domain is missing."""
+    """A number in one domain minus that number in another. ValueError if a domain is missing."""
     score.domains_in(rows, domains)
     sides = [(rows[rows["domain"] == domain], estimator) for domain in domains]
     return difference(estimator.name, " - ".join(domains), *sides)
@@ -251,13 +251,13 @@ def gap(rows: pd.DataFrame, estimator: Estimator, *domains: str) -> pd.DataFrame
 
 
 def difference_of_shares(rows: pd.DataFrame, column: str, first: str, second: str) -> pd.DataFrame:
-    """Share of a column's variance between the levels of one factor minus that of another.
-    ValueError: one domain only.
+    """Share of a column's variance between the levels of one factor, minus the same share for
+    another factor. ValueError: one domain only.
     """
     if rows["domain"].nunique() < 2:
-        raise ValueError("one domain only: a share between domains needs two")
+        raise ValueError("one domain only: a share of variance between domains needs two")
     shares = [(rows, share_between(rows, column, factor)) for factor in (first, second)]
-    return difference(f"share of {first} - of {second}", "all", *shares)
+    return difference(f"share of {first} - share of {second}", "all", *shares)
 
 
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
@@ -284,9 +284,9 @@ def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
 def on_text(
     text: Text, way: str, entries: Mapping[str, Sequence[Mapping]], tree: Tree = PAPER_TREE
 ) -> Evidence:
-    """What claims.yaml measures on a text in one way: entries, by claim (`measure`)."""
+    """What claims.yaml measures on a text in one way. entries: by claim (`measure`)."""
 
-    @cache  # several claims measure the same
+    @cache  # several claims measure the same number
     def rows_of_entry(entry: str) -> pd.DataFrame:
         return measure(text, tree=tree, **json.loads(entry))
 
@@ -297,13 +297,13 @@ def on_text(
 
 
 def as_published(text: Text, listed: Mapping[str, Claim]) -> Evidence:
-    """The paper's own procedure, on the trees of greedy text; also of the authors' own."""
+    """The paper's own procedure, on the trees of greedy text (also the authors' own trees)."""
     return on_text(text, PUBLISHED, {name: claim.published for name, claim in listed.items()})
 
 
 def warmer_less_greedy(tree: Tree, greedy: Text, warm: Text) -> pd.DataFrame:
-    """Accepted tokens per target pass of a tree on sampled texts minus on greedy text, by domain,
-    prompts paired: the tree's children under point-mass.
+    """Accepted tokens per target pass of a tree on sampled text minus on greedy text, by domain,
+    with paired prompts; the tree's children are verified by the point-mass rule.
     """
     accepted = score.block_estimators()["mean_accepted"]
     texts = {text.name: rows_named(text, "blocks", tree) for text in (greedy, warm)}
@@ -318,8 +318,8 @@ def of_pair(
     """Every row of the claims about a pair: `claims.COLUMNS`, by prompt set in the order of the
     claims. grid: costs (`speed.speed_claims`); tables: of other notebooks (`tables_of`).
 
-    Where a run cannot answer (a domain missing, short texts, a constant column) the row is empty
-    and its `note` says why.
+    If a run cannot answer (a missing domain, short texts, a constant column), the row is empty and
+    its `note` says why.
     """
     tree = pair.profile.tree
     exact = {name: claim.exact for name, claim in listed.items()}
@@ -338,12 +338,12 @@ def of_pair(
 
 
 def exact_rows(claim: Claim) -> pd.DataFrame:
-    """Evidence that no sampling made: its intervals are points."""
+    """Evidence without sampling: its intervals are points."""
     table = pd.DataFrame(claim.values, columns=["estimator", "row", "estimate"])
     return table.assign(low=table["estimate"], high=table["estimate"])
 
 
 def of_sources(listed: Mapping[str, Claim]) -> pd.DataFrame:
-    """The rows of the claims that need no pair, as they stand in claims.yaml: `claims.COLUMNS`."""
+    """The rows of the claims that need no pair, as claims.yaml has them: `claims.COLUMNS`."""
     evidence = {(claim.id, SOURCES): exact_rows(claim) for claim in listed.values() if claim.values}
     return in_frame(listed, SOURCES, evidence)

@@ -1,4 +1,4 @@
-"""The claims that the tables of notebooks 08 and 10 answer."""
+"""The claims that tables of notebooks 08 and 10 answer."""
 
 import io
 from collections.abc import Mapping
@@ -22,15 +22,15 @@ READS = [
 ]
 SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 ESTIMATORS = {AT_0: "hit[1]", AT_1: "alpha"}
-VERIFIED = 5  # tokens of a pass that verifies four drafted ones
+VERIFIED = 5  # tokens of a pass that verifies four drafted tokens
 
 Tables = Mapping[str, pd.DataFrame]
 
 
 def tables_of(pair: str, figures: Path, temperature: float = 1.0) -> dict[str, pd.DataFrame]:
-    """The tables that a pair has of READS: in `figures`, the session's own folder, else what is
-    committed, else what is shipped. temperature: of their sampled texts; the claims speak of T = 1,
-    so rows of another are left out.
+    """The tables of READS that a pair has: in `figures`, the session's own folder, else the
+    committed ones, else the shipped ones. temperature: of their sampled texts. The claims are about
+    T = 1, so rows of another temperature are left out.
     """
     tables = {}
     shipped = SHIPPED / f"{pair}.json"
@@ -51,7 +51,7 @@ def tables_of(pair: str, figures: Path, temperature: float = 1.0) -> dict[str, p
 
 
 def of_tables(listed: Mapping[str, Claim], tables: Tables) -> Evidence:
-    """What the tables say to the claims: the rows that claims.yaml names (`of_drafts`)."""
+    """What the tables show about the claims: the rows that claims.yaml names (`of_drafts`)."""
     evidence = {("one-pass", AT_0): attempt(one_pass, tables)}
     for claim in listed.values():
         for way, estimator in ESTIMATORS.items():
@@ -61,34 +61,37 @@ def of_tables(listed: Mapping[str, Claim], tables: Tables) -> Evidence:
 
 
 def of_drafts(tables: Tables, estimator: str, entry: Mapping[str, Any]) -> pd.DataFrame:
-    """Evidence from rows of a table of 08, as the entry `table` of a claim says: those rows of
-    `name` that have one of the values of each column in `where`. ValueError: no such table or rows;
-    08 judged too few prompts for a verdict.
+    """Evidence from rows of a table of 08, as the entry `table` of a claim says: the rows of `name`
+    that have one of the given values in each column of `where`. ValueError: no such table or rows,
+    or 08 used too few prompts for a verdict.
     """
     counts = [table["n_prompts"].min() for table in tables.values() if "n_prompts" in table]
     judged = min(counts, default=stats.FEW_PROMPTS)
     if judged < stats.FEW_PROMPTS:
-        raise ValueError(f"notebook 08 judged {judged:.0f} prompts a domain")
+        raise ValueError(
+            f"notebook 08 used {judged:.0f} prompts per domain; a verdict needs {stats.FEW_PROMPTS}"
+        )
     wanted = {"estimator": [estimator]} | entry["where"]
     table = tables.get(entry["name"], pd.DataFrame(columns=list(wanted)))
     rows = table[table[list(wanted)].isin(wanted).all(axis=1)]
     if rows.empty:
-        raise ValueError("notebook 08 has no such draft of this pair at this temperature")
+        raise ValueError("notebook 08 has no such draft for this pair at this temperature")
     rows = rows.rename(columns={entry.get("estimate", "estimate"): "estimate"})
     return rows_of(estimator + entry.get("says", ""), rows, entry.get("row", "domain"))
 
 
 def one_pass(tables: Tables) -> pd.DataFrame:
     """v(5) with the range that its two measured times allow. ValueError: 10 has not measured it, or
-    a clock on which a longer pass is cheaper.
+    its timing is unreliable (a longer pass is cheaper).
     """
     table = tables.get("10/pass-times", pd.DataFrame({"n": []})).set_index("n")
     if VERIFIED not in table.index:
-        raise ValueError("notebook 10 has not measured a pass over 5 tokens here")
+        raise ValueError("notebook 10 has not measured a pass over 5 tokens on this machine")
     cheapest = table["v(n)"].min()
     if cheapest < LEAST_V:
         raise ValueError(
-            f"refused: a pass over several tokens was measured at {cheapest:.2f} of one over one"
+            f"timing unreliable: a pass over several tokens was measured at {cheapest:.2f} of a "
+            "pass over one, which is impossible; rerun notebook 10 on an idle machine"
         )
     one, five = table.loc[1], table.loc[VERIFIED]
     numbers = {

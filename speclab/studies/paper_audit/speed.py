@@ -1,6 +1,6 @@
-"""The claims about speed, at every cost of a grid: c, a draft pass in target passes, and the slope
-of v(n) = 1 + slope (n - 1). Both are the machine's and the pair's, and the paper names neither
-(0.29, often quoted for its models, is for both in f16, where its target is in 4 bit).
+"""The claims about speed at every cost of a grid: c, the cost of a draft pass in target passes, and
+the slope of v(n) = 1 + slope (n - 1). Both depend on the machine and the pair, and the paper names
+neither (0.29, often quoted for its models, is for both in f16, but the paper's target is in 4 bit).
 """
 
 from collections import defaultdict
@@ -16,14 +16,14 @@ from speclab.analysis.texts import Text
 from speclab.cost import block_cost
 from speclab.stats import Draws, jointly
 
-GAMMAS = range(1, 17)  # where the best gamma is looked for
+GAMMAS = range(1, 17)  # from which the best gamma is chosen
 PAPER_DEPTH, ARTICLE_GAMMA = 3, 4
 Grid = Sequence[tuple[float, float]]
 
 
 def speed_claims(text: Text, grid: Grid) -> Evidence:
-    """Evidence for the claims that depend on the cost, at every (c, slope) of the grid: replayed
-    chains, the best gamma chosen again in every resample.
+    """Evidence for the claims that depend on the cost, at every (c, slope) of the grid, from
+    replayed chains. The best gamma is chosen again in every resample.
     """
     sums = {gamma: replay.prompt_sums(text.chain(gamma)) for gamma in GAMMAS}
     per_pass = score.ratio_of("emitted", "blocks")
@@ -40,8 +40,8 @@ def speed_claims(text: Text, grid: Grid) -> Evidence:
 
 
 def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
-    """By claim at one cost: what its number is, and the number's draws. draws: each gamma's tokens
-    per target pass, and `acceptance`.
+    """By claim at one cost: the name of its number, and the number's draws. draws: tokens per
+    target pass of each gamma, and `acceptance`.
     """
     cost = {gamma: block_cost(gamma, c, 1 + slope * gamma) for gamma in GAMMAS}
     speed = {gamma: draws[gamma] / cost[gamma] for gamma in GAMMAS}
@@ -67,9 +67,9 @@ def at_cost(draws: Draws, c: float, slope: float) -> dict[str, tuple[str, Any]]:
 
 
 def budget_gains(chains: Mapping[int, pd.DataFrame], grid: Grid, rule: str) -> pd.DataFrame:
-    """How much faster a gamma for each domain is than one for all, as a share, by cost
-    (`choose.gain`: cross-fitted, and chosen again in every resample). chains: the sums of each
-    gamma's blocks by prompt.
+    """How much faster one gamma per domain is than one gamma for all, as a share, by cost
+    (`choose.gain`: cross-fitted, and chosen again in every resample). chains: for each gamma, the
+    sums of its blocks by prompt.
     """
     by_prompt = {gamma: rows.set_index(["prompt_id", "domain"]) for gamma, rows in chains.items()}
     sums = pd.concat(by_prompt, names=["setting"]).sort_index()
@@ -80,4 +80,4 @@ def budget_gains(chains: Mapping[int, pd.DataFrame], grid: Grid, rule: str) -> p
         table = sums.assign(cost=cost * sums["blocks"])
         gain = choose.gain(choose.PromptCosts(table))
         gains.append(vars(gain) | {"c": c, "slope": slope, "domain": "all"})
-    return rows_of(f"gain of a gamma a domain, {rule} rule", pd.DataFrame(gains))
+    return rows_of(f"gain of one gamma per domain, {rule} rule", pd.DataFrame(gains))

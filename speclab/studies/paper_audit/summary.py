@@ -1,0 +1,168 @@
+"""What the audit shows a reader: the data of its two figures, and its computed sentences."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab.analysis import claims
+from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, NO_CONDITION, TURNS, Claim
+from speclab.analysis.prompt_sets import OWN
+from speclab.estimates import counted, named, starting
+from speclab.stats import FEW_PROMPTS, cell
+from speclab.studies.paper_audit.other_notebooks import Tables, one_pass
+
+# verdicts in the cells of a figure, where they are not the verdict itself
+SHORT = {FORM: OWN, NO_CONDITION: FAILS, claims.TOO_FEW: "too few"}
+# the order of the rows of a figure: by the verdict on the first pair
+ORDER = (HOLDS, FORM, TURNS, claims.UNDECIDED, claims.TOO_FEW, claims.NOT_TESTED, FAILS)
+
+
+# ---- figures -------------------------------------------------------------------------------------
+
+
+def of_facts(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """The verdicts on the pairs' own prompts, one claim per fact: those that hold on the first pair
+    come first, those that fail come last.
+    """
+    own = verdicts.query("prompts == @OWN and claim == fact")
+    tested = own[own["verdict"] != claims.NOT_TESTED]
+    known = own[own["claim"].isin(tested["claim"])]
+    first = known[known["pair"] == known["pair"].iloc[0]]
+    of_claim = first.sort_values("asked", key=_exact_first, kind="stable").groupby("claim")
+    places = of_claim["verdict"].first().replace(NO_CONDITION, FAILS).map(ORDER.index)
+    rows = known.assign(place=known["claim"].map(places)).sort_values("place", kind="stable")
+    return with_signs(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
+
+
+def _exact_first(asked: pd.Series) -> pd.Series:
+    """T = 0, then T = 1, then as published."""
+    return asked.map([AT_0, AT_1, claims.PUBLISHED].index)
+
+
+def of_costs(
+    found: pd.DataFrame, listed: Mapping[str, Claim], pair: str, prompts: float = np.inf
+) -> pd.DataFrame:
+    """The verdict on each claim about speed at each c, on the own prompts of a pair; it is the same
+    for every slope of v, or inconclusive. prompts: in the pair's smallest domain.
+    """
+    about_cost = [claim.id for claim in listed.values() if claim.decides == "cost"]
+    rows = found.query("pair == @pair and prompts == @OWN")
+    rows = rows[rows["claim"].isin(about_cost)]
+    parts = []
+    for (claim, asked), part in rows.groupby(["claim", "asked"], sort=False):
+        by_c = claims.by_cost(part).groupby(level=1)
+        verdict = by_c.first().where(by_c.nunique() == 1, claims.UNDECIDED)
+        if prompts < FEW_PROMPTS:
+            verdict[:] = claims.TOO_FEW
+        line = {"claim": claim, "said": listed[claim].claim, "asked": asked, "verdict": verdict}
+        parts.append(pd.DataFrame(line).rename_axis("c").reset_index())
+    return with_signs(pd.concat(parts, ignore_index=True))
+
+
+def with_signs(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows with the `word` and the `sign` of their verdicts."""
+    verdict = rows["verdict"]
+    return rows.assign(word=verdict.replace(SHORT), sign=verdict.map(claims.SIGNS))
+
+
+def measured_c(tables: Tables) -> float | None:
+    """c, the cost of a draft pass, if notebook 10 has measured it reliably on this machine."""
+    rows = claims.attempt(one_pass, tables)
+    if "estimate" not in rows:
+        return None
+    return float(tables["10/pass-times"].set_index("n").loc[1, "c(n)"])
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def alike(verdicts: pd.DataFrame) -> list[str]:
+    """Which facts hold on all pairs, and how many fail on all: list items for T = 0 and T = 1."""
+    own = verdicts.query("prompts == @OWN and claim == fact")
+    pairs = named(list(own["pair"].unique()))
+    same = own.replace({NO_CONDITION: FAILS})
+    by_pair = same.pivot(index=["asked", "said"], columns="pair", values="verdict")
+    lines = []
+    for asked in (AT_0, AT_1):
+        holds, fails = ((by_pair.loc[asked] == one).all(axis=1) for one in (HOLDS, FAILS))
+        facts = "; ".join(holds.index[holds]) or "no fact"
+        count = int(fails.sum())
+        fail = FAILS if count == 1 else "fail"
+        failing = f"{counted(count, 'fact')} {fail} on {pairs}"
+        lines.append(f"* **Hold on {pairs} at {asked}:** {facts}. {failing}.")
+    return lines
+
+
+def not_tested(listed: Mapping[str, Claim], found: pd.DataFrame) -> list[str]:
+    """What could not be tested, and why, as list items."""
+    lines = [f"* {starting(one.claim)}: {one.untested}." for one in listed.values() if one.untested]
+    missing = found[found["estimate"].isna()]
+    for note, rows in missing.groupby("note", sort=False):
+        ids = [f"`{name}`" for name in rows["claim"].unique()]
+        lines.append(f"* {named(ids)} on {named(list(rows['pair'].unique()))}: {note}.")
+    return lines
+
+
+def in_numbers(verdicts: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """Some claims beside the number that the paper prints: claim, the paper, and a column for each
+    pair at T = 0, on its own prompts.
+    """
+    exact = verdicts.query("prompts == @OWN and asked == @AT_0 and claim in @listed.keys()")
+    columns = exact["pair"] + ", " + AT_0
+    wide = exact.assign(column=columns).pivot(index="claim", columns="column", values="measured")
+    wide = wide.loc[list(listed), list(columns.unique())].reset_index(drop=True)
+    facts = [[claim.claim, claim.number] for claim in listed.values()]
+    return pd.DataFrame(facts, columns=["claim", "the paper"]).join(wide)
+
+
+def how_many_fail(pair: str, verdicts: pd.Series) -> str:
+    """How many facts fail on a pair at T = 0, as a sentence."""
+    held, of_form, failed = claims.decided(verdicts)
+    count = held + of_form + failed
+    if not count:
+        return f"At T = 0, `{pair}` has too few prompts to decide any fact."
+    if count == 1:
+        return f"At T = 0, the only fact that `{pair}` can decide {FAILS if failed else HOLDS}."
+    many = {0: "none", count: "all"}.get(failed, str(failed))
+    fail = FAILS if failed == 1 else "fail"
+    return f"At T = 0, {many} of the {count} facts that `{pair}` can decide {fail}."
+
+
+def verdicts_in_words(pair: str, verdicts: pd.Series, printed: str, gap: Any) -> str:
+    """The notebook's answer. verdicts: on the facts at T = 0; printed: the paper's gap; gap: ours,
+    with its interval.
+    """
+    published = cell(float(printed), np.nan, np.nan, 1, "points")
+    ours = cell(gap.estimate, gap.low, gap.high, 0, "points")
+    return (
+        f"{how_many_fail(pair, verdicts)} For example, acceptance in chat minus acceptance in math "
+        f"is {published} in the paper and {ours} here."
+    )
+
+
+def facts_title(pair: str, verdicts: pd.Series) -> str:
+    """How many facts fail on a pair, as the title of the figure of verdicts."""
+    return how_many_fail(pair, verdicts).replace("`", "").rstrip(".")
+
+
+def costs_title(pair: str, verdicts: pd.Series) -> str:
+    """How many claims about speed depend on c, as the title of their figure."""
+    if (verdicts == claims.TOO_FEW).all():
+        return f"Too few prompts for verdicts about speed ({pair}, T = 0)"
+    turn, count = int((verdicts == TURNS).sum()), len(verdicts)
+    depend = "depends" if turn == 1 else "depend"
+    return (
+        f"{turn or 'None'} of {counted(count, 'claim')} about speed {depend} on c ({pair}, T = 0)"
+    )
+
+
+def costs_caption(c: float | None) -> str:
+    """How the figure of claims about speed is read."""
+    mark = f"The line is notebook 10's c, {c:.2g}." if c else "Notebook 10 has no reliable c here."
+    return (
+        "Verdicts on claims about speed, by c, the cost of a draft pass in target passes. Drafting "
+        "is cheap on the left and expensive on the right. A verdict that depends on v counts as "
+        f"inconclusive. {mark}"
+    )
