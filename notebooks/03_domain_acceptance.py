@@ -211,7 +211,7 @@ ctx.draw(
 if compared:
     groups = orders.groupby(orders, sort=False).groups
     listed = [
-        (text, ", ".join(study.in_figures(pd.Series(names)))) for text, names in groups.items()
+        (text, "; ".join(study.in_figures(pd.Series(names)))) for text, names in groups.items()
     ]
     notebook.show_table(pd.DataFrame(listed, columns=["order of the domains", "definitions"]))
     ctx.say(f"In the table, > is a significant difference, and ≈ is not significant. {conflict}")

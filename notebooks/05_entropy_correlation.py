@@ -122,8 +122,8 @@ ctx.plot(
     title=f"As the target's entropy rises, acceptance {study.trend(best_token)} at {greedy.name}",
     caption="Correlation of acceptance with the target's entropy, by measure of acceptance and "
     f"domain. Left of the line acceptance falls as entropy rises: {best_token.span()} for the best "
-    "token (`hit`). A drawn token is accepted with probability `overlap`. Bars: 95 % intervals; "
-    "the paper prints none.",
+    "token (`hit`). A drawn token is accepted with probability `overlap`. Bars: 95 % intervals "
+    "(the paper prints none).",
 )
 
 # %%
@@ -163,7 +163,7 @@ ctx.plot(
     f"{least_sure.span()} of the least sure ({greedy.name})",
     caption="Mean acceptance in bins of the target's entropy, by measure of acceptance and domain. "
     "The title counts the draft's best token over all domains. Where the lines differ at equal "
-    "entropy, something else than entropy decides. Bands: 95 % intervals.",
+    "entropy, something other than entropy matters. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
@@ -271,7 +271,7 @@ ctx.plot(
     title=study.calibrated_in_words(gaps),
     caption=f"Outcome by the draft's confidence and domain: the share accepted at {greedy.name}, "
     f"the target's mean p at {sampled.name}. On the diagonal the draft would be calibrated. "
-    f"Calibration error: {errors.span()}. Bands: 95 % intervals.",
+    f"The calibration error is {errors.span()}. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
@@ -281,9 +281,7 @@ ctx.plot(
 # domains, each with the same weight. In `pooled` every position has the same weight.
 
 # %%
-ctx.table(
-    calibration, "calibration", rows=60, cells=calibration.wide(["view", "domain"], "estimator")
-)
+ctx.table(calibration, "calibration", rows=60, cells=study.calibration_table(calibration))
 
 # %% [markdown]
 # ## 5. Do other prompts give the same result?

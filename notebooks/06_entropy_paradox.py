@@ -244,14 +244,14 @@ ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 # | exact measure | the best token's acceptance in place of the paper's measure (T = 0) |
 # | rank 0 only | the paper's measure over the draft's best children only |
 # | entropy, token kind, token frequency | *direct standardisation*, below |
-# | draft's vocabulary | accepted tokens per token *in the draft's vocabulary* |
+# | draft vocabulary | accepted tokens per token *in the draft's vocabulary* |
 #
 # **Direct standardisation** computes a domain's mean for another mix of positions. Take entropy: we
 # cut all positions into *quantile bins* of entropy, which hold equally many positions. Then we
 # weight a domain's mean in each bin by how often *all* domains together meet the bin. So the
 # domains differ only in their means within bins. We use the bins that every domain has (rows of
-# five prompts or more), for `before` and `after` alike. We compute it by hand for
-# entropy and acceptance at T = 0.
+# five prompts or more), for `before` and `after` alike. We compute it by hand for entropy and
+# acceptance at T = 0.
 
 # %% tags=["by-hand"]
 mean_in_bin = cold.trace.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
@@ -277,7 +277,9 @@ if others:
 
 # %%
 if others:
-    ctx.table(found, "explanations", rows=60, cells=found.wide(["measure", "held_fixed"], "stage"))
+    cells = found.wide(["measure", "held_fixed"], "stage")
+    cells = cells.rename(columns={"held_fixed": "held fixed"})
+    ctx.table(found, "explanations", rows=60, cells=cells)
     for row in change.rows():
         if row.note:
             ctx.say(f"* {row.measure}, {row.held_fixed}: {row.note}.")

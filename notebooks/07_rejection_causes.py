@@ -119,7 +119,7 @@ domains = list(score.domains_in(frame))
 # It equals the class's share of the rejections divided by its base rate.
 
 # %% tags=["by-hand"]
-rejected = frame["draft_rank"] > 0
+rejected = frame["draft_rank"] > 0  # frame has one row per position
 is_word_start = frame["kind"] == "word start"
 base_rate = is_word_start.mean()
 share = is_word_start[rejected].mean()
@@ -145,9 +145,9 @@ ctx.say(
 # %% [markdown]
 # ## 2. What does a class cost beyond its size?
 # We answer this with a **counterfactual replay**. We replay the same text as if the draft had been
-# right at every position of the class, and change nothing else. At T = 0 this is exact, because the
-# text does not depend on the draft. The **gain** is the number of tokens per target pass with this
-# change minus the number without it.
+# right at every position of the class: the class is corrected, and nothing else changes. At T = 0
+# this is exact, because the text does not depend on the draft. The **gain** is the number of tokens
+# per target pass with this change minus the number without it.
 
 # %% tags=["by-hand"]
 ranks = frame["draft_rank"]  # 0: the draft's best token is the target's best
@@ -155,23 +155,23 @@ tokens = len(frame)
 passes_before = len(replay.replay(frame, gamma))
 
 
-def gain_of(mended):
+def gain_of(corrected):
     """Tokens per target pass that are gained if the draft is right at these positions."""
-    right = frame.assign(draft_rank=ranks.mask(mended, 0))
+    right = frame.assign(draft_rank=ranks.mask(corrected, 0))
     passes = len(replay.replay(right, gamma))
     return tokens / passes - tokens / passes_before
 
 
 # %% [markdown]
-# Being right at any set of positions gains something. So we also mend as many positions picked **at
-# random**, rejected or not, twenty times.
+# Being right at any set of positions gains something. So we also correct as many positions picked
+# **at random**, rejected or not, twenty times.
 
 # %% tags=["by-hand"]
 rng = np.random.default_rng(0)
 at_random = [gain_of(rng.permutation(is_word_start)) for _ in range(20)]
 
 # %% [markdown]
-# The kit computes the random gain without drawing. If every position is mended with the same
+# The kit computes the random gain without drawing. If every position is corrected with the same
 # probability, the expected number of blocks is known exactly. The **excess** of a class is its gain
 # minus the gain of as many random positions.
 
@@ -184,14 +184,14 @@ word_start = costs.at(cause="kind: word start", domain=POOLED)
 gain, random, _ = word_start.frame["estimate"]
 assert np.isclose(gain, gain_of(is_word_start))
 ctx.say(
-    f"Mending all word starts gains {gain:.2f} tokens per target pass. As many random positions "
+    f"Correcting all word starts gains {gain:.2f} tokens per target pass. As many random positions "
     f"gain {np.mean(at_random):.2f} (mean of twenty draws) or {random:.2f} (exact). The excess of "
     f"the word starts is {word_start.at(quantity='excess')}."
 )
 
 # %% [markdown]
 # The 95 % intervals **resample prompts**, the same prompts for both gains. The table has every
-# class over all prompts together.
+# class over all prompts together. Gain and excess are in tokens per target pass.
 
 # %%
 causes = study.may_be_causes(often.at(quantity="positions"), smallest)
@@ -262,8 +262,8 @@ ctx.say(f"Among the kinds of token, {of_kinds}. Among the states, {of_states}.")
 # stops at low confidence can avoid these rejections. No training can fix `found: never`; only a
 # larger output vocabulary can.
 #
-# Gains do not add up. Of two rejections close together, both must be mended before a block grows,
-# and classes of two families share rejections.
+# Gains do not add up. Of two rejections close together, both must be corrected before a block
+# grows, and classes of two families share rejections.
 
 # %% [markdown]
 # ## 4. Do other prompts give the same result?
@@ -314,7 +314,7 @@ vocabulary = "This draft's vocabulary has every token."
 if has_never:
     lost = dict(costs.at(cause=study.NEVER, domain=ALL).groups("quantity"))
     vocabulary = (
-        f"Outside its vocabulary are {never.span()}; being right there gains {lost['gain']} tokens "
+        f"{never.span()} are outside its vocabulary; being right there gains {lost['gain']} tokens "
         "per target pass."
     )
 
@@ -365,9 +365,9 @@ ctx.plot(
     slug="lookup-where-unsure",
     title=f"Where the draft's confidence is below {at_sure:g}, lookup "
     f"{of_lookup.tally(*study.HELPS)}",
-    caption="Tokens per target pass with lookup's token below the threshold, minus the draft alone "
-    f"(gamma = {gamma}), by threshold and domain. At {at_sure:g} the gain is {of_lookup.listed()}. "
-    "Bands: 95 % intervals.",
+    caption="Gain in tokens per target pass of lookup's token below the threshold (gamma = "
+    f"{gamma}), by threshold and domain. At {at_sure:g} the gain is {of_lookup.listed()}. Bands: "
+    "95 % intervals.",
 )
 
 # %% [markdown]
@@ -430,17 +430,17 @@ ctx.answer(study.cost_in_words(best, elsewhere))
 #
 # <details><summary>What happens</summary>
 # The blocks are (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33 per pass. The
-# last rank 3 is at the position of the bonus token and is never met. With position 1 mended the
+# last rank 3 is at the position of the bonus token and is never met. With position 1 corrected the
 # blocks are (0 to 4) and (5 to 9), 5 tokens per pass, because the rank 2 is now at a bonus token.
-# With only position 4 mended they are (0, 1), (2 to 6) and (7, 8, 9): 3 passes as before, so
-# nothing is gained. Mending position 9 gains nothing either.</details>
+# With only position 4 corrected they are (0, 1), (2 to 6) and (7, 8, 9): 3 passes as before, so
+# nothing is gained. Correcting position 9 gains nothing either.</details>
 #
 # 2. Make a class of 3,000 random positions: `members.assign(chance=rng.permutation(len(frame)) <
 #    3000)`. What are its gain and its excess by `study.costs`?
 #
 # <details><summary>What happens</summary>
 # The gain is large, about half a token per target pass on `smollm`, because a quarter of the
-# rejections is mended. The excess differs from 0 only by chance, so its interval should include
+# rejections is corrected. The excess differs from 0 only by chance, so its interval should include
 # 0.</details>
 
 # %% [markdown]

@@ -112,8 +112,8 @@ ctx.say(
 # linear layers so that their outputs on some of the target's own texts change least. Embeddings and
 # norms keep 16 bits.
 #
-# We measure acceptance on an unpacked float32 copy with exactly the quantised weights, because
-# packed kernels on a CPU compute in bfloat16 and round differently for every shape of pass. What
+# We measure acceptance on an unpacked float32 copy with exactly the quantised weights. (Packed
+# kernels on a CPU compute in bfloat16 and round differently for every shape of pass.) What
 # the 4-bit copy of `smollm` proposes is recorded and comes with the kit (`data/drafts`). For other
 # bit widths and calibrations GPTQModel makes the copy here.
 
@@ -150,7 +150,8 @@ ctx.plot(
     only={"domain": domains},
     columns="estimator",
     kind="bars",
-    y="share of tokens accepted",
+    y="tokens accepted (%)",
+    percent=True,
     x_label="",
     reference=article_int4,
     reference_name=f"the article's {article}",
@@ -198,7 +199,8 @@ else:
         curve,
         x="steps",
         columns="estimator",
-        y="share of tokens accepted",
+        y="tokens accepted (%)",
+        percent=True,
         x_label="training steps",
         limits=(0, None),
         slug="learning-curve",
@@ -229,7 +231,8 @@ if trained:
         hue="draft",
         columns="estimator",
         kind="points",
-        y="share accepted, after - before",
+        y="change of tokens accepted (points)",
+        percent=True,
         x_label="",
         reference=0,
         reference_name="no change",
@@ -257,9 +260,9 @@ if candidates.SPECIALIST in trained:
 
 # %% [markdown]
 # ## 3. Do drafts work that need no training?
-# **Prompt lookup** has no weights. It looks for the longest run of at most eight last tokens that
-# occurred before in the prompt or the text, and copies what followed the most recent occurrence.
-# Where nothing matches it drafts nothing. A copy proposes one certain token, so a copy in sampled
+# **Prompt lookup** has no weights. It looks for the last tokens (eight at most) earlier in the
+# prompt and the text, and copies what followed their most recent occurrence. Where nothing matches
+# it drafts nothing. A copy proposes one certain token, so a copy in sampled
 # text is accepted with the token's p.
 #
 # **Early exit** runs the target's own first layers and then the target's head, untrained. It needs
@@ -315,15 +318,15 @@ _, sums = comparison.best_chain(greedy, cost.Costs.assumed(0.1), [gamma])
 assert np.isclose(tokens_per_pass, sums["emitted"].sum() / sums["blocks"].sum())
 
 # %% [markdown]
-# Now the cost, measured on this machine in float32. **c** is the time of a draft pass in target
-# passes, **v(n)** the time of a target pass over n tokens in passes over one token, and **o** the
-# loop's own time per block. A block with gamma drafted tokens costs gamma c + v(gamma + 1) + o.
+# Now the cost, measured on this machine in float32. **c** is the time of a draft pass, **v(n)** the
+# time of a target pass over n tokens, and **o** the loop's own time per block. The unit is a target
+# pass over one token. A block with gamma drafted tokens costs gamma c + v(gamma + 1) + o.
 #
 # A quantised draft does the target's arithmetic in its unpacked copy, so its c is 1, which we do
 # not time. **A 4-bit kernel could be faster.** Where a pass waits for its weights to be read (large
-# models, few tokens per pass), bytes count instead. The last sentence of this section therefore
-# takes c = stored bytes of the draft over the target's (at most two per weight), v = 1 and o = 0.
-# This is a **bound, not a measurement**.
+# models, few tokens per pass), bytes count instead. For the last sentence of this section c is
+# therefore the stored bytes of the draft over the target's, at most two per weight, with v = 1 and
+# o = 0. This is a **bound, not a measurement**.
 #
 # The speed-up is predicted from the replayed chains of the judged prompts at T = 0. Each draft has
 # its own best gamma, chosen on the same prompts, which flatters it slightly. Intervals resample

@@ -126,9 +126,9 @@ checked = prompts.decoded_prompts(others, check_prompts, first, least=stats.MIN_
 
 # %% [markdown]
 # We time the passes in random order in two rounds, before and after some prompts are decoded.
-# Timing is **unreliable** if the cost of a block differs by more than 15 % between the rounds, or
-# if a pass over several tokens takes less than 0.97 of a pass over one token. Then we time another
-# round. This rule looks at the timing only, never at what the costs lead to.
+# Timing is **unreliable** if the cost of a block differs by more than 15 % between the rounds. It
+# is also unreliable if a pass over several tokens takes less than 0.97 of a pass over one token.
+# Then we time another round. This rule looks at the timing only, never at what the costs lead to.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in encoded])) + limit // 2
@@ -183,7 +183,7 @@ assert np.allclose(by_hand, by_kit.loc[by_hand.index, by_hand.columns])
 # ### All settings
 # A setting looks too good on the prompts that chose it. So speed-ups are **cross-fitted**: each
 # prompt is judged by the setting that was fastest on *other* prompts of its domain. The column `how
-# often best` is the share of resamples in which the setting is the fastest; a small share means
+# often best` is the share of resamples in which the setting is the fastest. A small share means
 # that several settings are about equally fast. `faster than plain` says where the whole interval
 # lies above or below 1. Each resample chooses the setting again and draws the timing again.
 

@@ -99,10 +99,10 @@ by_prompt = choose.prompt_costs(counted, settings, costs)
 several = ctx.compares(stats.judged_domains(trace))
 
 # %% [markdown]
-# We compare four policies: **no drafting** (`never`); **one setting for all** (`always`), the best
-# for the mix of requests; **a setting per domain** (`per-domain`); and **the oracle**, which knows
-# each text in advance and is a bound. Each setting is chosen on other prompts than those that judge
-# it.
+# We compare four policies. **No drafting** (`never`) decodes plainly. **One setting for all**
+# (`always`) is the best setting for the mix of requests. **A setting per domain** (`per-domain`)
+# knows the domain of each request. **The oracle** knows each text in advance and is a bound. Each
+# setting is chosen on other prompts than those that judge it.
 
 # %%
 judged = policies.judged_policies(by_prompt)

@@ -12,7 +12,7 @@ from speclab import replay
 from speclab.analysis import significance
 from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
 from speclab.estimates import Estimates
-from speclab.show import notebook
+from speclab.show import drawings, notebook, redraw, style
 from speclab.stats import NUMBERS
 from speclab.studies import domain_acceptance as study
 from speclab.tree import static_tree
@@ -78,6 +78,21 @@ def test_the_ladder_is_drawn_in_words_exact_definitions_before_published_ones():
 
 
 # ---- other prompts -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
+def test_blocks_of_one_axis_have_one_scale(width):
+    rows = [("x", "share (%)", "a", 0.2), ("y", "share (%)", "b", 0.6), ("z", "tokens", "a", 2.5)]
+    frame = pd.DataFrame(rows, columns=["block", "axis", "row", "estimate"])
+    frame = frame.assign(domain="code", low=frame["estimate"] - 0.1, high=frame["estimate"] + 0.1)
+    options = {"percent": ["share (%)"], "limits": {"tokens": [0, None]}, "reference": 0}
+    figure = redraw.draw_styled(lambda: drawings.draw_blocks(frame, **options), width)
+    first, second, tokens = figure.axes
+    assert first.get_xlim() == second.get_xlim() != tokens.get_xlim()
+    assert tokens.get_xlim()[0] == 0
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes] == [*"xyz"]
+    labels = [label.get_text() for label in second.get_xticklabels()]
+    assert "20" in labels and "0.2" not in labels, "shares in percent"
 
 
 def asked_of_sets(lead, spread, last, highest="math"):

@@ -185,15 +185,15 @@ def test_other_ranks_may_lose_what_they_do_not_gain():
     assert gain.to_dict() == pytest.approx({"worse": 1 - 10 / 3, "as it is": 0})
 
 
-def test_random_mending_is_the_mean_over_every_way_to_mend():
+def test_a_random_correction_is_the_mean_over_every_correction():
     ranks = np.array([0, 1, 1, 0, 2, 0, 3, 0])
     trace = trace_of(ranks, copies=1)
     share, expected = 0.3, 0.0
-    for mended in itertools.product([False, True], repeat=len(ranks)):
-        chance = np.prod(np.where(mended, share, 1 - share))
-        rows = trace.assign(draft_rank=np.where(mended, 0, ranks))
+    for corrected in itertools.product([False, True], repeat=len(ranks)):
+        chance = np.prod(np.where(corrected, share, 1 - share))
+        rows = trace.assign(draft_rank=np.where(corrected, 0, ranks))
         expected += chance * len(replay.replay(rows, 3))
-    found = causes.mended_at_random(trace, 3, share)
+    found = causes.corrected_at_random(trace, 3, share)
     assert found.tolist() == pytest.approx([expected])
 
 

@@ -205,7 +205,7 @@ def test_what_is_not_a_chain_is_named():
     for bad in (branching, good[good["position"] != 3], good[:-1]):
         with pytest.raises(ValueError, match="are not one chain of 4"):
             stopping.chains(bad, 10)
-    with pytest.raises(ValueError, match="max_new_tokens=9: a text has 10 tokens"):
+    with pytest.raises(ValueError, match="max_new_tokens=9, but a text has 10 tokens"):
         stopping.chains(good, 9)
 
 
@@ -214,5 +214,5 @@ def test_text_that_is_not_greedy_is_refused():
         "fine": TEN["a"],
         "drawn": ("code", [sure(4), sure(0), sure(4), sure(0), sure(4), sure(0)]),
     }
-    with pytest.raises(ValueError, match="need a run at temperature 0"):
+    with pytest.raises(ValueError, match="use a run at temperature 0"):
         stopping.chains(nodes_of(texts), 10)

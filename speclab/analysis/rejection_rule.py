@@ -1,17 +1,17 @@
-"""The rule of speculative decoding in plain NumPy, for a vocabulary that fits on a page: what
-notebook 00 computes by hand and notebook 11 uses to judge the article's pseudo-code.
+"""The rule of speculative decoding in plain NumPy, for a vocabulary that fits on a page.
 
-A model is a table: row = the last word, column = the next, so that p and q after a drafted token
-are rows. The real thing, with all checks, is `speclab.verify`; the notebook and the tests hold both
-against each other.
+Notebook 00 computes it by hand, and notebook 11 uses it to judge the article's pseudo-code.
+
+A model is a table: its row is the last word, its column the next word. So p and q after a drafted
+token are rows. The decoder itself uses `speclab.verify`; the notebook and the tests compare both.
 """
 
 import numpy as np
 
 
 def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Probability that a token drawn from q is kept: min(1, p/q) for each token; 1 where q = 0,
-    which is never drawn.
+    """Probability that a token drawn from q is kept: min(1, p/q) for each token. It is 1 where
+    q = 0, because such a token is never drawn.
     """
     always = np.ones_like(p, dtype=float)
     ratio = np.divide(p, q, out=always, where=q > 0)
@@ -19,8 +19,8 @@ def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """norm(max(p - q, 0)): where a token is drawn from after a rejection; p itself where p = q,
-    which is never rejected. [..., vocab]
+    """norm(max(p - q, 0)), from which a token is drawn after a rejection; [..., vocab]. It is p
+    itself where p = q, because nothing is rejected there.
     """
     excess = np.maximum(p - q, 0.0)
     total = excess.sum(-1, keepdims=True)
@@ -30,9 +30,9 @@ def residual(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def emitted(q: np.ndarray, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarray:
-    """Distribution of the token that comes out when x is drawn from q, kept with probability
-    kept[x], else replaced by a draw from `otherwise`, [vocab], or [vocab, vocab] where the
-    replacement depends on x (row x).
+    """Distribution of the output when x is drawn from q, kept with probability kept[x], and
+    replaced by a draw from `otherwise` if it is rejected. `otherwise` is [vocab], or [vocab, vocab]
+    if the replacement depends on x (row x).
     """
     rejected = q * (1 - kept)
     replaced = np.broadcast_to(otherwise, (len(q), len(q)))
@@ -41,8 +41,8 @@ def emitted(q: np.ndarray, kept: np.ndarray, otherwise: np.ndarray) -> np.ndarra
 
 
 def total_variation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Half the summed absolute difference of two distributions over the last axis: the largest
-    error of any event's probability.
+    """Half the summed absolute difference of two distributions over the last axis. It is the
+    largest difference in the probability of any event.
     """
     apart = np.abs(a - b)
     return apart.sum(-1) / 2
@@ -52,9 +52,9 @@ def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:
     """`survival_by_depth` of a drafted chain after the word `last`: P(at least d accepted) for d =
     1..gamma, exact.
 
-    kept[y, x]: probability that x is drawn after y and kept, which is min(p, q) for the rejection
-    rule. A path's chance is a product of these, and the sum over all paths of a length a power of
-    the matrix.
+    kept[y, x]: probability that x is drawn after y and kept; for the rejection rule it is min(p,
+    q). A path's probability is a product of these, and the sum over all paths of one length is a
+    power of the matrix.
     """
     reached = np.eye(len(kept))[last]
     found = []

@@ -1,16 +1,15 @@
 """Draft control at T = 0: how many tokens to draft in each block, by the draft's own confidence,
 and what a perfect rule would gain.
 
-A run of kind `chain` holds, at every position of the target's greedy text, the draft's own greedy
-chain with its confidence and entropy and what the target says of it. So every rule that stops a
-chain early is replayed exactly, without a model: `chains` reads the run as `starts`
-(`speclab.starts`); `fixed`, `stopped` and `oracle` plan what a block drafts at each of them, in the
-columns `drafted` (tokens) and `draft_passes`; `totals` sums the blocks that a decoder with this
-plan makes; `fit_rule` chooses a rule. NumPy and pandas only. Dynamic gamma by a threshold:
-arXiv:2405.04304.
+A run of kind `chain` holds the draft's greedy chain at every position of the target's greedy text,
+with the draft's confidence and entropy and the target's verdict. So every rule that stops a chain
+early is replayed exactly, without a model. `chains` reads the run as `starts` (`speclab.starts`).
+`fixed`, `stopped` and `oracle` plan what a block drafts at each start, in the columns `drafted`
+(tokens) and `draft_passes`. `totals` sums the blocks of a decoder with this plan, and `fit_rule`
+chooses a rule. NumPy and pandas only. Source of dynamic gamma by a threshold: arXiv:2405.04304.
 
-A chain of k tokens takes k draft passes; a rule that stops before its limit has made one more, the
-pass whose distribution it looked at and refused.
+A chain of k tokens takes k draft passes. A rule that stops before its limit has made one more pass,
+whose distribution it did not use.
 """
 
 import numpy as np
@@ -35,14 +34,15 @@ COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
 
 def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
-    """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance;
-    also `room`, the most tokens that may be drafted there, and of the distribution each token of
-    the chain was taken from confidence_1, … and entropy_1, … (nats) by depth.
+    """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance.
+    Further columns: `room`, the most tokens that may be drafted there, and by depth the
+    confidence_1, … and entropy_1, … (nats) of the distribution that each token of the chain was
+    taken from.
 
-    max_new_tokens: the limit of the decoder that is to be replayed; it drafts up to this limit,
-    past an EOS it cannot foresee. ValueError: columns missing, nodes that are not one chain of the
-    same depth at every position from 0 on, text that is not the target's greedy text, a limit below
-    a text's length.
+    max_new_tokens: the limit of the replayed decoder, which drafts up to it, past an EOS that it
+    cannot foresee. ValueError for missing columns, nodes that are not one chain of the same depth
+    at every position from 0 on, text that is not the target's greedy text, and a limit below a
+    text's length.
     """
     code, _ = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
@@ -57,25 +57,25 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     in_order = (starts["position"] == texts.cumcount()).all()
     if is_branched or not (is_whole and in_order):
         raise ValueError(
-            f"the nodes are not one chain of {depth} at every position from 0 on: use a run of "
-            "kind 'chain', whole prompts"
+            f"the nodes are not one chain of {depth} at every position from 0 on: use all rows of "
+            "a run of kind 'chain'"
         )
     longest = remaining.max()
     if max_new_tokens < longest:
         raise ValueError(
-            f"max_new_tokens={max_new_tokens}: a text has {longest} tokens; "
-            "give the limit it was recorded with, or more"
+            f"max_new_tokens={max_new_tokens}, but a text has {longest} tokens; give the limit of "
+            "the recording, or more"
         )
     by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
     is_best = by_depth["target_rank"] == 0
     accepted = is_best.cumprod(axis=1).sum(axis=1)
-    # in a greedy text r accepted tokens leave r - 1 at the next position (half precision may break
-    # a tie otherwise here and there)
+    # in a greedy text r accepted tokens leave r - 1 at the next position (half precision may decide
+    # a near tie otherwise)
     fewer = accepted[1:] < accepted[:-1] - 1
     broken = fewer & (remaining[:-1] > 1)
     if broken.sum() > 0.01 * len(starts):
         raise ValueError(
-            "the nodes do not hang on the target's greedy text: chains need a run at temperature 0"
+            "the nodes do not belong to the target's greedy text: use a run at temperature 0"
         )
     sureness = [("confidence", "draft_prob"), ("entropy", "draft_entropy")]
     measured = {}
@@ -98,14 +98,14 @@ def _planned(starts: pd.DataFrame, drafted: pd.Series, passes: pd.Series) -> pd.
 
 
 def fixed(starts: pd.DataFrame, gamma: int) -> pd.DataFrame:
-    """Always `gamma` tokens (1 to the chains' depth), fewer only where the limit leaves no room."""
+    """Draft `gamma` tokens (1 to the chains' depth), fewer only where the limit leaves no room."""
     drafted = starts["room"].clip(upper=gamma)
     return _planned(starts, drafted, drafted)
 
 
 def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) -> pd.DataFrame:
-    """`shapes.StopRule` on a chain of `limit`: stop before the token whose confidence is
-    below, or entropy above, the threshold.
+    """`shapes.StopRule` on a chain of `limit` tokens: stop before a token whose confidence is below
+    the threshold, or whose entropy is above it.
     """
     most = starts["room"].clip(upper=limit)
     levels = starts.filter(regex=f"^{measure}_").to_numpy()
@@ -117,8 +117,8 @@ def stopped(starts: pd.DataFrame, measure: str, threshold: float, limit: int) ->
 
 
 def oracle(starts: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """The cheapest blocks that a rule which foresees the text can make: dynamic programming from
-    each text's end, no rule is cheaper.
+    """The cheapest blocks of a rule that foresees the text, by dynamic programming from each text's
+    end. No rule is cheaper.
 
     With v = 1 and a draft pass cheaper than a block, it drafts exactly the tokens that are accepted
     (after which the bonus token ends a text).
@@ -128,25 +128,25 @@ def oracle(starts: pd.DataFrame, costs: Costs) -> pd.DataFrame:
     )
     tokens = np.arange(room.max() + 1)  # that a block may draft
     block_cost = costs.of_chain(tokens)
-    ahead = np.zeros(len(starts) + 1)  # the least cost of the text from each start; last: its end
+    ahead = np.zeros(len(starts) + 1)  # the lowest cost of the text from each start; last: its end
     drafted = np.zeros(len(starts), int)
     for left in range(1, remaining.max() + 1):
         at = np.flatnonzero(remaining == left)[:, None]
         emitted = np.minimum(tokens, accepted[at]) + 1
         goes_on = emitted < left
-        behind = ahead[np.where(goes_on, at + emitted, -1)]
-        cost = np.where(tokens <= room[at], block_cost + behind, np.inf)
+        rest = ahead[np.where(goes_on, at + emitted, -1)]
+        cost = np.where(tokens <= room[at], block_cost + rest, np.inf)
         drafted[at[:, 0]] = cost.argmin(axis=1)
         ahead[at[:, 0]] = cost.min(axis=1)
     return _planned(starts, drafted, drafted)
 
 
 def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
-    """Sums over the blocks that a decoder visits by prompt_id and domain: emitted, cost (target
-    passes; plain decoding costs as many as the text has tokens), target_passes, draft_passes.
+    """Sums over the blocks that a decoder visits, by prompt_id and domain: emitted, cost (in target
+    passes; plain decoding costs one per token), target_passes, draft_passes.
 
     planned: starts with `drafted` (up to the decoder's limit, past a text's end) and
-    `draft_passes`. Where they have a column `counted`, the blocks that begin there count.
+    `draft_passes`. If they have a column `counted`, only blocks that begin where it is true count.
     """
     cost = costs.of_chain(planned["drafted"], planned["draft_passes"])
     tried = planned.assign(cost=cost, target_passes=1)
@@ -158,12 +158,12 @@ def totals(planned: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 
 # ---- fitted on other prompts ---------------------------------------------------------------------
 
-Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and what is planned with them
+Rule = tuple[float, int, pd.DataFrame]  # threshold, limit, and the plan
 
 
 def candidates(starts: pd.DataFrame, costs: Costs, method: str) -> list[Rule]:
-    """The rules to choose from: limits from 1 to the depth of the chains, thresholds from
-    THRESHOLDS (a fixed gamma is a limit without one: NaN); the oracle is the only one of its kind.
+    """The rules to choose from: limits from 1 to the depth of the chains, and thresholds from
+    THRESHOLDS. A fixed gamma is a limit with the threshold NaN. Of the oracle there is one rule.
     """
     depth = int(starts["limit"].max())
     if method == ORACLE:
@@ -188,10 +188,9 @@ def fitted(starts: pd.DataFrame, costs: Costs, method: str) -> Rule:
 def fit_rule(
     starts: pd.DataFrame, costs: Costs, method: str, folds: int = 5, n: int = RESAMPLES
 ) -> Choice:
-    """A method (of METHODS) on every prompt, its rule fitted on the other folds' prompts of the
-    same domain and again in every resample: `choose.fit`.
-
-    Its `judged` frame has the threshold and the limit, too.
+    """A method (of METHODS) on every prompt. Its rule is fitted on the prompts of the same domain
+    in the other folds, and again in every resample (`choose.fit`). The `judged` frame also has the
+    threshold and the limit.
     """
     tables = {}
     plans = candidates(starts, costs, method)

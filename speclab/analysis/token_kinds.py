@@ -1,5 +1,4 @@
-"""What kind of token it is: one word for every token of a text, so that acceptance can be split by
-it (notebooks 06 and 07).
+"""The kind of each token of a text, so that acceptance can be split by kind (notebooks 06 and 07).
 
 Each token has exactly one kind, the first that applies, in the order of `KINDS`:
 
@@ -17,11 +16,10 @@ Each token has exactly one kind, the first that applies, in the order of `KINDS`
 | other | is anything else: part of a character, emoji, control characters, nothing |
 
 White space at the ends does not count, so a token is judged by its first visible character. Code
-means the domain "code" (of a text that begins with a fence, ```, what stands inside of fences), all
-else is prose. "code", "math" and "reasoning" are names of the kit's own domains: a category of
-another name is plain prose, and one that somebody calls "code" is read as code. Not known here:
-comments and strings in code are classed as code, and a minus from a dash by their surroundings
-only.
+is the domain "code"; if a text begins with a fence (```), code is what is inside fences. All else
+is prose. "code", "math" and "reasoning" are names of the kit's own domains. A category with another
+name is plain prose, and one that somebody calls "code" is read as code. Two limits: comments and
+strings in code count as code, and only its surroundings distinguish a minus from a dash.
 """
 
 import itertools
@@ -62,12 +60,12 @@ _CONTRACTION = re.compile(r"['\N{RIGHT SINGLE QUOTATION MARK}][A-Za-z]{1,3}")
 
 
 def token_kind(text: str, previous_text: str = "", next_text: str = "", domain: str = "") -> str:
-    """Kind (one of KINDS) of the decoded token `text` after `previous_text` (any length; "" = start
-    of a text).
+    """Kind (one of KINDS) of the decoded token `text` after `previous_text` (any length; "" at the
+    start of a text).
 
-    `next_text` only tells a keyword from the first piece of a longer name (" for" + "mat").
-    `domain` "code" asks for code, "math" and "reasoning" take - * / for operators, any other value
-    is plain prose.
+    `next_text` only distinguishes a keyword from the first piece of a longer name (" for" + "mat").
+    In the domain "code" the text is code; in "math" and "reasoning" - * / are operators; in any
+    other domain it is plain prose.
     """
     core = text.strip()
     before = "" if text[:1].isspace() else previous_text
@@ -91,16 +89,14 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
     """Kind of every row of a trace (rows in any order): a categorical Series "token_kind" with the
     categories KINDS.
 
-    strings[id] is the text of token id (`pictures.strings_of`); the first token of a text is taken
-    to follow white space. A prompt has one text, or one of each `seed`. ValueError for an empty
-    trace, missing columns, and texts that are mixed up.
+    strings[id] is the text of token id (`pictures.strings_of`). The first token of a text counts as
+    if it followed white space. A prompt has one text, or one per `seed`. ValueError for an empty
+    trace, for missing columns, and for two texts that are mixed up.
     """
     require(trace, ["prompt_id", "domain", "position", "token"], "trace")
     text = [name for name in ("prompt_id", "seed") if name in trace]
     if trace.duplicated([*text, "position"]).any():
-        raise ValueError(
-            "trace holds a position twice: tell the texts of a prompt apart by a column 'seed'"
-        )
+        raise ValueError("trace holds a position twice: give the texts of a prompt a column 'seed'")
     kinds = pd.Series(index=trace.index, dtype=object, name="token_kind")
     ordered = trace.sort_values("position")
     for _, rows in ordered.groupby(text, sort=False):
@@ -116,8 +112,8 @@ def token_kinds(trace: pd.DataFrame, strings: Sequence[str]) -> pd.Series:
 
 
 def _domains(texts: Sequence[str], domain: str) -> list[str]:
-    """The domain of each token of a text: code that begins with a fence is code inside of fences
-    only, and prose ("") outside.
+    """The domain of each token of a text. Code that begins with a fence is code inside fences only,
+    and prose ("") outside.
     """
     whole = "".join(texts)
     if domain != "code" or not whole.lstrip().startswith(FENCE):
@@ -127,8 +123,8 @@ def _domains(texts: Sequence[str], domain: str) -> list[str]:
 
 
 def _name(core: str, before: str, after: str) -> str:
-    """Kind of a piece of code that begins with a letter, digit or underscore, by the name or number
-    it goes on with, if any.
+    """Kind of a piece of code that begins with a letter, digit or underscore. It depends on the
+    name or number that the piece continues, if any.
     """
     goes_on_with = re.search(r"\w*\Z", before).group()
     if (goes_on_with or core)[0].isnumeric():

@@ -95,7 +95,7 @@ def uncertainty_in_words(
     tested = pd.DataFrame() if elsewhere is None else elsewhere.frame.dropna(subset=NUMBERS)
     if len(tested):
         falls = np.sum(verdict(tested["low"], tested["high"]) == BELOW)
-        there = f", on other prompts it falls in {falls} of {len(tested)} groups"
+        there = f" and, on other prompts, falls in {falls} of {len(tested)} groups"
     return f"{pairs}. As target entropy rises, acceptance {trend(correlations)}{there}."
 
 
@@ -182,6 +182,12 @@ def calibration_measures(views: Views, count: int) -> Estimates:
         tables = [stats.by_domain(rows, of) for of in (calibration_error(count), gap)]
         parts[view] = pd.concat(tables)
     return Estimates.stacked(parts, "view")
+
+
+def calibration_table(calibration: Estimates) -> pd.DataFrame:
+    """A table to show of `calibration_measures`."""
+    table = calibration.wide(["view", "domain"], "estimator")
+    return table.rename(columns=lambda name: name.replace("_", " "))
 
 
 def calibrated_in_words(gaps: Estimates) -> str:

@@ -29,7 +29,11 @@ Pair = tuple[Question, Question]
 STAGES = ["before", "after", "change"]
 # how the target reads prompts, by a profile's template
 FORMATS = {"none": "as plain text", "chat": "in its chat template"}
-LARGER = ("larger than by", "smaller than by", "not significantly different from the change by")
+LARGER = (
+    "larger than the change by",
+    "smaller than the change by",
+    "not significantly different from the change by",
+)
 TEMPLATE = ("raises acceptance", "lowers it", "does not change acceptance significantly")
 VOCABULARY = "draft vocabulary"
 FREQUENT = 0.01  # share of a domain's positions from which a kind of token is drawn

@@ -5,7 +5,7 @@ A position is *rejected* if the draft's best token is not the target's best (dra
 chain that is drafted over it ends there. At T = 0 the text does not depend on what is accepted, so
 the question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to
 0 at these positions and replay the blocks. A large class gains much for its size alone, so a class
-is judged by its excess: its gain minus the gain of mending as many random positions. A class of
+is judged by its excess: its gain minus the gain of correcting as many random positions. A class of
 positions does not prove a cause, and classes of different families overlap, so their gains do not
 add up. Every interval resamples prompts (`speclab.stats`).
 """
@@ -64,8 +64,8 @@ NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
 _CLOSERS = "\"')]*\N{RIGHT DOUBLE QUOTATION MARK}"
 _INSIDE = tuple(",&-/")
-# shares of positions that are mended at random; blocks are interpolated between two of them
-MENDED_SHARES = np.linspace(0, 1, 41)
+# shares of positions that are corrected at random; blocks are interpolated between two of them
+CORRECTED_SHARES = np.linspace(0, 1, 41)
 
 Question = tuple[pd.DataFrame, Estimator]
 
@@ -222,9 +222,9 @@ def gains_of_ranks(frame: pd.DataFrame, gamma: int, ranks: Mapping[Any, np.ndarr
     return stats.jointly(questions)
 
 
-def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
+def corrected_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series:
     """Expected visited blocks of a chain of gamma, by prompt_id, if each position, rejected or not,
-    is mended independently with the probability `share`.
+    is corrected independently with the probability `share`.
 
     Exact, without drawing: a decoder looks at a position once, so these are the blocks of
     `replay_sampled` where a wrong draft is accepted with this probability and a right one always.
@@ -236,18 +236,18 @@ def mended_at_random(frame: pd.DataFrame, gamma: int, share: float) -> pd.Series
 
 
 def random_gains(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> stats.Draws:
-    """What a chain of gamma gains by mending as many random positions of the domain (`pooled`: of
-    all prompts) as each class has: draws by class.
+    """What a chain of gamma gains by correcting as many random positions of the domain (`pooled`:
+    of all prompts) as each class has: draws by class.
     """
     texts = frame.groupby("prompt_id", sort=False)
     prompts = texts["domain"].first().reset_index()
-    blocks = [mended_at_random(frame, gamma, share) for share in MENDED_SHARES]
+    blocks = [corrected_at_random(frame, gamma, share) for share in CORRECTED_SHARES]
     positions = members.groupby(frame["prompt_id"], sort=False).sum()
-    steps = len(MENDED_SHARES) - 1
+    steps = len(CORRECTED_SHARES) - 1
 
     def value(totals: np.ndarray) -> np.ndarray:
-        tokens, mended, blocks = np.split(totals, [1, 2], axis=-1)
-        place = steps * mended / tokens
+        tokens, corrected, blocks = np.split(totals, [1, 2], axis=-1)
+        place = steps * corrected / tokens
         step = np.minimum(place.astype(int), steps - 1)
         fewer = np.take_along_axis(blocks, step, -1)
         more = np.take_along_axis(blocks, step + 1, -1)

@@ -29,6 +29,11 @@ NOW = "as measured"
 ALL_THREE = "all three"
 RIGHT = "draft always right"
 DEPTHS = (1, 2, 3, 4, 5, 6, 8)  # of the trees that are tried for speed
+COPYING = {  # what is compared where copies are added, as the subject of a sentence
+    "tokens per target pass": "Tokens per target pass are",
+    "outside loops": "Outside loops, tokens per target pass are",
+    "speed-up, predicted": "The predicted speed-up is",
+}
 TERMS = {  # of the cost of a block: what makes it ideal, and its name in a sentence
     "free draft (c = 0)": "drafting (c)",
     "free verification (v = 1)": "verification (v)",

@@ -49,22 +49,21 @@ MARKS = re.compile(r"(<!-- (\w+): by `make readme` -->\n).*?(<!-- /\2 -->)", re.
 
 
 def collect(pair, root=ROOT):
-    """What the last `make reproduce` of a pair measured: seconds by notebook, and of the greedy
-    recording seconds, positions and peak bytes.
-
-    ValueError if a notebook has not been run, or failed.
+    """Measurements of the last `make reproduce` of a pair: seconds by notebook, and seconds,
+    positions and peak bytes of the greedy recording. Raises ValueError if a notebook has not run or
+    has failed.
     """
     seconds = seconds_of(root / "build" / pair)
     names = [path.stem for path in sorted((root / "notebooks").glob("[0-9]*.ipynb"))]
     if missing := [name for name in names if name not in seconds]:
         raise ValueError(
-            f"{missing[0]} has no finished run: call `make reproduce PROFILE={pair}` first"
+            f"{missing[0]} has no finished run: run `make reproduce PROFILE={pair}` first"
         )
     return {"seconds": seconds, "recording": recording(pair, root)}
 
 
 def seconds_of(build):
-    """Seconds of each notebook that is done, by name."""
+    """Seconds of each finished notebook, by name."""
     stamps = {path.stem: read(path) for path in sorted(build.glob("[0-9]*.json"))}
     return {
         name: round(stamp["seconds"]) for name, stamp in stamps.items() if stamp["status"] == "done"
@@ -72,14 +71,14 @@ def seconds_of(build):
 
 
 def recording(pair, root):
-    """Seconds, positions and memory of the last greedy recording of a pair: of those with the most
-    positions, since tests and tries leave runs of a few prompts beside it.
+    """Seconds, positions and memory of a pair's last greedy recording. Tests leave small runs in
+    the same folder, so only the runs with the most positions count.
     """
     own = (root / "data" / "runs").glob(f"{pair}-greedy-*/manifest.json")
     shipped = (root / "data" / "traces" / pair).glob("greedy/manifest.json")
     found = sorted([*own, *shipped], key=lambda path: path.stat().st_mtime)
     if not found:
-        raise ValueError(f"no greedy run: call `make reproduce PROFILE={pair}` first")
+        raise ValueError(f"no greedy run: run `make reproduce PROFILE={pair}` first")
     newest_first = map(read, reversed(found))
     manifest = max(newest_first, key=lambda one: one["rows"]["trace"])
     return {
@@ -90,16 +89,16 @@ def recording(pair, root):
 
 
 def read(path):
-    """A JSON file."""
+    """Read a JSON file."""
     return json.loads(path.read_text(encoding="utf-8"))
 
 
 def measure(alone=None, tests_s=None, tables=False):
     """Write the measured files of both pairs.
 
-    alone: the folder that `make reproduce OUT=folder` wrote where the models were not there;
-    tests_s: seconds of `make test`. None keeps the last ones. tables: whether those that notebook
-    11 reads are taken too, from a run of tiny that judged all prompts.
+    alone: the folder of a `make reproduce OUT=folder` without the models. tests_s: seconds of `make
+    test`. None keeps the previous values. tables: also take the tables that notebook 11 reads, from
+    a run of tiny that judged all prompts.
     """
     known = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     found = {pair: collect(pair) for pair in MEASURED}
@@ -118,11 +117,11 @@ def measure(alone=None, tests_s=None, tables=False):
         (ROOT / path).write_text(text + "\n", encoding="utf-8")
 
 
-# ---- what the blocks say -------------------------------------------------------------------------
+# ---- values of the blocks ------------------------------------------------------------------------
 
 
 def values():
-    """What the template reads, from measured files."""
+    """The template's values, from measured files."""
     measured = {pair: read(ROOT / path) for pair, path in MEASURED.items()}
     greedy, sampled = texts()
     names = [path.stem for path in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))]
@@ -168,7 +167,7 @@ def answer(notebook):
 
 
 def printed():
-    """What README.md's lines of Python print."""
+    """The output of README.md's Python code."""
     [lines] = PYTHON.findall((ROOT / "README.md").read_text(encoding="utf-8"))
     with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(ROOT):
         exec(lines, {})
@@ -222,7 +221,9 @@ def published():
 
 
 def facts_of(name):
-    """A profile's name and description, and what is planned for a T4 where none measured it."""
+    """A profile's name and description. For a profile that was not measured, also the planned
+    memory on a T4.
+    """
     profile = load_profile(name)
     facts = {"name": name, "description": profile.description}
     if name in MEASURED:
@@ -235,25 +236,25 @@ def facts_of(name):
 
 
 def template():
-    """The blocks of both pages."""
+    """The template with the blocks of the pages."""
     loader = jinja2.FileSystemLoader(Path(__file__).parent)
     settings = {"trim_blocks": True, "lstrip_blocks": True, "autoescape": False}
     return jinja2.Environment(loader=loader, **settings).get_template("readme.md.j2")
 
 
 def filled(text, values):
-    """A page with every marked block written again; KeyError for a mark without a block."""
+    """The page with every marked block rewritten. Raises KeyError for a mark without a block."""
     blocks, context = template().blocks, template().new_context(values)
     return MARKS.sub(lambda m: m[1] + "".join(blocks[m[2]](context)) + m[3], text)
 
 
 def main(arguments=None):
-    """Collect what was measured and write the blocks of both pages."""
+    """Collect the measurements and write the blocks of the pages."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    said = "OUT of a `make reproduce PROFILE=smollm` without the models: its seconds"
+    said = "OUT of a `make reproduce PROFILE=smollm` without the models; its seconds are read"
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help=said)
-    parser.add_argument("--tables", action="store_true", help="take notebook 11's tables")
-    parser.add_argument("--tests", type=float, help="seconds that `make test` took")
+    parser.add_argument("--tables", action="store_true", help="also take notebook 11's tables")
+    parser.add_argument("--tests", type=float, help="seconds of `make test`")
     given = parser.parse_args(arguments)
     measure(given.alone, given.tests, given.tables)
     for page in PAGES:
