@@ -220,8 +220,8 @@ if len(of_domains.known):
         title=f"The draft's confidence {confidence.tally(*study.PREDICTS, than=0.5)} "
         f"(AUC {confidence.span()})",
         caption="How well three signals separate the accepted from the rejected positions of a "
-        "text at T = 0, by domain. Mean AUC of "
-        f"the draft's confidence: {mean_area}. Bars: 95 % intervals.",
+        "text at T = 0, by domain. The mean AUC of "
+        f"the draft's confidence is {mean_area}. Bars: 95 % intervals.",
     )
 
 # %%
@@ -236,8 +236,8 @@ for other, rows in lead.groups("signal"):
 # A forecaster is **calibrated** if what they call 70 % happens in 70 % of the cases. The
 # reliability diagrams compare the draft's confidence with an outcome. At T = 0 the outcome is the
 # share of positions where the draft's best token is the target's best. On sampled text it is the
-# mean probability p that the target gives the draft's best token, which is the chance that this
-# token is accepted if it is always proposed.
+# mean probability p that the target gives the draft's best token. This is the chance that the token
+# is accepted if it is always proposed.
 #
 # Above the diagonal the draft is underconfident, below it overconfident. At T = 0 confidence and
 # outcome need not agree, because the target's best token counts in full however small its lead. On
@@ -278,7 +278,7 @@ ctx.plot(
 # The **calibration error** is the mean distance from the diagonal. The **calibration gap** is the
 # mean of outcome minus confidence, so it has a sign. The error is never below 0 and noise adds to
 # it, so its interval cannot be compared with 0; the gap's interval can. `all` is the mean of the
-# domains, each with the same weight. In `pooled` every position has the same weight.
+# domains, each with the same weight.
 
 # %%
 ctx.table(calibration, "calibration", rows=60, cells=study.calibration_table(calibration))
@@ -360,7 +360,7 @@ ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 #    Does the AUC change? Does the calibration error of section 4 change?
 #
 # <details><summary>What happens</summary>
-# The AUC stays the same: it depends only on the order of the positions, and squaring keeps the
+# The AUC stays the same. It depends only on the order of the positions, and squaring keeps the
 # order of numbers between 0 and 1. The calibration error changes: it compares the numbers
 # themselves with the outcomes. A signal can predict well and be badly calibrated.</details>
 #

@@ -325,8 +325,8 @@ if others and len(changes.columns) > 1:
 # %% [markdown]
 # ## 4. The same prompts in the other format
 # The paper gave plain text to an instruction-tuned target. With the target's chat template the same
-# prompts lead to another text, and a draft that was trained on one format may do worse in the
-# other. We subtract plain text from template, paired by prompt; the interval resamples the pairs.
+# prompts lead to another text. A draft that was trained on one format may do worse in the other. We
+# subtract plain text from template, paired by prompt; the interval resamples the pairs.
 
 # %%
 if other is None:
@@ -430,8 +430,8 @@ if others and sets:
 if others:
     there = "No other prompts were tested."
     if sets:
-        there = study.on_other_prompts(elsewhere.at(quantity=closest), domain, rest, easiest)
-    ctx.answer(f"{study.verdict_in_words(at_0, domain, greedy.name)} {there} {moves}.")
+        there = study.elsewhere_in_words(elsewhere.at(quantity=closest), domain, rest, easiest)
+    ctx.answer(f"{study.paradox_in_words(at_0, domain, greedy.name)} {there} {moves}.")
 else:
     ctx.answer(study.without_comparison(domain, len(domains), exact if other else None))
 

@@ -267,7 +267,8 @@ ctx.say(f"Among the kinds of token, {of_kinds}. Among the states, {of_states}.")
 
 # %% [markdown]
 # ## 4. Do other prompts give the same result?
-# We repeat the comparison on the other prompts that the profile names (`other_prompts`).
+# We repeat the comparison on the other prompts that the profile names (`other_prompts`). The table
+# has the mean of the domains; `first-on-other-prompts.csv` has each domain.
 
 # %%
 ctx.say(prompt_sets.described(p, is_sampled=False))
@@ -293,13 +294,9 @@ elsewhere = None
 if others:
     by_set = Estimates.stacked(first_of, "set")
     ctx.export(by_set, "first-on-other-prompts")
-    new = by_set.without(domain=POOLED, set=prompt_sets.OWN)
-    # the set in English differs from the set above in these rows only
-    is_repeated = (new.frame["set"] == prompt_sets.ENGLISH) & ~new.frame["domain"].isin(
-        [ALL, *prompt_sets.NEW[prompt_sets.ENGLISH]]
-    )
-    notebook.show_table(study.kinds_and_states(Estimates(new.frame[~is_repeated]), "set", "domain"))
-    elsewhere = new.at(family="state", domain=ALL).without(set=prompt_sets.ENGLISH)
+    of_means = by_set.at(domain=ALL)
+    notebook.show_table(study.kinds_and_states(of_means, "set"))
+    elsewhere = of_means.at(family="state").without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
 
 # %% [markdown]
 # ## 5. Where could the target's token have been found?
@@ -431,8 +428,8 @@ ctx.answer(study.cost_in_words(best, elsewhere))
 # <details><summary>What happens</summary>
 # The blocks are (0, 1), (2, 3, 4) and (5, 6, 7, 8, 9): 10 tokens in 3 passes, 3.33 per pass. The
 # last rank 3 is at the position of the bonus token and is never met. With position 1 corrected the
-# blocks are (0 to 4) and (5 to 9), 5 tokens per pass, because the rank 2 is now at a bonus token.
-# With only position 4 corrected they are (0, 1), (2 to 6) and (7, 8, 9): 3 passes as before, so
+# blocks are (0 to 4) and (5 to 9), 5 tokens per pass: the rank 2 is now at a bonus token. With only
+# position 4 corrected they are (0, 1), (2 to 6) and (7, 8, 9). These are 3 passes as before, so
 # nothing is gained. Correcting position 9 gains nothing either.</details>
 #
 # 2. Make a class of 3,000 random positions: `members.assign(chance=rng.permutation(len(frame)) <

@@ -328,9 +328,15 @@ def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, .
     otherwise by now.
     """
     settings = run.manifest["profile"]
-    models = {model: ModelSpec(**settings[model]) for model in MODELS}
-    reading = {name: settings[name] for name in ("template", "max_prompt_tokens", "truncate")}
-    profile = Profile(settings["name"], **models, **reading)
+    target, draft = (ModelSpec(**settings[model]) for model in MODELS)
+    profile = Profile(
+        settings["name"],
+        target,
+        draft,
+        template=settings["template"],
+        max_prompt_tokens=settings["max_prompt_tokens"],
+        truncate=settings["truncate"],
+    )
     read = read_by_target(profile, prompts)
     if read.facts["encoded"] != run.manifest["encoded"]:
         return {}

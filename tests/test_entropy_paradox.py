@@ -181,6 +181,15 @@ def test_the_figure_has_every_domain_and_the_papers_panel_only_for_its_domains(n
     assert drawn["panel"].iloc[-1].endswith("drawn token (T = 0.7)")
 
 
+def test_a_title_names_the_place_of_the_domain(texts):
+    greedy, sampled = texts
+    said = [study.place_in_words(text, "chat") for text in (greedy, sampled)]
+    assert said[0] == "At T = 0, chat has the highest entropy and the highest acceptance"
+    assert said[1] == "At T = 1, chat has the highest entropy and the lowest acceptance"
+    lone = study.of_domains(greedy, ["chat"])
+    assert study.place_in_words(lone, "chat") == "At T = 0, 100 % of the best tokens are accepted"
+
+
 def test_the_shares_of_the_kinds_of_a_domain_add_up_to_one(texts):
     greedy, _ = texts
     shares = study.shares_of_kinds(greedy)

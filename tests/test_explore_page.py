@@ -703,11 +703,12 @@ def test_parts_in_a_frame(browser, tmp_path, parts, monkeypatch):
     ready = '<body data-ready="yes">'  # the frame's own is waited for below
     file.write_text(f"<!doctype html><meta charset=utf-8>{ready}{outputs[0].data}")
     assert file.stat().st_size < 250_000
-    shown, wrong = opened(browser, file)
+    shown, wrong = opened(browser, file, viewport={"width": 800, "height": 700})
     inside = shown.frame_locator("iframe")
     inside.locator(READY).wait_for()
     visible = [part for part in page.PARTS if inside.locator(f"#{part}-section").is_visible()]
     assert visible == [*parts]
+    assert inside.locator("#details").is_visible() == ("text" in parts), "no sheet in a frame"
     assert inside.locator("h1").is_hidden()
     assert inside.locator(".controls").is_visible() == bool(both)
     height, frame = inside.locator("body").evaluate("e => [e.offsetHeight + 4, innerHeight]")

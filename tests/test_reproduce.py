@@ -863,7 +863,7 @@ def test_stopped_nothing_runs_on_and_the_next_call_goes_on(empty, how, monkeypat
     if how == signal.SIGKILL:
         assert empty.run("--notebook", "00") == 0
     else:
-        assert process.returncode == 130 and "Left: 02_sleeps, 03_sleeps" in out
+        assert process.returncode == 130 and "Not run: 02_sleeps, 03_sleeps" in out
         assert [page.name for page in empty.build.glob("*.html")] == ["00_first.html"]
     drawn = empty.drawn()
     assert drawn.pop("02/plot.png") == b"as committed"

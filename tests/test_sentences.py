@@ -71,8 +71,8 @@ def paradoxes(*verdicts):
 
 def paradox(number, share, elsewhere, rest, moved):
     """The answer of notebook 06, put together as there."""
-    said = entropy_paradox.verdict_in_words(contrast(number, share), "reasoning", "T = 0")
-    there = entropy_paradox.on_other_prompts(on_sets(*elsewhere), "reasoning", rest, "math")
+    said = entropy_paradox.paradox_in_words(contrast(number, share), "reasoning", "T = 0")
+    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere), "reasoning", rest, "math")
     return f"{said} {there} {moved}."
 
 

@@ -13,7 +13,7 @@ from speclab import stats
 from speclab.analysis import association, bins, published
 from speclab.analysis.texts import PAPER, Text
 from speclab.estimates import Estimates, named
-from speclab.score import Estimator, column_of, divide, mean_of, ratio_of
+from speclab.score import POOLED, Estimator, column_of, divide, mean_of, ratio_of
 from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, verdict
 
 CONFIDENCE = "draft confidence"
@@ -185,8 +185,8 @@ def calibration_measures(views: Views, count: int) -> Estimates:
 
 
 def calibration_table(calibration: Estimates) -> pd.DataFrame:
-    """A table to show of `calibration_measures`."""
-    table = calibration.wide(["view", "domain"], "estimator")
+    """A table to show of `calibration_measures`: by domain, and the mean of the domains."""
+    table = calibration.without(domain=POOLED).wide(["view", "domain"], "estimator")
     return table.rename(columns=lambda name: name.replace("_", " "))
 
 

@@ -361,7 +361,7 @@ def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def verdict_in_words(lead: Estimates, domain: str, where: str) -> str:
+def paradox_in_words(lead: Estimates, domain: str, where: str) -> str:
     """The first sentence of the answer: 'No: acceptance in chat is 30 points [27, 33] below the
     others' mean (T = 0).'; lead: the contrast in acceptance, with its share_highest.
     """
@@ -376,7 +376,7 @@ def verdict_in_words(lead: Estimates, domain: str, where: str) -> str:
     return f"{word}: acceptance in {domain} is {apart}."
 
 
-def on_other_prompts(numbers: Estimates, domain: str, rest: Sequence[str], left_out: str) -> str:
+def elsewhere_in_words(numbers: Estimates, domain: str, rest: Sequence[str], left_out: str) -> str:
     """How the domain compares with the `rest` of the others (all but `left_out`) on the last of the
     other sets; numbers: its contrast by set.
     """
@@ -430,7 +430,8 @@ def place_in_words(text: Text, domain: str) -> str:
         is_extreme = {"the highest": values.idxmax(), "the lowest": values.idxmin()}
         places.append(next((a for a, name in is_extreme.items() if name == domain), "a medium"))
     if len(means) == 1:
-        return f"At {text.name}, {means[text.value].iloc[0]:.0%} of the best tokens are accepted"
+        accepted = 100 * means[text.value].iloc[0]
+        return f"At {text.name}, {accepted:.0f} % of the best tokens are accepted"
     entropy, acceptance = places
     return f"At {text.name}, {domain} has {entropy} entropy and {acceptance} acceptance"
 

@@ -86,8 +86,8 @@ def label(
     strings[id]: the text of token id (`pictures.strings_of`); prompt_tokens: each prompt's token
     ids; said: the size of the draft's vocabulary. A model counts as sure if its own best token has
     the probability `sure` or more; above 0.5 no other token can have as much. `ngram`: the longest
-    run of tokens that prompt lookup looks for. On sampled text a position is rejected by the
-    point-mass rule, and `state` has no meaning: p_token is not p of the target's best token there.
+    run of tokens that prompt lookup looks for. On sampled text the point-mass rule decides what is
+    rejected, and `state` has no meaning: p_token is not p of the target's best token there.
     """
     signals = bins.signals(text.trace)
     order = signals.groupby(PLACE[:2], sort=False).ngroup()

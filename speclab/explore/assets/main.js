@@ -156,7 +156,7 @@ const act = {
     remember();
   },
   openSheet() {
-    if (!matchMedia(NARROW).matches) return;
+    if (!shows("whole") || !matchMedia(NARROW).matches) return;
     document.body.classList.add("sheet");
     const token = document.querySelector("#words [aria-pressed=true]");
     const sheet = byId("details").getBoundingClientRect();
