@@ -322,6 +322,9 @@ ctx.table(speedups, "speed-by-policy", rows=60, cells=speedups.wide("policy", "d
 # %%
 gains = policies.gains_over_always(ours)
 ahead = gains.at(domain="pooled")
+finding = f"The best setting of each text would gain {100 * ahead.at(policy='oracle').value:.1f} %"
+if several:
+    finding = policies.gain_title(ahead.at(policy="per-domain"))
 ctx.plot(
     policies.drawn_gains(gains),
     x="domain",
@@ -332,7 +335,7 @@ ctx.plot(
     reference=0,
     reference_name="one setting for all",
     slug="policies",
-    title=policies.gain_title(ahead.at(policy="per-domain")),
+    title=finding,
     stamp=cost.stamp(costs),
     caption="By how much each policy is predicted to be faster than one setting for all, by domain "
     f"and over all prompts (T = 0, replayed, costs measured in {machine}). Bars: 95 % intervals.",

@@ -53,7 +53,7 @@ def pages(recorded, tmp_path_factory):
         found = {}
         for pair, both in recorded.items():
             file = folder / f"{pair}.html"
-            prompts = page.prompts_of(both[0])
+            prompts = page.recorded_prompts(both[0])
             encoded = runs.encoded_again(both[0], prompts)
             packed = trace_data.pack_runs(both, encoded=encoded)
             file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
@@ -200,7 +200,7 @@ LOOKUPS = """([shapes, machine]) => {
 def test_lookups_are_the_kits(pages, recorded, pair):
     """Tokens, cost and target passes of every text, with and without a draft beside the copies."""
     greedy = recorded[pair][0]
-    encoded = runs.encoded_again(greedy, page.prompts_of(greedy))
+    encoded = runs.encoded_again(greedy, page.recorded_prompts(greedy))
     texts = runs.texts_of(greedy)
     tokens = {name: (ids, texts[name]) for name, ids in encoded.items()}
     starts = combined.starts_of_trace(greedy.trace, "draft")

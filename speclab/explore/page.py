@@ -1,7 +1,7 @@
 """One self-contained HTML file that replays recorded runs, assembled from the pieces in `assets`.
 
-The file asks the network for nothing: its policy allows no request, and no script but its own. All
-text of a run lies in one packed string and is written by the page as text, never as HTML.
+The file never uses the network: its policy allows no request, and no script but its own. All text
+of a run is in one packed string, and the page writes it as text, never as HTML.
 """
 
 import base64
@@ -51,7 +51,7 @@ SCRIPTS = (  # each may use those before it
 )
 # nothing from anywhere, and of scripts this one
 POLICY = "default-src 'none'; script-src 'sha256-{}'; style-src 'unsafe-inline'"
-MARK = 'name="speclab-digest"'  # by which a page is known
+MARK = 'name="speclab-digest"'  # every page has it
 LEAD = (
     "A small model proposes tokens, and a large model checks them. The large model wrote the texts "
     "below, and they were recorded once. Choose how many tokens are drafted. The page then shows "
@@ -67,8 +67,8 @@ PARTS = {"text": 1150, "tree": 620, "gamma": 680, "machine": 1150, "bench": 1080
 
 @dataclass(frozen=True)
 class Beside:
-    """What lies beside a page: the costs that notebook 10 measured (`machine_of`), and the pages of
-    notebooks to which links lead, as the page names them.
+    """What a page takes from the folder that contains it: the costs that notebook 10 measured
+    (`machine_of`), and the pages of notebooks that it links to.
     """
 
     measured: Costs | None = None
@@ -76,7 +76,7 @@ class Beside:
 
     @classmethod
     def found(cls, folder: Path) -> "Beside":
-        """What lies in the folder of a profile's figures."""
+        """What the folder of a profile's figures contains."""
         links = sorted(set(re.findall(LINK, _asset("page.html"))))
         linked = [link for link in links if (folder / link).is_file()]
         return cls(machine_of(folder / "10"), tuple(linked))
@@ -109,14 +109,14 @@ def _as_function(name: str) -> str:
 
 
 def in_script(value: object) -> str:
-    """JSON that cannot end the script element that it stands in."""
+    """JSON that cannot end the script element that contains it."""
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
 def page_digest(runs: Sequence[Run], beside: Beside) -> str:
-    """What a page depends on: its pieces, this package's code, the runs' settings and tables, and
-    what lies beside it. A page that was written without the tokenizer has no such digest, and
-    is written again at every call.
+    """A digest of what a page depends on: its pieces, this package's code, the runs' settings and
+    tables, and what it takes from its folder. A page that was written without the tokenizer has no
+    such digest, and is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
     known = [[run.manifest[name] for name in names] for run in in_order(runs)]
@@ -172,7 +172,7 @@ def page(
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
-    prompts = prompts_of(runs[0])
+    prompts = recorded_prompts(runs[0])
     encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
     pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded)
     room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
@@ -210,8 +210,8 @@ def _notes(packed: Packed, runs: Sequence[Run]) -> str:
     return notes
 
 
-def prompts_of(run: Run) -> Sequence[Prompt]:
-    """What the recorded prompts ask; nothing where they are not here, or are others now."""
+def recorded_prompts(run: Run) -> Sequence[Prompt]:
+    """The prompts of a run; none where they are not on this machine or have changed."""
     profile = run.manifest["profile"]
     if profile["prompts"] in HUB_SETS:  # would be fetched
         return ()
@@ -226,8 +226,8 @@ def prompts_of(run: Run) -> Sequence[Prompt]:
 
 
 def runs_there(profile: Profile) -> list[Run]:
-    """The greedy and the sampled run of a profile that are there; nothing is recorded. RunError
-    where neither is, or where one is damaged.
+    """The recorded greedy and sampled runs of a profile; nothing is recorded here. RunError if
+    there is neither, or if one is damaged.
     """
     recorded = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
     if found := [run for run in recorded if run]:
@@ -260,10 +260,10 @@ def machine_of(exported: Path) -> Costs | None:
 
 
 def write_page(runs: Sequence[Run], path: Path) -> bool:
-    """Write the whole page where what it depends on changed; whether it was written. What it
-    measures and links to is looked for beside it (`Beside`).
+    """Write the whole page if anything that it depends on has changed. Returns whether it was
+    written. Measured costs and linked pages are read from the same folder (`Beside`).
 
-    ValueError where something that is no such page is in its place.
+    ValueError if `path` is a file of another kind.
     """
     head = ""
     if path.is_file():
@@ -285,9 +285,8 @@ def show(
     per_domain: int | None = None,
     measured: Costs | None = None,
 ) -> None:
-    """Show parts of the page (PARTS) below a notebook's cell, in a frame that holds all it needs:
-    it works without a kernel, and in the notebook's exported HTML. A headless run
-    shows nothing: there the figures stand for it.
+    """Show parts of the page (PARTS) below a notebook's cell, in a frame that works without a
+    kernel and in the notebook's exported HTML. A headless run shows nothing.
 
     runs: as of `page`; none is needed for "bench". per_domain: as of `page`. measured: as of
     `Beside`.

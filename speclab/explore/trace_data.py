@@ -1,10 +1,10 @@
 """Recorded runs as a few compact columns, for the page that replays them in a browser.
 
-What the replay needs is kept exactly: draft ranks as integers, p and q of the text's tokens as the
-float32 numbers that were recorded. What is only shown is rounded: other probabilities to 1/65535,
-entropies to 0.001 nats. The layout is the reader's, `assets/data.js`: four bytes with the length
-of a JSON header, the header (its offsets count from its own end, filled up to a multiple of 8),
-then the columns, each at a multiple of 8; all of it little-endian, gzipped and in base64.
+The replay's numbers are exact: draft ranks are integers, and p and q of the text's tokens are the
+recorded float32 numbers. Numbers that are only shown are rounded: other probabilities to 1/65535,
+entropies to 0.001 nats. `assets/data.js` reads this layout: four bytes with the length of a JSON
+header; the header, padded to a multiple of 8, whose offsets count from its own end; then the
+columns, each at a multiple of 8. All of it is little-endian, gzipped and in base64.
 """
 
 import base64
@@ -24,32 +24,32 @@ from speclab.runs import Run
 from speclab.tree import static_tree
 
 TOP = 5  # of the draft's best tokens, at every position
-MOST = 65535  # what two bytes hold: a probability is kept as parts of one
-NATS = 1000  # an entropy is kept as parts of a nat
-# shown of a position, and the parts of one
+MOST = 65535  # the largest number of two bytes: a probability is kept in parts of 1/65535
+NATS = 1000  # an entropy is kept in parts of 1/1000 nat
+# columns that are shown, and the number of parts of 1
 DETAILS = {"overlap": MOST, "target_margin": MOST, "target_entropy": NATS, "draft_entropy": NATS}
 ALIGNED = 8  # bytes
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Runs as one string, and what a page has to say of them."""
+    """Runs as one string, and how many prompts it has."""
 
     base64: str
-    prompts: int  # of each domain that are in it, the most
-    recorded: int  # of each domain that were recorded, the most
+    prompts: int  # packed prompts of the largest domain
+    recorded: int  # recorded prompts of the largest domain
 
 
 @dataclass(frozen=True)
 class _Text:
-    """A run's rows in order: prompts as they first appear, positions from 0; `deeper`: its nodes of
-    depth 2 and more, in the order of the rows, none where no whole trees were recorded.
+    """A run's rows in order: prompts as they first appear, positions from 0. `deeper`: its nodes of
+    depth 2 and more in the order of the rows, empty unless whole trees were recorded.
     """
 
     profile: dict
     trace: pd.DataFrame
     deeper: pd.DataFrame
-    recorded: int  # prompts of each domain, the most
+    recorded: int  # prompts of the largest domain
 
 
 def pack_runs(
@@ -63,8 +63,8 @@ def pack_runs(
     """One or two runs of a pair: of greedy text (T = 0), of text sampled at a temperature, or one
     of each.
 
-    strings: the text of each token id (None: the page shows the ids). prompts: what was asked,
-    where it is known. details: the texts, and what is shown of a token beside what the replay needs
+    strings: the text of each token id (None: the page shows the ids). prompts: those of the runs
+    that are known. details: the texts, and facts of a token that the replay does not need
     (the draft's best tokens, entropies, drawn trees). per_domain: only this many first prompts
     of each domain. encoded: the token ids of each prompt, with which greedy text also says what a
     lookup would copy. ValueError for other runs, of two pairs or other prompts, or of a trace that

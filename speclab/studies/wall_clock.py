@@ -222,8 +222,8 @@ def limits_in_words(table: pd.DataFrame) -> str:
     term = largest(table)
     return (
         f"A chain of {table['gamma'].iloc[0]} is predicted to be the fastest chain, at {now:.2f}x "
-        f"plain decoding. Of the three costs, {TERMS[term]} limits speed most: without it the same "
-        f"chain would reach {same[term]:.2f}x. With all three costs ideal it would reach "
+        f"plain decoding. Of the three costs, {TERMS[term]} limits speed most. With this cost made "
+        f"ideal the same chain would reach {same[term]:.2f}x, and with all three "
         f"{same[ALL_THREE]:.2f}x. At the measured costs, a draft that is always right would reach "
         f"{same[RIGHT]:.2f}x."
     )

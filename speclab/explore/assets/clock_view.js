@@ -75,7 +75,7 @@ export function tellTime(view) {
   }
 }
 
-/** Both lanes, written anew, at the time when the faster one ends. */
+/** Both lanes, written again, at the time when the faster one ends. */
 export function drawClock(view) {
   const lanes = lanesOf(view);
   const ends = Object.values(lanes).map(endOf);

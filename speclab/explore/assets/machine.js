@@ -11,7 +11,7 @@ const OF_KIND = {
 };
 
 /** The machines by name: two assumed ones, and the one that notebook 10 measured where there is one
- * (`page.machine_of`; null: there is none). */
+ * (`page.machine_of`; null without one). */
 export function machinesOf(measured) {
   const machines = {};
   for (const [preset, values] of Object.entries(OF_KIND)) {
