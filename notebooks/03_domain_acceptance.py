@@ -84,8 +84,7 @@ by_domain = rungs.at(domain=domains)
 #
 # The paper calls min(1, p/q) the acceptance of a node. Table I averages it over all nodes of a
 # domain. Table III multiplies the means of the depths, and Table II adds up these products (the
-# paper's E[L]). A few lines compute them. (The notebook checks that the kit's functions agree with
-# every calculation that is shown.)
+# paper's E[L]). (The notebook checks that the kit's functions agree with the code that is shown.)
 
 # %% tags=["by-hand"]
 p, q = nodes["target_prob"].astype(float), nodes["draft_prob"]
@@ -111,9 +110,8 @@ for name in domains:
 # the paper's numbers (Llama-2-7B and TinyLlama), if the prompts have the paper's domains. The pairs
 # differ, so the levels need not agree.
 #
-# The row `all` is the mean of the domains, in which every domain counts once. Intervals are 95 %
-# intervals. For each one we draw whole prompts with replacement, as many as there are, and repeat
-# this 2,000 times (by hand in notebook 11).
+# The row `all` is the mean of the domains, in which every domain counts once. The 95 % intervals
+# resample whole prompts 2,000 times (by hand in notebook 11).
 
 # %%
 tables = {
@@ -124,8 +122,8 @@ for name, table in tables.items():
 
 # %%
 means = tables["I"][tables["I"]["quantity"] == "alpha_mean"]
-notebook.show_table(published.in_cells(means))
-notebook.show_table(published.in_cells(tables["II"]))
+for table in (means, tables["II"]):
+    notebook.show_table(published.in_cells(table).drop(columns="estimator"))
 
 # %% [markdown]
 # ## 2. What acceptance can mean
@@ -209,12 +207,9 @@ ctx.draw(
 
 # %%
 if compared:
-    groups = orders.groupby(orders, sort=False).groups
-    listed = [
-        (text, "; ".join(study.in_figures(pd.Series(names)))) for text, names in groups.items()
-    ]
-    notebook.show_table(pd.DataFrame(listed, columns=["order of the domains", "definitions"]))
-    ctx.say(f"In the table, > is a significant difference, and ≈ is not significant. {conflict}")
+    counts = orders.value_counts(sort=False)
+    notebook.show_table(counts.rename_axis("order").rename("definitions").reset_index())
+    ctx.say("In the table, > is a significant difference, and ≈ is not significant.")
 
 # %%
 if compared:
@@ -388,9 +383,9 @@ ctx.say(prompt_sets.described(ctx.profile))
 # * `spread`: the highest domain minus the lowest.
 # * `last`: the mean of the domains in between minus the lowest.
 #
-# Two domains have one difference. At each temperature our own prompts decide which domain is the
-# highest and which the lowest. We then test the same differences on every set that has all of these
-# domains. (If every resample chose its own maximum and minimum, their difference could never be 0.)
+# At each temperature our own prompts decide which domain is the highest and which the lowest. We
+# then test the same differences on every set that has all of these domains. (If every resample
+# chose its own maximum and minimum, their difference could never be 0.)
 
 # %% tags=["by-hand"]
 if compared:
@@ -440,9 +435,6 @@ if others:
         f"new texts (`{names[0]}` and `{names[1]}`). Bars: 95 % intervals.",
     )
 
-# %% [markdown]
-# In the next table `change` is the difference minus the difference on our own prompts.
-
 # %%
 if compared:
     keys = ["name", "contrast"]
@@ -452,10 +444,8 @@ if compared:
         power = without_interval(contrasts.frame, contrasts.frame["power"])
         numbers["power"] = Estimates(power)
     numbers = Estimates.stacked(numbers, "number").in_units("points")
-    rows = numbers.frame
-    is_own = (rows["set"] == prompt_sets.OWN) & (rows["number"] == "change")
-    shown = Estimates(rows[~is_own]).without(number="power").in_units("points")
-    ctx.table(numbers, "other-contrasts", rows=18, cells=shown.wide(["number", *keys], "set"))
+    shown = numbers.at(number="difference")
+    ctx.table(numbers, "other-contrasts", cells=shown.wide(keys, "set"))
 
 # %%
 headline = ""
@@ -558,8 +548,7 @@ else:
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
 # * What we saw: the level of 'acceptance' depends on its definition, and so does the number of
-#   domains that differ significantly. The unit of an interval is the prompt, not the node. An order
-#   of the domains need not hold on other prompts. Section 5 shows which differences do.
+#   domains that differ significantly. The unit of an interval is the prompt, not the node.
 # * What this does not show: other pairs, other prompts of a domain, longer texts, or speed, which
 #   needs measured costs (notebook 10). Numbers at different temperatures come from different texts,
 #   so their difference is not the effect of a rule alone.

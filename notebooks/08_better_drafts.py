@@ -163,7 +163,8 @@ ctx.plot(
 )
 
 # %%
-said = f"**There is no 4-bit self-draft here**, because {quantise.obstacle(pair) or 'none is set'}."
+reason = quantise.obstacle(pair) or "`bit_widths` has no 4"
+said = f"**There is no 4-bit self-draft here**, because {reason}."
 if candidates.INT4 in tried.candidates:
     words = [f"{place} {article} in" for place in ("above", "below")]
     words.append(f"not significantly different from {article} in")

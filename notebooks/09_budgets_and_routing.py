@@ -419,10 +419,9 @@ if other:
 # %%
 if other:
     ctx.say(f"**The policy's predicted speed-up**, mean of the domains: {mean.listed('set')}.")
-if several:
-    said = gains.sentence("faster on", "slower on", "not significantly different on", "set")
+if several and other:
     ctx.say(
-        f"Compared with one setting for all, a setting per domain is {said}. Its gains are "
+        "**The gain of a setting per domain** over one setting for all, mean of the domains: "
         f"{gains.listed('set')}."
     )
 

@@ -158,7 +158,7 @@ ctx.plot(
     "Time of a pass by the number of its tokens, in milliseconds and in target passes over one "
     "token. The thin lines are a pass that always takes the same time (v = 1), and one whose time "
     "grows in proportion (v = n). Bands: quartiles of both rounds.",
-    title=f"Over 64 tokens a target pass takes {costs.v(64):.1f} times as long as over one",
+    title=f"A target pass over 64 tokens takes {costs.v(64):.1f} times as long as over one",
     stamp=stamp,
     hue="pass",
     columns="unit",

@@ -133,6 +133,7 @@ ctx.draw(
     "these prompts and fails on another set. Measured on these pairs, not on the paper's own pair.",
     column="asked",
     panel="pair",
+    order=[claims.PUBLISHED, claims.AT_0, claims.AT_1],
 )
 
 # %%
@@ -168,11 +169,9 @@ ctx.say(
 # **inconclusive**: an interval that includes 0 does not show that there is no effect. A claim of
 # equality therefore has a margin. A level (0.5) belongs to a pair and need not hold for another. A
 # direction is meant to hold for all pairs, but two pairs cannot show that it does.
-#
-# **Not tested:**
 
 # %%
-ctx.say("\n".join(summary.not_tested(listed, found)))
+ctx.say("**Not tested:**\n\n" + "\n".join(summary.not_tested(listed, found)))
 
 # %% [markdown]
 # ## 2. One claim by hand

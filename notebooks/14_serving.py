@@ -265,7 +265,7 @@ change = robust.at(policy="speed-up", domain="pooled")
 words = {
     stats.ABOVE: "significantly faster",
     stats.BELOW: "significantly slower",
-    stats.UNDEFINED: "faster or slower by an amount without interval",
+    stats.UNDEFINED: "faster" if change.value >= 0 else "slower",
 }
 words = words.get(change.verdict(), "not significantly faster or slower")
 ctx.say(

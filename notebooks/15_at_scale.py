@@ -443,7 +443,8 @@ by_use["prompts"] = groups.size()
 by_use["tokens per text"] = by_use["emitted"] / by_use["prompts"] + 1
 by_use["EAGLE alone"] = by_use["emitted"] / by_use["blocks"]
 facts = by_use[["prompts", "tokens per text", "EAGLE alone"]]
-ctx.table(facts.reset_index(), "prompts-used", digits=2)
+facts_shown = facts.assign(**{"tokens per text": facts["tokens per text"].map("{:.0f}".format)})
+ctx.table(facts.reset_index(), "prompts-used", digits=2, cells=facts_shown.reset_index())
 
 # %%
 of_best = facts.loc[best]

@@ -191,6 +191,13 @@ def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured
             assert reads_well(said if batches else said + few), said
 
 
+def test_numbers_without_interval_are_no_verdict():
+    ratio = Estimates(by_set(None, *MISSING).frame.assign(policy="per-domain"))
+    assert serving.rates_in_words(ratio).startswith("These ratios have no interval")
+    assert serving.domain_in_words(ratio) == "adds 2.0 %"
+    assert serving.saved_in_words(ratio) == "brings throughput to 1.02x"
+
+
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [

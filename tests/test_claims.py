@@ -312,15 +312,18 @@ def test_a_cell_of_costs_is_the_verdict_at_every_slope():
 @pytest.mark.parametrize("column", ["asked", "c"])
 def test_cells_are_words_or_signs_that_the_legend_explains(width, column):
     verdicts = summary.of_facts(of_facts(*[(HOLDS, UNDECIDED), (FORM, FAILS)] * 12))
-    options = {"panel": "pair"}
+    options = {"panel": "pair", "order": [AT_1, AT_0]}
     if column == "c":
         costs = [verdicts.assign(c=c) for c in (0.01, 0.1, 0.2, 0.5, 0.7, 1.0)]
         verdicts = pd.concat(costs).query("asked == 'T = 0'")
-        options |= {"mark": 0.3, "mark_name": "measured c, 0.3"}
+        options = {"panel": "pair", "mark": 0.3, "mark_name": "measured c, 0.3"}
     draw = partial(drawings.draw_verdicts, verdicts, column, **options)
     figure = redraw.draw_styled(draw, width, title="A finding")
     assert figure.get_figheight() <= style.TALLEST
     assert min(text.get_fontsize() for text in figure.findobj(Text)) >= 6
+    if column == "asked":
+        ticks = figure.axes[0].get_xticklabels()
+        assert [tick.get_text() for tick in ticks] == [AT_1, AT_0]
     cells = {text.get_text() for axes in figure.axes for text in axes.texts}
     explained = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
     for sign, word in verdicts[["sign", "word"]].drop_duplicates().to_numpy():

@@ -274,6 +274,12 @@ def test_a_study_without_those_findings_reports_what_it_has():
     assert found[1].finding == "It is 4."
 
 
+@pytest.mark.parametrize(("number", "slug"), report.FINDINGS.items())
+def test_the_figure_of_a_finding_is_drawn_by_its_notebook(number, slug):
+    (source,) = (ROOT / "notebooks").glob(f"{number}_*.py")
+    assert f'"{slug}"' in source.read_text("utf-8")
+
+
 # ---- what comes with the kit ---------------------------------------------------------------------
 
 

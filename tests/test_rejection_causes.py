@@ -10,6 +10,8 @@ import pytest
 
 from speclab import replay, score, stats
 from speclab.analysis.texts import Text
+from speclab.estimates import Estimates
+from speclab.show.drawings import draw_causes
 from speclab.studies import rejection_causes as causes
 
 # chain of 4: [0, 1*], [2, 3, 4*], [5 6 7 8, bonus 9]: 3 blocks, rejections met at 1 and 4
@@ -248,3 +250,24 @@ def test_labels_keep_the_order_of_the_prompts():
     trace = trace_of([0, 1], [1, 0], copies=1).iloc[::-1]
     assert labelled(trace)["prompt_id"].tolist() == ["chat-1-0"] * 2 + ["chat-0-0"] * 2
     assert labelled(trace)["position"].tolist() == [0, 1, 0, 1]
+
+
+# ---- the figure ----------------------------------------------------------------------------------
+
+
+def test_the_figure_has_the_same_height_for_any_number_of_domains():
+    classes = {"state": ["state: both sure", "state: both unsure"], "found": [causes.NEVER]}
+    of = [(family, cause) for family, names in classes.items() for cause in names]
+    heights = set()
+    for count in (1, 12):
+        domains = [f"d{i}" for i in range(count)] + ["all"]
+        rows = [(domain, family, cause) for domain in domains for family, cause in of]
+        known = pd.DataFrame(rows, columns=["domain", "family", "cause"])
+        numbers = known.drop(columns="family").assign(estimate=0.1, low=0.0, high=0.2)
+        order = ["state: both unsure", "state: both sure", causes.NEVER]
+        shown = causes.pictured(Estimates(numbers), known, order).frame
+        figure = draw_causes(shown, causes.PICTURED, "all")
+        names = [[tick.get_text() for tick in axes.get_yticklabels()] for axes in figure.axes]
+        assert names == [["both unsure", "both sure"], ["outside it"]]
+        heights.add(figure.get_figheight())
+    assert len(heights) == 1

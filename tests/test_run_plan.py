@@ -56,7 +56,7 @@ def test_what_is_asked_for_and_what_is_left_out(study, capsys):
     assert table["greedy"].split()[1:5] == ["19", "0", "76", "02"]
     assert table["sampled"].split()[2] == "0.7"
     assert all("to record: time unknown" in line for line in list(table.values())[1:])
-    assert "left out: 11_paper_audit needs the domains" in said
+    assert "Left out: 11_paper_audit needs the domains" in said
     assert "4 runs to record: 304 tokens" in said and "Memory on " in said
 
 

@@ -119,7 +119,7 @@ def test_a_packed_run_reads_as_the_run_itself_and_is_smaller(kit):
 def test_the_command_packs(kit, capsys):
     run, out = run_of(kit, "greedy"), kit / "given" / "greedy"
     assert main(["pack", str(run), "--out", str(out), "--licence", "mine"]) == 0
-    assert f"MB in {out}" in capsys.readouterr().out
+    assert f"{out}: 0.0 MB" in capsys.readouterr().out
     assert "mine\n" in (out / "README.md").read_text() and load_run(out)
 
 

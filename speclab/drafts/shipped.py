@@ -87,7 +87,7 @@ class RecordedDraft:
 
 
 def recorded_draft(label: str, made_of: list, base: Path = SHIPPED) -> RecordedDraft | None:
-    """The recorded draft in `base` that was made from exactly this; None where there is none.
+    """The recorded draft in `base` that was made from exactly this; None where it is missing.
 
     Damaged: a file is not as it was written.
     """

@@ -9,7 +9,7 @@ out.
 
 import base64
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from functools import cache
 from os.path import relpath
 from pathlib import Path
@@ -33,7 +33,7 @@ SHIPPED = "smollm"  # the profile whose pages come with the kit
 BY_HAND, BOOTSTRAP, INJECTED = "by-hand", "bootstrap", "injected-parameters"  # tags
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]+\.png)\)")  # in Markdown
 FIGURE = re.compile(r"\]\([^()\s]*/([\w-]+\.png)\)")  # the address of a picture in a folder
-NOTEBOOK = re.compile(r"\]\((\d\d_\w+)\.ipynb\)")
+NOTEBOOK = re.compile(r"\[([^\]]*)\]\((\d\d_\w+)\.ipynb\)")  # a link to another one
 RUN = re.compile(r"read from (.+) \(recorded (\d{4}-\d\d-\d\d)\)")  # see `runs.load_or_record`
 SHOWN_ABOVE = "*The figure is at the top of this page.*"
 # what Markdown takes of an output: the first that is there
@@ -43,8 +43,9 @@ PREFERRED = ["text/markdown", "image/png", "text/html", "text/plain"]
 # ---- what both pages tell ------------------------------------------------------------------------
 
 
-def told(notebook: Path, folder: Path) -> NotebookNode:
-    """An executed notebook as its pages show it; folder: of its figures. Its metadata are what
+def told(notebook: Path, folder: Path, links: Mapping[str, str]) -> NotebookNode:
+    """An executed notebook as its pages show it; folder: of its figures; links: addresses of the
+    pages that are there, by notebook (others are named without a link). Its metadata are what
     stands above the cells: title, answer, runs (day by folder), changed (values of parameters).
     """
     book = nbformat.read(notebook, as_version=4)
@@ -56,6 +57,10 @@ def told(notebook: Path, folder: Path) -> NotebookNode:
     def linked(match: re.Match) -> str:
         is_there = (notebook.parent / match[2]).is_file()
         return f"[{match[0]}]({match[2]})" if is_there else ""
+
+    def to_page(match: re.Match) -> str:
+        address = links.get(match[2])
+        return f"[{match[1]}]({address})" if address else match[1]
 
     first.source = PICTURE.sub(linked, rest).strip()
     given = book.metadata.get("papermill", {}).get("parameters", {})
@@ -77,6 +82,8 @@ def told(notebook: Path, folder: Path) -> NotebookNode:
             shown = [_shown(output, page, files, leading) for output in cell.outputs]
             cell.outputs = [output for output in shown if output]
             _join(cells, cell)
+        else:
+            cell.source = NOTEBOOK.sub(to_page, cell.source)
         cells.append(cell)
     return nbformat.v4.new_notebook(cells=cells, metadata=page)
 
@@ -162,10 +169,11 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
     """Write an executed notebook as HTML beside it (`page.html.j2`). Its pictures are in the page;
     each links to its file in `folder`. others: notebooks whose pages this call writes too.
     """
-    book, build = told(notebook, folder), notebook.parent
-    there = {path.stem for path in build.glob("[0-9]*.html")}
+    build = notebook.parent
+    there = {path.stem for path in build.glob("[0-9]*.html")}.union(others)
+    book = told(notebook, folder, {name: f"{name}.html" for name in there})
     facts = {
-        "around": around(notebook.stem, there.union(others)),
+        "around": around(notebook.stem, there),
         "folder": relative(folder, build),
         "css": CSS,
     }
@@ -175,7 +183,6 @@ def to_html(notebook: Path, folder: Path, others: Collection[str] = ()) -> Path:
         return f'src="{embedded(build / match[1])}"'
 
     text = re.sub(r'src="([^":]+\.png)"', in_the_page, text)
-    text = re.sub(r'href="(\d\d_\w+)\.ipynb"', r'href="\1.html"', text)
     tables = rf"<code>({folder.name}/([\w-]+\.csv))</code>"
     text = re.sub(tables, rf'<a href="{facts["folder"]}/\2"><code>\1</code></a>', text)
     return _written(notebook.with_suffix(".html"), text)
@@ -217,16 +224,16 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
         figures = folder.parent.with_name(SHIPPED)
     names = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
     pages = {name: kit.drawn_in(figures, name) / PAGE for name in names}
-    there = {name for name, page in pages.items() if page.is_file()}
+    there = {name for name, page in pages.items() if page.is_file() or name in others}
+    links = {name: relative(pages[name], folder) for name in there}
     facts = {
-        "around": around(notebook.stem, there.union(others)),
-        "addresses": {name: relative(page, folder) for name, page in pages.items()},
+        "around": around(notebook.stem, there),
+        "addresses": links,
         "report": relative(figures / "index.html", folder),
         "stamp": stamp(ROOT / "notebooks" / notebook.name, folder),
     }
-    book = told(notebook, folder)
+    book = told(notebook, folder, links)
     text, _ = markdown_exporter().from_notebook_node(book, {"page": facts | book.metadata})
-    text = NOTEBOOK.sub(lambda match: f"]({facts['addresses'][match[1]]})", text)
     text = FIGURE.sub(r"](\1)", text)
     text = re.sub(rf"`({folder.name}/([\w-]+\.csv))`", r"[`\1`](\2)", text)
     return _written(folder / PAGE, re.sub(r"\n{3,}", "\n\n", text))

@@ -424,16 +424,17 @@ def draw_verdicts(
     label: str = "",
     mark: float | None = None,
     mark_name: str = "",
+    order: Sequence = (),
 ) -> Figure:
     """A row for each claim (`said`), a coloured cell for each value of `column`, a panel for each
     value of `panel`. Cells hold the verdict's `word`; narrow ones its `sign`, and a legend explains
     the signs.
 
     label: what the columns are. mark: a line at this value of numeric columns, on a logarithmic
-    scale; mark_name: its name in the legend.
+    scale; mark_name: its name in the legend. order: of the columns (default: of appearance).
     """
     said, titles = pd.Index(frame["said"].unique()), frame[panel].unique()
-    columns = pd.Index(frame[column].unique())
+    columns = pd.Index(list(order) or frame[column].unique())
     narrow = figures.is_narrow()
     is_stacked = narrow and len(columns) > 4
     shape = (len(titles), 1) if is_stacked else (1, len(titles))

@@ -332,11 +332,13 @@ def proposers_in_words(eagle: Estimates, lead: str, lookup: Estimates, cases: st
     """The notebook's answer. eagle: tokens per target pass on its best set; lead: of `more_than`;
     lookup: its acceptance by set; cases: in how many both together are faster.
     """
-    order = lookup.frame["estimate"].argsort()
-    least, most = (lookup.frame.iloc[order.iloc[end]] for end in (0, -1))
+    emits = f"EAGLE emits {eagle.value:.2f} tokens per target pass on {eagle.row.domain}"
+    by_acceptance = lookup.frame.sort_values("estimate")
+    ends = [
+        f"{100 * row.estimate:.0f} % on {row.domain}"
+        for row in by_acceptance.iloc[[0, -1]].itertuples()
+    ]
     return (
-        f"On Llama-3.1-8B, EAGLE emits {eagle.value:.2f} tokens per target pass on "
-        f"{eagle.row.domain}, {lead}. Lookup's acceptance ranges from {100 * least.estimate:.0f} % "
-        f"on {least.domain} to {100 * most.estimate:.0f} % on {most.domain}. Both together are "
-        f"predicted faster than either alone in {cases}."
+        f"On Llama-3.1-8B, {emits}, {lead}. Lookup's acceptance ranges from {' to '.join(ends)}. "
+        f"Both together are predicted faster than either alone in {cases}."
     )

@@ -22,7 +22,16 @@ from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settin
 from speclab.cost import Costs
 from speclab.estimates import Estimates, named, stack, whole
 from speclab.score import POOLED, domains_in
-from speclab.stats import ABOVE, BELOW, NUMBERS, RESAMPLES, Draws, resampling_of, verdict
+from speclab.stats import (
+    ABOVE,
+    BELOW,
+    NUMBERS,
+    RESAMPLES,
+    UNDEFINED,
+    Draws,
+    resampling_of,
+    verdict,
+)
 from speclab.studies.budgets_and_routing import policies
 
 METRICS = ["tokens_per_s", "p50_s", "p95_s"]
@@ -265,6 +274,8 @@ def as_drawn(result: Estimates) -> Estimates:
 def rates_in_words(rate: Estimates) -> str:
     """Tokens per second of each policy compared with one setting for all, as a sentence."""
     words = "higher with", "lower with", "not significantly different with"
+    if rate.frame["low"].isna().all():
+        return "These ratios have no interval, because a domain has too few prompts."
     said = policies.named(rate).sentence(*words, "policy", than=1)
     return f"Compared with one setting for all, tokens per second are {said}."
 
@@ -299,15 +310,18 @@ def batches_in_words(crowd: Estimates) -> str:
 def saved_in_words(saved: Estimates) -> str:
     """How much faster one setting for all serves than no drafting, as the end of a sentence."""
     words = {ABOVE: "raises throughput to", BELOW: "lowers throughput to"}
-    said = words.get(saved.verdict(1), "leaves throughput at")
+    said = words.get(saved.verdict(1), "brings throughput to")
     return f"{said} {saved.in_units('x')}"
 
 
 def domain_in_words(ratio: Estimates) -> str:
     """How much faster a setting per domain serves than one for all, as the end of a sentence."""
     change = 100 * abs(ratio.value - 1)
+    side = ratio.verdict(1)
+    if side == UNDEFINED:
+        side = ABOVE if ratio.value >= 1 else BELOW
     words = {ABOVE: f"adds {change:.1f} %", BELOW: f"costs {change:.1f} %"}
-    return words.get(ratio.verdict(1), "makes no significant difference")
+    return words.get(side, "makes no significant difference")
 
 
 def answer(
