@@ -507,7 +507,7 @@ right = 100 * by_domain.at(name=names[0]).frame["estimate"].mean()
 ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
 if compared:
     ctx.record(on_other_prompts=f"{headline} {elsewhere}")
-    ctx.answer(study.answer(tested[tested["name"] == names[0]], contrasts.frame, elsewhere))
+    ctx.answer(study.order_in_words(tested[tested["name"] == names[0]], contrasts.frame, elsewhere))
 else:
     cold = by_domain.at(name=names[0], domain=judged).in_units("%")
     ctx.answer(

@@ -183,7 +183,7 @@ ctx.draw(
 
 # %%
 sentences = [
-    f"* {starting(study.in_words(name))}: {of_kind[name]}, {rows.at(domain=domains).sentence()}."
+    f"* {starting(study.kind_in_words(name))}: {of_kind[name]}, {rows.at(domain=domains).sentence()}."
     for name, rows in changes.groups("name")
 ]
 ctx.say(f"**Depth {deepest} compared with depth 1** ({mean}):\n\n" + "\n".join(sentences))
@@ -338,8 +338,8 @@ ctx.plot(
 # %%
 elsewhere = "No other prompts were tested."
 if others:
-    elsewhere = study.on_other_prompts(by_set.at(set=others))
-ctx.answer(study.answer(path_0, deepest, elsewhere))
+    elsewhere = study.rise_elsewhere(by_set.at(set=others))
+ctx.answer(study.depth_in_words(path_0, deepest, elsewhere))
 
 # %% [markdown]
 # ## Try it

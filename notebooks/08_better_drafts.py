@@ -85,8 +85,8 @@ tried = candidates.Tried(settings, pair, judged_prompts_per_domain)
 domains = tried.domains
 
 # %% [markdown]
-# We use two estimators. **`hit[1]`** is the share of positions where the draft's top token is the
-# target's top token, which is exactly the acceptance at T = 0. **`alpha`** is the acceptance of a
+# We use two estimators. **`hit[1]`** is the share of positions where the draft's best token is the
+# target's best token, which is exactly the acceptance at T = 0. **`alpha`** is the acceptance of a
 # sampled token at the profile's temperature (default 1).
 #
 # To test a draft we run it along the target's texts. So a subset of prompts may have to do, evenly
@@ -281,7 +281,7 @@ for early in exits:
 free = [candidates.OWN, candidates.LOOKUP, *(early.name for early in exits)]
 levels = comparison.acceptance(tried, free).in_units("%")
 shown = levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain")
-notebook.show_table(shown.assign(draft=shown["draft"].map(comparison.label_of)))
+notebook.show_table(shown.assign(draft=shown["draft"].map(comparison.draft_label)))
 
 # %%
 lookup = tried.trace(candidates.LOOKUP, "greedy")
@@ -302,7 +302,7 @@ ctx.say(
 gamma = 3
 blocks = 0
 for _, hits in greedy.groupby("prompt_id")["hit"]:
-    is_right = hits.to_list()  # of the draft's top token, at each position of one text
+    is_right = hits.to_list()  # of the draft's best token, at each position of one text
     position = 0
     while position < len(is_right):
         drafted = is_right[position : position + gamma]
@@ -365,7 +365,7 @@ names = {"weight_bytes": "megabytes", "block_efficiency": "tokens per target pas
 names |= {"speedup": "predicted speed-up"}
 shown = ["weight_bytes", "c", "hit[1]", "alpha", "gamma", "block_efficiency", "speedup"]
 rows = table[shown].assign(weight_bytes=table["weight_bytes"] / 1e6).rename(columns=names)
-rows.insert(0, "draft", table["draft"].map(comparison.label_of))
+rows.insert(0, "draft", table["draft"].map(comparison.draft_label))
 notebook.show_table(rows, digits=2)
 
 # %%
@@ -382,13 +382,13 @@ is_timed = fastest_first["c"].between(0, 1, inclusive="neither").to_numpy()
 c = without_interval(hits, fastest_first["c"])
 panels = {
     "cost of a draft pass (c)": c.assign(made=np.where(is_timed, "measured", "assumed")),
-    "top tokens accepted (hit[1])": hits.assign(made="measured"),
+    "best tokens accepted (hit[1])": hits.assign(made="measured"),
     "speed-up": speedups.assign(made="predicted"),
 }
 
 # %%
 bars = stack(panels, "number")
-bars = bars.assign(draft=bars["draft"].map(comparison.label_of))
+bars = bars.assign(draft=bars["draft"].map(comparison.draft_label))
 ctx.plot(
     Estimates(bars[["number", "draft", "made", "estimate", "low", "high"]]),
     x="draft",
@@ -407,7 +407,7 @@ ctx.plot(
     title=found.title(not refused),
     stamp=cost.stamp(costs),
     caption="Every draft tried, the fastest on top: the cost of a draft pass in target passes (c), "
-    "the share of top tokens accepted at T = 0 (`hit[1]`, pooled) and the predicted speed-up over "
+    "the share of best tokens accepted at T = 0 (`hit[1]`, pooled) and the predicted speed-up over "
     f"plain decoding in {machine}. Bars: 95 % intervals.",
 )
 

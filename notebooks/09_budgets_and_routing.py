@@ -343,7 +343,7 @@ ctx.plot(
 
 # %%
 words = (f"significantly {than} with" for than in ("faster", "slower"))
-verdicts = policies.named(ahead).sentence(*words, "not significantly different with", "policy")
+verdicts = policies.with_names(ahead).sentence(*words, "not significantly different with", "policy")
 ctx.say(f"Compared with one setting for all, decoding is {verdicts} (over all prompts).")
 if several:
     ctx.say(f"Over all prompts, a setting per domain gains {ahead.at(policy='per-domain')}.")
@@ -385,7 +385,7 @@ for name, draws in there.items():
 carried = stack(carried, "set").query("domain != 'pooled'")
 places = zip(carried["set"], carried["domain"], strict=True)
 is_new = [where == "all" or prompt_sets.is_new(name, where) for name, where in places]
-carried = policies.named(Estimates(carried[is_new].reset_index(drop=True)).in_units("x"))
+carried = policies.with_names(Estimates(carried[is_new].reset_index(drop=True)).in_units("x"))
 gains = Estimates(stack(gains, "set")).in_units("%", 1)
 ctx.export(carried, "other-prompts")
 ctx.export(gains, "other-gains")
@@ -427,7 +427,7 @@ if several and other:
 
 # %%
 few = recommendations.note_on_few(ours.prompts)
-said = promise.answer(mean, gains if several else None, other, outcome)
+said = promise.policy_in_words(mean, gains if several else None, other, outcome)
 ctx.answer(f"{said}{few}")
 
 # %% [markdown]

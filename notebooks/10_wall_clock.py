@@ -592,7 +592,7 @@ ctx.record(
 
 # %%
 there = f" ({other}: {elsewhere.at(set=other).value:.2f}x)" if other else ""
-said = study.answer(gain.at(method=fastest), tied, there, study.largest(limits))
+said = study.speed_in_words(gain.at(method=fastest), tied, there, study.largest(limits))
 ctx.answer(study.unreliable(most) if refused else said)
 
 # %% [markdown]

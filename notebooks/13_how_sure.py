@@ -481,7 +481,7 @@ if parts:
 elif compares:
     planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
 looped = in_loops.at(temperature=greedy.name)
-ctx.answer(study.answer(sizes, own_coverage, planned, looped))
+ctx.answer(study.coverage_in_words(sizes, own_coverage, planned, looped))
 
 # %% [markdown]
 # ## Try it

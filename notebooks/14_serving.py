@@ -150,7 +150,7 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 # %%
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = serving.by_metric(served)
-shown = policies.named(result)
+shown = policies.with_names(result)
 ctx.table(result, "stream-by-policy", rows=60, cells=shown.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
 assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
@@ -189,7 +189,7 @@ others = [name for name in served.values if name not in ("never", "always")]
 ratios = {name: served[name] / served["always"] for name in others}
 relative = serving.by_metric(served, ratios).in_units("x")
 compared = relative.at(policy=["per-domain", "oracle"] if several else ["oracle"])
-cells = policies.named(compared).wide("policy", "metric")
+cells = policies.with_names(compared).wide("policy", "metric")
 ctx.table(compared, "relative-to-one-setting", cells=cells)
 ctx.say(serving.rates_in_words(compared.at(metric="tokens_per_s")))
 
@@ -321,7 +321,7 @@ by_set = {
 
 # %%
 few = recommendations.note_on_few(served.prompts)
-said = serving.answer(
+said = serving.server_in_words(
     by_set[serving.SAVED],
     by_set.get(serving.PER_DOMAIN, {}),
     "" if few else stops[ours],

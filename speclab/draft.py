@@ -93,7 +93,7 @@ def _static(
     sampling: Sampling,
     rng: np.random.Generator | None,
 ) -> Proposal:
-    """The tokens of a static tree: the draft's top tokens, or drawn from its distributions with
+    """The tokens of a static tree: the draft's best tokens, or drawn from its distributions with
     `rng`.
     """
     tokens = np.zeros(tree.size + 1, dtype=np.int64)

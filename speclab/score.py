@@ -163,7 +163,7 @@ def column_of(frame: pd.DataFrame, name: str) -> Array:
 
 
 def with_hits(trace: pd.DataFrame) -> pd.DataFrame:
-    """The trace with the column `hit`: true if the text's token is the draft's top token. Its mean
+    """The trace with the column `hit`: true if the text's token is the draft's best token. Its mean
     is hit[1].
     """
     return trace.assign(hit=trace["draft_rank"] == 0)
@@ -218,8 +218,8 @@ hit = _means("hit", _hit)
 def reach(nodes: pd.DataFrame, rule: str = "greedy") -> Array:
     """Probability that each node and all its ancestors are accepted, float64 (rows,).
 
-    rule "greedy" (T = 0): 1 if the node and every ancestor are the target's top token, else 0. rule
-    "point-mass" (T > 0, children are the draft's top tokens): the product of the target's
+    rule "greedy" (T = 0): 1 if the node and each ancestor are the target's best token, else 0. rule
+    "point-mass" (T > 0, children are the draft's best tokens): the product of the target's
     probabilities along the path, which is exact for this rule. Raises ValueError if a node's parent
     is missing.
     """
@@ -300,7 +300,7 @@ def tree_estimators(rule: str = "greedy") -> dict[str, Estimator]:
 
 
 def best_path_accept_by_depth(rule: str = "greedy") -> Estimator:
-    """accept_by_depth of the top path alone: how often the draft's top token is accepted, given
+    """accept_by_depth of the best path alone: how often the draft's best token is accepted, given
     that its ancestors were. It takes all `nodes`. rule: as in `reach`, which also says when the
     result is exact.
     """

@@ -15,7 +15,7 @@ def distributions(model, cache, ids, temperature):
     logits = model(new, past_key_values=cache).logits[0].double()
     if temperature:
         return (logits / temperature).softmax(-1)
-    best = logits.argmax(-1)  # greedy: the top token has probability 1
+    best = logits.argmax(-1)  # greedy: the best token has probability 1
     return torch.nn.functional.one_hot(best, logits.shape[-1]).double()
 
 

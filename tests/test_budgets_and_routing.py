@@ -164,7 +164,7 @@ def test_the_answer_of_policies_is_short(other, outcome, numbers):
     speeds = by_set(other, *numbers).in_units("x")
     gains = by_set(other, *numbers, less=1).in_units("%", 1)
     for of_domains in (gains, None):
-        said = promise.answer(speeds, of_domains, other, outcome)
+        said = promise.policy_in_words(speeds, of_domains, other, outcome)
         if np.isnan(numbers[1]) and of_domains is None:
             said += recommendations.note_on_few(stats_of_few())
         assert reads_well(said), said
@@ -187,7 +187,7 @@ def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured
     few = recommendations.note_on_few(stats_of_few())
     for per_domain in (saved, {}):
         for batches in ("drafting helps up to batch 8 and hurts from batch 16", ""):
-            said = serving.answer(saved, per_domain, batches, is_measured, is_trusted)
+            said = serving.server_in_words(saved, per_domain, batches, is_measured, is_trusted)
             assert reads_well(said if batches else said + few), said
 
 

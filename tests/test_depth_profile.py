@@ -164,8 +164,8 @@ def test_kinds_are_named_by_the_temperature_and_own_domains_have_no_panel_of_the
 
 def test_kinds_have_names_in_words():
     names = "published_alpha, 2 + 4 + 2", "accept_by_depth, best path, T = 0"
-    assert [*map(study.in_words, names)] == ["all nodes, 2 + 4 + 2", "best path, T = 0"]
-    assert study.in_words("accept_by_depth, 2 + 4, T = 1") == "any branch of 2 + 4, T = 1"
+    assert [*map(study.kind_in_words, names)] == ["all nodes, 2 + 4 + 2", "best path, T = 0"]
+    assert study.kind_in_words("accept_by_depth, 2 + 4, T = 1") == "any branch of 2 + 4, T = 1"
 
 
 # ---- the answer ----------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_the_answer_is_short_in_every_branch(numbers, said):
     one = Estimates(table.frame[:1])
     none = Estimates(table.frame.assign(low=np.nan))
     for sets in (by_set, one, none):
-        answer = study.answer(change(*numbers), 3, study.on_other_prompts(sets))
+        answer = study.depth_in_words(change(*numbers), 3, study.rise_elsewhere(sets))
         assert answer.startswith(said) and not notebook.too_long(answer), answer
-    assert study.on_other_prompts(one).endswith("in 1 of 1 comparison.")
-    assert "one level" in study.answer(change(0, 0, 0), 1, "")
+    assert study.rise_elsewhere(one).endswith("in 1 of 1 comparison.")
+    assert "one level" in study.depth_in_words(change(0, 0, 0), 1, "")

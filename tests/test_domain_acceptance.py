@@ -225,7 +225,7 @@ def answers():
         if reversals["set"].nunique() == 1:
             contrasts = contrasts[contrasts["set"] == OWN]
         for test in tests:
-            yield study.answer(test, contrasts, study.reversed_in_words(reversals))
+            yield study.order_in_words(test, contrasts, study.reversed_in_words(reversals))
 
 
 def test_the_answer_is_short_in_every_branch():
@@ -238,7 +238,7 @@ def test_the_answer_is_short_in_every_branch():
 
 def test_the_answer_names_the_higher_domain_first():
     tests = differences(x={("math", "chat"): (-0.374, 0.001), ("a", "b"): (0.9, 0.5)})
-    said = study.answer(tests, asked_of_sets(*[(YES, YES)] * 3), "")
+    said = study.order_in_words(tests, asked_of_sets(*[(YES, YES)] * 3), "")
     assert said.startswith("Yes, at T = 0 acceptance is 37 points higher in chat than in math.")
 
 

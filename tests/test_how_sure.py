@@ -89,7 +89,7 @@ def test_the_answer_is_short_in_every_branch(sizes, coverage):
     said = [study.power_in_words(rows) for rows in plans]
     said += [study.detectable_in_words(rows, 0.8) for rows in least]
     for planned in said:
-        answer = study.answer(sizes, coverage, planned, LOOPS)
+        answer = study.coverage_in_words(sizes, coverage, planned, LOOPS)
         assert not notebook.too_long(answer), answer
         assert answer.endswith("9 % of greedy positions are in loops.")
 

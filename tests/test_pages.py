@@ -298,7 +298,7 @@ def test_a_committed_page_is_of_the_committed_notebook_and_numbers(folder):
     page = folder / pages.PAGE
     (source,) = (ROOT / "notebooks").glob(f"{folder.name}_*.ipynb")
     text = page.read_text("utf-8")
-    assert text.startswith(f"<!-- {pages.stamp(source, folder)} -->"), "`make reproduce` again"
+    assert text.startswith(f"<!-- {pages.stamp_of(source, folder)} -->"), "`make reproduce` again"
     assert len(text.encode()) <= 60_000
     for wrong in ("/home/", "/tmp/", str(ROOT), "object at 0x", "Traceback", "|it/s"):
         assert wrong not in text

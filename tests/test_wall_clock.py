@@ -110,7 +110,7 @@ TIED = None, [], ["one"], ["a", "b", "c"]
 def test_the_answer_is_short(tied, method, there):
     number = speed_up(method, 1.74, 1.3, 2.51)
     for term in study.TERMS:
-        said = study.answer(number, tied, there, term)
+        said = study.speed_in_words(number, tied, there, term)
         assert not too_long(said) and not [bad for bad in BAD if re.search(bad, said)], said
     said = study.unreliable(number)
     assert not too_long(said) and "no verdict on speed" in said

@@ -230,7 +230,7 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
         "around": around(notebook.stem, there),
         "addresses": links,
         "report": relative(figures / "index.html", folder),
-        "stamp": stamp(ROOT / "notebooks" / notebook.name, folder),
+        "stamp": stamp_of(ROOT / "notebooks" / notebook.name, folder),
     }
     book = told(notebook, folder, links)
     text, _ = markdown_exporter().from_notebook_node(book, {"page": facts | book.metadata})
@@ -239,7 +239,7 @@ def to_markdown(notebook: Path, folder: Path, figures: Path, others: Collection[
     return _written(folder / PAGE, re.sub(r"\n{3,}", "\n\n", text))
 
 
-def stamp(source: Path, folder: Path) -> str:
+def stamp_of(source: Path, folder: Path) -> str:
     """The first line of a page in Markdown: of which notebook and of which numbers it is."""
     cells = digest_of(cells_of(nbformat.read(source, as_version=4)))
     files = [*folder.glob("*.csv"), folder / "numbers.json", folder / "captions.json"]

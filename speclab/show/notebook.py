@@ -212,7 +212,7 @@ def start(notebook: str, profile: str, overrides: dict | None = None, judged: in
     """The context of the notebook `NN_name` on a profile (name or file) with `overrides` of the
     profile's parameters.
 
-    judged: prompts per domain behind the intervals; 0: all of the profile's. Silences the
+    judged: prompts per domain of its intervals; 0: all of the profile's. Silences the
     libraries' notices and limits threads. Figures go to `figures/<profile>/NN` (`drawn_in`) under
     SPECLAB_OUT (default: the repository). ValueError for an unknown profile or parameter, or if
     the profile `lacks` something.
@@ -259,7 +259,7 @@ def _hosted(profile: "Profile") -> None:
 
 
 def judged_sizes(profile: "Profile", judged: int = 0) -> dict[str, int]:
-    """The number of prompts per domain behind a notebook's intervals: `judged`, or all of the
+    """The number of prompts per domain that a notebook judges: `judged`, or all of the
     profile's.
     """
     from speclab.runs import sizes_of

@@ -69,7 +69,7 @@ def kinds(cut: Text, full: Text, warm: Text, depth: int, branches: int) -> dict[
     return questions
 
 
-def in_words(name: str) -> str:
+def kind_in_words(name: str) -> str:
     """What a figure calls a kind of node: 'all nodes, 2 + 4 + 2' for 'published_alpha, 2 + 4 + 2',
     'best path, T = 0', 'any branch of 2 + 4 + 8, T = 0'.
     """
@@ -118,7 +118,7 @@ def beside_the_paper(ours: Estimates, names: Sequence[str], change: bool = False
         parts[MEAN_OF_NODES, "all nodes, the paper"] = without_interval(rows, rows["estimate"])
     for name in names:
         block = MEAN_OF_NODES if name.startswith("published_alpha") else GIVEN_ABOVE
-        parts[block, in_words(name)] = ours.at(name=name, domain=domains).defined().frame
+        parts[block, kind_in_words(name)] = ours.at(name=name, domain=domains).defined().frame
     table = stack(parts, ["block", "row"])
     table.insert(1, "axis", "change (points)" if change else "share (%)")
     return Estimates(table)
@@ -227,7 +227,7 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def answer(change: Estimates, deepest: int, elsewhere: str) -> str:
+def depth_in_words(change: Estimates, deepest: int, elsewhere: str) -> str:
     """Whether acceptance rises with depth, as three short sentences. change: the deepest level
     minus depth 1 along the best path at T = 0, one row in points; elsewhere: the last sentence.
     """
@@ -248,7 +248,7 @@ def answer(change: Estimates, deepest: int, elsewhere: str) -> str:
     )
 
 
-def on_other_prompts(by_set: Estimates) -> str:
+def rise_elsewhere(by_set: Estimates) -> str:
     """On how many other sets and domains acceptance rises with depth, as a sentence. by_set: of the
     other sets, by domain.
     """

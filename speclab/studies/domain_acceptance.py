@@ -223,7 +223,7 @@ def easiest(contrasts: pd.DataFrame) -> str:
     return f"{starting(first)} {_holds(f'above {last}', spreads, is_another)}"
 
 
-def answer(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str) -> str:
+def order_in_words(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str) -> str:
     """Whether acceptance depends on the domain, as three short sentences.
 
     tests: of the pairs at the first temperature (`significance.with_signs`); contrasts: as of

@@ -173,7 +173,7 @@ def each_in_words(numbers: Estimates, key: str, word: str) -> str:
     return named([f"{part} {word} {value}" for value, part in numbers.groups(key)])
 
 
-def answer(sizes: Iterable[int], coverage: str, planned: str, looped: Estimates) -> str:
+def coverage_in_words(sizes: Iterable[int], coverage: str, planned: str, looped: Estimates) -> str:
     """How sure the numbers are, as three short sentences. coverage: percent, or a range; planned:
     which differences the prompts find; looped: the share of greedy positions in loops.
     """

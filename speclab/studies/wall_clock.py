@@ -280,7 +280,7 @@ def compared_in_words(numbers: Estimates, what: str) -> str:
     return f"Of {counted(len(rows), 'method')}, {' and '.join(said)} than {what}."
 
 
-def answer(number: Estimates, tied: Sequence[str] | None, there: str, term: str) -> str:
+def speed_in_words(number: Estimates, tied: Sequence[str] | None, there: str, term: str) -> str:
     """Notebook 10's answer. number: the fastest method's speed-up; tied: as of
     `choose.best_and_tied`; there: other prompts, in brackets, or ""; term: `largest`.
     """

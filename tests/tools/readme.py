@@ -42,7 +42,7 @@ ALPHA, LENGTH = (
     "the paper's acceptance (`published_alpha`)",
     "the paper's E[L] (`published_length`)",
 )
-HIT, DRAWN = "top token accepted (`hit[1]`)", "one sampled token accepted (`alpha`)"
+HIT, DRAWN = "best token accepted (`hit[1]`)", "one sampled token accepted (`alpha`)"
 TREE = "tokens per target pass, tree of 2 + 4 + 2 (`block_efficiency`)"
 CHAIN = "tokens per target pass, chain of 3 (`block_efficiency`)"
 AT_0, AT_1 = " | 0", " | 1"  # with the temperature, as two cells

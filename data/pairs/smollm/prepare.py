@@ -664,7 +664,7 @@ def look(args: argparse.Namespace) -> None:
 
 @torch.no_grad()
 def positions(draft: Draft, texts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Values per tested position: domain, sampled, hit (whether the draft's top token is the
+    """Values per tested position: domain, sampled, hit (whether the draft's best token is the
     text's), and alpha = sum of min(p, q).
     """
     said = answers(texts)

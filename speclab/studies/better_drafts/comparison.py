@@ -292,7 +292,7 @@ def short_name(name: str) -> str:
     return name.split(", seed")[0].replace("target's first", "first")
 
 
-def label_of(name: str) -> str:
+def draft_label(name: str) -> str:
     """What a draft is called on the page, from its name or its `short_name`."""
     short = short_name(name)
     numbers = re.findall(r"\d+", short)
@@ -305,9 +305,9 @@ def label_of(name: str) -> str:
     return short
 
 
-def in_words(name: str) -> str:
+def draft_in_words(name: str) -> str:
     """A draft's name in a sentence, with its article."""
-    label = label_of(name)
+    label = draft_label(name)
     if label == OWN:
         return f"the pair's {label}"
     if label.endswith("-bit copy"):
@@ -341,33 +341,35 @@ class Compared:
     def fastest_in_words(self, quantity: str = "speedup") -> str:
         """Which draft is the fastest by a quantity, as the end of a sentence, and its lead."""
         best, number, tied = self.best(quantity, "x")
-        said = f"{in_words(best)}, at {number} the speed of plain decoding"
+        said = f"{draft_in_words(best)}, at {number} the speed of plain decoding"
         if tied is None:
             return f"{said}. Its lead has no interval"
-        others = named([in_words(name) for name in tied]) if tied else "all others"
+        others = named([draft_in_words(name) for name in tied]) if tied else "all others"
         return f"{said}. Its lead over {others} is {'not ' if tied else ''}significant"
 
     def title(self, is_reliable: bool) -> str:
         """The finding of the figure that shows all drafts."""
         most, fastest = (self.best(name, "x")[0] for name in ("hit[1]", "speedup"))
-        agrees = f"{starting(in_words(most))} agrees most often with the target"
+        agrees = f"{starting(draft_in_words(most))} agrees most often with the target"
         if not is_reliable:
             return agrees
         if most == fastest:
-            return f"{starting(in_words(most))} agrees most often and is predicted to be fastest"
-        return f"{starting(in_words(most))} agrees most often, but {in_words(fastest)} is fastest"
+            return (
+                f"{starting(draft_in_words(most))} agrees most often and is predicted to be fastest"
+            )
+        return f"{starting(draft_in_words(most))} agrees most often, but {draft_in_words(fastest)} is fastest"
 
     def answer(self, is_reliable: bool) -> str:
         """The notebook's answer: which draft agrees most with the target, and which is fastest."""
         most, share, tied = self.best("hit[1]", "%")
         said = (
-            f"{starting(in_words(most))} agrees most with the target ({share} of top "
+            f"{starting(draft_in_words(most))} agrees most with the target ({share} of top "
             f"tokens){_lead(tied)}."
         )
         if not is_reliable:
             return f"{said} Timing was unreliable, so there is no verdict on speed."
         fastest, number, tied = self.best("speedup", "x")
-        name = "the same draft" if fastest == most else in_words(fastest)
+        name = "the same draft" if fastest == most else draft_in_words(fastest)
         speed = f"{starting(name)} is predicted fastest ({number} plain decoding)"
         return f"{said} {speed}{_lead(tied)}."
 
@@ -379,7 +381,7 @@ def _lead(tied: Sequence[str] | None) -> str:
     if not tied:
         return ", significantly ahead of all others"
     is_short = len(tied) == 1 and not re.search(r"\d", tied[0])
-    others = in_words(tied[0]) if is_short else "all others"
+    others = draft_in_words(tied[0]) if is_short else "all others"
     return f", not significantly ahead of {others}"
 
 

@@ -96,7 +96,7 @@ def drawn_gains(gains: Estimates) -> Estimates:
     return Estimates(rows.assign(domain=domains, **percent))
 
 
-def named(numbers: Estimates) -> Estimates:
+def with_names(numbers: Estimates) -> Estimates:
     """The same numbers with the names that policies have on the page."""
     rows = numbers.frame
     return replace(numbers, frame=rows.assign(policy=rows["policy"].replace(IN_WORDS)))

@@ -116,7 +116,9 @@ def outcome_in_words(outcome: str, margin: float) -> str:
     return sentences.get(outcome, f"Whether the prediction holds {within} is inconclusive.")
 
 
-def answer(speeds: Estimates, gains: Estimates | None, other: str | None, outcome: str) -> str:
+def policy_in_words(
+    speeds: Estimates, gains: Estimates | None, other: str | None, outcome: str
+) -> str:
     """Notebook 09's answer. speeds, gains: of the policy and of a setting per domain over one for
     all (None: one domain), by set; other: the set that is named beside the policy's own prompts;
     outcome: of `kept`.

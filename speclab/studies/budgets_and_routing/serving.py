@@ -267,7 +267,7 @@ def by_batch(
 
 def as_drawn(result: Estimates) -> Estimates:
     """`by_metric` as a figure shows it, with the names of the page."""
-    rows = policies.named(result).frame
+    rows = policies.with_names(result).frame
     return Estimates(rows.assign(metric=rows["metric"].map(IN_WORDS), bars="95 % intervals"))
 
 
@@ -276,7 +276,7 @@ def rates_in_words(rate: Estimates) -> str:
     words = "higher with", "lower with", "not significantly different with"
     if rate.frame["low"].isna().all():
         return "These ratios have no interval, because a domain has too few prompts."
-    said = policies.named(rate).sentence(*words, "policy", than=1)
+    said = policies.with_names(rate).sentence(*words, "policy", than=1)
     return f"Compared with one setting for all, tokens per second are {said}."
 
 
@@ -324,7 +324,7 @@ def domain_in_words(ratio: Estimates) -> str:
     return words.get(side, "makes no significant difference")
 
 
-def answer(
+def server_in_words(
     saved: Mapping[str, Estimates],
     per_domain: Mapping[str, Estimates],
     batches: str,
