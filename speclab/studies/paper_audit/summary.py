@@ -33,7 +33,7 @@ def of_facts(verdicts: pd.DataFrame) -> pd.DataFrame:
     of_claim = first.sort_values("asked", key=_exact_first, kind="stable").groupby("claim")
     places = of_claim["verdict"].first().replace(NO_CONDITION, FAILS).map(ORDER.index)
     rows = known.assign(place=known["claim"].map(places)).sort_values("place", kind="stable")
-    return with_signs(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
+    return _with_words(rows)[["claim", "said", "pair", "asked", "verdict", "word", "sign"]]
 
 
 def _exact_first(asked: pd.Series) -> pd.Series:
@@ -58,10 +58,10 @@ def of_costs(
             verdict[:] = claims.TOO_FEW
         line = {"claim": claim, "said": listed[claim].claim, "asked": asked, "verdict": verdict}
         parts.append(pd.DataFrame(line).rename_axis("c").reset_index())
-    return with_signs(pd.concat(parts, ignore_index=True))
+    return _with_words(pd.concat(parts, ignore_index=True))
 
 
-def with_signs(rows: pd.DataFrame) -> pd.DataFrame:
+def _with_words(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with the `word` and the `sign` of their verdicts."""
     verdict = rows["verdict"]
     return rows.assign(word=verdict.replace(SHORT), sign=verdict.map(claims.SIGNS))
