@@ -269,7 +269,7 @@ def interval_bars(
         spots = (value, place) if horizontal else (place, value)
         bars = {} if np.isnan(reach).all() else {error: reach}
         points = {"linestyle": "none", "capsize": 2, "elinewidth": 1.2}
-        axes.errorbar(*spots, **bars, **look | points)
+        axes.errorbar(*spots, **bars, **{**look, **points})
     ticks = axes.yaxis if horizontal else axes.xaxis
     ticks.set_ticks(range(len(groups)), labels=map(str, groups))
     ticks.grid(False)
