@@ -183,8 +183,8 @@ ctx.draw(
 
 # %%
 sentences = [
-    f"* {starting(study.kind_in_words(name))}: {of_kind[name]}, {rows.at(domain=domains).sentence()}."
-    for name, rows in changes.groups("name")
+    f"* {starting(study.kind_in_words(name))}: {of_kind[name]}, {rows.sentence()}."
+    for name, rows in changes.at(domain=domains).groups("name")
 ]
 ctx.say(f"**Depth {deepest} compared with depth 1** ({mean}):\n\n" + "\n".join(sentences))
 

@@ -167,7 +167,7 @@ def _trace_rows(
 def _child_rows(
     key_p: Tensor, p: Tensor, key_q: Tensor, q: Tensor, width: int
 ) -> dict[str, Tensor]:
-    """The draft's `width` best tokens of each row with their probabilities and entropies under both
+    """The draft's `width` best tokens of each row, with probabilities and entropies under both
     models, [rows, width] each.
     """
     token = key_q.topk(width).indices

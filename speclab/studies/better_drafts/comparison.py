@@ -350,14 +350,12 @@ class Compared:
     def title(self, is_reliable: bool) -> str:
         """The finding of the figure that shows all drafts."""
         most, fastest = (self.best(name, "x")[0] for name in ("hit[1]", "speedup"))
-        agrees = f"{starting(draft_in_words(most))} agrees most often with the target"
+        agrees = f"{starting(draft_in_words(most))} agrees most often"
         if not is_reliable:
-            return agrees
+            return f"{agrees} with the target"
         if most == fastest:
-            return (
-                f"{starting(draft_in_words(most))} agrees most often and is predicted to be fastest"
-            )
-        return f"{starting(draft_in_words(most))} agrees most often, but {draft_in_words(fastest)} is fastest"
+            return f"{agrees} and is predicted to be fastest"
+        return f"{agrees}, but {draft_in_words(fastest)} is fastest"
 
     def answer(self, is_reliable: bool) -> str:
         """The notebook's answer: which draft agrees most with the target, and which is fastest."""

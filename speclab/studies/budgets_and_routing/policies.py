@@ -90,7 +90,7 @@ def drawn_gains(gains: Estimates) -> Estimates:
     """`gains_over_always` as a figure shows them: in percent, with the names of the page, each
     domain and then all prompts together.
     """
-    rows = named(gains.without(domain="all")).frame
+    rows = with_names(gains.without(domain="all")).frame
     domains = rows["domain"].replace(POOLED, EVERYONE)
     percent = 100 * rows[NUMBERS]
     return Estimates(rows.assign(domain=domains, **percent))
