@@ -457,7 +457,9 @@ def draw_verdicts(
         if mark is not None:
             middle = np.arange(len(columns)) + 0.5
             at = np.interp(np.log(mark), np.log(columns), middle)
-            axes.axvline(at, color="black", linewidth=1.4, label=mark_name)
+            edges = np.arange(len(said) + 1)  # between the rows, so that no sign is covered
+            look = {"colors": "black", "linewidth": 1.4, "label": mark_name}
+            axes.vlines(np.full(len(edges), at), edges - 0.22, edges + 0.22, **look)
     for axes in grid[:, 0]:
         _name_rows(axes, said, 42 if narrow else 46)
     if text == "sign":
