@@ -77,6 +77,10 @@ def test_estimates_that_are_all_undefined_are_known_to_be_none():
         ((-0.301, -0.334, -0.27), 0, "points", "−30 points [−33, −27]"),
         ((1.3456, 1.3201, 1.3699), 2, "x", "1.35x [1.32, 1.37]"),
         ((-0.001, np.nan, np.nan), 2, "", "0.00"),
+        ((0.05, 0.004, 0.11), 0, "points", "+5.0 points [0.4, 11.0]"),
+        ((0.05, 0.0, 0.11), 0, "points", "+5 points [0, 11]"),
+        ((1.1, 1.004, 1.2), 2, "x", "1.100x [1.004, 1.200]"),
+        ((1.1, 1.0, 1.2), 2, "x", "1.10x [1.00, 1.20]"),
     ],
 )
 def test_cells_have_units(numbers, digits, unit, text):
