@@ -249,6 +249,11 @@ def test_a_computed_sentence_reads_well(said):
     assert not [pattern for pattern in BAD if re.search(pattern, said)], said
 
 
+def test_a_caption_names_the_domains_without_bands():
+    said = [notebook.without_bands(rows.frame) for rows in TABLES]
+    assert said == ["", "", " There is no interval for chat.", ""]
+
+
 @pytest.mark.parametrize("said", ANSWERS)
 def test_an_answer_is_short(said):
     first, _, _ = said.partition(". ")
