@@ -32,7 +32,7 @@ BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
     r"\d\.0 of|\b0 of 0\b",  # a count is whole, and of something
     r": ?(;|\.|$)",  # a list without members
-    r"\. [a-z]",  # a sentence without a capital
+    r"(?<!i\.d)\. [a-z]",  # a sentence without a capital
     r"(?<![\d.,])1 (prompt|test|pair|claim|difference|domain|token)s\b",
     r"(?<![\d.,])1 (hold|do|differ)\b|\b[02-9] (holds|does|differs)\b",
     r"-0\.0+\b|\.\.|  | ,|\(\)",
@@ -154,6 +154,11 @@ def gammas(*best):
     return replace(table(*[(gamma, np.nan, np.nan) for gamma in best]), digits=0)
 
 
+def at_gammas(*numbers):
+    rows = table(*numbers, key="of").frame
+    return Estimates(rows.assign(of=range(1, 1 + len(rows))).rename(columns={"of": "gamma"}))
+
+
 def texts(*rows):
     """A text under several gammas; rows: gamma, passes, kept, drafted."""
     return pd.DataFrame(rows, columns=["gamma", "passes", "kept", "drafted"])
@@ -173,10 +178,12 @@ WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9),
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.2, "spread": 3}
 TALLY = "rises", "falls", "does not change"
+VERBS = "it rises in", "it falls in", "it does not change in"
 LONE = ["code"]
+SIZES = {"code": 1}, {"code": 15}, {"code": 15, "math": 15, "chat": 50}, {"code": 3, "math": 9}
 CASES = [
     *(f"It is {rows.sentence()}." for rows in TABLES),
-    *(f"{rows.sentence(within='of')}." for rows in TABLES),
+    *(f"{rows.sentence(*VERBS, within='of')}." for rows in TABLES),
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
     *(f"It {entropy.trend(rows)}." for rows in TABLES),
@@ -197,8 +204,14 @@ CASES = [
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
+    *(by_hand.formula_in_words(n, 6) for n in (5, 6)),
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
+    *(notebook.few_in_words(sizes, ", second prompt set") for sizes in SIZES),
+    *(f"{rows.sentence(*gamma_sweep.EVERY_POSITION, within='of')}." for rows in TABLES[:3]),
+    *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
+    *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
+    *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
     *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
     *(used(left_out) for left_out in (2.93, 3.5)),
@@ -232,7 +245,7 @@ ANSWERS = [
         for rest in (["code"], ["code", "chat"], ["code", "chat", "history"])
         for changes in CHANGES
     ),
-    by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
+    by_hand.rule_in_words(0.75, 2.73, 2.71),
     load_models.pair_in_words(SIZE, 2, 8, 64, 27),
     load_models.pair_in_words(SIZE, 1, 1, 1, 1),
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
@@ -257,6 +270,7 @@ TITLES = [
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
+    gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
     *(at_scale.depth_in_words(table((n,) * 3, (-0.1,) * 3), 6) for n in (-0.05, -0.1, 0.02)),
 ]
@@ -265,6 +279,11 @@ TITLES = [
 @pytest.mark.parametrize("said", [*CASES, *ANSWERS, *TITLES])
 def test_a_computed_sentence_reads_well(said):
     assert not [pattern for pattern in BAD if re.search(pattern, said)], said
+
+
+def test_a_caption_names_the_domains_without_bands():
+    said = [notebook.without_bands(rows.frame) for rows in TABLES]
+    assert said == ["", "", " There is no interval for chat.", ""]
 
 
 @pytest.mark.parametrize("said", ANSWERS)
