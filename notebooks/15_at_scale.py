@@ -510,7 +510,7 @@ ctx.plot(
 notebook.show_table(gains.wide([price, "batch"], "domain"))
 
 # %%
-words = "faster on", "slower on", "no significant difference on"
+words = "they are faster on", "they are slower on", "there is no significant difference on"
 said = [
     f"* {name}. {part.sentence(*words, names=study.SET, within='batch')}."
     for name, part in study.as_sets(gains).groups(price)

@@ -150,10 +150,12 @@ WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9),
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.2, "spread": 3}
 TALLY = "rises", "falls", "does not change"
+VERBS = "it rises in", "it falls in", "it does not change in"
 LONE = ["code"]
+SIZES = {"code": 1}, {"code": 15}, {"code": 15, "math": 15, "chat": 50}, {"code": 3, "math": 9}
 CASES = [
     *(f"It is {rows.sentence()}." for rows in TABLES),
-    *(f"{rows.sentence(within='of')}." for rows in TABLES),
+    *(f"{rows.sentence(*VERBS, within='of')}." for rows in TABLES),
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
     *(f"It {entropy.trend(rows)}." for rows in TABLES),
@@ -176,6 +178,7 @@ CASES = [
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
+    *(notebook.few_in_words(sizes, ", second prompt set") for sizes in SIZES),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
 ]
 NO_INTERVAL = (0.7, np.nan, np.nan)

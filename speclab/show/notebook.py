@@ -298,19 +298,34 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
 
 
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
-    """Warn about the intervals of domains with few prompts. sizes: prompts by domain; where: names
-    the prompt set, as ' in the second prompt set'.
+    """Show the warning of `few_in_words`, if there is one."""
+    if warning := few_in_words(sizes, where):
+        Context.say(warning)
+
+
+def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
+    """A warning about the intervals of domains with few prompts; "": all have enough. sizes:
+    prompts by domain; where: names the prompt set, as ', second prompt set'.
     """
     from speclab import stats
-    from speclab.estimates import named
+    from speclab.estimates import counted, named
 
-    few = [f"{domain} {size}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
-    if few:
-        Context.say(
-            f"**Few prompts{where}**: {named(few)}. A 95 % interval from fewer than "
-            f"{stats.FEW_PROMPTS} prompts per domain covers the true value less often than 95 % "
-            f"(notebook 13). Below {stats.MIN_PROMPTS} prompts we give no interval."
+    few = {domain: size for domain, size in sizes.items() if size < stats.FEW_PROMPTS}
+    if not few:
+        return ""
+    least, most = min(few.values()), max(few.values())
+    number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
+    has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
+    said = f"**Few prompts{where}**: {named([*few])} {has}."
+    without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
+    if len(without) < len(few):
+        said += (
+            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals can miss the "
+            "true value in more than 5 % of studies (notebook 13)."
         )
+    if without:
+        said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."
+    return said
 
 
 def is_open() -> bool:
@@ -365,17 +380,18 @@ def limit_threads() -> int:
 
 
 def formats(pair: Mapping[str, Mapping]) -> str:
-    """Number format, kernel and device of a pair's models in words; pair: `Pair.facts`, or `pair`
-    of a manifest.
+    """Number format and device of a pair's models in words, and the kernel of quantised models;
+    pair: `Pair.facts`, or `pair` of a manifest.
     """
     target, draft = (format_of(pair[name]) for name in ("target", "draft"))
     return target if target == draft else f"{target}, the draft in {draft}"
 
 
 def format_of(model: Mapping) -> str:
-    """Number format, kernel and device of one model in words."""
+    """Number format and device of one model in words, and its kernel if it is quantised."""
     device = f"{model['device']} {model.get('gpu') or ''}".strip().replace("cpu", "the CPU")
-    return f"{model['dtype']} on {device} with kernel {model['kernel']}"
+    kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
+    return f"{model['dtype']} on {device}{kernel}"
 
 
 def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
