@@ -478,7 +478,7 @@ if compared and others:
 #   as on our own prompts
 
 # %%
-elsewhere = "No other prompts were tested."
+elsewhere = in_last = "No other prompts were tested."
 if others and compared:
     pairs = {
         name: prompt_sets.pairs_of_domains(texts, Text.accepted, level)
@@ -487,7 +487,7 @@ if others and compared:
     carried = stack({name: prompt_sets.carried(tests) for name, tests in pairs.items()}, "name")
     ctx.export(stack(pairs, "acceptance"), "other-differences")
     ctx.table(carried, "other-orders", 1)
-    elsewhere = study.carried_in_words(carried)
+    elsewhere, in_last = study.carried_in_words(carried), study.last_carried(carried)
     ctx.say(elsewhere)
 
 # %%
@@ -519,8 +519,7 @@ ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted"
 if compared:
     ctx.record(on_other_prompts=f"{headline} {elsewhere}")
     tests = tested[tested["name"] == names[0]]
-    last = study.last_carried(carried) if others else elsewhere
-    ctx.answer(study.order_in_words(tests, contrasts.frame, last))
+    ctx.answer(study.order_in_words(tests, contrasts.frame, in_last))
 else:
     cold = by_domain.at(name=names[0], domain=judged).in_units("%")
     ctx.answer(

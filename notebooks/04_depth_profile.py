@@ -288,8 +288,8 @@ ctx.say(
     f"**Selection alone causes the change.** For {len(same):,} drafted tokens deeper than depth 1, "
     "all tokens drafted before them are the target's own text. A new block at the same position "
     "drafts the same token first, so both are accepted or both are rejected. Where blocks reach "
-    f"depth {deepest}, a new block's first token is accepted {100 * abs(easier):.0f} points {often} "
-    f"often than over all positions ({cut.name}, {mean})."
+    f"depth {deepest}, a new block's first token is accepted {100 * abs(easier):.0f} points "
+    f"{often} often than over all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."
 )
@@ -297,8 +297,9 @@ ctx.say(
 # %% [markdown]
 # For a user this means that accepted tokens come in streaks, and a deep block is in the middle of a
 # streak. A longer draft gains where the text is easy and nothing elsewhere. A draft is not better
-# at depth 3 than at depth 1. A head that drafts from its own predictions, such as EAGLE's, is different. Its
-# deeper tokens are accepted less often than a new block's at the same positions (notebook 15).
+# at depth 3 than at depth 1. A head that drafts from its own predictions, such as EAGLE's, is
+# different. Its deeper tokens are accepted less often than a new block's at the same positions
+# (notebook 15).
 #
 # The table has the change from depth 1 to the deepest level on each set of prompts that the profile
 # names (`other_prompts`), along the best path at T = 0.

@@ -127,8 +127,8 @@ ctx.plot(
     slug="coverage",
     title=f"Our method (expanded percentile) covers the true value in {used.span()} % of studies",
     caption="Share of simulated studies whose 95 % interval contains the true value, by prompts "
-    "per domain, method and estimator. With few prompts the intervals cover the true value in fewer "
-    "than 95 % of studies. Bars: 95 % intervals of the simulation, from at least "
+    "per domain, method and estimator. With few prompts the intervals cover the true value in "
+    "fewer than 95 % of studies. Bars: 95 % intervals of the simulation, from at least "
     f"{covered['studies'].min()} studies each.",
 )
 
@@ -150,9 +150,9 @@ if fewer:
 for source, few in study.small_sets(ctx.profile, domains).items():
     ctx.say(
         f"**Few prompts**: {prompt_sets.in_sentence(prompt_sets.set_name(source))} has only "
-        f"{study.sizes_in_words(few.values())} in {named([*few])}. At this size the intervals cover "
-        f"the true value in {study.coverage_at(used, few.values())} % of simulated studies, but "
-        "they are wide. *Inconclusive* can mean that the prompts are too few."
+        f"{study.sizes_in_words(few.values())} in {named([*few])}. At this size the intervals "
+        f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
+        "but they are wide. *Inconclusive* can mean that the prompts are too few."
     )
 
 # %% [markdown]
@@ -160,10 +160,10 @@ for source, few in study.small_sets(ctx.profile, domains).items():
 # The **power** of a study is the probability that its test finds a true difference. A study is
 # usually planned for a power of about 0.8 (the parameter `likely`). The difference of two means of
 # n prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
-# the prompts of one domain. Student's test finds a difference if it exceeds the standard error times
-# a quantile of t. Its level is the level of the first and strictest step of Holm's correction. For
-# a true difference the test statistic has a noncentral t distribution. n is the number of prompts
-# of the smallest domain with 5 prompts or more.
+# the prompts of one domain. Student's test finds a difference if it exceeds the standard error
+# times a quantile of t. Its level is the level of the first and strictest step of Holm's
+# correction. For a true difference the test statistic has a noncentral t distribution. n is the
+# number of prompts of the smallest domain with 5 prompts or more.
 
 # %%
 compares = ctx.compares(judged)
@@ -435,8 +435,8 @@ ctx.say(
 
 # %%
 ctx.say(
-    f"With longer texts `hit[1]` {trend}, from {before} ({shortest}) to {after} ({whole_text}). The "
-    f"next table has the changes from {short} to {whole_text} (the same "
+    f"With longer texts `hit[1]` {trend}, from {before} ({shortest}) to {after} ({whole_text}). "
+    f"The next table has the changes from {short} to {whole_text} (the same "
     f"{counted(used_prompts, 'prompt')})."
 )
 units = {"hit[1]": "points", "repeated positions": "points", per_pass: ""}
@@ -475,12 +475,11 @@ if trained_on:
 if trained_on:
     ctx.say(
         f"**Seen.** The prompt with the highest `seen` is `{nearest['prompt_id']}`. A single "
-        f"training prompt contains {100 * nearest['seen']:.0f} % of its three-word sequences. Among "
-        f"{len(seen)} prompts, {half} {'shares' if half == 1 else 'share'} half of the sequences or "
-        "more with one training prompt. For prompts with a higher `seen`, `hit[1]` is "
-        f"{rho.sentence(*study.HIT_MORE)} (Spearman's correlation within a domain). This need not "
-        "come from seeing them. Prompts made from the same template also share a format, and we "
-        "cannot separate the two."
+        f"training prompt contains {100 * nearest['seen']:.0f} % of its three-word sequences. For "
+        f"{half} of {counted(len(seen), 'prompt')}, `seen` is 50 % or more. For prompts with a "
+        f"higher `seen`, `hit[1]` is {rho.sentence(*study.HIT_MORE)} (Spearman's correlation "
+        "within a domain). This need not come from seeing them. Prompts made from the same template also "
+        "share a format, and we cannot separate the two."
     )
     numbers = {domain: str(one) for domain, one in rho.groups("domain")}
     notebook.show_table(pd.DataFrame({"Spearman, seen and hit[1]": numbers}))

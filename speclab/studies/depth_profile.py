@@ -238,14 +238,14 @@ def depth_in_words(change: Estimates, deepest: int, elsewhere: str) -> str:
     points = str(change.in_units("points"))
     said = {
         ABOVE: f"Yes, by {points.lstrip('+')}",
-        BELOW: f"No, it changes by {points}",
-        INCONCLUSIVE: f"Inconclusive, the change is {points}",
-        UNDEFINED: f"The change is {points}, without an interval,",
+        BELOW: f"No: {points}",
+        INCONCLUSIVE: f"Inconclusive: {points}",
+        UNDEFINED: f"Inconclusive: {points} (no interval)",
     }[change.verdict()]
     is_clear = change.verdict() in (ABOVE, BELOW)
     return (
         f"{said} from depth 1 to {deepest}, if all earlier tokens were accepted (T = 0). "
-        f"{'The cause' if is_clear else 'Any change'} is selection: blocks get deep at easy "
+        f"{'The cause' if is_clear else 'Any change'} is the selection of easy "
         f"positions. {elsewhere}"
     )
 
@@ -269,8 +269,8 @@ def along_in_title(along: Estimates) -> str:
     a title. along: of `along_text`, for one text.
     """
     lower = []
-    for domain, bins in along.groups("domain"):
-        known = bins.frame.dropna(subset="low")
+    for domain, rows in along.groups("domain"):
+        known = rows.frame.dropna(subset="low")
         if len(known) and known["high"].iloc[-1] < known["low"].iloc[0]:
             lower.append(domain)
     every = along.frame["domain"].nunique()

@@ -145,7 +145,7 @@ def how_many_differ(tests: pd.DataFrame) -> str:
 
 
 def conflict(signs: pd.DataFrame) -> str:
-    """Whether definitions disagree about pairs of domains, as a sentence. signs: of `wide_signs`."""
+    """Whether definitions disagree about pairs, as a sentence. signs: of `wide_signs`."""
     both = (signs > 0).any() & (signs < 0).any()
     if count := both.sum():
         pairs = counted(count, "pair")

@@ -141,8 +141,8 @@ def power_in_words(plans: pd.DataFrame) -> str:
     ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
     depends = ", depending on the pair" if len(ends) > 1 else ""
     return (
-        "Such a study finds a difference as large as the paper's with a probability of "
-        f"{' to '.join(ends)} %{depends}."
+        f"Such a study finds a difference as large as the paper's with {' to '.join(ends)} % "
+        f"probability{depends}."
     )
 
 
@@ -165,10 +165,10 @@ def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
 
 def seeds_in_words(p_value: float, level: float) -> str:
     """Whether the seeds differ more than shuffled texts would, as sentences."""
-    p = f"p = {p_value:.1g}" if p_value >= 0.001 else "p < 0.001"
+    p = f"p = {p_value:.2g}" if p_value >= 0.001 else "p < 0.001"
     if p_value < level:
         return (
-            f"The seeds differ significantly ({p}). By chance alone, seeds would rarely differ this "
+            f"The seeds differ significantly ({p}). By chance alone, they would rarely differ this "
             "much. So either this is a rare accident, or there is an effect that we do not know."
         )
     return f"The seeds do not differ significantly ({p})."
