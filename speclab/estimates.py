@@ -18,6 +18,7 @@ from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, UNITS,
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 NOT_KNOWN = "undefined for"
+SETS = ("domain", "prompt set", "gamma")  # names that a sentence can replace by 'all four domains'
 
 
 @dataclass(frozen=True)
@@ -217,9 +218,11 @@ class Estimates:
         missing = members.pop(NOT_KNOWN, []) if len(members) > 1 else []
         clauses = []
         for side, own in members.items():
-            if names in ("domain", "prompt set") and len(own) == len(self.frame) > 1:
-                is_denied = re.search(r"\bnot?\b", side)
-                own = [f"any {names}" if is_denied else whole(names, len(own))]
+            if names in SETS and len(own) == len(self.frame) - len(missing) > 1:
+                if re.search(r"\bnot?\b", side):
+                    own = [f"any {names}"]
+                elif not missing:
+                    own = [whole(names, len(own))]
             clauses.append(f"{side} {named(own)}")
         said = "; ".join(clauses)
         return f"{said} (no interval for {named(missing)})" if missing else said

@@ -56,6 +56,10 @@ def test_a_sentence_about_all_domains():
     assert table.sentence(than=-2) == "higher in all three domains"
     assert table.sentence(neither="inconclusive in") == "inconclusive in all three domains"
     assert table.sentence(neither="not changed in") == "not changed in any domain"
+    rows += [("maths", np.nan, np.nan, np.nan)]
+    more = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))
+    assert more.sentence() == "no significant difference in any domain (no interval for maths)"
+    assert more.sentence(than=-2) == "higher in code, math and chat (no interval for maths)"
     listed = table.at(domain=["code", "math"]).listed()
     assert listed == "code 0.00 [−1.00, 1.00] and math 0.00 [−1.00, 1.00]"
 

@@ -98,6 +98,8 @@ class Context:
         series = frame[hue].nunique()
         if series > len(style.LOOKS):
             caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
+        if hue == "domain":
+            caption += without_bands(frame)
         self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
 
     def strips(
@@ -198,6 +200,17 @@ class Context:
 
         update_display(Markdown(f"{ANSWERED}{text}"), display_id=ANSWER)
         self.record(answer=text)
+
+
+def without_bands(frame: "pd.DataFrame") -> str:
+    """Names the domains of a figure that have no intervals; "": all have them, or none has."""
+    from speclab.estimates import named
+
+    has_band = frame["low"].notna().groupby(frame["domain"], sort=False).any()
+    without = [str(domain) for domain in has_band.index[~has_band]]
+    if len(without) in (0, len(has_band)):
+        return ""
+    return f" There is no interval for {named(without)}."
 
 
 def too_long(answer: str) -> str:
