@@ -345,7 +345,7 @@ ctx.plot(
 elsewhere = "No other prompts were tested."
 if others:
     elsewhere = study.rise_elsewhere(by_set.at(set=others))
-ctx.answer(study.depth_in_words(path_0, deepest, elsewhere))
+ctx.answer(study.rise_with_depth(path_0, deepest, elsewhere))
 
 # %% [markdown]
 # ## Try it

@@ -478,8 +478,8 @@ if trained_on:
         f"training prompt contains {100 * nearest['seen']:.0f} % of its three-word sequences. For "
         f"{half} of {counted(len(seen), 'prompt')}, `seen` is 50 % or more. For prompts with a "
         f"higher `seen`, `hit[1]` is {rho.sentence(*study.HIT_MORE)} (Spearman's correlation "
-        "within a domain). This need not come from seeing them. Prompts made from the same template also "
-        "share a format, and we cannot separate the two."
+        "within a domain). This need not come from seeing them. Prompts made from the same "
+        "template also share a format, and we cannot separate the two."
     )
     numbers = {domain: str(one) for domain, one in rho.groups("domain")}
     notebook.show_table(pd.DataFrame({"Spearman, seen and hit[1]": numbers}))

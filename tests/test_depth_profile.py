@@ -210,7 +210,7 @@ def test_the_answer_is_short_in_every_branch(numbers, said):
     one = Estimates(table.frame[:1])
     none = Estimates(table.frame.assign(low=np.nan))
     for sets in (by_set, one, none):
-        answer = study.depth_in_words(change(*numbers), 3, study.rise_elsewhere(sets))
+        answer = study.rise_with_depth(change(*numbers), 3, study.rise_elsewhere(sets))
         assert answer.startswith(said) and not notebook.too_long(answer), answer
     assert study.rise_elsewhere(one).endswith("in 1 of 1 combination of prompt set and domain.")
-    assert "one level" in study.depth_in_words(change(0, 0, 0), 1, "")
+    assert "one level" in study.rise_with_depth(change(0, 0, 0), 1, "")

@@ -229,7 +229,7 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def depth_in_words(change: Estimates, deepest: int, elsewhere: str) -> str:
+def rise_with_depth(change: Estimates, deepest: int, elsewhere: str) -> str:
     """Whether acceptance rises with depth, as three short sentences. change: the deepest level
     minus depth 1 along the best path at T = 0, one row in points; elsewhere: the last sentence.
     """
