@@ -35,8 +35,8 @@ ABOUT = {
     "wrapper, so their texts are the same and are not shown again.",
     "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
     "(`data/second_prompts`). No draft was trained on their format. Five of the categories count "
-    "as the domain chat. One of the five is in other languages, so we also show the set without this "
-    "category.",
+    "as the domain chat. One of the five is in other languages, so we also show the set without "
+    "this category.",
 }
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
