@@ -4,6 +4,7 @@ what is attached on Kaggle, the answer.
 It imports only the standard library at the top, so that every verb can call `quiet` first.
 """
 
+import itertools
 import json
 import os
 import re
@@ -304,12 +305,12 @@ def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
     from speclab import stats
     from speclab.estimates import named
 
-    few = [f"{domain} {size}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
+    few = [f"{size} in {domain}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
     if few:
         Context.say(
             f"**Few prompts{where}**: {named(few)}. A 95 % interval from fewer than "
-            f"{stats.FEW_PROMPTS} prompts per domain covers the true value less often than 95 % "
-            f"(notebook 13). Below {stats.MIN_PROMPTS} prompts we give no interval."
+            f"{stats.FEW_PROMPTS} prompts per domain contains the true value in less than 95 % of "
+            f"cases (notebook 13). Below {stats.MIN_PROMPTS} prompts we give no interval."
         )
 
 
@@ -365,32 +366,31 @@ def limit_threads() -> int:
 
 
 def formats(pair: Mapping[str, Mapping]) -> str:
-    """Number format, kernel and device of a pair's models in words; pair: `Pair.facts`, or `pair`
-    of a manifest.
+    """Number format and device of a pair's models in words; pair: `Pair.facts`, or `pair` of a
+    manifest.
     """
     target, draft = (format_of(pair[name]) for name in ("target", "draft"))
     return target if target == draft else f"{target}, the draft in {draft}"
 
 
 def format_of(model: Mapping) -> str:
-    """Number format, kernel and device of one model in words."""
-    device = f"{model['device']} {model.get('gpu') or ''}".strip().replace("cpu", "the CPU")
-    return f"{model['dtype']} on {device} with kernel {model['kernel']}"
+    """Number format and device of one model in words: 'float32 on the CPU'."""
+    return f"{model['dtype']} on the {model.get('gpu') or model['device'].upper()}"
 
 
 def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
-    """Says in which `formats` texts were recorded, and in which this notebook decodes (None: it
+    """Says with which `formats` texts were recorded, and with which this notebook decodes (None: it
     decodes nothing).
     """
-    was = f"The texts were recorded in {formats(recorded)}."
+    was = f"The texts were recorded with numbers in {formats(recorded)}."
     if here is None:
         return was
-    now = formats(here)
-    if now == formats(recorded):
-        return f"The texts were recorded, and are decoded here, in {now}."
+    numbers = itertools.product(("target", "draft"), ("dtype", "kernel", "device", "gpu"))
+    if all(recorded[model].get(fact) == here[model].get(fact) for model, fact in numbers):
+        return f"{was} This notebook decodes with the same numbers."
     return (
-        f"{was} This notebook decodes in {now}, so its texts may differ where two tokens are "
-        "nearly equally likely."
+        f"{was} This notebook decodes in {formats(here)}. Its texts may differ where two tokens "
+        "are nearly equally likely."
     )
 
 
