@@ -11,18 +11,18 @@
 #
 # A large language model, the **target**, writes good text slowly. A small model, the **draft**,
 # guesses the next words quickly. The target then checks all guesses in one run, a **target pass**,
-# and keeps some of them. Two questions decide whether this is useful. Does the output still follow
-# the target's distribution? How many words does one target pass give? Here you can check every
-# number by hand, with two models that fit on a page.
+# and accepts some of them. Two questions decide whether this is useful. Does the output still
+# follow the target's distribution? How many words does one target pass give? Here you can check
+# every number by hand, with two models that fit on a page.
 #
-# ![Kept and recovered words together follow p](../figures/smollm/00/rule.png)
+# ![Accepted and recovered words together follow p](../figures/smollm/00/rule.png)
 #
 # The other notebooks refer to two sources. **The paper** is *Acceptance Dynamics Across Cognitive
 # Domains in Speculative Decoding* (arXiv:2604.14682). It reports how often a large model accepts
 # the proposals of a small model in code, math, reasoning and chat. **The article** is *Speculative
 # Decoding for Reasoning*, a guide with a rule of thumb for the speed-up.
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* nothing (both models are
+# *Runs on* any machine · *time* under a minute on 2 cores · *reads* nothing (both models are
 # tables in this notebook) · *writes* `figures/<profile>/00/`.
 
 # %% tags=["parameters"]
@@ -118,8 +118,7 @@ assert np.allclose(pages.sum(axis=1), 1)
 # compute. Instead we take three steps.
 #
 # 1. Draw a word x from q.
-# 2. Compute p, and keep x with probability min(1, p(x)/q(x)). A word that is kept is an
-#    **accepted** token.
+# 2. Compute p, and accept x with probability min(1, p(x)/q(x)). Then x is an **accepted** token.
 # 3. If x is rejected, draw another word from the **residual**, max(p − q, 0) divided by its sum.
 #    This word is a **recovered** token.
 #
@@ -133,7 +132,7 @@ assert np.allclose(pages.sum(axis=1), 1)
 
 # %% tags=["by-hand"]
 p, q = p_table[the], q_table[the]
-kept = np.minimum(1, p / q)  # the probability of keeping each word, once it is drafted
+kept = np.minimum(1, p / q)  # the probability of accepting each word, once it is drafted
 overlap = np.minimum(p, q).sum()
 rejected = 1 - overlap
 shortfall = np.maximum(p - q, 0)
@@ -157,9 +156,10 @@ for word in range(len(words)):
 # %%
 recovered = " or ".join(f"`{word}`" for word in rule.index[rule["residual"] > 0])
 ctx.say(
-    f'After "the" the target accepts the draft\'s word with probability **{overlap:.2f}**, the '
-    f"overlap. With probability {rejected:.2f} it rejects the word, and {recovered} is recovered. "
-    "The column `emitted` equals p, so nothing is lost."
+    f"After the word `the`, the target accepts the draft's word with probability "
+    f"**{overlap:.2f}**, the overlap. With probability {rejected:.2f} it rejects the word, and "
+    f"{recovered} is recovered. The column `emitted` (accepted plus recovered) equals p, so the "
+    "rule is lossless."
 )
 
 # %%
@@ -167,10 +167,11 @@ ctx.draw(
     drawings.draw_rule,
     rule,
     "rule",
-    "Probability of each word after 'the'. Panel 1 divides q into the part that the target keeps "
-    f"({overlap:.2f} in total) and the rejected part. Panel 2 shows the residual. In panel 3 the "
-    "kept and the recovered part add up to p (black marks) for every word.",
-    f"Kept words ({100 * overlap:.0f} %) and recovered words together follow p exactly",
+    "Probability of each word after `the`. Panel 1 divides q into the part that the target accepts "
+    f"({overlap:.2f} in total) and the rejected part. Panel 2 shows the residual, from which a "
+    f"recovered word is drawn. Panel 3 scales it by {rejected:.2f}, the probability of a "
+    "rejection. There accepted and recovered words add up to p (black marks).",
+    f"Accepted words ({100 * overlap:.0f} %) and recovered words together follow p exactly",
 )
 
 # %%
@@ -192,9 +193,9 @@ assert np.isclose(overlap, 1 - np.abs(p - q).sum() / 2)
 
 # %% [markdown]
 # ## 3. Three words at once
-# One drafted word per target pass gains nothing, because the target could have written that word
-# itself. The gain comes from this fact: **one target pass can check many words at once**. So the
-# draft proposes a chain of words, and **gamma** is the number of words in the chain.
+# So far each target pass yields one word, drafted or recovered. The gain comes from this fact:
+# **one target pass can check many words at once**. So the draft proposes a chain of words, and
+# **gamma** is the number of words in the chain.
 #
 # We check the chain from left to right with the rule of section 2. At the first rejection we
 # replace the word by a recovered token and throw away the rest of the chain. If the target accepts
@@ -203,8 +204,9 @@ assert np.isclose(overlap, 1 - np.abs(p - q).sum() / 2)
 #
 # Below are two blocks with gamma = 3. Their drafted words and their **coins** are written out, so
 # that you can check each decision. A coin is a random number between 0 and 1. A word is accepted if
-# its coin is below min(1, p/q). The next unused coin picks the recovered or bonus token. It picks
-# the first word at which the sum of the probabilities exceeds the coin.
+# its coin is below min(1, p/q). The next unused coin picks the recovered or bonus token. Add up the
+# probabilities of the words in the order of the table. The coin picks the first word at which this
+# sum exceeds the coin.
 
 # %% tags=["by-hand"]
 written = [  # the last word, the drafted words, the coins
@@ -258,11 +260,11 @@ assert [step.tokens[-1] for step in steps] == picked
 # repeat. The shares of the words must approach p. The rule of section 2 is called **`rejection`**.
 # We compare it with three rules that take the draft's single best word instead of a drawn word.
 #
-# * **`point-mass`** keeps x with probability p(x). After a rejection it draws from p without x.
+# * **`point-mass`** accepts x with probability p(x). After a rejection it draws from p without x.
 #   This rule is lossless too.
-# * **`ratio`** keeps x with probability min(1, p(x)/q(x)), as if x had been drawn from q. But x was
-#   not drawn, so this rule is **not** lossless.
-# * **`typical`** keeps x whenever p(x) is above a threshold. This rule is fast and not lossless.
+# * **`ratio`** accepts x with probability min(1, p(x)/q(x)), as if x had been drawn from q. But x
+#   was not drawn, so this rule is **not** lossless.
+# * **`typical`** accepts x whenever p(x) is above a threshold. This rule is fast and not lossless.
 
 # %%
 came = {name: study.first_words(name, p, q, draws, rng) for name in study.NAMES}
@@ -278,13 +280,14 @@ exact = pd.Series(off, name="exact limit").rename_axis("rule")
 lossy = list(exact.index[exact > 1e-9])
 
 # %%
-away = named([f"`{name}` levels off at {exact[name]:.2f}" for name in lossy])
+away = named([f"`{name}` at {exact[name]:.2f}" for name in lossy])
 ctx.plot(
     study.distances(came, p),
     "words drawn",
     "lossless",
     "Total variation distance between the output and p, by number of words drawn. For lossless "
-    f"rules the distance keeps falling. The rule {away}. Grey line: the expected sampling error.",
+    f"rules the distance keeps falling. The others level off, {away}. Both axes are logarithmic. "
+    "Grey line: the expected sampling error.",
     title=f"Lossless rules approach p, and {named(lossy)} do not",
     hue="rule",
     y="total variation distance to p",
@@ -351,7 +354,7 @@ ctx.draw(
     redraw.tree_frame(tree, labels, *odds, on_path),
     "tree",
     "A draft tree after the word '.', with the draft's two best words at each node. Each box shows "
-    "a drafted word with its probabilities q and p. The accepted words are filled.",
+    "a drafted word with its probabilities q and p. The accepted words are green.",
     f"The target accepts {len(verdict.path)} of the {tree.size} words of the tree in one pass",
 )
 
@@ -361,8 +364,12 @@ ctx.say(study.verdict_in_words(tree, verdict, labels, words))
 # %% [markdown]
 # ## 6. Five numbers that are called "acceptance"
 # Several different numbers are called acceptance. They answer different questions. Here are five of
-# them, computed for the paper's tree of 2 + 4 + 2 nodes after each of the five words. GLOSSARY.md
-# lists the others.
+# them. We draft the paper's tree, which has 2, 4 and 2 nodes at depths 1, 2 and 3, once after each
+# of the five words. GLOSSARY.md lists the other numbers.
+#
+# The **temperature** T changes a distribution before a word is drawn. The probabilities are raised
+# to the power 1/T and divided by their sum. T = 1 changes nothing, and a smaller T makes likely
+# words more likely. At T = 0 the best word is always chosen.
 #
 # * **`published_alpha`** is the paper's measure, the mean of min(1, p/q) over all nodes. No
 #   lossless rule accepts words with these probabilities, because the tree's words were not drawn
@@ -374,10 +381,6 @@ ctx.say(study.verdict_in_words(tree, verdict, labels, words))
 #   word. It is the exact acceptance at temperature 0.
 # * **`block_efficiency`** is the number of words per target pass, here for the tree at temperature
 #   0.
-#
-# The **temperature** T sharpens a distribution before a word is drawn. The probabilities are raised
-# to the power 1/T and divided by their sum. T = 1 changes nothing. At T = 0 the best word is always
-# chosen.
 
 # %%
 hung, trace = study.records(static_tree(3, 2, 8), p_table, q_table)
@@ -404,8 +407,9 @@ ctx.table(estimators.to_frame(), "estimators")
 
 # %%
 ctx.say(
-    f"For these trees the paper's measure is {100 * five['published_alpha']:.0f} %. At temperature "
-    f"0 the target accepts {tau - 1:.2f} of the 8 drafted words and adds one word of its own."
+    f"Over the nodes of the five trees the paper's measure (`published_alpha`) is "
+    f"{five['published_alpha']:.2f}. At temperature 0 the target accepts on average {tau - 1:.2g} "
+    f"of the 8 drafted words and adds one of its own, so a pass gives {tau:.2g} words."
 )
 
 # %% [markdown]
@@ -416,7 +420,8 @@ ctx.say(
 # change at all.
 #
 # The kit's decoder, which also runs real models, can run our two tables. The boxes show where each
-# word came from. A bar marks the start of a block, which is one target pass.
+# word came from. A bar marks the start of a block, which is one target pass. We decode with chains
+# of 3 words (`chain:3`), then with trees of depth 2 and two children per node (`tree:2,2`).
 
 # %% tags=["by-hand"]
 length, alone = 24, [stop]
@@ -429,10 +434,7 @@ pair = study.table_pair(p_table, q_table)
 for shape in ("chain:3", "tree:2,2"):
     drafted = parse_shape(shape)
     steps = list(decode(pair, (stop,), "greedy", drafted, Sampling(), length))
-    ctx.say(
-        f"With `{shape}`, {length} words take {len(steps)} target passes. The target alone needs "
-        f"{length} passes for the same words."
-    )
+    ctx.say(f"With `{shape}`, {length} words take {len(steps)} target passes instead of {length}.")
     display(HTML(pictures.as_html(steps, words)))
     decoded = [token for step in steps for token in step.tokens]
     assert decoded == alone[1:], "the text must not change"
@@ -455,28 +457,27 @@ assert np.allclose(formula, 1 + survival.cumsum())
 assert np.allclose(formula, cost.block_efficiency_iid(alpha, gammas))
 
 # %% [markdown]
-# The table compares the formula with the decoder's counts at temperature 1. Blocks are independent
-# here, so we can give standard errors per block. In real texts blocks are not independent, and the
-# following notebooks compute intervals over prompts instead.
+# The table compares the formula with a simulation, the decoder at temperature 1. Blocks are
+# independent here, so we can give standard errors per block. In real texts blocks are not
+# independent, and the following notebooks compute intervals over prompts instead.
 
 # %%
 lengths = {gamma: int(blocks_each * formula[gamma - 1]) for gamma in (1, 2, 3, 4, 6, 8)}
-counted = study.counted_blocks(study.table_pair(p_table, q_table), stop, lengths, rng)
-counted["formula"] = formula[counted.index - 1]
-ctx.table(counted, "words-per-pass")
+simulated = study.simulated_blocks(study.table_pair(p_table, q_table), stop, lengths, rng)
+simulated["formula"] = formula[simulated.index - 1]
+ctx.table(simulated, "words-per-pass")
 
 # %%
-gap = (counted["counted"] - counted["formula"]).abs() / counted["standard error"]
+gap = (simulated["simulated"] - simulated["formula"]).abs() / simulated["standard error"]
 ctx.say(
-    f"The formula lies inside the 95 % interval of the count for {(gap < 1.96).sum()} of "
-    f"{len(gap)} values of gamma. With a = {alpha:.2f} no gamma gives more than 1/(1 − a) = "
-    f"{1 / (1 - alpha):.1f} words per target pass. Each further drafted word adds less and costs "
-    "one more draft pass."
+    f"{study.formula_in_words((gap < 1.96).sum(), len(gap))} With a = {alpha:.2f} no gamma gives "
+    f"more than 1/(1 − a) = {1 / (1 - alpha):.2g} words per target pass. Each further drafted word "
+    "adds less and costs one more draft pass."
 )
 assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is unknown
 
 # %% [markdown]
-# Fewer target passes do not yet mean less time. The speed-up also depends on three costs, all in
+# Fewer target passes alone do not mean less time. The speed-up also depends on three costs, all in
 # units of one target pass over one token.
 #
 # * **c** is the time of one draft pass.
@@ -486,7 +487,7 @@ assert blocks_each < 100 or (gap < 4.5).all()  # of a few blocks the error is un
 # The speed-up is the number of words per target pass divided by gamma · c + v(gamma + 1) + o.
 
 # %%
-ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], exact["ratio"]))
+ctx.answer(study.rule_in_words(overlap, formula[2], simulated.loc[3, "simulated"]))
 
 # %% [markdown]
 # ## Try it
@@ -498,8 +499,8 @@ ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], e
 # For <i>dog</i> after <i>the</i>, min(1, p/q) is 0.35/0.55 = 0.64. The coin 0.60 is below it, so
 # <i>dog</i> is accepted. For <i>sat</i> after <i>dog</i> it is 0.45/0.60 = 0.75. The coin 0.50 is
 # below it, so <i>sat</i> is accepted too. Now all three words are accepted. The coin 0.90 picks the
-# bonus token from p after <i>sat</i>. The first four words sum to 0.40 only, so it picks the full
-# stop. One target pass gives four words.
+# bonus token from p after <i>sat</i>. The probabilities of the first four words sum to only
+# 0.40, so it picks the full stop. One target pass gives four words.
 # </details>
 #
 # 2. Make the draft a copy of the target. In a new cell compute `1 +
@@ -528,7 +529,7 @@ ctx.answer(study.rule_in_words(overlap, formula[2], counted.loc[3, "counted"], e
 # ## What we saw, what this does not show, what is next
 # * What we saw: accepting with min(1, p/q) and drawing from the residual gives exactly p. Two
 #   similar rules are not lossless. One target pass gives several words.
-# * What this does not show: real models, whose p and q depend on the whole context. It also does
-#   not show time.
+# * What this does not show: real models, whose p and q depend on the whole context. The notebook
+#   measures no time.
 # * Next: [01](01_load_models.ipynb) loads a real pair and draws one of its trees.
 #   [02](02_gamma_sweep.ipynb) asks how many tokens to draft.

@@ -17,8 +17,8 @@
 #
 # ![A drafted tree with both models' probabilities at every node](../figures/smollm/01/tree.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are recorded · *reads*
-# the pair of the profile and its run `greedy` (recorded if it is missing) · *writes*
+# *Runs on* any machine · *time* under a minute on 2 cores, once the runs are recorded · *reads* the
+# pair of the profile and its run `greedy` (recorded if it is missing) · *writes*
 # `figures/<profile>/01/`.
 
 # %% tags=["parameters"]
@@ -75,14 +75,15 @@ texts = runs.texts_of(run)
 # %% [markdown]
 # ## 1. The two models
 # A proposal is a token id, so both models must have the same vocabulary. Loading checks this. The
-# column `kernel` is the class of the linear layers, and `kv_kb` is the memory that one token of
-# context takes (its keys and values in every layer, in kB). If the profile also has a 4-bit copy of
-# the target, the table lists it too.
+# column `kernel` is the class of the linear layers. The column `kv_kb` is the memory in kB that one
+# token of context takes, for its keys and values in every layer.
 
 # %%
 with capture_output():  # the quantisation library's banner
     four_bit = study.four_bit_copy(settings.target)
 ctx.table(study.models(pair, four_bit), "pair", digits=1)
+if four_bit:
+    ctx.say("The last row is a 4-bit copy of the target.")
 
 # %%
 size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
@@ -103,9 +104,11 @@ ctx.say(study.vocabulary_in_words(size, pair.vocab, output_ids, outside))
 
 # %%
 ids = tokenizer(sample_text)["input_ids"]
+bare = tokenizer(sample_text, add_special_tokens=False)["input_ids"]
+marks = ", with the marks that the tokenizer adds" if len(ids) > len(bare) else ""
 ctx.say(
-    f"`{sample_text}` has {len(sample_text)} characters and {counted(len(ids), 'token')} (with the "
-    f"mark of a text's start, if the tokenizer adds one): {study.listed(tokenizer, ids)}"
+    f"`{sample_text}` has {len(sample_text)} characters and {counted(len(ids), 'token')}{marks}: "
+    f"{study.listed(tokenizer, ids)}"
 )
 
 # %% [markdown]
@@ -128,8 +131,8 @@ ctx.say(
 
 # %% [markdown]
 # ## 3. What the target writes
-# The target continues the first prompt of each domain alone, with the most likely token at every
-# step. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at the
+# Without a draft, the target continues a first prompt. At every step it takes its most likely
+# token. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at the
 # limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt from
 # the continuation.
 
@@ -147,10 +150,11 @@ for prompt in firsts[1:3] or firsts:
 # %% [markdown]
 # ## 4. One drafted tree
 # The draft proposes a tree. It consists of the draft's most likely next tokens, and after each of
-# these tokens again the most likely next tokens. The **rank** of a node is the position of its
-# token in the draft's order (0 is the draft's best token). The **depth** is the number of drafted
-# tokens from the context to the node. Each node shows the draft's probability **q** and the
-# target's probability **p**. One target pass gives all p of the tree.
+# these tokens again the most likely next tokens. The profile limits the number of nodes, which can
+# cut the deepest level. The **rank** of a node is the position of its token in the draft's order (0
+# is the draft's best token). The **depth** is the number of drafted tokens from the context to the
+# node. Each node shows the draft's probability **q** and the target's probability **p**. One target
+# pass gives all p of the tree.
 #
 # A greedy target accepts a node if it is the target's most likely token (`target_rank` 0) and all
 # nodes before it are accepted. We show the first recorded tree in which the target accepts `wanted`
@@ -186,8 +190,8 @@ ctx.draw(
     drawings.draw_tree,
     picture,
     "tree",
-    f"The recorded draft tree at position {at} of prompt {where}. Each box shows a drafted token "
-    "with its probabilities q and p. The accepted tokens are filled.",
+    f"The draft tree at position {at} of the target's text for prompt {where}. Each box shows a "
+    "drafted token with its probabilities q and p. The accepted tokens are green.",
     f"The target accepts {len(path)} of the {tree.size} tokens of this tree",
 )
 
@@ -202,7 +206,7 @@ assert emitted[: len(path)] == path or run.manifest["not_argmax"], (
 )
 
 # %% [markdown]
-# ## 5. Two numbers that are called acceptance
+# ## 5. Two of the numbers that are called acceptance
 # At T = 0 only one question matters: which token has the largest p? At T = 1 each token is drawn
 # from p, and q matters too. A token that was **drawn** from q is accepted with probability min(1,
 # p/q). This is 1 if p ≥ q, and it is smaller the more q exceeds p. The mean over all tokens that q
@@ -226,10 +230,10 @@ ctx.draw(
     drawings.draw_overlap,
     favourites,
     "overlap",
-    f"Probability of the next token at position {at_token} of prompt {here}, for the draft's most "
-    f"likely tokens. Green: what both models assign ({overlap:.2f}, the overlap). Hatched: "
-    f"the draft's excess ({1 - overlap:.2f}). Orange: the draft's shortfall, which is as large.",
-    f"At this position the target keeps {100 * overlap:.0f} % of the tokens that the draft draws",
+    f"Next token at position {at_token} of the text for prompt {here}. Green plus hatched is q, "
+    f"and green plus orange is p. Green is min(p, q), in total {overlap:.2f} (the overlap). "
+    f"Hatched (rejected) and orange (recovered) each sum to {1 - overlap:.2f}.",
+    f"At this position the target accepts {100 * overlap:.0f} % of the tokens that the draft draws",
 )
 
 # %% tags=["by-hand"]
@@ -239,8 +243,8 @@ ratio = min(1, p / q)
 # %%
 ctx.say(
     f"The draft's best token has q = {q:.2f} and p = {p:.2f}. If the draft draws this token, it is "
-    f"accepted with probability min(1, p/q) = {ratio:.2f}. On average over all tokens, the target "
-    f"accepts with probability **{overlap:.2f}**, the overlap."
+    f"accepted with probability min(1, p/q) = {ratio:.2f}. Averaged over the tokens that the draft "
+    f"may draw, the probability of acceptance is **{overlap:.2f}**, the overlap."
 )
 
 # %% [markdown]
@@ -274,8 +278,8 @@ if notebook.is_open():
     display(try_it.prompt_cell(pair, settings, sample_text))
 
 # %% [markdown]
-# The recorded run has such a tree for every position of every text. The other notebooks read this
-# run, and most of their questions need no model any more.
+# The recorded run has a tree as in section 4 for every position of every text. The other notebooks
+# read this run, and most of their questions need no model any more.
 
 # %%
 ctx.answer(
@@ -299,9 +303,9 @@ ctx.answer(
 #
 # <details><summary>What happens</summary>
 # With 0, every proposal at depth 1 misses the target's best token. The pass gives one token, as
-# plain decoding would, and the draft's work is wasted. A tree that is accepted down to its last
-# level has nothing left to reject. Then the notebook shows the first tree with the most accepted
-# tokens. A high q does not guarantee acceptance, and a low q does not exclude it.</details>
+# plain decoding would, and the draft's work is wasted. If `wanted` is the depth, the target can
+# reject nothing after it. So the notebook shows the first tree with the most accepted tokens. A
+# high q does not guarantee acceptance, and a low q does not exclude it.</details>
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next

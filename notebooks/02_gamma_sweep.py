@@ -13,15 +13,17 @@
 # token costs the same time, but it is accepted at most as often as the token before it. Tokens per
 # target pass therefore grow more and more slowly with gamma, while the cost grows linearly. So the
 # speed-up has a maximum. Its position depends on c, the time of a draft pass divided by the time of
-# a target pass. We **assume** c here, and notebook 09 uses measured costs. The picture shows the
+# a target pass. We **assume** c here, and notebook 10 measures it. The picture shows the
 # part that does not depend on c, the number of tokens per target pass (`block_efficiency`).
 #
 # ![Tokens per target pass by gamma](../figures/smollm/02/block-efficiency.png)
 #
-# *Runs on* any machine · *minutes* about two on 2 cores · *reads* the runs `greedy` (temperature T
-# = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1),
-# and runs of the other prompts that the profile names (`other_prompts`), all recorded if missing ·
-# *writes* `figures/<profile>/02/`.
+# *Runs on* any machine · *time* about two minutes on 2 cores · *reads* the runs below, recorded if
+# missing · *writes* `figures/<profile>/02/`.
+#
+# * `greedy`: temperature T = 0
+# * `sampled`, `sampled-seed-1`, `sampled-seed-2`: the profile's temperature, by default 1
+# * runs of the other prompts that the profile names (`other_prompts`)
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -58,7 +60,7 @@ import pandas as pd
 from speclab import replay, runs, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named, stack, starting
+from speclab.estimates import Estimates, counted, stack
 from speclab.explore import page
 from speclab.models import pairs
 from speclab.show import drawings, notebook
@@ -123,7 +125,7 @@ while start < len(ranks):
 # %%
 blocks = {g: replay.replay(mine, g) for g in shown_gammas}
 assert by_hand == blocks[gamma]["emitted"].tolist()
-ctx.say(f"With gamma = {gamma} the blocks have {', '.join(map(str, by_hand))} tokens.")
+ctx.say(f"With gamma = {gamma}, the {sum(by_hand)} tokens form {counted(len(by_hand), 'block')}.")
 
 # %%
 cells = study.text_cells(blocks)
@@ -149,8 +151,9 @@ page.show("gamma", runs=[greedy_run, sampled_runs[0]])
 # all possible draws of the draft.
 #
 # Each number has a 95 % interval. We draw as many prompts as there are, with replacement, and
-# compute the number again. After 2,000 repetitions we leave out the lowest and the highest 2.5 %.
-# We **resample prompts** and not tokens, because the tokens of one text are not independent.
+# compute the number again. After 2,000 repetitions we leave out a little less than 2.5 % at each
+# end (notebook 13). We **resample prompts** and not tokens, because the tokens of one text are not
+# independent.
 
 # %%
 passes = study.curves(tau)
@@ -195,7 +198,8 @@ ctx.strips(
     "tokens per target pass",
     "prompts",
     f"Tokens per target pass at gamma = {gamma}. Each dot is one prompt (at {sampled.name} its "
-    "three texts together). The dark mark is the value of the domain with its 95 % interval.",
+    "three texts together). The dark mark is the domain's tokens divided by its passes, with its "
+    "95 % interval. Prompts with many passes count more.",
     f"Prompts of one domain differ by up to {widest:.1f} tokens per target pass",
 )
 
@@ -204,8 +208,8 @@ ctx.table(ends, "spread-of-prompts", 1)
 
 # %% [markdown]
 # ### Other prompts
-# The draft may do well because of the format of the prompts and not because of their domain. So we
-# repeat the measurement on the other prompts that the profile names (`other_prompts`).
+# The draft may do well because of the format of the prompts and not because of their domain. A
+# profile can name other prompts (`other_prompts`), on which we then repeat the measurement.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
@@ -240,7 +244,7 @@ if prompt_sets.UNWRAPPED in others:
 # %% [markdown]
 # ### Where does a block begin?
 # A decoder starts each block where the last block ended. We could also count **every position**
-# once as a possible start. This gives another number, which no decoder reaches.
+# once as a possible start. This gives another number, which describes no decoder.
 
 # %%
 gaps = {}
@@ -251,11 +255,9 @@ for name, text in texts.items():
 # %%
 gap = study.curves(tau, gaps)
 ctx.export(gap, "every-minus-visited")
-verdicts = "every position gives more in", "every position gives fewer in"
-verdicts = *verdicts, "there is no significant difference in"
 ctx.say(
     "We average tokens per target pass over every position and compare with visited blocks "
-    f"(gamma = {gamma}). {gap.sentence(*verdicts, within='temperature')}."
+    f"(gamma = {gamma}). {gap.sentence(*study.EVERY_POSITION, within='temperature')}."
 )
 
 # %% [markdown]
@@ -285,32 +287,27 @@ compared = Estimates.stacked(beside, "temperature")
 ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gamma"], "made"))
 
 # %%
-counted = ["gamma", "prompt_id", "blocks", "emitted"]
+counts_of = ["gamma", "prompt_id", "blocks", "emitted"]
 by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
-unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counted))
-ctx.say(
-    f"At {greedy.name} the decoder's blocks or tokens differ from the replay's in {unequal} of "
-    f"{len(by_decoder)} runs (prompts × gammas)."
-)
+unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counts_of))
+ctx.say(study.agreement_in_words(unequal, len(ids), len(few)))
 assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
 
 # %%
 off = compared.at(temperature=sampled.name, made="difference")
-verdicts = "the decoder gives more at gamma", "the decoder gives fewer at gamma"
-verdicts = *verdicts, "there is no significant difference at gamma"
 ctx.say(
     f"At {sampled.name} we compare the decoder's tokens per target pass with the replay's "
-    f"({len(encoded)} prompts). {starting(off.sentence(*verdicts, names='gamma'))}."
+    f"({len(encoded)} prompts). {study.decoded_in_words(off)}."
 )
 
 # %% [markdown]
 # ## 4. Why the i.i.d. formula misses
 # Assume that every draft token is accepted with probability alpha, independently of all other
-# tokens (**i.i.d.**). Then a target pass gives (1 − alpha^(gamma+1)) / (1 − alpha) tokens. For
-# alpha we take the mean acceptance of one token in the same texts (`hit[1]` at T = 0, the mean
-# overlap of p and q for sampled text). But acceptances cluster. A rejection makes another rejection
-# more likely, and every block starts after a rejection or a bonus token. The correlation between
-# neighbouring positions (`lag1`) measures this.
+# tokens (**i.i.d.**). Then a target pass gives (1 − alpha^(gamma+1)) / (1 − alpha) tokens. At T = 0
+# alpha is `hit[1]`. For sampled text alpha is the mean overlap of p and q. But acceptances may
+# cluster: after a rejection another rejection may be more likely. Every block starts after a
+# rejection or a bonus token. The correlation between neighbouring positions (`lag1`) measures
+# whether acceptances cluster.
 
 # %%
 one_token = {name: study.one_token(text) for name, text in texts.items()}
@@ -334,7 +331,7 @@ ctx.plot(
     "gamma",
     "formula-misses",
     "Replayed tokens per target pass minus the prediction of the i.i.d. formula, by gamma. Below "
-    "the line the formula overstates. Bands: 95 % intervals.",
+    "the line the formula promises too many tokens per target pass. Bands: 95 % intervals.",
     title=study.largest_miss(missed),
     columns="temperature",
     y="difference in tokens\nper target pass",
@@ -348,17 +345,16 @@ why = Estimates(pd.concat([lags.frame, missed_there.frame], ignore_index=True))
 ctx.table(why, "why-not-iid", rows=60, cells=why.wide(["temperature", "formula"], "domain"))
 
 # %%
-verdicts = "the formula is too low in", "the formula is too high in"
-verdicts = *verdicts, "there is no significant difference in"
-verdict = missed_there.at(formula="replay minus i.i.d.").sentence(*verdicts, within="temperature")
+verdict = missed_there.at(formula="replay minus i.i.d.")
+verdict = verdict.sentence(*study.FORMULA_GIVES, within="temperature")
 ctx.say(
     f"We compare the i.i.d. formula with the replayed tokens per target pass (gamma = {gamma}). "
     f"{verdict}."
 )
 
 # %% [markdown]
-# The formula misses for two more reasons. The end of a text shortens its last block. And prompts
-# differ, so that hard prompts with their many blocks have more weight.
+# The formula misses for two more reasons. The end of a text shortens its last block. Prompts
+# differ, and hard prompts have more blocks and thus more weight.
 #
 # ## 5. How many draft tokens are wasted
 # All draft tokens after a rejection are thrown away, so a longer draft wastes more. The share of
@@ -367,17 +363,16 @@ ctx.say(
 
 # %%
 used = study.curves({name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()})
-share = used.in_units("%")
-ends = [f"{share.at(gamma=g).span()} at gamma {g}" for g in dict.fromkeys((1, largest_gamma))]
 ctx.plot(
     used,
     "gamma",
     "draft-utilisation",
     "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
     "falls as gamma grows. Bands: 95 % intervals.",
-    title=f"The accepted share of draft tokens is {named(ends)}",
+    title=study.used_at_most(used.at(gamma=largest_gamma), largest_gamma),
     columns="temperature",
-    y="accepted share of draft tokens",
+    y="draft tokens accepted (%)",
+    percent=True,
     limits=(0, 1),
 )
 
@@ -408,9 +403,10 @@ ctx.plot(
 
 # %% [markdown]
 # ### Which gamma is the fastest?
-# The table shows the best gamma for several values of c. For its interval we resample the prompts
-# and choose the fastest gamma again each time. The file `02/best-gamma.csv` also has the range of
-# gammas that are not significantly slower than the best (`as_good_low` to `as_good_high`).
+# The table shows the best gamma for several values of c. For the interval of the best gamma we
+# resample the prompts and choose the fastest gamma again each time. The file `02/best-gamma.csv`
+# also has the range of gammas that are not significantly slower than the best (`as_good_low` to
+# `as_good_high`).
 
 # %%
 costs = sorted({cost_ratio, *other_cost_ratios})
@@ -424,8 +420,8 @@ notebook.show_table(chosen_gammas.wide(["temperature", "c"], "domain"), 2)
 # of this notebook, an even larger gamma may be better.
 
 # %% [markdown]
-# The next table shows the highest estimated speed-up over all gammas, for the assumed c. Its
-# intervals do not choose gamma again.
+# The next table shows the highest estimated speed-up over all gammas, for the assumed c. For these
+# intervals gamma is not chosen again.
 
 # %%
 notebook.show_table(peaks.in_units("x").wide("temperature", "domain"))
@@ -492,6 +488,6 @@ ctx.answer(study.best_in_words(fastest, cost_ratio, there))
 # ## What we saw, what this does not show, what is next
 # * What we saw: tokens per target pass never fall as gamma grows. The estimated speed-up has a
 #   maximum, whose position depends on c. Prompts of the same domain differ widely.
-# * What this does not show: time, because c is assumed (notebook 10 measures it). It also does not
-#   show longer texts, loops or other temperatures (notebook 13).
+# * What this does not show: time, because c is assumed (notebook 10 measures it). Longer texts,
+#   loops and other temperatures follow in notebook 13.
 # * Next: notebook 03 asks how acceptance differs between the domains, and what acceptance is.

@@ -15,7 +15,7 @@
 #
 # ![The draft of one block with the probabilities of both models](../figures/smollm/12/tree.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the pair of the profile ·
+# *Runs on* any machine · *time* under a minute on 2 cores · *reads* the pair of the profile ·
 # *writes* `figures/<profile>/12/`.
 
 # %% tags=["parameters"]
@@ -87,7 +87,7 @@ if notebook.is_open():
 
 # %% [markdown]
 # ## 2. The prompt of the parameters
-# The same for the parameters at the top of the notebook.
+# Here the pair decodes the prompt of the parameters at the top of the notebook.
 
 # %%
 steps = list(try_it.blocks(pair, request, seed))
@@ -117,7 +117,7 @@ ctx.draw(
     picture,
     "tree",
     "Each box shows a drafted token with the draft's probability q and the target's probability p. "
-    f"Accepted tokens are filled. {result}",
+    f"Accepted tokens are green. {result}",
     title,
 )
 

@@ -17,6 +17,8 @@ from speclab.score import require
 from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, UNITS, cell, verdict
 
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
+NOT_KNOWN = "undefined for"
+SETS = ("domain", "prompt set", "gamma")  # names that a sentence can replace by 'all four domains'
 
 
 @dataclass(frozen=True)
@@ -167,15 +169,10 @@ class Estimates:
         names, *_ = differing or self.keys
         return self.listed(names)
 
-    def listed(self, names: str = "domain", within: str | None = None) -> str:
+    def listed(self, names: str = "domain") -> str:
         """A list such as 'code 0.56 [0.55, 0.58], math 0.61 [0.60, 0.63] and chat 0.43 [0.41,
         0.45]'.
-
-        within: one list per value of this key, as in 'T = 0: code …; T = 1: code …'.
         """
-        if within:
-            parts = self.groups(within)
-            return "; ".join(f"{value}: {part.listed(names)}" for value, part in parts)
         members = [f"{getattr(row, names)} {self._cell(row)}" for row in self.rows()]
         return named(members)
 
@@ -201,28 +198,34 @@ class Estimates:
         than: float = 0.0,
         within: str | None = None,
     ) -> str:
-        """A clause about the intervals, such as 'falls in code and math; no interval for chat'.
-        Each wording is followed by the names for which it holds, or by 'all four domains'.
+        """A clause about the intervals, such as 'falls in code; rises in math (no interval for
+        chat)'. Each wording is followed by the names for which it holds, by 'all four domains', or
+        by 'any domain' if the wording is a negation.
 
         above, below: used if the whole interval lies on that side of `than`; otherwise `neither` is
-        used. within: one sentence per value of this key, as in 'T = 0: falls in code. T = 1: …'.
+        used. within: one sentence per value of this key, as in 'At T = 0 it falls in code. At T = 1
+        …', for wordings with a subject.
         """
         if within:
             wording = (above, below, neither, names, than)
             parts = self.groups(within)
-            sentences = [
-                f"{starting(str(value))}: {part.sentence(*wording)}" for value, part in parts
-            ]
-            return ". ".join(sentences)
-        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: "no interval for"}
+            return ". ".join(f"At {value} {part.sentence(*wording)}" for value, part in parts)
+        words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: NOT_KNOWN}
         verdicts = verdict(self.frame["low"], self.frame["high"], than)
-        sides = pd.Series(verdicts).map(words)
-        sides[self.frame["estimate"].isna().to_numpy()] = "no estimate for"
-        of_side = self.frame[names].astype(str).groupby(sides.to_numpy(), sort=False)
-        members = of_side.agg(list)
-        if names in ("domain", "prompt set") and len(members) == 1 < len(self.frame):
-            return f"{sides[0]} {whole(names, len(self.frame))}"
-        return "; ".join(f"{side} {named(members[side])}" for side in members.index)
+        sides = pd.Series(verdicts).map(words).to_numpy()
+        of_side = self.frame[names].astype(str).groupby(sides, sort=False)
+        members = of_side.agg(list).to_dict()
+        missing = members.pop(NOT_KNOWN, []) if len(members) > 1 else []
+        clauses = []
+        for side, own in members.items():
+            if names in SETS and len(own) == len(self.frame) - len(missing) > 1:
+                if re.search(r"\bnot?\b", side):
+                    own = [f"any {names}"]
+                elif not missing:
+                    own = [whole(names, len(own))]
+            clauses.append(f"{side} {named(own)}")
+        said = "; ".join(clauses)
+        return f"{said} (no interval for {named(missing)})" if missing else said
 
     def tally(
         self, above: str, below: str, neither: str, noun: str = "domain", than: float = 0.0

@@ -57,11 +57,14 @@ def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = 
     'undefined' if the estimate is missing.
 
     unit: a key of UNITS. '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
-    2 digits. Shares and differences of shares are given as fractions of 1.
+    2 digits. Shares and differences of shares are given as fractions of 1. If an end would round to
+    no effect (0, or 1 for "x") without being it, all three have one digit more.
     """
     if np.isnan(estimate):
         return UNDEFINED
     scale, after, sign = UNITS[unit]
+    effects = scale * np.array([low, high]) - (unit == "x")
+    digits += bool(((effects != 0) & (effects.round(digits) == 0)).any())
     number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
     is_one = unit == "points" and number in ("+1", "-1")
     number += after.removesuffix("s") if is_one else after

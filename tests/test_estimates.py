@@ -25,7 +25,7 @@ def test_wide_writes_intervals_as_text():
     )
 
 
-def test_lists_and_sentences_within_a_key():
+def test_sentences_within_a_key():
     rows = [
         ("T = 0", "code", 1.0, 0.5, 1.5),
         ("T = 0", "chat", -1.0, -2.0, -0.5),
@@ -39,15 +39,29 @@ def test_lists_and_sentences_within_a_key():
         ("T = 0", 2),
         ("T = 1", 3),
     ]
-    assert table.listed(within="temperature") == (
-        "T = 0: code 1.0 [0.5, 1.5] and chat −1.0 [−2.0, −0.5]; T = 1: code 0.0 [−1.0, 1.0], "
-        "math undefined and reasoning 1.0"
-    )
-    said = table.sentence("rises in", "falls in", "is open in", within="temperature")
+    said = table.sentence("it rises in", "it falls in", "it is open in", within="temperature")
     assert said == (
-        "T = 0: rises in code; falls in chat. T = 1: is open in code; no estimate for math; "
-        "no interval for reasoning"
+        "At T = 0 it rises in code; it falls in chat. At T = 1 it is open in code (no interval for "
+        "math and reasoning)"
     )
+    missing = table.at(temperature="T = 1", domain=["math", "reasoning"])
+    assert missing.sentence() == "undefined for both domains"
+    assert table.at(domain="math").sentence() == "undefined for math"
+
+
+def test_a_sentence_about_all_domains():
+    rows = [(domain, 0.0, -1.0, 1.0) for domain in ("code", "math", "chat")]
+    table = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))
+    assert table.sentence() == "no significant difference in any domain"
+    assert table.sentence(than=-2) == "higher in all three domains"
+    assert table.sentence(neither="inconclusive in") == "inconclusive in all three domains"
+    assert table.sentence(neither="not changed in") == "not changed in any domain"
+    rows += [("maths", np.nan, np.nan, np.nan)]
+    more = estimates.Estimates(pd.DataFrame(rows, columns=["domain", *estimates.NUMBERS]))
+    assert more.sentence() == "no significant difference in any domain (no interval for maths)"
+    assert more.sentence(than=-2) == "higher in code, math and chat (no interval for maths)"
+    listed = table.at(domain=["code", "math"]).listed()
+    assert listed == "code 0.00 [−1.00, 1.00] and math 0.00 [−1.00, 1.00]"
 
 
 def test_estimates_that_are_all_undefined_are_known_to_be_none():
@@ -67,6 +81,10 @@ def test_estimates_that_are_all_undefined_are_known_to_be_none():
         ((-0.301, -0.334, -0.27), 0, "points", "−30 points [−33, −27]"),
         ((1.3456, 1.3201, 1.3699), 2, "x", "1.35x [1.32, 1.37]"),
         ((-0.001, np.nan, np.nan), 2, "", "0.00"),
+        ((0.05, 0.004, 0.11), 0, "points", "+5.0 points [0.4, 11.0]"),
+        ((0.05, 0.0, 0.11), 0, "points", "+5 points [0, 11]"),
+        ((1.1, 1.004, 1.2), 2, "x", "1.100x [1.004, 1.200]"),
+        ((1.1, 1.0, 1.2), 2, "x", "1.10x [1.00, 1.20]"),
     ],
 )
 def test_cells_have_units(numbers, digits, unit, text):

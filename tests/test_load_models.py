@@ -64,6 +64,13 @@ def test_favourites_and_all_others_sum_to_the_whole():
     table = study.favourites(trace.iloc[0], Tokenizer())
     assert list(table.index) == ["w0", "w1", "all others"]
     assert table["shared"].tolist() == pytest.approx([0.3, 0.3, 0.1])
+    few = trace_of([0.7], [[0.9, 0.001, 0.001, 0.002]], [[0.3, 0.5, 0.001, 0.1]])
+    assert list(study.favourites(few.iloc[0], Tokenizer()).index) == [
+        "w0",
+        "w1",
+        "w3",
+        "all others",
+    ]
     assert table[["p", "q"]].sum().tolist() == pytest.approx([1, 1])
 
 

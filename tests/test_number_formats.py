@@ -143,3 +143,4 @@ def test_another_number_format_is_said():
     here, there = {"target": CPU, "draft": CPU}, {"target": T4, "draft": CPU}
     assert "may differ" not in notebook.made_with(here, here)
     assert "may differ" in notebook.made_with(here, there)
+    assert "Linear" not in notebook.made_with(here) and "Triton" in notebook.made_with(there)

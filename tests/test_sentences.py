@@ -32,7 +32,7 @@ BAD = [
     r"\bnan\b|\bNaN\b|<NA>",
     r"\d\.0 of|\b0 of 0\b",  # a count is whole, and of something
     r": ?(;|\.|$)",  # a list without members
-    r"\. [a-z]",  # a sentence without a capital
+    r"(?<!i\.d)\. [a-z]",  # a sentence without a capital
     r"(?<![\d.,])1 (prompt|test|pair|claim|difference|domain|token)s\b",
     r"(?<![\d.,])1 (hold|do|differ)\b|\b[02-9] (holds|does|differs)\b",
     r"-0\.0+\b|\.\.|  | ,|\(\)",
@@ -129,13 +129,41 @@ def audited(verdicts):
 
 
 def scaled(*beaten):
-    found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
-    lead = at_scale.more_than(beaten, 4)
-    return at_scale.proposers_in_words(found[0], lead, found[1], "21 of 24 cases")
+    rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
+    faster = pd.Series([True] * 21 + [False] * 3)
+    return at_scale.proposers_in_words(Estimates(rows), beaten, faster)
+
+
+def gains(*numbers):
+    """What both together gain on two sets at three batch sizes; numbers: of each batch size."""
+    batches = {f"batch {8**n}": table(each, RISES) for n, each in enumerate(numbers)}
+    rows = Estimates.stacked(batches, "batch").frame
+    return "\n".join(at_scale.gains_in_words(Estimates(rows.assign(price="once")), "price"))
+
+
+def used(left_out):
+    columns = ["prompts", "tokens per text", "EAGLE alone"]
+    by_use = pd.DataFrame([[404, 160, 3.21], [91, 279, left_out]], ["used", "left out"], columns)
+    return at_scale.used_in_words("code", "4.24 [4.06, 4.42]", by_use)
+
+
+def runaways(*counts):
+    of_set = pd.Series(counts, ["cnn", "code", "chat"][: len(counts)])
+    return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
+
+
+def significant(*found):
+    rows = pd.DataFrame({"proposer": ["EAGLE", "lookup"], "significant": found})
+    return at_scale.significant_in_words(rows)
 
 
 def gammas(*best):
     return replace(table(*[(gamma, np.nan, np.nan) for gamma in best]), digits=0)
+
+
+def at_gammas(*numbers):
+    rows = table(*numbers, key="of").frame
+    return Estimates(rows.assign(of=range(1, 1 + len(rows))).rename(columns={"of": "gamma"}))
 
 
 def texts(*rows):
@@ -158,10 +186,12 @@ TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 MANY = {"token frequency": 0.2, "spread": 3}
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.4}, MANY
 TALLY = "rises", "falls", "does not change"
+VERBS = "it rises in", "it falls in", "it does not change in"
 LONE = ["code"]
+SIZES = {"code": 1}, {"code": 15}, {"code": 15, "math": 15, "chat": 50}, {"code": 3, "math": 9}
 CASES = [
     *(f"It is {rows.sentence()}." for rows in TABLES),
-    *(f"{rows.sentence(within='of')}." for rows in TABLES),
+    *(f"{rows.sentence(*VERBS, within='of')}." for rows in TABLES),
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
     *(f"It {entropy.trend(rows)}." for rows in TABLES),
@@ -184,9 +214,23 @@ CASES = [
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
+    *(by_hand.formula_in_words(n, 6) for n in (5, 6)),
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
+    *(notebook.few_in_words(sizes, ", second prompt set") for sizes in SIZES),
+    *(f"{rows.sentence(*gamma_sweep.EVERY_POSITION, within='of')}." for rows in TABLES[:3]),
+    *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
+    *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
+    *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
+    *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
+    *(used(left_out) for left_out in (2.93, 3.5)),
+    *(runaways(*counts) for counts in ([0, 0, 0], [0, 5, 5], [1, 0, 0])),
+    *(significant(*found) for found in ([True, True], [True, False], [False, False])),
+    *(
+        f"m: {at_scale.fitted_leasts(of)}."
+        for of in (["chain:5"], ["lookup:4", "chain:5+lookup:3"])
+    ),
 ]
 NO_INTERVAL = (0.7, np.nan, np.nan)
 AREAS = [table(n) for n in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), NO_INTERVAL, MISSING)]
@@ -211,7 +255,7 @@ ANSWERS = [
         for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, RISES])
         for changes in CHANGES
     ),
-    by_hand.rule_in_words(0.75, 2.73, 2.71, 0.29),
+    by_hand.rule_in_words(0.75, 2.73, 2.71),
     load_models.pair_in_words(SIZE, 2, 8, 64, 27),
     load_models.pair_in_words(SIZE, 1, 1, 1, 1),
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
@@ -237,13 +281,20 @@ TITLES = [
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
+    gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
+    *(at_scale.depth_in_words(table((n,) * 3, (-0.1,) * 3), 6) for n in (-0.05, -0.1, 0.02)),
 ]
 
 
 @pytest.mark.parametrize("said", [*CASES, *ANSWERS, *TITLES])
 def test_a_computed_sentence_reads_well(said):
     assert not [pattern for pattern in BAD if re.search(pattern, said)], said
+
+
+def test_a_caption_names_the_domains_without_bands():
+    said = [notebook.without_bands(rows.frame) for rows in TABLES]
+    assert said == ["", "", " There is no interval for chat.", ""]
 
 
 @pytest.mark.parametrize("said", ANSWERS)

@@ -78,11 +78,11 @@ def _draw_node(
     """A node's box, and the line that joins it to the box `above` (None: the root has no parent);
     split: q and p on two lines.
     """
-    on_path = row.accepted or not row.node
-    look = ON_PATH if on_path else OFF_PATH
+    is_accepted = row.accepted and above is not None
+    look = ON_PATH if is_accepted else OFF_PATH
     outline = {"edgecolor": look["color"], "linewidth": 0.75 * look["linewidth"]}
-    face = ACCEPTED.face if on_path else "white"
-    words = IN_BOX | {"weight": "bold" if on_path else "normal", "size": 6.5 if split else None}
+    face = ACCEPTED.face if is_accepted else "#EEEEEE" if above is None else "white"
+    words = IN_BOX | {"weight": "bold" if is_accepted else "normal", "size": 6.5 if split else None}
     words["bbox"] = outline | {"facecolor": face, "boxstyle": "round,pad=0.25"}
     token = visible(row.text, 8 if split else 14) or " "  # a blank has a box too
     if above is None:
@@ -161,11 +161,11 @@ def draw_rule(frame: pd.DataFrame) -> Figure:
     targets = {"markersize": 24, "markeredgewidth": 2.2, "label": "p, the target"}
     kept = frame["accepted"]
     recovered = frame["recovered"]
-    kept_bars = ("kept: min(p, q)", kept, KEPT)
+    kept_bars = ("accepted: min(p, q)", kept, KEPT)
     rejected_bars = ("rejected: q − min(p, q)", frame["q"] - kept, REJECTED)
-    recovered_bars = (f"recovered: {recovered.sum():.2f} × residual", recovered, RECOVERED)
+    recovered_bars = ("recovered", recovered, RECOVERED)
     panels = {
-        "1  Kept and rejected words": [kept_bars, rejected_bars],
+        "1  Accepted and rejected words": [kept_bars, rejected_bars],
         "2  Residual": [("_", frame["residual"], RECOVERED)],
         "3  Output": [kept_bars, recovered_bars],
     }
@@ -189,11 +189,11 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     """
     shared = frame["shared"]
     parts = {
-        "kept: min(p, q)": (shared, KEPT),
+        "accepted: min(p, q)": (shared, KEPT),
         "draft's excess: rejected": (frame["q"] - shared, REJECTED),
         "draft's shortfall: recovered": (frame["p"] - shared, RECOVERED),
     }
-    figure, axes = figures.subplots(height=2.8)
+    figure, axes = figures.subplots(height=1.2 + 0.2 * len(frame))
     places, left = range(len(frame)), np.zeros(len(frame))
     for label, (widths, look) in parts.items():
         axes.barh(places, widths, left=left, height=0.8, linewidth=0.6, label=label, **look)
@@ -221,7 +221,7 @@ def draw_text(frame: pd.DataFrame) -> Figure:
     if not figures.is_narrow():
         counts = heads.itertuples()
         labels = [
-            f"{label}, {row.kept} of {row.drafted} drafts kept"
+            f"{label}, {row.kept} of {row.drafted} accepted"
             for label, row in zip(labels, counts, strict=True)
         ]
     figure, axes = figures.subplots(height=0.9 + 0.27 * len(labels))
@@ -457,7 +457,9 @@ def draw_verdicts(
         if mark is not None:
             middle = np.arange(len(columns)) + 0.5
             at = np.interp(np.log(mark), np.log(columns), middle)
-            axes.axvline(at, color="black", linewidth=1.4, label=mark_name)
+            edges = np.arange(len(said) + 1)  # between the rows, so that no sign is covered
+            look = {"colors": "black", "linewidth": 1.4, "label": mark_name}
+            axes.vlines(np.full(len(edges), at), edges - 0.22, edges + 0.22, **look)
     for axes in grid[:, 0]:
         _name_rows(axes, said, 42 if narrow else 46)
     if text == "sign":

@@ -107,8 +107,8 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
     for axes in figure.axes:
         panel = axes.get_window_extent()
         titles = [text for text in axes.get_children() if isinstance(text, Text)]
-        for title in (*titles[len(axes.texts) :], axes.xaxis.label):
-            break_lines(title, panel.width)
+        for label in (*titles[len(axes.texts) :], axes.xaxis.label):
+            break_lines(label, panel.width)
         break_lines(axes.yaxis.label, panel.height)
         _fit_names(axes, names[axes], panel.width)
         for name in axes.get_yticklabels():

@@ -99,6 +99,8 @@ class Context:
         series = frame[hue].nunique()
         if series > len(style.LOOKS):
             caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
+        if hue == "domain":
+            caption += without_bands(frame)
         self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
 
     def strips(
@@ -201,6 +203,17 @@ class Context:
         self.record(answer=text)
 
 
+def without_bands(frame: "pd.DataFrame") -> str:
+    """Names the domains of a figure that have no intervals; "": all have them, or none has."""
+    from speclab.estimates import named
+
+    has_band = frame["low"].notna().groupby(frame["domain"], sort=False).any()
+    without = [str(domain) for domain in has_band.index[~has_band]]
+    if len(without) in (0, len(has_band)):
+        return ""
+    return f" There is no interval for {named(without)}."
+
+
 def too_long(answer: str) -> str:
     """What an answer has too much of, as '48 words where 44 are allowed'; "": nothing."""
     words, numbers = len(answer.split()), len(NUMBER.findall(answer))
@@ -299,19 +312,34 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
 
 
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
-    """Warn about the intervals of domains with few prompts. sizes: prompts by domain; where: names
-    the prompt set, as ' in the second prompt set'.
+    """Show the warning of `few_in_words`, if there is one."""
+    if warning := few_in_words(sizes, where):
+        Context.say(warning)
+
+
+def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
+    """A warning about the intervals of domains with few prompts; "": all have enough. sizes:
+    prompts by domain; where: names the prompt set, as ', second prompt set'.
     """
     from speclab import stats
-    from speclab.estimates import named
+    from speclab.estimates import counted, named
 
-    few = [f"{size} in {domain}" for domain, size in sizes.items() if size < stats.FEW_PROMPTS]
-    if few:
-        Context.say(
-            f"**Few prompts{where}**: {named(few)}. A 95 % interval from fewer than "
-            f"{stats.FEW_PROMPTS} prompts per domain contains the true value in less than 95 % of "
-            f"cases (notebook 13). Below {stats.MIN_PROMPTS} prompts we give no interval."
+    few = {domain: size for domain, size in sizes.items() if size < stats.FEW_PROMPTS}
+    if not few:
+        return ""
+    least, most = min(few.values()), max(few.values())
+    number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
+    has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
+    said = f"**Few prompts{where}**: {named([*few])} {has}."
+    without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
+    if len(without) < len(few):
+        said += (
+            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals can miss the "
+            "true value in more than 5 % of studies (notebook 13)."
         )
+    if without:
+        said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."
+    return said
 
 
 def is_open() -> bool:
@@ -366,16 +394,18 @@ def limit_threads() -> int:
 
 
 def formats(pair: Mapping[str, Mapping]) -> str:
-    """Number format and device of a pair's models in words; pair: `Pair.facts`, or `pair` of a
-    manifest.
+    """Number format and device of a pair's models in words, and the kernel of quantised models;
+    pair: `Pair.facts`, or `pair` of a manifest.
     """
     target, draft = (format_of(pair[name]) for name in ("target", "draft"))
     return target if target == draft else f"{target}, the draft in {draft}"
 
 
 def format_of(model: Mapping) -> str:
-    """Number format and device of one model in words: 'float32 on the CPU'."""
-    return f"{model['dtype']} on the {model.get('gpu') or model['device'].upper()}"
+    """Number format and device of one model in words, and its kernel if it is quantised."""
+    device = model.get("gpu") or model["device"].upper()
+    kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
+    return f"{model['dtype']} on the {device}{kernel}"
 
 
 def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:

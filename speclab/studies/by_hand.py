@@ -160,10 +160,15 @@ def verdict_in_words(
     accepted = " ".join(labels[node] for node in path)
     text = f"The target accepts *{accepted}*" if path else "The target accepts no drafted word"
     text += f" and adds the {verdict.kind} word *{words[verdict.token]}*."
+    text += f" So this pass gives {counted(len(path) + 1, 'word')}."
     on_best = int(tree.best_path[path].sum())
-    if on_best < len(path):
-        return f"{text} A chain along the best path would give {counted(on_best + 1, 'word')}."
-    return f"{text} A chain along the best path would accept as many."
+    if on_best == len(path):
+        return f"{text} A chain along the best path would give as many."
+    rejected = labels[path[on_best]]  # at the first step off the best path
+    return (
+        f"{text} A chain along the best path would give {counted(on_best + 1, 'word')}, because "
+        f"it does not contain *{rejected}*."
+    )
 
 
 # ---- estimators ----------------------------------------------------------------------------------
@@ -211,10 +216,10 @@ def table_pair(p_table: np.ndarray, q_table: np.ndarray) -> Pair:
     return Pair(model(p_table), model(q_table), None, frozenset(), {})
 
 
-def counted_blocks(
+def simulated_blocks(
     pair: Pair, last: int, lengths: Mapping[int, int], rng: np.random.Generator
 ) -> pd.DataFrame:
-    """Words per target pass as the decoder counts them at temperature 1, index gamma: counted,
+    """Words per target pass as the decoder counts them at temperature 1, index gamma: simulated,
     standard error, blocks. lengths: how many words to decode with each gamma.
     """
     warm = Sampling(1.0)
@@ -225,17 +230,24 @@ def counted_blocks(
         words = [len(step.tokens) for step in steps]
         whole = pd.Series(words[:-1])  # the last block is cut
         rows.append((gamma, whole.mean(), whole.sem(), len(whole)))
-    columns = ["gamma", "counted", "standard error", "blocks"]
+    columns = ["gamma", "simulated", "standard error", "blocks"]
     return pd.DataFrame(rows, columns=columns).set_index("gamma")
 
 
-def rule_in_words(overlap: float, predicted: float, simulated: float, error: float) -> str:
-    """The answer of notebook 00; predicted, simulated: words per target pass at gamma = 3; error:
-    the total variation distance of the rule `ratio`.
-    """
+def formula_in_words(inside: int, total: int) -> str:
+    """For how many of `total` values of gamma the formula agrees with the simulation."""
+    whose = f"For all {total}" if inside == total else f"For {inside} of {total}"
     return (
-        f"The target keeps {100 * overlap:.0f} % of the draft's words, and the output follows the "
-        "target's distribution exactly. With gamma = 3 drafted words a target pass yields "
-        f"{predicted:.2f} words (simulated: {simulated:.2f}). The rule is not exact for the "
-        f"draft's best word (total variation {error:.2f})."
+        f"{whose} values of gamma, the formula's value lies in the 95 % interval of the simulated "
+        "words per target pass."
+    )
+
+
+def rule_in_words(overlap: float, predicted: float, simulated: float) -> str:
+    """The answer of notebook 00; predicted, simulated: words per target pass at gamma = 3."""
+    return (
+        f"The target's test accepts {100 * overlap:.0f} % of the draft's words, and the output "
+        "follows the target's distribution exactly. With gamma = 3, a target pass gives "
+        f"{predicted:.2f} words (simulated: {simulated:.2f}). The test is exact only if the draft "
+        "draws its words at random."
     )

@@ -26,6 +26,23 @@ from speclab.tree import chain
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
 UTILISATION = score.ratio_of("accepted", "drafted", "draft_utilisation")
 
+# what is said of a significantly positive, a significantly negative and any other difference
+EVERY_POSITION = (
+    "the average over every position is significantly higher in",
+    "the average over every position is significantly lower in",
+    "the two averages do not differ significantly in",
+)
+FORMULA_GIVES = (
+    "the formula gives too few tokens in",
+    "the formula gives too many tokens in",
+    "the formula's error is not significant in",
+)
+DECODER_GIVES = (
+    "the decoder gives significantly more at",
+    "the decoder gives significantly fewer at",
+    "there is no significant difference at",
+)
+
 ByGamma = Mapping[int, pd.DataFrame]  # draws (1 + n, domains + 2) of each gamma
 
 
@@ -68,8 +85,9 @@ def saved_and_wasted(cells: pd.DataFrame) -> str:
     if len(totals) == 1:
         passes = counted(totals["passes"].iloc[0], "target pass")
         return f"With gamma = {totals.index[0]} this text takes {passes}"
-    saved = starting(_moved("target passes", totals["passes"]))
-    return f"{saved} and {_moved('wasted draft tokens', wasted)}"
+    least, *_, most = totals.index
+    saved = _moved("passes", totals["passes"])
+    return f"From gamma {least} to {most}, {saved} and {_moved('wasted tokens', wasted)}"
 
 
 def _moved(noun: str, numbers: pd.Series) -> str:
@@ -116,6 +134,12 @@ def flattening(passes: Estimates, largest: int) -> str:
     ends = [passes.at(gamma=gamma).frame.set_index(keys)["estimate"] for gamma in (half, largest)]
     most = (ends[1] - ends[0]).max()
     return f"Raising gamma from {half} to {largest} adds at most {most:.2f} tokens per target pass"
+
+
+def used_at_most(used: Estimates, gamma: int) -> str:
+    """The largest share of the draft tokens that the target accepts at a gamma."""
+    most = used.known["estimate"].max()
+    return f"At gamma {gamma} the target accepts at most {100 * most:.0f} % of the draft tokens"
 
 
 def wrapper_in_words(effect: Estimates, gamma: int) -> str:
@@ -179,6 +203,24 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     return stack(parts, "gamma")
 
 
+def agreement_in_words(unequal: int, prompts: int, gammas: int) -> str:
+    """In how many cases the decoder's blocks or tokens differ from the replay's at T = 0; a case is
+    a prompt with a gamma.
+    """
+    cases = f"({counted(prompts, 'prompt')}, {counted(gammas, 'gamma')})"
+    total = counted(prompts * gammas, "case")
+    if unequal:
+        return f"At T = 0 the decoder and the replay differ in {unequal} of {total} {cases}."
+    return f"At T = 0 the decoder and the replay agree exactly in {total} {cases}."
+
+
+def decoded_in_words(difference: Estimates) -> str:
+    """At which gammas the decoder's tokens per target pass differ from the replay's."""
+    gammas = "gamma " + difference.frame["gamma"].astype(str)
+    named_gammas = Estimates(difference.frame.assign(gamma=gammas))
+    return starting(named_gammas.sentence(*DECODER_GIVES, names="gamma"))
+
+
 # ---- why the i.i.d. formula misses ---------------------------------------------------------------
 
 
@@ -231,7 +273,7 @@ def largest_miss(missed: Estimates) -> str:
     worst = known[known.abs().idxmax()]
     misses = "overstates" if worst < 0 else "understates"
     by = f"{abs(worst):.2f}"
-    return f"The formula for independent tokens {misses} tokens per target pass by up to {by}"
+    return f"The i.i.d. formula {misses} tokens per target pass by up to {by}"
 
 
 # ---- the best gamma ------------------------------------------------------------------------------
@@ -294,17 +336,18 @@ def best_in_words(fastest: Estimates, c: float, elsewhere: Estimates | None) -> 
     """
     gammas = fastest.frame["estimate"]
     domains = len(gammas)
-    best = f"The best gamma is {fastest.span()}"
-    if gammas.nunique() > 1:
-        best += ", depending on the domain,"
+    span = fastest.span().replace("0 to", "0 (plain decoding) to")
+    best = f"the best gamma is {span}"
+    if not gammas.any():
+        best = "plain decoding is the fastest"
+    elif gammas.nunique() > 1:
+        best += ", depending on the domain"
     elif domains > 1:
         best += f" in {whole('domain', domains)}"
-    if not gammas.any():
-        best = "Plain decoding is the fastest"
     others = "No other prompts were tested."
     if elsewhere is not None:
         others = f"On other prompts the best gamma is {elsewhere.span()}."
-    last = "This cost is assumed, and notebook 09 measures it."
-    if gammas.any() and not gammas.all():
-        last = "Gamma 0 means plain decoding."
-    return f"{best} if a draft pass costs {100 * c:g} % of a target pass (T = 0). {others} {last}"
+    return (
+        f"At T = 0 {best}. We assume that a draft pass costs {100 * c:g} % of a target pass "
+        f"(notebook 10 measures it). {others}"
+    )

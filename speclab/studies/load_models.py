@@ -17,6 +17,7 @@ from speclab.profiles import ROOT, ModelSpec
 from speclab.show.pictures import visible
 from speclab.tree import Tree
 
+LEAST_SHOWN = 0.02  # the least probability of a bar in section 5
 READS = ["{target}-gptq"]  # the 4-bit copy of the target, if there is one
 
 
@@ -76,10 +77,11 @@ def vocabulary_in_words(size: Mapping[str, int], vocab: int, output: int, outsid
         f"The target has **{ratio:.1f} times** the parameters of the draft. The draft can output "
     )
     if output >= vocab:
-        return f"{said}all {vocab:,} tokens."
+        return f"{said}all {vocab:,} tokens of the vocabulary."
     return (
-        f"{said}{output:,} of the {vocab:,} tokens. The other tokens make up {100 * outside:.1f} % "
-        "of the recorded texts, and the draft can never propose them."
+        f"{said}{output:,} of the {vocab:,} tokens of the vocabulary. The other tokens "
+        f"make up {100 * outside:.1f} % of the recorded texts, and the draft can never propose "
+        "them."
     )
 
 
@@ -153,11 +155,14 @@ def near_overlap(trace: pd.DataFrame, wanted: float) -> pd.Series:
 
 def favourites(position: pd.Series, tokenizer: Any) -> pd.DataFrame:
     """q and p of the draft's best tokens at a position of a trace, and of all other tokens
-    together. Index `token`, as a reader sees it; `shared` is the sum of min(p, q).
+    together. From the third on, tokens with less than LEAST_SHOWN are among the others. Index
+    `token`, as a reader sees it; `shared` is the sum of min(p, q).
     """
     q, p = (np.asarray(position[name], float) for name in ("top_draft_q", "top_draft_p"))
     names = visible_pieces(tokenizer, position["top_draft_ids"])
     table = pd.DataFrame({"q": q, "p": p, "shared": np.minimum(p, q)}, index=names)
+    is_shown = (np.maximum(p, q) >= LEAST_SHOWN) | (np.arange(len(table)) < 2)
+    table = table[is_shown]
     whole = pd.Series({"q": 1.0, "p": 1.0, "shared": position["overlap"]})
     others = (whole - table.sum()).clip(lower=0)
     return pd.concat([table, others.rename("all others").to_frame().T]).rename_axis("token")
@@ -169,8 +174,8 @@ def pair_in_words(
     """The answer of notebook 01; tokens, passes: of the whole text."""
     ratio = size["target"] / size["draft"]
     return (
-        f"A pair is a small draft that proposes tokens and a target, {ratio:.1f} times as large, "
-        "that accepts or rejects them. In the example tree the "
-        f"target accepts {accepted} of {counted(drafted, 'token')}. The text of "
-        f"{counted(tokens, 'token')} takes {counted(passes, 'target pass')}."
+        f"In a pair, a small draft proposes tokens, and a target {ratio:.1f} times as large "
+        f"accepts or rejects them. The target accepts {accepted} of the example tree's "
+        f"{counted(drafted, 'token')}. With such trees, a text of {counted(tokens, 'token')} takes "
+        f"{counted(passes, 'target pass')} instead of {tokens}."
     )
