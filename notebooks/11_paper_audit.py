@@ -17,16 +17,15 @@
 #
 # ![Verdicts on the paper's and the article's claims](../figures/smollm/11/claims.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` and `sampled`
-# (T = 1) of the profile and of the pairs beside it, their runs on other prompts, the tables of
-# notebooks 08 and 10 if they have run, and the authors' public records if they are here (`make
+# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the recorded texts of the pairs,
+# and, if they exist, the tables of notebooks 08 and 10 and the authors' public records (`make
 # author-records`) · *writes* `figures/<profile>/11/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# pairs that are judged beside it, from recorded or shipped runs; [] for none
+# further pairs to judge, from recorded or shipped runs; [] for none
 beside: list = ["tiny", "smollm"]  # any
 # values of c, the cost of a draft pass in target passes
 cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
@@ -59,10 +58,12 @@ import pandas as pd
 from speclab import cost, stats
 from speclab.analysis import claims, prompt_sets, published
 from speclab.analysis.prompt_sets import OWN
+from speclab.estimates import counted
 from speclab.show import drawings, notebook
 from speclab.models.folder import ModelFolder
 from speclab.prompts import DOMAINS
 from speclab.show.pictures import strings_of
+from speclab.show.tables import markdown
 from speclab.studies.paper_audit import author_records as authors, evidence, summary
 from speclab.studies.paper_audit.other_notebooks import tables_of
 
@@ -81,7 +82,6 @@ profiles = evidence.profiles_beside(ctx.profile, beside)
 for name, of_pair in profiles.items():
     strings = strings_of(ModelFolder.fetched(of_pair.target, weights=False).tokenizer)
     pairs[name] = evidence.recorded_texts(of_pair, strings)
-    ctx.say(f"`{name}`: {notebook.made_with(pairs[name].greedy[OWN].pair)}")
 
 # %%
 parts = [evidence.of_sources(listed)]
@@ -112,10 +112,12 @@ ctx.export(verdicts, "verdicts")
 # *As published* is the paper's own procedure on greedy text. *T = 0* and *T = 1* are exact for a
 # lossless decoder, each on text of its temperature. The acceptance of one drafted token is `hit[1]`
 # at T = 0 and `alpha` at T = 1. At T = 1 chains consist of drawn tokens (rejection rule), and the
-# paper's tree is verified by the point-mass rule.
+# paper's tree is verified by the point-mass rule. **E[L]** is the paper's formula for the accepted
+# tokens per target pass (`published_length`).
 #
-# Some claims state one **fact**: the paper's order of the four domains and its chat paradox both
-# say that acceptance is higher in chat than in math. We judge each claim, but count a fact once.
+# Some claims say the same: the paper's order of the four domains and its chat paradox both say that
+# acceptance is higher in chat than in math. We judge each claim, but count such claims once, as one
+# **statement**.
 
 # %%
 name = ctx.profile.name
@@ -127,10 +129,11 @@ ctx.draw(
     summary.of_facts(of_pairs[of_pairs["pair"].isin(pairs)]),
     "claims",
     title=summary.facts_title(name, at_0),
-    caption="Verdicts by claim (rows), pair and way to measure (columns), one claim per fact, on "
-    "the pairs' own prompts. Green claims hold, red ones fail, grey ones are inconclusive, and "
-    "violet ones depend on c. An empty cell does not apply. 'Own prompts': the claim holds on "
-    "these prompts and fails on another set. Measured on these pairs, not on the paper's own pair.",
+    caption="Each row is a claim, each column a pair and a way to measure, on the pair's own "
+    "prompts. Of claims that say the same, only one is shown. Green claims hold, red ones fail, "
+    "grey ones are inconclusive, and violet ones depend on c, the cost of a draft pass. An empty "
+    "cell does not apply. 'Own prompts': the claim holds on these prompts and fails on another "
+    "set. Measured on these pairs, not on the paper's own pair.",
     column="asked",
     panel="pair",
     order=[claims.PUBLISHED, claims.AT_0, claims.AT_1],
@@ -142,24 +145,24 @@ ctx.say("\n".join([*lines, *summary.alike(of_pairs[of_pairs["pair"].isin(pairs)]
 
 # %% [markdown]
 # We test the same claims on the other prompt sets of the profile. Sets with few prompts have wide
-# intervals (notebook 13), and many of their verdicts are inconclusive. Texts that are the same as
-# in the own prompts decide nothing.
-#
-# Signs: ✓ holds, (✓) holds on own prompts only, ✗ fails, ? inconclusive, c depends on c, *few* too
-# few prompts, – not tested.
+# intervals (notebook 13), and many of their verdicts are inconclusive. Texts that are identical to
+# those of our own prompts are not tested a second time.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
 
 # %%
 for pair, rows in of_pairs.groupby("pair", sort=False):
-    ctx.say(f"**{pair}**")
-    notebook.show_table(claims.signs_beside(rows))
+    signs = markdown(claims.signs_beside(rows))
+    title = f"All verdicts on {pair}, by claim, way to measure and prompt set"
+    ctx.say(f"<details><summary>{title}</summary>\n\n{signs}\n\n</details>")
 
 # %%
 ctx.say(
-    f"*Verdicts by claim, way to measure and prompt set. {claims.by_chance(of_pairs['verdict'])} "
-    "Claims that state one fact share their data, so they are wrong together.*"
+    "*Signs: ✓ holds, (✓) holds on own prompts only, ✗ fails, ? inconclusive, c: the verdict "
+    "depends on c, few: too few prompts, – not tested.*\n\n"
+    f"{claims.by_chance(of_pairs['verdict'])} Claims that say the same share their data, so they "
+    "are wrong together."
 )
 
 # %% [markdown]
@@ -167,11 +170,12 @@ ctx.say(
 # interval lies in the region (intersection-union test, no correction needed). It **fails** if *one*
 # row's interval lies outside after widening for the number of rows (Bonferroni). Otherwise it is
 # **inconclusive**: an interval that includes 0 does not show that there is no effect. A claim of
-# equality therefore has a margin. A level (0.5) belongs to a pair and need not hold for another. A
-# direction is meant to hold for all pairs, but two pairs cannot show that it does.
+# equality therefore has a margin. A claim about a number (acceptance near 0.5) is about one pair
+# and need not hold for another. A claim about a direction should hold for all pairs, but a few
+# pairs cannot prove it.
 
 # %%
-ctx.say("**Not tested:**\n\n" + "\n".join(summary.not_tested(listed, found)))
+ctx.say("**Not tested:**\n\n" + "\n".join(summary.not_tested(listed, of_pairs)))
 
 # %% [markdown]
 # ## 2. One claim by hand
@@ -256,19 +260,21 @@ assert (is_accepted == reached["third"]).all()
 # %%
 if len(reached):
     ctx.say(
-        f"{len(reached):,} tokens were drafted at depth 3 after an accepted prefix, and "
-        f"{100 * is_accepted.mean():.0f} % of them are accepted. New blocks at the same positions "
-        "have exactly the same first tokens accepted. Over all positions the draft's first token "
-        f"is accepted in {100 * trace['hit'].mean():.0f} %. The difference is selection."
+        f"After an accepted prefix, {counted(len(reached), 'token')} were drafted at depth 3, and "
+        f"{100 * is_accepted.mean():.0f} % of them were accepted. A new block that begins at the "
+        "same position has its first token accepted in exactly the same cases. Over all positions, "
+        f"the draft's first token is accepted in {100 * trace['hit'].mean():.0f} % of cases. The "
+        "difference is selection."
     )
 
 # %% [markdown]
 # ## 4. At which costs do claims about speed hold?
 # A claim about speed depends on c, the cost of a draft pass, and on v, the cost of a target pass
-# over several tokens. The paper names neither. (0.29, often quoted for its models, is for both in
-# f16, but its target is in 4 bit.) So we test each claim at every c, with constant and with rising
-# v. The best gamma is chosen again in every resample. Each c is tested separately. With this
-# many tests, an isolated c means nothing; a range of neighbouring values does.
+# over several tokens. The paper names neither. (For its two models, c = 0.29 is often quoted. That
+# value is for both models in f16, but the paper's target is in 4 bit.) So we test each claim at
+# every c, with constant and with rising v. The best gamma is chosen again in every resample. Each c
+# is tested separately. With this many tests, an isolated c means nothing; a range of neighbouring
+# values does.
 
 # %%
 measured_c = summary.measured_c(tables[name])
@@ -289,10 +295,10 @@ ctx.draw(
 
 # %% [markdown]
 # ## 5. Which claims need no pair?
-# Formulas, the authors' code and log, and the article's example decide these claims. A *defect*
-# claims nothing: it is a fault in a procedure, and its size is a number that should be 0. *Total
-# variation* is half the sum of the absolute differences of two distributions. `commitment` is 0 by
-# construction, by the same argument as in section 3.
+# Formulas, the authors' code and log, and the article's example decide these claims. A *defect* is
+# not a claim but a fault in the authors' code or in the article's pseudo-code. Its size is a number
+# that should be 0. *Total variation* is half the sum of the absolute differences of two
+# distributions. `commitment` is 0 by construction, by the same argument as in section 3.
 
 # %%
 free = verdicts.query("pair == @claims.SOURCES")
@@ -307,25 +313,21 @@ assert np.isclose(cost.block_cost(depth, ends["math"]), 1 + lengths["math"])
 
 # %%
 ctx.say(
-    "**Does a speed-up need E[L] > 1?** No. A block emits one token more than the target accepts. "
-    f"At depth {depth} and v = 1 drafting pays from {depth}c accepted tokens, which is "
-    f"{depth * article_cost:.2f} at c = {article_cost:g}. By this rule the paper's own lengths pay "
+    "**Must the target accept more than one token per pass (E[L] > 1) before drafting pays?** No. "
+    "A block emits one token more than the target accepts. With drafts of depth "
+    f"{depth} and v = 1, drafting pays as soon as more than {depth}c tokens per block are accepted "
+    f"on average. At c = {article_cost:g} this is {depth * article_cost:.2f}. By this rule, with "
+    "the accepted tokens that the paper reports, drafting pays "
     f"up to c = {ends['math']:.2f} in math and {ends['chat']:.2f} in chat."
 )
 
-# %% [markdown]
-# ## 6. What do the authors' public records show?
-# Some probabilities in the authors' records are NaN, because their code read padded half-precision
-# rows. Python's `min(1.0, nan)` is 1.0, so their averages count a missing number as an accepted
-# token. We measure their usable nodes as published. The records hold neither the trace nor the
-# target's ranks, so no exact number can be computed from them.
-
 # %%
 if records:
+    ctx.say(authors.SHOWN)
     ctx.table(authors.facts(records), "author-records")
 if authors.FINAL not in records:
     ctx.say(
-        f"The records of the paper's own run ({authors.FINAL}) are not here. "
+        "The authors' records of the paper's run are not on this machine. "
         f"`{authors.SOURCE.again}` fetches them. Section 1 then also shows the paper's own pair."
     )
 
@@ -355,9 +357,8 @@ ctx.answer(summary.verdicts_in_words(name, at_0, paper, gap.iloc[0]))
 # %% [markdown]
 # ## What this does not show, what is next
 # * What this does not show: anything about the paper's own pair, unless its records are here or the
-#   profile is `paper`. Agreement of two small pairs is evidence from two pairs only. Our domains
-#   are prompt sets, one failing domain makes a claim fail, and the regions are ours if the source
-#   names no number.
+#   profile is `paper`. Two small pairs that agree are weak evidence. Our domains are prompt sets,
+#   one failing domain makes a claim fail, and the regions are ours if the source names no number.
 # * At T = 1 each prompt has one text, so in `task-first` sampling noise counts as a difference
 #   between prompts. The other prompt sets have no recorded trees at T = 1, so `eq3` and `depth` are
 #   not tested on them.

@@ -156,7 +156,7 @@ def test_significant_differences_are_named_and_have_a_star():
     assert found == (["a"], [])
     cells = study.in_pairs(tested).to_numpy().tolist()
     assert cells == [["a − b", "0.50 [0.40, 0.60] *"], ["a − c", "−0.10 [−0.30, 0.10]"]]
-    assert study.count_of(tested) == "EAGLE 1 of 2"
+    assert study.significant_in_words(tested).endswith("differences is 1 of 2 for EAGLE.")
 
 
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])

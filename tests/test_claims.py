@@ -245,7 +245,7 @@ def test_unwrapped_texts_that_are_the_same_decide_nothing(sets, expected):
     assert on_sets(**sets)[0] == expected
 
 
-def test_a_fact_is_counted_by_a_claim_that_counts():
+def test_a_statement_is_counted_by_a_claim_that_counts():
     listed = claims.claims()
     assert not any(listed[one.fact].fact for one in listed.values() if one.fact)
     again = claim(fact="another")
@@ -287,14 +287,30 @@ def test_with_too_few_prompts_every_cell_says_so():
     verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
     words = summary.of_facts(verdicts)["word"].tolist()
     assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
-    assert "too few prompts" in summary.facts_title("a", verdicts["verdict"])
+    assert summary.facts_title("a", verdicts["verdict"]).endswith("no statement can be decided")
 
 
-def test_facts_that_hold_or_fail_on_all_pairs():
+def test_statements_that_hold_or_fail_on_all_pairs():
     verdicts = of_facts((HOLDS, FAILS), (NO_CONDITION, FAILS))
     assert summary.alike(verdicts) == [
-        "* **Hold on a and b at T = 0:** says 0. 1 fact fails on a and b.",
-        "* **Hold on a and b at T = 1:** no fact. 2 facts fail on a and b.",
+        "* **Both pairs, T = 0:** 1 fails and 1 holds: says 0.",
+        "* **Both pairs, T = 1:** 2 fail and none holds.",
+    ]
+    verdicts = of_facts((HOLDS, UNDECIDED), (HOLDS, UNDECIDED))
+    assert summary.alike(verdicts) == [
+        "* **Both pairs, T = 0:** none fails and 2 hold: says 0, and says 1.",
+        "* **Both pairs, T = 1:** none fails and none holds.",
+    ]
+    assert not summary.alike(verdicts[verdicts["pair"] == "a"])
+
+
+def test_only_claims_without_any_number_are_called_not_tested():
+    partly = pd.concat([measured(claim(), UP, (np.nan,) * 3), missing(claim(id="d"))])
+    table = claims.verdict_table({"c": claim(), "d": claim(id="d")}, partly)
+    listed = {"e": claim(id="e", claim="chat is easy", untested="Nobody measured it.")}
+    assert summary.not_tested(listed, table) == [
+        "* “Chat is easy.” Nobody measured it.",
+        f"* `d` at T = 0 on made ({OWN}): no such draft.",
     ]
 
 

@@ -270,7 +270,7 @@ def test_other_prompts_are_measured_by_what_is_exact_there(pair, found):
     assert at.loc[("level", AT_0, "chat"), "estimate"] == pytest.approx(hits.mean())
     for name in ("eq3", "depth"):
         assert at.loc[(name, AT_0), "estimate"].notna().all()
-        assert at.loc[(name, AT_1), "note"].str.contains("without trees").all()
+        assert at.loc[(name, AT_1), "note"].str.contains("without draft trees").all()
     ways = found.groupby("prompts")["asked"].agg(set)
     assert ways.to_dict() == {OWN: {PUBLISHED, AT_0, AT_1}, SECOND: {AT_0, AT_1}}
 

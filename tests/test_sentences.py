@@ -122,9 +122,32 @@ def audited(verdicts):
 
 
 def scaled(*beaten):
-    found = table((2.75, 2.7, 2.8)), table((0.15, 0.1, 0.2), (0.56, 0.5, 0.6))
-    lead = at_scale.more_than(beaten, 4)
-    return at_scale.proposers_in_words(found[0], lead, found[1], "21 of 24 cases")
+    rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
+    faster = pd.Series([True] * 21 + [False] * 3)
+    return at_scale.proposers_in_words(Estimates(rows), beaten, faster)
+
+
+def gains(*numbers):
+    """What both together gain on two sets at three batch sizes; numbers: of each batch size."""
+    batches = {f"batch {8**n}": table(each, RISES) for n, each in enumerate(numbers)}
+    rows = Estimates.stacked(batches, "batch").frame
+    return "\n".join(at_scale.gains_in_words(Estimates(rows.assign(price="once")), "price"))
+
+
+def used(left_out):
+    columns = ["prompts", "tokens per text", "EAGLE alone"]
+    by_use = pd.DataFrame([[404, 160, 3.21], [91, 279, left_out]], ["used", "left out"], columns)
+    return at_scale.used_in_words("code", "4.24 [4.06, 4.42]", by_use)
+
+
+def runaways(*counts):
+    of_set = pd.Series(counts, ["cnn", "code", "chat"][: len(counts)])
+    return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
+
+
+def significant(*found):
+    rows = pd.DataFrame({"proposer": ["EAGLE", "lookup"], "significant": found})
+    return at_scale.significant_in_words(rows)
 
 
 def gammas(*best):
@@ -190,6 +213,14 @@ CASES = [
     *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
     *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
+    *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
+    *(used(left_out) for left_out in (2.93, 3.5)),
+    *(runaways(*counts) for counts in ([0, 0, 0], [0, 5, 5], [1, 0, 0])),
+    *(significant(*found) for found in ([True, True], [True, False], [False, False])),
+    *(
+        f"m: {at_scale.fitted_leasts(of)}."
+        for of in (["chain:5"], ["lookup:4", "chain:5+lookup:3"])
+    ),
 ]
 NO_INTERVAL = (0.7, np.nan, np.nan)
 AREAS = [table(n) for n in ((0.82, 0.81, 0.83), (0.5, 0.4, 0.6), NO_INTERVAL, MISSING)]
@@ -241,6 +272,7 @@ TITLES = [
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
+    *(at_scale.depth_in_words(table((n,) * 3, (-0.1,) * 3), 6) for n in (-0.05, -0.1, 0.02)),
 ]
 
 

@@ -8,8 +8,8 @@ outside after it is widened for the number of rows (Bonferroni). Else it is inco
 equality ("weak", "near", "the same") has a region with two edges, a margin that is named
 beforehand, because an interval that includes 0 does not show equality. So a verdict is wrong by
 chance with a probability of at most 0.05. Each verdict is for one pair, one prompt set, one
-temperature and one estimator. Claims that state one fact are judged separately and counted once, by
-the claim that `fact` names.
+temperature and one estimator. Claims that say the same are judged separately and counted once, as
+one statement, by the claim that `fact` names.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -71,7 +71,7 @@ class Claim:
     about: "pair", or "sources" where no run is measured. decides: "interval", "necessity" (the
     number is claimed to be a condition), "cost" (a verdict for every c), or "defect" (nothing is
     claimed: what is wrong in a procedure, and its effect). margin: why these edges. fact: the claim
-    that states the same fact, by which it is counted ("": its own). published, exact: what is
+    that says the same, by which it is counted ("": its own). published, exact: what is
     measured on runs. table: rows of another notebook's table (`studies.paper_audit`). values: rows
     (what, where, number) that are exact, read from a log, code, a table or an example. note: what a
     reader of the verdict should know. untested: why nothing here tests it.
@@ -353,11 +353,11 @@ def decided(verdicts: pd.Series) -> list[int]:
 
 
 def tally(verdicts: pd.Series) -> str:
-    """How many facts hold and how many fail, as a clause."""
+    """How many statements hold and how many fail, as a clause."""
     everywhere, of_form, failed = decided(verdicts)
     held = everywhere + of_form
     if not held + failed:
-        return "no fact can be decided"
+        return "no statement can be decided"
     hold = "holds" if held == 1 else "hold"
     fail = "fails" if failed == 1 else "fail"
     only = f" ({of_form} on {prompt_sets.OWN} only)" if of_form else ""

@@ -286,7 +286,7 @@ def draw_blocks(
 def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
     """The mean over all nodes of a depth (`whole`) as a point between the means of two groups of
     nodes, relative to depth 1; beside it the share of the nodes that are `weighted`. A panel per
-    tree.
+    tree. The other panels repeat the `whole` of the first tree as a dashed line.
 
     `frame`: tree, name, depth, estimate, share.
     """
@@ -300,6 +300,10 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
         means = frame[frame["tree"] == tree]
         values = means.pivot(index="depth", columns="name", values="estimate")
         values -= values[whole].iloc[0]
+        if tree == trees[0]:
+            of_first = values[whole]
+        else:
+            axes.plot(of_first, "--", color="#332288", label=f"{whole}, {trees[0]}")
         axes.vlines(values.index, values.min(axis=1), values.max(axis=1), color="#BBBBBB")
         for name, look in look_of.items():
             if name in values:
@@ -457,7 +461,9 @@ def draw_verdicts(
         if mark is not None:
             middle = np.arange(len(columns)) + 0.5
             at = np.interp(np.log(mark), np.log(columns), middle)
-            axes.axvline(at, color="black", linewidth=1.4, label=mark_name)
+            edges = np.arange(len(said) + 1)  # between the rows, so that no sign is covered
+            look = {"colors": "black", "linewidth": 1.4, "label": mark_name}
+            axes.vlines(np.full(len(edges), at), edges - 0.22, edges + 0.22, **look)
     for axes in grid[:, 0]:
         _name_rows(axes, said, 42 if narrow else 46)
     if text == "sign":

@@ -37,7 +37,17 @@ EVERYWHERE = "new block, all positions"
 AFRESH = "new block, same positions"
 DEEPER = "token at this depth"
 # parts of a change of acceptance between two depths
-CHANGE, CHOICE, COST = "depth 3 minus depth 1", "choice of positions", "cost of depth"
+CHANGE, SELECTION, COST = "depth 3 minus depth 1", "selection", "cost of depth"
+CALLED = {  # the prompt sets in words
+    "cnn": "summaries",
+    "gsm8k": "school maths",
+    "instructcoder": "code edits",
+    "sharegpt": "chats",
+}
+# the ways of `combined.ways`, and what knows at each position which of the two gets further
+ALONE, COPYING, TOGETHER = "EAGLE alone", "copying alone", "both together"
+PERFECT = "perfect choice"
+WAYS = {combined.DRAFT: ALONE, combined.COPIES: COPYING, combined.BOTH: TOGETHER}
 BY_REQUEST, BY_TOKEN = "by request", "by token"
 ENDED = "by token, without runaway texts"
 LEASTS = (1, 2, 3, 4, 6, 8)  # tokens that must match, as tried by time
@@ -227,8 +237,8 @@ def beside_copies(starts: pd.DataFrame, texts: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_of_both(both: pd.DataFrame, gamma: int) -> Choice:
-    """Tokens per target pass of an oracle: at each position it knows whether the draft or the copy
-    gets further.
+    """Tokens per target pass of the perfect choice: it knows at each position whether the draft or
+    the copy gets further.
     """
     drafted = np.minimum(both["accepted"], gamma)
     better = both.assign(accepted=np.maximum(drafted, both["copied"]), limit=MOST)
@@ -306,10 +316,96 @@ def in_pairs(tested: pd.DataFrame) -> pd.DataFrame:
     return wide.rename_axis(columns=None).reset_index()
 
 
-def count_of(tested: pd.DataFrame) -> str:
-    """How many differences are significant, as 'EAGLE 6 of 6 and lookup 5 of 6'."""
+def significant_in_words(tested: pd.DataFrame) -> str:
+    """How many differences are significant, as a sentence."""
+    if tested["significant"].all():
+        return "All differences are significant."
     by_proposer = tested.groupby("proposer", sort=False)["significant"]
-    return named([f"{name} {rows.sum()} of {len(rows)}" for name, rows in by_proposer])
+    counts = [f"{rows.sum()} of {len(rows)} for {name}" for name, rows in by_proposer]
+    return f"The number of significant differences is {named(counts)}."
+
+
+def ran_away_in_words(of_set: pd.Series, share: pd.Series, texts: int) -> str:
+    """How many texts ran away, as a sentence. of_set: their number by set; share: their share of
+    the tokens of EAGLE's run; texts: of all sets.
+    """
+    count = of_set.sum()
+    if not count:
+        return f"**None of the {texts:,} texts ran away.**"
+    parts = [f"{of_set[name]} of {name}" for name in of_set.index[of_set > 0]]
+    return (
+        f"**{count} of {texts:,} texts ran away**: {named(parts)}. On {share.idxmax()}, texts that "
+        f"ran away contain {100 * share.max():.0f} % of the tokens of EAGLE's run."
+    )
+
+
+def loops_in_words(at_3: Estimates, domain: str) -> str:
+    """What texts that ran away change on one set. at_3: of `per_pass`, by token, at gamma 3."""
+    means = {}
+    for weight in (BY_TOKEN, ENDED):
+        for name in ("EAGLE", "lookup"):
+            of_one = at_3.at(weight=weight, proposer=name, domain=domain)
+            means[weight, name] = f"{of_one.value:.2f}"
+    eagle, lookup = (
+        f"{means[ENDED, name]} instead of {means[BY_TOKEN, name]}" for name in ("EAGLE", "lookup")
+    )
+    return (
+        f"Without the texts that ran away, EAGLE emits {eagle} tokens per target pass on {domain}, "
+        f"and lookup {lookup} (gamma 3, by token)."
+    )
+
+
+def depth_in_words(cost: Estimates, depth: int) -> str:
+    """What depth costs EAGLE, as a title. cost: acceptance at this depth minus a new block's."""
+    points = -100 * cost.frame["estimate"]
+    if points.min() <= 0:
+        shown = cost.in_units("points").span()
+        return f"At depth {depth}, the cost of depth changes EAGLE's acceptance by {shown}"
+    ends = dict.fromkeys(f"{end:.0f}" for end in (points.min(), points.max()))
+    return f"At depth {depth}, depth costs EAGLE {' to '.join(ends)} points of acceptance"
+
+
+def fitted_leasts(settings: Iterable[str]) -> str:
+    """The fitted m of settings: '4 and 3'; 'never copy' for a setting that only drafts."""
+    leasts = [name.partition("lookup:")[2] or "never copy" for name in settings]
+    return named(list(dict.fromkeys(leasts)))
+
+
+def used_in_words(domain: str, together: str, by_use: pd.DataFrame) -> str:
+    """Which prompts of a set the number of both together stands for. by_use: prompts, tokens per
+    text and EAGLE alone, of the prompts that are used and left out.
+    """
+    used, left_out = by_use.loc["used"], by_use.loc["left out"]
+    said = (
+        f"Both together emit {together} tokens per target pass on {domain}. This number comes from "
+        f"{used['prompts']:.0f} of {by_use['prompts'].sum():.0f} prompts. For these prompts, EAGLE "
+        f"alone emits {used['EAGLE alone']:.2f} tokens per target pass. For the "
+        f"{left_out['prompts']:.0f} prompts that we left out, EAGLE alone emits "
+        f"{left_out['EAGLE alone']:.2f}."
+    )
+    if left_out["EAGLE alone"] >= used["EAGLE alone"]:
+        return said
+    return f"{said} So the number of both together is probably too high for the whole set."
+
+
+def gains_in_words(gains: Estimates, price: str) -> list[str]:
+    """Where both together are faster than the better one alone, as list items. gains: by set,
+    batch and EAGLE's price (the column `price`).
+    """
+    words = (
+        "both together are faster on",
+        "both together are slower on",
+        "there is no significant difference on",
+    )
+    lines = []
+    for paid, part in as_sets(gains).groups(price):
+        said: dict[str, list[str]] = {}
+        for batch, of_batch in part.groups("batch"):
+            said.setdefault(of_batch.sentence(*words, names=SET), []).append(batch)
+        for clause, batches in said.items():
+            at = named(batches) if len(said) > 1 else "every batch size"
+            lines.append(f"* At {at}, if EAGLE's draft is paid {paid}, {clause}.")
+    return lines
 
 
 def differing(tested: pd.DataFrame, best: str) -> list[str]:
@@ -328,17 +424,14 @@ def more_than(beaten: Sequence[str], count: int) -> str:
     return f"significantly more than on {others}"
 
 
-def proposers_in_words(eagle: Estimates, lead: str, lookup: Estimates, cases: str) -> str:
-    """The notebook's answer. eagle: tokens per target pass on its best set; lead: of `more_than`;
-    lookup: its acceptance by set; cases: in how many both together are faster.
+def proposers_in_words(eagle: Estimates, beaten: Sequence[str], faster: pd.Series) -> str:
+    """The notebook's answer. eagle: tokens per target pass on its best set; beaten: the sets on
+    which it emits significantly less; faster: in which combinations both together are faster.
     """
-    emits = f"EAGLE emits {eagle.value:.2f} tokens per target pass on {eagle.row.domain}"
-    by_acceptance = lookup.frame.sort_values("estimate")
-    ends = [
-        f"{100 * row.estimate:.0f} % on {row.domain}"
-        for row in by_acceptance.iloc[[0, -1]].itertuples()
-    ]
+    lead = more_than([CALLED[name] for name in beaten], len(CALLED))
     return (
-        f"On Llama-3.1-8B, {emits}, {lead}. Lookup's acceptance ranges from {' to '.join(ends)}. "
-        f"Both together are predicted faster than either alone in {cases}."
+        f"With EAGLE at gamma 3, Llama-3.1-8B emits {eagle.value:.2f} tokens per target pass on "
+        f"{CALLED[eagle.row.domain]}, {lead}. EAGLE and copying together are predicted to beat "
+        f"either alone in {faster.sum()} of {len(faster)} combinations of set, batch size and "
+        "draft cost."
     )

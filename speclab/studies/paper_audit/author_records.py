@@ -30,6 +30,11 @@ FILES = {  # git blob ids (`blob_id`)
     "raw_records_20260411_060835.csv": "33575e4a2e23d3ed2ad16d2dca3adf0b58f9726f",
     "raw_records_20260411_061513.csv": "b2922ea18dcb04ed0aec5ce7e1ba4cdecfe7eea8",
 }
+SHOWN = """## 6. What do the authors' public records show?
+Some probabilities in the authors' records are missing (NaN). Python's `min(1.0, nan)` is 1.0, so
+the authors' averages count a missing number as an accepted token. We measure the other nodes as
+published. The records hold neither the trace nor the target's ranks, so no exact number can be
+computed from them."""
 
 
 def blob_id(content: bytes) -> str:

@@ -127,7 +127,7 @@ def long_texts(text: Text) -> pd.DataFrame:
 def with_trees(text: Text) -> pd.DataFrame:
     """The nodes of a text's trees. ValueError if it was recorded with one node per position."""
     if text.nodes["node"].max() == 1:
-        raise ValueError("recorded without trees, so there are no nodes to measure")
+        raise ValueError("these texts were recorded without draft trees")
     return text.nodes
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from speclab.analysis import claims
 from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, NO_CONDITION, TURNS, Claim
 from speclab.analysis.prompt_sets import OWN
-from speclab.estimates import counted, named, starting
+from speclab.estimates import counted, named, starting, whole
 from speclab.stats import FEW_PROMPTS, cell
 from speclab.studies.paper_audit.other_notebooks import Tables, one_pass
 
@@ -23,8 +23,8 @@ ORDER = (HOLDS, FORM, TURNS, claims.UNDECIDED, claims.TOO_FEW, claims.NOT_TESTED
 
 
 def of_facts(verdicts: pd.DataFrame) -> pd.DataFrame:
-    """The verdicts on the pairs' own prompts, one claim per fact: those that hold on the first pair
-    come first, those that fail come last.
+    """The verdicts on the pairs' own prompts, one claim per statement: those that hold on the first
+    pair come first, those that fail come last.
     """
     own = verdicts.query("prompts == @OWN and claim == fact")
     tested = own[own["verdict"] != claims.NOT_TESTED]
@@ -79,29 +79,43 @@ def measured_c(tables: Tables) -> float | None:
 
 
 def alike(verdicts: pd.DataFrame) -> list[str]:
-    """Which facts hold on all pairs, and how many fail on all: list items for T = 0 and T = 1."""
+    """How many statements hold and fail on all pairs, and which hold: list items for T = 0 and
+    T = 1; none for a single pair.
+    """
     own = verdicts.query("prompts == @OWN and claim == fact")
-    pairs = named(list(own["pair"].unique()))
+    pairs = own["pair"].nunique()
+    if pairs == 1:
+        return []
     same = own.replace({NO_CONDITION: FAILS})
     by_pair = same.pivot(index=["asked", "said"], columns="pair", values="verdict")
     lines = []
     for asked in (AT_0, AT_1):
         holds, fails = ((by_pair.loc[asked] == one).all(axis=1) for one in (HOLDS, FAILS))
-        facts = "; ".join(holds.index[holds]) or "no fact"
-        count = int(fails.sum())
-        fail = FAILS if count == 1 else "fail"
-        failing = f"{counted(count, 'fact')} {fail} on {pairs}"
-        lines.append(f"* **Hold on {pairs} at {asked}:** {facts}. {failing}.")
+        said = ", and ".join(holds.index[holds])
+        which = f": {said}" if said else ""
+        counts = f"{_fail(int(fails.sum()))} and {_hold(int(holds.sum()))}"
+        lines.append(f"* **{starting(whole('pair', pairs))}, {asked}:** {counts}{which}.")
     return lines
 
 
-def not_tested(listed: Mapping[str, Claim], found: pd.DataFrame) -> list[str]:
+def _hold(count: int) -> str:
+    return f"{count or 'none'} {'hold' if count > 1 else HOLDS}"
+
+
+def _fail(count: int) -> str:
+    return f"{count or 'none'} {'fail' if count > 1 else FAILS}"
+
+
+def not_tested(listed: Mapping[str, Claim], verdicts: pd.DataFrame) -> list[str]:
     """What could not be tested, and why, as list items."""
-    lines = [f"* {starting(one.claim)}: {one.untested}." for one in listed.values() if one.untested]
-    missing = found[found["estimate"].isna()]
-    for note, rows in missing.groupby("note", sort=False):
-        ids = [f"`{name}`" for name in rows["claim"].unique()]
-        lines.append(f"* {named(ids)} on {named(list(rows['pair'].unique()))}: {note}.")
+    lines = [
+        f"* “{starting(one.claim)}.” {one.untested}" for one in listed.values() if one.untested
+    ]
+    missing = verdicts[verdicts["verdict"] == claims.NOT_TESTED]
+    for reason, rows in missing.groupby("measured", sort=False):
+        ids, pairs, ways, sets = (list(rows[key].unique()) for key in claims.KEYS)
+        what = f"{named([f'`{name}`' for name in ids])} at {named(ways)} on {named(pairs)}"
+        lines.append(f"* {what} ({named(sets)}): {reason}.")
     return lines
 
 
@@ -117,34 +131,33 @@ def in_numbers(verdicts: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFr
     return pd.DataFrame(facts, columns=["claim", "the paper"]).join(wide)
 
 
-def how_many_fail(pair: str, verdicts: pd.Series) -> str:
-    """How many facts fail on a pair at T = 0, as a sentence."""
+def how_many_hold(verdicts: pd.Series, of: str = "") -> str:
+    """How many statements hold and fail, as a clause. of: whose statements they are."""
     held, of_form, failed = claims.decided(verdicts)
-    count = held + of_form + failed
-    if not count:
-        return f"At T = 0, `{pair}` has too few prompts to decide any fact."
-    if count == 1:
-        return f"At T = 0, the only fact that `{pair}` can decide {FAILS if failed else HOLDS}."
-    many = {0: "none", count: "all"}.get(failed, str(failed))
-    fail = FAILS if failed == 1 else "fail"
-    return f"At T = 0, {many} of the {count} facts that `{pair}` can decide {fail}."
+    holding = held + of_form
+    if not holding + failed:
+        return f"no statement{of} can be decided"
+    statements = counted(holding, "statement") if holding else "no statement"
+    hold = "hold" if holding > 1 else HOLDS
+    return f"{statements}{of} {hold} and {_fail(failed)}"
 
 
 def verdicts_in_words(pair: str, verdicts: pd.Series, printed: str, gap: Any) -> str:
-    """The notebook's answer. verdicts: on the facts at T = 0; printed: the paper's gap; gap: ours,
-    with its interval.
+    """The notebook's answer. verdicts: on the statements at T = 0; printed: the paper's gap; gap:
+    ours, with its interval.
     """
     published = cell(float(printed), np.nan, np.nan, 1, "points")
     ours = cell(gap.estimate, gap.low, gap.high, 0, "points")
+    counts = how_many_hold(verdicts, " of the paper and the article")
     return (
-        f"{how_many_fail(pair, verdicts)} For example, acceptance in chat minus acceptance in math "
-        f"is {published} in the paper and {ours} here."
+        f"For the pair `{pair}`, {counts} (T = 0, own prompts). For example, acceptance in chat "
+        f"minus acceptance in math is {published} in the paper and {ours} here."
     )
 
 
 def facts_title(pair: str, verdicts: pd.Series) -> str:
-    """How many facts fail on a pair, as the title of the figure of verdicts."""
-    return how_many_fail(pair, verdicts).replace("`", "").rstrip(".")
+    """How many statements hold and fail on a pair, as the title of the figure of verdicts."""
+    return f"On {pair} at T = 0, {how_many_hold(verdicts)}"
 
 
 def costs_title(pair: str, verdicts: pd.Series) -> str:
