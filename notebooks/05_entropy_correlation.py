@@ -345,10 +345,10 @@ if elsewhere:
 
 # %%
 on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None
-if elsewhere:
-    falls = study.falls_in(on_others)
+for name in sets if elsewhere else ():
+    falls = study.falls_in(trends.at(text=name, set=elsewhere))
     ctx.say(
-        f"At {greedy.name} acceptance falls significantly as entropy rises in {sum(falls)} of "
+        f"At {name} acceptance falls significantly as entropy rises in {sum(falls)} of "
         f"{counted(len(falls), 'combination')} of other prompt set and domain."
     )
 ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))

@@ -34,7 +34,7 @@ ABOUT = {
     "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
     "wrapper, so their texts are the same and are not shown again.",
     "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
-    "(`data/second_prompts`). No draft of the kit was trained on their format. Five of the "
+    "(`data/second_prompts`). No draft was trained on their format. Five of the "
     "categories count as chat; the other three are code, math and reasoning. One of the five is "
     f"not in English. We also show the set without it, as *{ENGLISH}*.",
 }
@@ -136,7 +136,7 @@ def described(profile: Profile, is_sampled: bool = True) -> str:
     if is_sampled:
         lines.append(
             f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
-            "every set."
+            "every set, so that the sets are comparable."
         )
     return "\n\n".join(lines)
 

@@ -100,7 +100,8 @@ class Context:
         if series > len(style.LOOKS):
             caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
         if hue == "domain":
-            caption += without_bands(frame)
+            is_reference = frame["domain"].isin([*options.get("looks", {})])
+            caption += without_bands(frame[~is_reference])
         self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
 
     def strips(

@@ -23,7 +23,7 @@ SIGNALS = {
     "draft_certainty": "draft entropy (negated)",
     "target_certainty": "target entropy (negated)",
 }
-RISE_OR_FALL = ("it rises in", "it falls in", "no significant trend in")
+RISE_OR_FALL = ("it rises in", "it falls in", "there is no significant trend in")
 HIGHER = ("has a higher AUC", "has a lower AUC", "has no significantly different AUC")
 PREDICTS = ("predicts acceptance", "misleads", "does not predict acceptance")
 # kinds of acceptance: min(1, p/q) over the nodes of the trees, and as the paper prints it
