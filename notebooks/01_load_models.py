@@ -131,7 +131,7 @@ ctx.say(
 
 # %% [markdown]
 # ## 3. What the target writes
-# Without a draft, the target continues a first prompt. At every step it takes its most likely
+# Without a draft, the target continues one or two of the prompts. At every step it takes its most likely
 # token. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at the
 # limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt from
 # the continuation.

@@ -33,9 +33,10 @@ ABOUT = {
     "unwrapped": f"**{UNWRAPPED.capitalize()}**: our problems of math and reasoning without the "
     "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
     "wrapper, so their texts are the same and are not shown again.",
-    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories, in no format on which "
-    "a draft was trained (`data/second_prompts`). Five of the categories are chat. One of the five "
-    "is in other languages, so we also show the set without this category.",
+    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
+    "(`data/second_prompts`). No draft was trained on their format. Five of the categories count "
+    "as the domain chat. One of the five is in other languages, so we also show the set without "
+    "this category.",
 }
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
@@ -124,7 +125,7 @@ def described(profile: Profile, is_sampled: bool = True) -> str:
     if is_sampled:
         lines.append(
             f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
-            "every set, so that like is compared with like."
+            "every set, so that the sets are comparable."
         )
     return "\n\n".join(lines)
 

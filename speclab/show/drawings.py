@@ -286,7 +286,7 @@ def draw_blocks(
 def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
     """The mean over all nodes of a depth (`whole`) as a point between the means of two groups of
     nodes, relative to depth 1; beside it the share of the nodes that are `weighted`. A panel per
-    tree.
+    tree. The other panels repeat the `whole` of the first tree as a dashed line.
 
     `frame`: tree, name, depth, estimate, share.
     """
@@ -300,6 +300,10 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
         means = frame[frame["tree"] == tree]
         values = means.pivot(index="depth", columns="name", values="estimate")
         values -= values[whole].iloc[0]
+        if tree == trees[0]:
+            of_first = values[whole]
+        else:
+            axes.plot(of_first, "--", color="#332288", label=f"{whole}, {trees[0]}")
         axes.vlines(values.index, values.min(axis=1), values.max(axis=1), color="#BBBBBB")
         for name, look in look_of.items():
             if name in values:
