@@ -283,7 +283,10 @@ TITLES = [
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
-    *(at_scale.depth_in_words(table((n,) * 3, (-0.1,) * 3), 6) for n in (-0.05, -0.1, 0.02)),
+    *(
+        at_scale.cost_of_depth_in_words(table((n,) * 3, (-0.1,) * 3), 6)
+        for n in (-0.05, -0.1, 0.02)
+    ),
 ]
 
 
