@@ -386,7 +386,7 @@ def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) ->
             spots = places.get_indexer(of_domain["name"])
             small = {"linestyle": "none", "markersize": 3, "alpha": 0.8}
             axes.plot(of_domain["estimate"], spots, **look | small)
-        axes.axvline(0, color="black", linewidth=0.7, label="as many random positions")
+        axes.axvline(0, color="black", linewidth=0.7, label="equally many random positions")
         axes.set_title(title)
     axes.set_xlabel("excess (tokens per target pass)")
     figures.legend_above(figure, grid[0, 0])
