@@ -131,10 +131,10 @@ ctx.say(
 
 # %% [markdown]
 # ## 3. What the target writes
-# Without a draft, the target continues a first prompt. At every step it takes its most likely
-# token. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at the
-# limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt from
-# the continuation.
+# Without a draft, the target continues one or two of the prompts. At every step it takes its most
+# likely token. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at
+# the limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt
+# from the continuation.
 
 # %%
 for prompt in firsts[1:3] or firsts:

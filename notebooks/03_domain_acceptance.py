@@ -10,10 +10,11 @@
 # # 3. Does acceptance depend on the domain?
 #
 # Drafting saves time if the target accepts what the draft proposes. The paper reports one number
-# for this, alpha, by domain, and its domains hardly differ. But no lossless algorithm accepts
-# tokens at that rate. We compare it with estimators that are exact for a decoder. Both the level
-# and the order of the domains can depend on the definition. A domain here is a set of prompts, so
-# section 5 asks which findings hold on other prompts, if the profile names any.
+# for this (here `published_alpha`) by domain, and its domains hardly differ. But no lossless
+# algorithm accepts tokens with these probabilities. We compare it with estimators that are exact
+# for a decoder. Both the level and the order of the domains can depend on the definition. A domain
+# here is a set of prompts, so section 5 asks which findings hold on other prompts, if the profile
+# names any.
 #
 # ![Acceptance of each domain under each definition](../figures/smollm/03/ladder.png)
 #
@@ -78,9 +79,9 @@ by_domain = rungs.at(domain=domains)
 # ## 1. The paper's Tables I to III, on this pair
 # The recorder hung a small draft tree on every position of the target's own text. At the paper's
 # settings the tree has 2 + 4 + 2 nodes. For each node we stored the draft's probability q and the
-# target's probability p of its token. The temperature T says how a model picks a token. T = 0
-# always takes the most likely token (greedy). Above 0 the token is drawn, and at T = 1 with the
-# model's own probabilities.
+# target's probability p of its token. The temperature T says how a model picks a token. At T = 0 a
+# model always takes its most likely token (greedy). Above 0 the token is drawn, and at T = 1 with
+# the model's own probabilities.
 #
 # The paper calls min(1, p/q) the acceptance of a node. Table I averages it over all nodes of a
 # domain. Table III multiplies the means of the depths, and Table II adds up these products (the
@@ -106,12 +107,12 @@ for name in domains:
 # %% [markdown]
 # Tables I and II follow, and Table III is in `03/table-3.csv`. The column `ours, as published`
 # repeats the paper's procedure on our pair. The column `corrected` is what a decoder accepts at
-# T = 0: of one drafted token (`hit[1]`) or of a tree (`mean_accepted`). The column `published` has
-# the paper's numbers (Llama-2-7B and TinyLlama), if the prompts have the paper's domains. The pairs
-# differ, so the levels need not agree.
+# T = 0, for one drafted token (`hit[1]`) or for a tree (`mean_accepted`). The column `published`
+# has the paper's numbers (Llama-2-7B and TinyLlama), if the prompts have the paper's domains. The
+# pairs differ, so the levels need not agree.
 #
 # The row `all` is the mean of the domains, in which every domain counts once. The 95 % intervals
-# resample whole prompts 2,000 times (by hand in notebook 11).
+# resample whole prompts 2,000 times. Notebook 11 computes such an interval by hand.
 
 # %%
 tables = {
@@ -127,9 +128,10 @@ for table in (means, tables["II"]):
 
 # %% [markdown]
 # ## 2. What acceptance can mean
-# Nothing is accepted in the published procedure. min(1, p/q) is the acceptance probability of a
-# token that was *drawn* from q. The tree's tokens were not drawn, because they are the draft's two
-# best. What a decoder accepts depends on its verification rule and on what it drafts:
+# The published procedure never accepts or rejects a token. min(1, p/q) is the acceptance
+# probability of a token that was *drawn* from q. The tree's tokens were not drawn, because they are
+# the draft's two best. What a decoder accepts depends on its verification rule and on what it
+# drafts:
 #
 # | name | in the figure | meaning |
 # | --- | --- | --- |
@@ -138,7 +140,7 @@ for table in (means, tables["II"]):
 # | `top_mass[k]` | k best tokens, T > 0 | exact for the draft's k best tokens: sum of their p |
 # | `block_efficiency` | recorded tree | exact: tokens per target pass of a decoder with this tree |
 # | `published_alpha` | all nodes of the tree | no decoder: mean of min(1, p/q) |
-# | `best_path_ratio` | best path of the tree | no decoder: this mean over the best tokens |
+# | `best_path_ratio` | best path of the tree | no decoder: the same over the best path (ours) |
 # | `published_length` | expected length E[L] | no decoder: the paper's Table II |
 #
 # At T = 0 the *greedy rule* accepts a token if it is the target's most likely token. At T > 0 the
@@ -180,7 +182,6 @@ ctx.table(by_domain, "ladder-levels", rows=60, cells=by_domain.wide("name", "dom
 
 # %%
 untested = [domain for domain in domains if domain not in judged]
-conflict = ""
 compared = ctx.compares(judged)
 if compared:
     tested = {name: significance.differences(*question) for name, question in questions.items()}
@@ -188,28 +189,31 @@ if compared:
     ctx.export(tested, "differences-tested")
     signs = study.wide_signs(tested)
     orders = study.orders(by_domain.at(domain=judged), signs)
-    conflict = study.conflict(signs)
 
 # %%
-shares = by_domain.without(estimator=study.LENGTHS).in_units("%")
+title = study.highest_and_lowest(by_domain.at(domain=judged), signs) if compared else ""
+of_one = by_domain.at(domain=domains[0]).without(estimator=study.LENGTHS).in_units("%").span()
 ctx.draw(
     drawings.draw_blocks,
     study.in_blocks(by_domain),
     "ladder",
-    title=conflict.rstrip(".") or f"Acceptance is {shares.span()}, depending on its definition",
-    percent=["tokens accepted (%)"],
-    limits={"tokens accepted (%)": [0, 1], "tokens per target pass": [0, None]},
-    caption=f"Acceptance of {counted(len(domains), 'domain')} under "
-    f"{counted(len(questions), 'definition')} (section 2). The level depends on the definition: "
-    f"shares run from {shares.span()}. Bars: 95 % intervals."
-    + (f" Too few prompts for a test: {named(untested)}." if untested else ""),
+    title=title or f"In {domains[0]} acceptance is {of_one}, depending on its definition",
+    percent=list(study.SHARES),
+    limits={axis: [0, 1] for axis in study.SHARES} | {axis: [0, None] for axis in study.TOKENS},
+    caption=f"Acceptance of {counted(len(domains), 'domain')} under the definitions of section 2, "
+    f"at {greedy.name} and {sampled.name}. The level depends on the definition. In {domains[0]}, "
+    f"shares run from {of_one}. Bars: 95 % intervals."
+    + (f" We do not test {named(untested)} (fewer than 5 prompts)." if untested else ""),
 )
 
 # %%
 if compared:
     counts = orders.value_counts(sort=False)
     notebook.show_table(counts.rename_axis("order").rename("definitions").reset_index())
-    ctx.say("In the table, > is a significant difference, and ≈ is not significant.")
+    ctx.say(
+        "In the table, A > B means that A is significantly higher than B. A ≈ B means that the "
+        f"difference is not significant. {study.conflict(signs)}"
+    )
 
 # %%
 if compared:
@@ -237,8 +241,8 @@ if compared:
         y="difference",
         slug="differences",
         title=study.how_many_differ(main),
-        caption="Difference between two domains under four definitions: shares of tokens, and "
-        "tokens per target pass in the last panel. Bars: 95 % intervals. Colours: the permutation "
+        caption="First domain minus second, under four definitions. Panels 1 to 3 have shares of "
+        "tokens, panel 4 tokens per target pass. Bars: 95 % intervals. Colours: the permutation "
         f"test with Holm's correction.{left_out}",
     )
 
@@ -281,9 +285,9 @@ ctx.strips(
     "value",
     "share of tokens accepted",
     "prompts",
-    title=f"Single prompts of {widest} have an acceptance of {least:.0f} to {most:.0f} % (T = 0)",
-    caption="Acceptance of one drafted token; each dot is a prompt (`hit[1]` at T = 0, `alpha` "
-    "above). Dark: the domain's number with its 95 % interval.",
+    title=f"Within {widest}, prompts have an acceptance of {least:.0f} to {most:.0f} % (T = 0)",
+    caption="Each dot is the acceptance of one drafted token for one prompt (`hit[1]` at T = 0, "
+    f"`alpha` at {sampled.name}). Dark: the domain's number with its 95 % interval.",
 )
 
 # %% [markdown]
@@ -296,8 +300,8 @@ ctx.strips(
 # The three texts of each prompt show the variance of the draw. The mean of a prompt still contains
 # a third of it, so we subtract a third from the variance between prompts. The level of a domain is
 # a mean of few prompts, so the levels also differ by chance (`noise`), which we subtract, too.
-# Every domain counts equally, however many prompts it has. Our domains are not a sample of other
-# domains, so we divide by their number, not by one less. Domains with fewer than 5 prompts are left
+# Every domain counts equally, however many prompts it has. We study these n domains and not a
+# sample of domains, so we divide by n, not by n − 1. Domains with fewer than 5 prompts are left
 # out.
 
 # %% tags=["by-hand"]
@@ -316,7 +320,7 @@ between *= (1 - 1 / len(judged)) / (1 - 1 / len(texts))  # these domains are all
 # %%
 by_hand = {"domain": between, "prompt": within.mean(), "draw": draw.mean()}
 all_three = sum(by_hand.values())
-if ctx.compares(judged):
+if compared:
     of_texts = variance_components.shares(sampled.trace, "overlap")
     for name, variance in by_hand.items():
         if all_three > 0 and name in of_texts:
@@ -362,8 +366,9 @@ if compared:
 in_dots = draw.mean() / texts.shape[1]  # of the mean of three texts
 by_chance = in_dots / (in_dots + max(within.mean(), 0)) if in_dots else 0
 ctx.say(
-    f"A dot of the figure at {sampled.name} is the mean of three texts. The draw causes "
-    f"{100 * by_chance:.0f} % of the variance between the dots of one domain."
+    f"A dot of the figure at {sampled.name} is the mean of three texts. Within a domain, "
+    f"{100 * by_chance:.0f} % of the variance between these dots comes from the draw, and the rest "
+    "from the prompts."
 )
 
 # %% [markdown]
@@ -379,9 +384,9 @@ ctx.say(prompt_sets.described(ctx.profile))
 # ### The order of the domains, in three differences
 # On our own prompts the domains have an order. Three differences describe it:
 #
-# * `lead`: the highest domain minus the mean of the others.
-# * `spread`: the highest domain minus the lowest.
-# * `last`: the mean of the domains in between minus the lowest.
+# * the highest domain minus the mean of the others
+# * the highest domain minus the lowest
+# * the mean of the domains in between minus the lowest
 #
 # At each temperature our own prompts decide which domain is the highest and which the lowest. We
 # then test the same differences on every set that has all of these domains. (If every resample
@@ -414,7 +419,7 @@ if others:
     by_set = Estimates.stacked(by_set, "name")
     for which, rows in by_set.at(name=names[0]).without(set=prompt_sets.OWN).groups("set"):
         sizes = rows.frame.set_index("domain")["n_prompts"]
-        notebook.few_prompts(sizes.to_dict(), f", {which}")
+        notebook.few_prompts(sizes.to_dict(), f" in {prompt_sets.in_sentence(which)}")
 
 # %%
 if others:
@@ -431,8 +436,9 @@ if others:
         y="tokens accepted (%)",
         slug="other-prompts",
         title=study.easiest(contrasts.frame) if compared else "",
-        caption="Acceptance of one drafted token by set of prompts and domain, where the set has "
-        f"new texts (`{names[0]}` and `{names[1]}`). Bars: 95 % intervals.",
+        caption=f"Acceptance of one drafted token (`hit[1]` at T = 0, `alpha` at {sampled.name}), "
+        "by prompt set. Domains whose prompts are the same as in a row above are left out. Bars: "
+        "95 % intervals.",
     )
 
 # %%
@@ -455,20 +461,24 @@ if compared:
 if compared and others:
     likely = 100 * contrasts.without(set=prompt_sets.OWN).frame["power"].min()
     ctx.say(
-        "If the differences were as large as on our own prompts, each test on another set would "
-        f"find its difference with a probability of at least {min(likely, 99):.0f} %."
+        "On the other sets, our tests would find each difference that is as large as on our own "
+        f"prompts with a probability of at least {min(likely, 99):.0f} %."
     )
 
 # %% [markdown]
 # ### Each pair of domains
-# If there are other prompts, the last table repeats the permutation test of section 3 on each set.
-# It counts the pairs that differ significantly on our own prompts. `compared`: those that have new
-# texts in the set. `same`: those that are significant in the same direction. `reversed`: those that
-# are significant in the opposite direction. `expected`: how many the set's tests would find on
-# average if its differences were as large as on our own prompts.
+# If there are other prompts, the next table repeats the permutation test of section 3 on each set.
+# Holm's correction covers all pairs, so these tests find less than the tests above. The table
+# counts the pairs of domains that differ significantly on our own prompts:
+#
+# * `compared`: pairs with new texts in the set
+# * `same`: pairs that are significant in the same direction
+# * `reversed`: pairs that are significant in the opposite direction
+# * `expected`: pairs that the set's tests would find on average, if its differences were as large
+#   as on our own prompts
 
 # %%
-elsewhere = "No other prompts were tested."
+elsewhere = in_last = "No other prompts were tested."
 if others and compared:
     pairs = {
         name: prompt_sets.pairs_of_domains(texts, Text.accepted, level)
@@ -477,7 +487,8 @@ if others and compared:
     carried = stack({name: prompt_sets.carried(tests) for name, tests in pairs.items()}, "name")
     ctx.export(stack(pairs, "acceptance"), "other-differences")
     ctx.table(carried, "other-orders", 1)
-    elsewhere = study.reversed_in_words(carried)
+    elsewhere, in_last = study.carried_in_words(carried), study.last_carried(carried)
+    ctx.say(elsewhere)
 
 # %%
 if prompt_sets.UNWRAPPED in others:
@@ -507,7 +518,8 @@ right = 100 * by_domain.at(name=names[0]).frame["estimate"].mean()
 ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
 if compared:
     ctx.record(on_other_prompts=f"{headline} {elsewhere}")
-    ctx.answer(study.order_in_words(tested[tested["name"] == names[0]], contrasts.frame, elsewhere))
+    tests = tested[tested["name"] == names[0]]
+    ctx.answer(study.order_in_words(tests, contrasts.frame, in_last))
 else:
     cold = by_domain.at(name=names[0], domain=judged).in_units("%")
     ctx.answer(
@@ -520,14 +532,14 @@ else:
 # Predict the result first, then run the cell.
 #
 # 1. By hand: the draft's two best tokens have q = 0.5 and 0.4, and the target gives them p = 0.6
-#    and 0.3. What is `published_alpha` of these two nodes? What is accepted at T = 0, and what at
-#    T = 1, if both are children?
+#    and 0.3. What is `published_alpha` of these two nodes? Both are children of one node. How
+#    likely is it that one of them is accepted at T = 0, and at T = 1?
 #
 # <details><summary>What happens</summary>
 # min(1, 0.6/0.5) = 1 and min(1, 0.3/0.4) = 0.75, so the mean is 0.875. At T = 0 the target's best
 # token is one of the two (no other token can have more than 0.1), so one of them is accepted. At
-# T = 1 two children are accepted with top_mass[2] = 0.6 + 0.3 = 0.9. One tree has three different
-# acceptances.</details>
+# T = 1 one of the two is accepted with probability top_mass[2] = 0.6 + 0.3 = 0.9. One tree gives
+# three different numbers.</details>
 #
 # 2. Record nothing new, but count every node twice: `twice = pd.concat([nodes, nodes])`. What
 #    happens to the interval for independent nodes, and what to `stats.by_domain(twice,

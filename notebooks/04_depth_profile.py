@@ -11,10 +11,10 @@
 #
 # If a deep token is accepted as often as a shallow token, or more often, long drafts pay. The
 # paper's mean over a tree's nodes rises a little with depth. But a budget cuts the tree, so the
-# mean at each depth averages over different kinds of nodes. Here we fix the kind of node, measure
-# the effect of the cut, and ask the question that matters to a decoder: if all earlier drafted
-# tokens were accepted, is the next one? Section 4 shows why the answer depends on depth. Depth
-# itself changes nothing, but only blocks at easy positions get deep.
+# mean at each depth averages over different kinds of nodes. Here we fix the kind of node, and we
+# measure the effect of the cut. A decoder asks: if all earlier drafted tokens were accepted, is the
+# next one? Section 4 shows why acceptance rises with depth. Depth itself changes nothing, but only
+# blocks at easy positions get deep.
 #
 # ![Change of acceptance from depth 1 to the deepest level](../figures/smollm/04/change.png)
 #
@@ -46,13 +46,15 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, starting
+from speclab.estimates import Estimates
 from speclab.show import drawings, notebook
 from speclab.studies import depth_profile as study
 
@@ -68,6 +70,7 @@ ctx.say(notebook.made_with(cut.pair))
 # %%
 domains = list(score.domains_in(cut.nodes))
 mean = "mean of the domains" if len(domains) > 1 else domains[0]
+unshown = [score.POOLED] if len(domains) > 1 else [score.POOLED, score.ALL]
 deepest = int(cut.nodes["depth"].max())
 half = (ctx.profile.max_new_tokens + 1) // 2  # tokens in each half of a text of full length
 
@@ -85,14 +88,14 @@ assert cut.trace["token"].equals(full.trace["token"])
 # The recorder hung a small tree of draft tokens on every position of the target's own text. At the
 # paper's settings the tree has 2 tokens, then 2 children of each. Then a budget of 8 nodes leaves
 # only 2 more. Table IV is the mean of min(1, p/q) at each depth (`published_alpha`). Here p is the
-# target's and q the draft's probability of the node's token. Table V is the same mean in the first
-# half (bin 0) and in the second half (bin 1) of the full text length, over all domains.
+# target's and q the draft's probability of the node's token. Table V is this mean over all domains,
+# once for the first half of the full text length (bin 0) and once for the second half (bin 1).
 #
 # The column `published` has the paper's numbers (Llama-2-7B and TinyLlama), if the domains are the
 # paper's. The column `ours, as published` repeats the procedure on our pair. The column `corrected`
 # is `accept_by_depth`: what a decoder at T = 0 accepts along the draft's best path, given that it
-# accepted all tokens above. The 95 % intervals resample prompts 2,000 times. At temperature T = 0
-# the target's most likely token is taken; above 0 a token is drawn with the target's probabilities.
+# accepted all earlier tokens. The 95 % intervals resample prompts 2,000 times. At temperature T = 0
+# the target's most likely token is taken. Above 0 a token is drawn with the target's probabilities.
 
 # %%
 table_4 = published.comparison("IV", cut)
@@ -106,8 +109,11 @@ notebook.show_table(published.in_cells(table_4).drop(columns="estimator"))
 # %%
 late = cut.nodes[cut.nodes["position"] >= half]
 prompts = late.groupby("domain")["prompt_id"].nunique().reindex(domains, fill_value=0)
-counts = ", ".join(f"{domain} {count}" for domain, count in prompts.items())
-ctx.say(f"Prompts with texts of more than {half} tokens (half of the limit): {counts}.")
+fewest_to_most = " to ".join(map(str, sorted({prompts.min(), prompts.max()})))
+ctx.say(
+    f"In each domain, the texts of {fewest_to_most} prompts have more than {half} tokens, half of "
+    "the limit."
+)
 
 # %%
 if prompts.sum():
@@ -122,22 +128,25 @@ if prompts.sum():
 # In the paper's tree half of the nodes at every depth are their parent's best child (rank 0), and
 # half its second (rank 1). What changes with depth is the branch above them. Half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut the share of
-# such branches grows with depth instead. Only the best path (rank 0 at every depth) compares like
-# with like.
+# such branches grows with depth instead. Only the best path (rank 0 at every depth) has the same
+# kind of node at every depth.
 #
-# A decoder's share is `accept_by_depth`: if all tokens above were accepted, is the next one? At
+# A decoder's share is `accept_by_depth`: if all earlier tokens were accepted, is the next one? At
 # T = 0 a token is accepted if it is the target's most likely token (greedy rule). On sampled text
 # it is accepted with the target's probability p (point-mass rule). The trees of sampled text come
-# from the first seed, the only one recorded with trees. We also ask it of the complete tree: is one
-# of the children accepted?
+# from the first seed, the only one recorded with trees. In the complete tree we ask whether any of
+# the children is accepted (*any branch*).
 
 # %%
 kinds = study.kinds(cut, full, warm, ctx.profile.depth, ctx.profile.branches)
 profiles = study.by_depth(kinds)
 ctx.export(profiles, "profiles")
 paths = [study.best_path_name(text) for text in (cut, warm)]
-cold, hot = (profiles.at(name=name, domain=domains).in_units("%").span() for name in paths)
 published_kinds = [name for name in kinds if name.startswith("published_alpha")]
+changes = study.change_by_kind(kinds)
+of_kind = dict(changes.at(domain=score.ALL).groups("name"))
+as_published = of_kind[next(iter(kinds))]
+path_0 = of_kind[paths[0]]
 
 # %%
 shown = study.beside_the_paper(profiles, [*published_kinds, *paths]).frame
@@ -149,10 +158,10 @@ ctx.plot(
     limits=(0, None),
     y="mean of min(1, p/q), or accepted (%)",
     slug="depth-profile",
-    title=f"On the best path acceptance is {cold} at {cut.name} and {hot} at {warm.name}",
+    title=f"On the best path acceptance {path_0.tally(*study.TREND)} with depth ({cut.name})",
     caption="Acceptance by depth. All nodes of a tree: mean of min(1, p/q) (`published_alpha`). "
-    "Best path: share accepted, given that all tokens above were accepted (`accept_by_depth`). "
-    "Bands: 95 % intervals.",
+    "Best path: share accepted, given that all earlier tokens were accepted (`accept_by_depth`). "
+    "Bands: 95 % intervals, where they are known.",
 )
 
 # %% [markdown]
@@ -160,33 +169,28 @@ ctx.plot(
 # depth 1 on the same prompts, with its interval.
 
 # %%
-changes = study.change_by_kind(kinds)
-of_kind = dict(changes.at(domain=score.ALL).groups("name"))
-as_published = of_kind[next(iter(kinds))]
-path_0 = of_kind[paths[0]]
-
-# %%
 on_path, over_nodes = (str(of).partition(" points")[0] for of in (path_0, as_published))
 ctx.draw(
     drawings.draw_blocks,
     study.beside_the_paper(changes, list(kinds), change=True),
     "change",
-    title=f"From depth 1 to {deepest} acceptance changes by {on_path} points on the best path, "
-    f"{over_nodes} over all nodes",
+    title=f"Depth {deepest} minus depth 1 is {on_path} points on the best path and {over_nodes} "
+    "over all nodes (T = 0)",
     percent=["change (points)"],
     reference=0,
     reference_name="no change",
     caption=f"Change of acceptance from depth 1 to depth {deepest} by kind of node. Top: the "
     "published mean over all nodes (`published_alpha`). Bottom: what a decoder accepts "
-    "(`accept_by_depth`), where selection causes the change (section 4). Bars: 95 % intervals.",
+    "(`accept_by_depth`), where selection causes the change (section 4). Bars: 95 % intervals. "
+    f"Numbers of the title: {mean}.",
 )
 
 # %%
-sentences = [
-    f"* {starting(study.kind_in_words(name))}: {of_kind[name]}, {rows.sentence()}."
-    for name, rows in changes.at(domain=domains).groups("name")
-]
-ctx.say(f"**Depth {deepest} compared with depth 1** ({mean}):\n\n" + "\n".join(sentences))
+rows = changes.without(domain=unshown).frame
+rows = rows.assign(kind=rows["name"].map(study.kind_in_words))
+in_last = " Its last column has the mean of the domains." * (len(domains) > 1)
+ctx.say(f"The table has depth {deepest} minus depth 1.{in_last}")
+notebook.show_table(replace(changes, frame=rows).wide("kind", "domain"))
 
 # %% [markdown]
 # ## 3. What the cut does to the mean
@@ -202,34 +206,38 @@ draws = stats.jointly({name: (nodes, score.published_alpha) for name, nodes in a
 
 # %%
 gap = (draws["complete"] - draws["cut"])[score.POOLED]
-gap = Estimates(draws.table({"complete - cut": gap})).in_units("points", 1)
+side = "below" if gap.iloc[0] < 0 else "above"
+size = -gap if side == "below" else gap
+gap = Estimates(draws.table({"complete - cut": size})).in_units("points", 1)
+gap = str(gap).lstrip("+")
 ctx.draw(
     drawings.draw_mixture,
     study.mixtures([cut, full]),
     "mixture",
-    title=f"With the complete tree the mean at depth {deepest} changes by "
-    f"{str(gap).partition(' [')[0]}",
+    title=f"At depth {deepest} the complete tree's mean is "
+    f"{gap.partition(' [')[0]} {side} the cut tree's",
     whole=study.ALL_NODES,
     weighted=study.OTHERS,
     caption=f"Mean of min(1, p/q) by depth, minus its value at depth 1 ({mean}). The mean over all "
-    "nodes lies between two groups of nodes, and the percentage is the weight of the nodes under "
-    "other branches. Intervals are in the table `mixture.csv`.",
+    "nodes (line) lies between the means of its two groups. The percentage is the share of nodes "
+    "under other branches. The dashed line repeats the mean over the cut tree. The file "
+    "`mixture.csv` has the means with their intervals.",
 )
 
 # %%
 ctx.say(
-    f"The published profile can therefore change even if acceptance does not. At depth {deepest} "
-    f"the mean over the complete tree minus the mean over the cut tree is {gap} on the same texts."
+    f"So the published mean can change with depth even if acceptance does not. At depth {deepest} "
+    f"the complete tree's mean is {gap} {side} the cut tree's, on the same texts."
 )
 
 # %% [markdown]
 # ## 4. Is it depth, or the choice of positions?
-# A block reaches depth 3 only if its tokens at depths 1 and 2 were accepted. What it has drafted so
-# far is then the target's own text, and an ordinary draft knows nothing else. So its token at depth
-# 3 is **the token that it would draft first in a new block at that position**, and it is accepted
-# or rejected alike. Depth itself changes nothing. If acceptance rises with depth, blocks that get
-# deep are at easier positions. Which tokens are reached, and which are accepted, is easy to count
-# at T = 0 (the upper left panel of the next figure).
+# A block reaches depth 3 only if its tokens at depths 1 and 2 were accepted. Its drafted tokens are
+# then the target's own text, and an ordinary draft sees nothing else. So its token at depth 3 is
+# **the token that it would draft first in a new block at that position**. Both are accepted or both
+# are rejected. Depth itself changes nothing. If acceptance rises with depth, blocks that get deep
+# are at easier positions. Which tokens are reached, and which are accepted, is easy to count at
+# T = 0 (the upper left panel of the next figure).
 
 # %% tags=["by-hand"]
 chain = cut.nodes[cut.nodes["best_path"]]
@@ -238,8 +246,8 @@ hits = chain.assign(hit=chain["target_rank"] == 0)  # the target's most likely t
 hits = hits.pivot(index=index, columns="depth", values="hit")
 
 # %% tags=["by-hand"]
-survived = hits.cumprod(axis=1)  # a hit at this depth and at all depths above
-reached = survived.shift(axis=1, fill_value=1)  # a hit at all depths above
+survived = hits.cumprod(axis=1)  # a hit at this depth and at all earlier depths
+reached = survived.shift(axis=1, fill_value=1)  # a hit at all earlier depths
 by_hand = survived.groupby("domain").sum() / reached.groupby("domain").sum()
 
 # %%
@@ -264,33 +272,35 @@ ctx.plot(
     rows="text",
     columns="name",
     percent=True,
-    y="accepted (%)",
+    y="tokens or blocks (%)",
     limits=(0, 1),
     height=1.9,
     slug="conditional",
-    title="A new block at the same positions is accepted as often, so depth changes nothing",
-    caption="Along the draft's best path. Left: acceptance, given that all tokens above were "
+    title="At the same positions a new block's first token is accepted equally often",
+    caption="Along the draft's best path. Left: acceptance, given that all earlier tokens were "
     "accepted (`accept_by_depth`). Middle: acceptance of a new block's first token at the same "
-    f"positions. Right: blocks that get this deep ({survival.span()} at depth {deepest}). Bands: "
-    "95 % intervals.",
+    "positions. Right: share of blocks whose tokens are all accepted down to this depth "
+    f"(`survival_by_depth`, {survival.span()} at depth {deepest}). Bands: 95 % intervals.",
 )
 
 # %%
-apart = stats.cell(easier, np.nan, np.nan, 0, "points")
+often = "more" if easier > 0 else "less"
 ctx.say(
-    f"**Selection alone causes the change.** {len(same):,} drafted tokens below depth 1 have a "
-    "path that is the text. A new block at the same position drafts the same token first, so both "
-    f"are accepted alike. At the positions that depth {deepest} reaches, acceptance is {apart} "
-    f"compared with all positions ({cut.name}, {mean})."
+    f"**Selection alone causes the change.** For {len(same):,} drafted tokens deeper than depth 1, "
+    "all tokens drafted before them are the target's own text. A new block at the same position "
+    "drafts the same token first, so both are accepted or both are rejected. Where blocks reach "
+    f"depth {deepest}, a new block's first token is accepted {100 * abs(easier):.0f} points "
+    f"{often} often than over all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."
 )
 
 # %% [markdown]
-# For a user this means that acceptance comes in runs, and a deep block is in the middle of a run. A
-# longer draft gains where the text is easy and nothing elsewhere. A draft is not better at depth 3
-# than at depth 1. A head that drafts from its own predictions, such as EAGLE's, is different. Its
-# deeper tokens are accepted less often than a new block's at the same positions (notebook 15).
+# For a user this means that accepted tokens come in streaks, and a deep block is in the middle of a
+# streak. A longer draft gains where the text is easy and nothing elsewhere. A draft is not better
+# at depth 3 than at depth 1. A head that drafts from its own predictions, such as EAGLE's, is
+# different. Its deeper tokens are accepted less often than a new block's at the same positions
+# (notebook 15).
 #
 # The table has the change from depth 1 to the deepest level on each set of prompts that the profile
 # names (`other_prompts`), along the best path at T = 0.
@@ -307,16 +317,13 @@ ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide("set", "domain"))
 # ## 5. Along the text
 # How does the exact acceptance of one token depend on its position in the text? On greedy text we
 # measure `hit[1]` (the draft's best token is the target's), and on sampled text `alpha` (the
-# acceptance of one token drawn from the draft). The first two eighths of the longest text have a
-# bin each, and later bins double. Late positions exist in long texts only. To keep the same prompts
-# in all bins, we use only texts with at least half of the longest text's tokens.
+# acceptance of one token drawn from the draft). The first two bins are one eighth of the longest
+# text each, and each later bin is twice as long as the bin before. Late positions exist in long
+# texts only. To keep the same prompts in all bins, we use only texts with at least half of the
+# longest text's tokens.
 
 # %%
 along = study.along_text([cut, warm]).in_units("%")
-bins = along.frame["tokens"]
-early, late = (
-    along.at(name=along.frame["name"].iloc[0], tokens=at) for at in (bins.min(), bins.max())
-)
 
 # %%
 ctx.plot(
@@ -329,17 +336,17 @@ ctx.plot(
     x_label="position in the text (tokens)",
     limits=(0, None),
     slug="position",
-    title=f"Acceptance is {early.span()} in tokens {bins.min()} and {late.span()} in tokens "
-    f"{bins.max()} (T = 0)",
+    title=study.along_in_title(along.at(name=along.frame["name"].iloc[0])),
     caption="Acceptance of one drafted token by its position in the text and by domain (`hit[1]` "
-    "at T = 0, `alpha` above). Bars: 95 % intervals.",
+    f"at T = 0, `alpha` at {warm.name}). In the title, acceptance is lower if the interval at the "
+    "end lies below the interval at the beginning. Bars: 95 % intervals.",
 )
 
 # %%
 elsewhere = "No other prompts were tested."
 if others:
     elsewhere = study.rise_elsewhere(by_set.at(set=others))
-ctx.answer(study.depth_in_words(path_0, deepest, elsewhere))
+ctx.answer(study.rise_with_depth(path_0, deepest, elsewhere))
 
 # %% [markdown]
 # ## Try it
@@ -368,8 +375,8 @@ ctx.answer(study.depth_in_words(path_0, deepest, elsewhere))
 # * What we saw: a mean over a tree's nodes depends on the tree's shape. For a fixed rank and branch
 #   acceptance can rise with depth, but only because deep blocks are at easy positions. The share of
 #   blocks that get deep can only fall.
-# * What this does not show: other trees than these two; sampled children; drafts that do not read
-#   the whole context at each depth; texts beyond the recorded length; the cause of the paper's own
-#   rise, because its tables do not separate the two ranks. Sampled text by depth comes from one
-#   seed's trees.
+# * What this does not show: other trees than these two, sampled children, drafts that do not read
+#   the whole context at each depth, and texts beyond the recorded length. The cause of the paper's
+#   own rise also stays open, because its tables do not separate the two ranks. Sampled text by
+#   depth comes from one seed's trees.
 # * Next: [05](05_entropy_correlation.ipynb) asks what entropy has to do with acceptance.

@@ -11,17 +11,16 @@
 #
 # Where the target itself is undecided, a small draft should fail more often. The paper found only a
 # weak link between the target's entropy and acceptance. Sections 1 and 2 measure this link for the
-# paper's measure of acceptance, and for the acceptance of a decoder at both temperatures. But the
-# target's entropy is known only after its pass. Sections 3 and 4 ask what a decoder could use
+# paper's measure of acceptance, and for what a decoder accepts at T = 0 and on sampled text. But
+# the target's entropy is known only after its pass. Sections 3 and 4 ask what a decoder could use
 # instead: does the draft's own confidence predict acceptance, and is it calibrated? Section 5
-# repeats everything on the other prompts that the profile names.
+# repeats everything on other prompt sets.
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
-# *Runs on* any machine · *minutes* one on 2 cores, once the runs are there · *reads* the runs
-# `greedy` (temperature T = 0) and `sampled` (the profile's temperature, by default 1; three seeds),
-# and at both temperatures those of the other prompts that the profile names (`other_prompts`, one
-# seed), recorded if they are not there · *writes* `figures/<profile>/05/`.
+# *Runs on* any machine · *minutes* one on 2 cores · *reads* the runs `greedy` (T = 0) and `sampled`
+# (three seeds), and both for each other prompt set (one seed). Missing runs are recorded first.
+# · *writes* `figures/<profile>/05/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -55,7 +54,7 @@ import pandas as pd
 from speclab import score
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, named, starting
+from speclab.estimates import Estimates, counted, starting
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
@@ -75,10 +74,10 @@ ctx.say(notebook.made_with(greedy.pair))
 # **nat**: two equally likely tokens have 0.69 nats. A correlation says how closely two numbers rise
 # together, from −1 to 1. **Spearman's** correlation is the ordinary correlation of their ranks.
 #
-# Its interval **resamples prompts**. We draw as many prompts as there are, with replacement, so
-# some come twice and some not at all. 95 % of the resulting correlations lie in the interval. (With
-# few prompts we widen it a little: `stats.levels_of`.) We resample prompts and not tokens, because
-# the tokens of one text are not independent.
+# To get an interval we **resample the prompts**. We draw as many prompts as there are, with
+# replacement, so some come twice and some not at all. 95 % of the resulting correlations lie in the
+# interval. (With few prompts we widen it a little, see `stats.levels_of`.) We resample prompts and
+# not tokens, because the tokens of one text are not independent.
 #
 # We compute the correlation by hand in one domain, on sampled text. There the acceptance of a token
 # is `overlap`, the probability that a token drawn from the draft is accepted.
@@ -119,11 +118,11 @@ ctx.plot(
     reference_name="no correlation",
     height=3,
     slug="correlations",
-    title=f"As the target's entropy rises, acceptance {study.trend(best_token)} at {greedy.name}",
+    title=f"{starting(greedy.token)}: as entropy rises, acceptance {study.trend(best_token)}",
     caption="Correlation of acceptance with the target's entropy, by measure of acceptance and "
-    f"domain. Left of the line acceptance falls as entropy rises: {best_token.span()} for the best "
-    "token (`hit`). A drawn token is accepted with probability `overlap`. Bars: 95 % intervals "
-    "(the paper prints none).",
+    "domain. A point left of the line means that acceptance falls as entropy rises. For the best "
+    f"token (`hit`) the correlation is {best_token.span()}. A drawn token is accepted with "
+    f"probability `overlap`. Bars: 95 % intervals.{study.about_published(both)}",
 )
 
 # %%
@@ -134,36 +133,37 @@ sentences = [
 ctx.say("As the target's entropy rises, acceptance behaves as follows.\n\n" + "\n".join(sentences))
 
 # %% [markdown]
-# Where the two ranks move in opposite directions, a mean over both hides both.
+# The mean over all nodes mixes the two ranks. Where one rises and the other falls, it hides this.
 
 # %% [markdown]
 # ## 2. Acceptance by entropy
 # One number cannot show a shape. We therefore sort positions (or nodes) by the target's entropy and
-# cut them into **quantile bins**. Every bin holds equally many, and its edges are the same in all
-# domains. A domain has a point where at least five of its prompts have rows in the bin. If entropy
-# explained everything, the lines of the domains would coincide. Notebook 06 asks what else differs
-# at equal entropy.
+# cut them into **quantile bins**. Every bin holds the same number of positions, and its edges are
+# the same in all domains. We show a point only if at least five prompts of the domain have
+# positions in the bin. If entropy explained everything, the lines of the domains would coincide.
+# Notebook 06 asks what else differs at equal entropy.
 
 # %%
 drawn = {name: view for name, view in views.items() if name != study.ALL_NODES}
 curves = study.acceptance_in_bins(drawn, entropy_bins)
 ctx.export(curves, "curves")
 hits = curves.at(domain=score.POOLED, acceptance=greedy.token).in_units("%")
-surest, *_, least_sure = (rows for _, rows in hits.groups("entropy_bin"))
+lowest, *_, highest = (rows for _, rows in hits.groups("entropy_bin"))
 
 # %%
 ctx.plot(
     curves.without(domain=score.POOLED),
     x="target_entropy",
     columns="acceptance",
-    y="share accepted",
+    y="mean acceptance",
     limits=(0, 1),
     slug="acceptance-by-entropy",
-    title=f"The draft is right at {surest.span()} of the surest positions and at "
-    f"{least_sure.span()} of the least sure ({greedy.name})",
+    title=f"{starting(greedy.token)}: right at {lowest.span()} where target entropy is "
+    f"lowest, {highest.span()} where it is highest",
     caption="Mean acceptance in bins of the target's entropy, by measure of acceptance and domain. "
-    "The title counts the draft's best token over all domains. Where the lines differ at equal "
-    "entropy, something other than entropy matters. Bands: 95 % intervals.",
+    "The title gives the first and the last bin of the best token, over all domains together. "
+    "Where the lines differ at equal entropy, something other than entropy matters. Bands: 95 % "
+    "intervals.",
 )
 
 # %% [markdown]
@@ -264,20 +264,21 @@ ctx.plot(
     x="confidence",
     columns="view",
     looks={"calibrated": {"color": "#8A8A8A", "marker": "", "linestyle": "-"}},
-    y="share accepted, or mean p",
+    y="outcome",
     x_label="draft confidence",
     limits=(0, 1),
     slug="reliability",
     title=study.calibrated_in_words(gaps),
     caption=f"Outcome by the draft's confidence and domain: the share accepted at {greedy.name}, "
     f"the target's mean p at {sampled.name}. On the diagonal the draft would be calibrated. "
-    f"The calibration error is {errors.span()}. Bands: 95 % intervals.",
+    f"The mean distance from the diagonal (calibration error) is {errors.span()}, depending on "
+    "domain and temperature. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
 # The **calibration error** is the mean distance from the diagonal. The **calibration gap** is the
-# mean of outcome minus confidence, so it has a sign. The error is never below 0 and noise adds to
-# it, so its interval cannot be compared with 0; the gap's interval can. `all` is the mean of the
+# mean of outcome minus confidence, so it has a sign. The error cannot be negative, and noise makes
+# it larger. So only the interval of the gap can be compared with 0. `all` is the mean of the
 # domains, each with the same weight.
 
 # %%
@@ -285,10 +286,11 @@ ctx.table(calibration, "calibration", rows=60, cells=study.calibration_table(cal
 
 # %% [markdown]
 # ## 5. Do other prompts give the same result?
-# We repeat the three questions on the other prompts that the profile names (`other_prompts`). The
-# first table has the correlation of acceptance with the target's entropy. The second has the AUC of
-# the draft's confidence (T = 0), the third the calibration gap. A stop rule that was tuned on one
-# set of prompts may meet another gap on the next.
+# We repeat the three questions on other prompts (`other_prompts` in the profile, the study's
+# settings file). The first table has the correlation of acceptance with the target's entropy. The
+# second has the AUC of the draft's confidence (T = 0), the third the calibration gap. A decoder may
+# stop drafting below some confidence. If the gap differs between prompt sets, a threshold that was
+# tuned on one set may be wrong on another.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
@@ -335,12 +337,20 @@ if elsewhere:
 
 # %%
 if elsewhere:
-    at_both = gap_of_sets.at(text=greedy.name, set=[prompt_sets.OWN, *elsewhere])
-    spans = [f"{rows.span()} ({which})" for which, rows in at_both.groups("set")]
-    ctx.say(f"At {greedy.name} the calibration gap is, by domain, {named(spans)}.")
+    at_0, there = gap_of_sets.at(text=greedy.name), prompt_sets.farthest(elsewhere)
+    ctx.say(
+        f"By domain, the AUC is {study.beside_own(auc_of_sets, there)}. At {greedy.name} the "
+        f"calibration gap is {study.beside_own(at_0, there)}."
+    )
 
 # %%
 on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None
+for name in sets if elsewhere else ():
+    falls = study.falls_in(trends.at(text=name, set=elsewhere))
+    ctx.say(
+        f"At {name} acceptance falls significantly as entropy rises in {sum(falls)} of "
+        f"{counted(len(falls), 'combination')} of other prompt set and domain."
+    )
 ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 
 # %% [markdown]
@@ -373,11 +383,13 @@ ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 
 # %% [markdown]
 # ## What we saw, what this does not show, what is next
-# * What we saw: direction and strength depend on the measure of acceptance and, in the paper's
-#   measure, on the rank. The draft's own confidence is known before the target pass.
+# * What we saw: whether and how strongly acceptance falls with entropy depends on the measure of
+#   acceptance and, in the paper's measure, on the rank. The draft's own confidence is
+#   known before the target pass.
 # * What this does not show: a cause. Entropy, domain, position and kind of token go together, and
 #   notebook 06 holds some of them fixed. The entropy of greedy text is measured at temperature 1,
 #   the entropy of sampled text at the text's own temperature. Calibration and AUC may differ
-#   between sets of prompts (section 5). Each interval covers 95 % by itself, not all together.
+#   between sets of prompts (section 5). Each interval by itself contains the true value in 95 % of
+#   cases. That all of them do so at once is less likely.
 # * Next: notebook 06 asks whether entropy explains the order of the domains. Notebook 09 stops
 #   drafting where confidence is low.

@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 6. Is the domain with the highest entropy also accepted the most?
+# # 6. Does the domain with the highest entropy also have the highest acceptance?
 #
 # In the paper the domain with the highest target entropy also has the highest mean of min(1, p/q).
 # Yet within each domain acceptance falls as entropy rises (notebook 05). So the draft seems to do
@@ -17,12 +17,9 @@
 #
 # ![Entropy and acceptance of each domain](../figures/smollm/06/entropy-and-acceptance.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
-# runs `greedy` (temperature T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's
-# temperature, by default 1; three seeds), the same prompts in the other format (`chat-template`;
-# where the profile gives its prompts in the target's chat template, `plain-template`), and at both
-# temperatures the other prompts that the profile names (`other_prompts`), recorded if they are not
-# there · *writes* `figures/<profile>/06/`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
+# `sampled` (three seeds), the greedy run in the other prompt format, and both runs for each other
+# prompt set. Missing runs are recorded first. · *writes* `figures/<profile>/06/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -30,7 +27,7 @@ profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
 # the domain that is compared with the mean of the others; "": the one with the highest entropy
 domain: str = ""  # any
-# quantile bins of target entropy and of token frequency when domains are matched
+# quantile bins of target entropy and of token frequency, held fixed in section 3
 bins: int = 8  # 2 to 100
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -80,11 +77,13 @@ if few := [name for name in domains if name not in compared]:
 # %%
 # domains are compared on these texts
 cold, warm = (study.of_domains(text, compared) for text in (greedy, sampled))
-chosen = "the parameter names it" if domain else "it has the highest target entropy"
 domain = study.asked_domain(domain, cold)
 others = [name for name in compared if name != domain]
 if others:
-    ctx.say(f"We compare **{domain}** with {named(others)} ({chosen}).")
+    ctx.say(
+        f"We compare **{domain}** with {named(others)}. (Set the parameter `domain` to compare "
+        "another domain.)"
+    )
 
 # %%
 seeds = sampled.trace["seed"].nunique()
@@ -114,10 +113,10 @@ if ctx.compares(compared):
     ctx.say(f"The contrast of {domain} is {at_0}.")
 
 # %% [markdown]
-# Like every interval here, its 95 % interval **resamples prompts**. We draw as many prompts of each
-# domain as there are, with replacement, 2,000 times. There is a paradox if the domain is the
-# highest both in entropy and in acceptance in more than 97.5 % of these resamples. There is no
-# paradox if it is the highest in one of the two in fewer than 2.5 %. Otherwise the result is
+# For its 95 % interval we **resample the prompts**: we draw as many prompts of each domain as there
+# are, with replacement, 2,000 times. There is a paradox if the domain has the highest entropy, and
+# also the highest acceptance, in more than 97.5 % of these resamples. There is no paradox if it has
+# the highest entropy, or the highest acceptance, in fewer than 2.5 %. Otherwise the result is
 # inconclusive.
 #
 # We measure acceptance in three ways. The **paper's measure** is the mean of min(1, p/q) over all
@@ -127,9 +126,11 @@ if ctx.compares(compared):
 
 # %%
 if others:
-    cells = leads.wide("view", "quantity").rename(columns={"entropy": "entropy (nats)"})
+    parts = [leads.at(quantity="entropy"), acceptance]
+    cells = parts[0].wide("view", "quantity").merge(parts[1].wide("view", "quantity"), on="view")
+    cells.columns = ["view", "contrast in entropy (nats)", "contrast in acceptance"]
     shares = leads.frame["share_highest"].to_numpy().reshape(-1, 2)
-    cells[["resamples highest in entropy", "in acceptance"]] = shares
+    cells[["share of resamples with the highest entropy", "with the highest acceptance"]] = shares
     cells["paradox"] = [study.is_highest(share) for share in shares.min(axis=1)]
     ctx.table(leads, "paradox", 2, cells=cells)
 
@@ -152,7 +153,10 @@ if others and in_paper:
     printed = tables[0].pivot(index="domain", columns="quantity", values="published")
     printed = printed.loc[compared, "alpha_mean"]
     in_points = 100 * (printed[domain] - printed.drop(index=domain).mean())
-    caption += f" In the paper it is {in_points:+.0f} points.".replace("-", "−")
+    caption += (
+        f" By the paper's measure it is {in_points:+.0f} points in the paper and "
+        f"{as_published.span()} here."
+    ).replace("-", "−")
 
 # %%
 ctx.draw(
@@ -168,13 +172,13 @@ ctx.draw(
 # ## 2. Which kinds of token does each domain consist of?
 # A domain may be easy because of its tokens: the second half of a word may be easier to guess than
 # the first. Each token of the target's text therefore gets a **kind**
-# (`speclab.analysis.token_kinds`). Whatever begins a word, a name or a keyword has one kind, so
-# that programs and prose can be compared. Each token also gets a **frequency**, its share among the
-# tokens of all *other* prompts.
+# (`speclab.analysis.token_kinds`). All tokens that begin a word, a name or a keyword have the same
+# kind, `word start`, so that programs and prose can be compared. Each token also gets a
+# **frequency**, its share among the tokens of all *other* prompts.
 #
 # If the draft's output layer is trimmed, the draft can never propose the tokens **outside its
-# vocabulary**. There q = 0, and the draft is always rejected. A kind that occurs in fewer than five
-# prompts of a domain has no acceptance there.
+# vocabulary**. There q = 0, and the draft is always rejected. We show no acceptance for a kind that
+# occurs in fewer than five prompts of a domain.
 
 # %%
 tokenizer = ModelFolder.fetched(ctx.profile.target, weights=False).tokenizer
@@ -213,8 +217,9 @@ ctx.plot(
     slug="token-kinds",
     title=study.most_frequent(shares.at(domain=domains), domain),
     caption="Share of the positions of the greedy text (left) and acceptance (right), by kind of "
-    "token and domain. A domain whose frequent kinds are hard is hard. Bars: 95 % intervals. Kinds "
-    f"below {100 * study.FREQUENT:g} % in every domain are not drawn. The acceptance of the "
+    "token and domain. A domain has low acceptance if its frequent kinds of token have low "
+    "acceptance. Bars: 95 % intervals. Kinds below "
+    f"{100 * study.FREQUENT:g} % in every domain are not shown. The acceptance of the "
     f"{sampled.token} is in `token-kinds-values-sampled.csv`.",
 )
 
@@ -237,9 +242,9 @@ ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 
 # %% [markdown]
 # ## 3. What explains the contrast?
-# We hold one thing fixed at a time.
+# We change one thing, or hold one thing fixed, at a time.
 #
-# | held fixed | how |
+# | changed or held fixed | how |
 # | --- | --- |
 # | exact measure | the best token's acceptance in place of the paper's measure (T = 0) |
 # | rank 0 only | the paper's measure over the draft's best children only |
@@ -248,10 +253,10 @@ ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 #
 # **Direct standardisation** computes a domain's mean for another mix of positions. Take entropy: we
 # cut all positions into *quantile bins* of entropy, which hold equally many positions. Then we
-# weight a domain's mean in each bin by how often *all* domains together meet the bin. So the
-# domains differ only in their means within bins. We use the bins that every domain has (rows of
-# five prompts or more), for `before` and `after` alike. We compute it by hand for entropy and
-# acceptance at T = 0.
+# weight a domain's mean in each bin by the share of *all* positions that lie in this bin. So the
+# domains differ only in their means within bins. We use only bins in which every domain has
+# positions from at least five prompts, both for `before` and for `after`. We compute it by hand for
+# entropy and acceptance at T = 0.
 
 # %% tags=["by-hand"]
 mean_in_bin = cold.trace.groupby(["domain", "entropy_bin"])["hit"].mean().unstack()
@@ -269,7 +274,7 @@ if others:
     if np.isclose(before.value, at_0.value):  # every domain has all bins
         assert np.isclose(by_hand, after.value)
     if len(after.known):
-        ctx.say(f"The contrast of {domain} is {before} before and {after} after entropy is fixed.")
+        ctx.say(f"The contrast of {domain} is {before}. With entropy held fixed it is {after}.")
 
 # %% [markdown]
 # `before` and `after` are contrasts; `change` is their difference on the same resamples. A factor
@@ -277,8 +282,8 @@ if others:
 
 # %%
 if others:
-    cells = found.wide(["measure", "held_fixed"], "stage")
-    cells = cells.rename(columns={"held_fixed": "held fixed"})
+    cells = found.in_units("points").wide(["measure", "held_fixed"], "stage")
+    cells = cells.rename(columns={"held_fixed": "changed or held fixed"})
     ctx.table(found, "explanations", rows=60, cells=cells)
     for row in change.rows():
         if row.note:
@@ -287,11 +292,11 @@ if others:
 # %%
 if others:
     fixed = change.at(measure=cold.token).known["held_fixed"]
-    changes = {what: study.staged(tests[cold.token, what], domain)[1]["change"] for what in fixed}
-    changes = pd.DataFrame(changes)
+    stages = {what: study.staged(tests[cold.token, what], domain)[1] for what in fixed}
+    changes = pd.DataFrame({what: of["change"] for what, of in stages.items()})
+    befores = {what: of["before"].iloc[0] for what, of in stages.items()}
     of_hits = stats.jointly({cold.token: cold.accepted()})
-    fewest = of_hits.prompts.fewest
-    moves = study.moves_in_words(changes, at_0.value, fewest)
+    moved = (changes, befores, of_hits.prompts.fewest)
 
 # %%
 held_fixed = [*change.known["held_fixed"].unique()] if others else []
@@ -302,31 +307,32 @@ if held_fixed:
         only={"stage": ["change"], "held_fixed": held_fixed},
         hue="measure",
         kind="bars",
-        y=f"change in the contrast of {domain} (share accepted)",
-        x_label="held fixed",
+        y=f"change in the contrast of {domain} (points)",
+        percent=True,
+        x_label="changed or held fixed",
         height=2.6,
         reference=0,
         reference_name="no change",
         slug="explanations",
-        title=study.moves_in_words(changes, at_0.value, fewest, f"the contrast of {domain}"),
-        caption=f"Change in the contrast of {domain} when one factor is held fixed, by factor and "
-        f"measure of acceptance. Without anything fixed the contrast is {as_published} by the "
-        f"paper's measure, {at_0} for the {cold.token} and {at_1} for the {warm.token}. A change "
-        "of the opposite sign explains a part. Bars: 95 % intervals.",
+        title=study.moves_in_title(*moved, domain),
+        caption=f"Change in the contrast of {domain} when one factor is changed or held fixed, by "
+        "factor and measure of acceptance. "
+        f"{study.explains_part([as_published.value, at_0.value, at_1.value], domain)} Bars: 95 % "
+        "intervals.",
     )
 
 # %%
 if others and len(changes.columns) > 1:
     most, leads_of = study.leads_of_change(changes)
     leads_of = Estimates(of_hits.table(leads_of, "held_fixed"))
-    compared_with = leads_of.sentence(*study.LARGER, names="held_fixed")
-    ctx.say(f"On the same resamples, the change by {most} is {compared_with} (best token).")
+    ctx.say(study.compared_changes(most, leads_of))
 
 # %% [markdown]
 # ## 4. The same prompts in the other format
 # The paper gave plain text to an instruction-tuned target. With the target's chat template the same
 # prompts lead to another text. A draft that was trained on one format may do worse in the other. We
-# subtract plain text from template, paired by prompt; the interval resamples the pairs.
+# subtract the acceptance with plain text from the acceptance with the template, for the same
+# prompts. For the interval we resample the prompts.
 
 # %%
 if other is None:
@@ -351,13 +357,16 @@ if other:
         hue="measure",
         kind="points",
         x_label="",
-        y="chat template minus plain text\n(share accepted)",
+        y="chat template minus plain text\n(points of acceptance)",
+        percent=True,
         reference=0,
         reference_name="no difference",
         slug="template",
-        title=f"The chat template {exact.tally(*study.TEMPLATE)}",
+        title="With the chat template, acceptance of the best token "
+        f"{exact.tally(*study.TEMPLATE)}",
         caption="Acceptance with the chat template minus acceptance with plain text at T = 0, by "
-        f"domain and measure. For the best token it is {exact.listed()}. Bars: 95 % intervals.",
+        f"domain and measure. For the best token the difference is {exact.span()}. Bars: 95 % "
+        "intervals.",
     )
 
 # %%
@@ -370,27 +379,24 @@ if other and others:
 
 # %% [markdown]
 # ## 5. Other prompts
-# We compute the same contrasts on the other prompts that the profile names (`other_prompts`). Best
-# token and entropy are measured at T = 0, the drawn token at the profile's temperature. One domain
-# may be far ahead of the others. So we also compare without the domain whose best token is accepted
-# most often on our own prompts.
+# We compute the same contrasts on other prompts (`other_prompts` in the profile, the study's
+# settings file). Best token and entropy are measured at T = 0, the drawn token on sampled text. One
+# easy domain can raise the mean of the others. So one panel leaves out the domain that has, of the
+# others, the highest acceptance on our own prompts.
 
 # %%
 ctx.say(prompt_sets.described(ctx.profile))
 of_greedy, of_sampled = (prompt_sets.texts(ctx.profile, own) for own in (cold, warm))
 sets = [name for name in of_greedy if name != prompt_sets.OWN]
-for name in sets:
+for name in [name for name in sets if name != prompt_sets.ENGLISH]:  # a part of another
     prompts = of_greedy[name].trace.groupby("domain", sort=False)["prompt_id"].nunique()
     notebook.few_prompts(prompts, f", {name}")
 
 # %%
-rest, easiest = others, ""
 questions = {greedy.token: (of_greedy, greedy.acceptance, "")}
 if len(others) > 1:
     easiest = by_domain.drop(domain).idxmax()
-    rest = [name for name in others if name != easiest]
     questions[f"{greedy.token}, without {easiest}"] = (of_greedy, greedy.acceptance, easiest)
-*_, closest = questions
 questions[sampled.token] = (of_sampled, sampled.acceptance, "")
 questions["entropy (nats)"] = (of_greedy, score.mean_of("target_entropy"), "")
 
@@ -416,8 +422,8 @@ if others and sets:
         reference_name="no difference",
         slug="other-prompts",
         title=study.contrast_in_words(of_best, domain),
-        caption=f"Contrast of {domain} on each set of prompts, by measure of acceptance and in "
-        f"entropy. For the best token it is {of_best.listed('set')}. Bars: 95 % intervals.",
+        caption=f"Contrast of {domain} on each prompt set, in acceptance (share accepted) and, in "
+        "the last panel, in entropy. Each panel has its own scale. Bars: 95 % intervals.",
     )
 
 # %%
@@ -430,8 +436,10 @@ if others and sets:
 if others:
     there = "No other prompts were tested."
     if sets:
-        there = study.elsewhere_in_words(elsewhere.at(quantity=closest), domain, rest, easiest)
-    ctx.answer(f"{study.paradox_in_words(at_0, domain, greedy.name)} {there} {moves}.")
+        there = study.elsewhere_in_words(of_best, domain)
+    entropy = leads.at(quantity="entropy", view=greedy.token)
+    verdict = study.paradox_in_words(at_0, entropy, domain, greedy.name)
+    ctx.answer(f"{verdict} {study.moves_in_words(*moved)} {there}")
 else:
     ctx.answer(study.without_comparison(domain, len(domains), exact if other else None))
 
@@ -455,20 +463,22 @@ else:
 # one measure add up to 0 over the domains, so some domain is always above and another below. The
 # interval says whether this means anything.</details>
 #
-# 3. Match on entropy with `bins = 2`, then with `bins = 20`. What happens to `after`?
+# 3. Hold entropy fixed with `bins = 2`, then with `bins = 20`. What happens to `after`?
 #
 # <details><summary>What happens</summary>
-# Two bins match little: domains still differ in entropy within a half, so `after` mostly stays
-# closer to `before`. Twenty bins match closely, but bins that a domain lacks are dropped with their
-# rows. That is the cost of matching.</details>
+# Two bins hold little fixed: domains still differ in entropy within a half, so `after` mostly stays
+# closer to `before`. Twenty bins hold entropy fixed more exactly, but bins that a domain lacks are
+# dropped with their positions.</details>
 
 # %% [markdown]
 # ## What this does not show, what is next
 # * A cause. We hold one thing fixed at a time, but entropy, kind and frequency of a token go
 #   together, so their changes must not be added. The target's own text decides both entropy and
-#   token. Matching on them also removes what a domain does *through* them. Only tokens outside the
+#   token. Holding them fixed also removes the part of a domain's difference that works *through*
+#   them. Only tokens outside the
 #   draft's vocabulary are certain to be rejected because of the draft.
-# * A property of a domain in general. These are sets of prompts, and sections 4 and 5 show how much
-#   format and wording change. Each interval covers 95 % by itself, not all together.
+# * A property of a domain in general. These are particular prompts. Sections 4 and 5 show how much
+#   the result depends on format and wording. Each interval by itself contains the true value in
+#   95 % of cases. That all of them do so at once is less likely.
 # * Next: notebook 07 looks at single rejections and their causes. Notebook 11 tests the paper's
 #   claims one by one.

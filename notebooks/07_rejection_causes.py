@@ -7,21 +7,19 @@
 # ---
 
 # %% [markdown]
-# # 7. Which rejections cost more than as many random ones?
+# # 7. Which rejections cost more than equally many random positions?
 #
 # A rejection ends a block, and every token that was drafted after it is lost. Before we improve a
 # draft (notebook 08) or stop it in time (09), we want to know where it fails. Is it at numbers, at
 # the first word of a sentence, where the draft is unsure, or where its vocabulary lacks the token?
-# A class with half of all positions has about half of the rejections too, and costs much just for
-# its size. So we compare each class with as many positions picked at random.
+# A class that contains half of all positions has about half of the rejections, so it costs a lot
+# simply because it is large. So we compare each class with equally many random positions.
 #
-# ![Cost of each class beyond as many random positions](../figures/smollm/07/top-causes.png)
+# ![Cost of each class beyond equally many random positions](../figures/smollm/07/top-causes.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy`
-# (temperature T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature,
-# by default 1; three seeds), at T = 0 those of the other prompts that the profile names
-# (`other_prompts`), recorded if they are not there, and their prompts · *writes*
-# `figures/<profile>/07/`.
+# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
+# `sampled` (three seeds), the greedy run of each other prompt set, and the prompts. Missing runs
+# are recorded first. · *writes* `figures/<profile>/07/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -58,7 +56,7 @@ from speclab import replay, runs, score, stats
 from speclab.analysis import prompt_sets
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates
 from speclab.models.folder import ModelFolder
 from speclab.score import ALL, POOLED
 from speclab.show import drawings, notebook, pictures
@@ -89,13 +87,13 @@ strings = pictures.strings_of(tokenizer)
 # | --- | --- |
 # | `kind` | what its token is (`token_kinds`); a `name` has a capital letter inside a sentence |
 # | `begins` | whether its token is the first of the `text`, of a `line` or of a `sentence` |
-# | `state` | which models are sure: their own best token has a probability of `sure` or more |
+# | `state` | which models are sure: whose best token has a probability of at least 0.5 (`sure`) |
 # | `lookup` | whether prompt lookup proposes the `right` token, a `wrong` one or has `no match` |
 # | `found` | the rank of the target's token under the draft, at rejected positions only |
 #
 # A draft with a trimmed output layer can never propose the tokens outside its vocabulary. There it
 # is always rejected (`found: never`). **Prompt lookup** needs no model. It finds where the last
-# `ngram` tokens (or fewer) occurred before in prompt and text, and proposes the token that
+# three tokens (`ngram`), or fewer, occurred before in prompt and text, and proposes the token that
 # followed.
 
 
@@ -138,8 +136,8 @@ if is_word_start.any() and rejected.any():  # else there is nothing to divide by
 mean = score.mean_of("rejected")
 rate = Estimates(stats.by_domain(frame, mean)).at(domain=domains).in_units("%")
 ctx.say(
-    f"The draft is rejected at {rejected.sum():,} of {len(frame):,} positions, by domain "
-    f"{rate.listed()}. A text has at most {p.max_new_tokens} tokens."
+    f"The draft is rejected at {100 * rejected.mean():.0f} % of the {len(frame):,} positions. By "
+    f"domain, the rejection rate is {rate.span()}. A text has at most {p.max_new_tokens} tokens."
 )
 
 # %% [markdown]
@@ -163,8 +161,8 @@ def gain_of(corrected):
 
 
 # %% [markdown]
-# Being right at any set of positions gains something. So we also correct as many positions picked
-# **at random**, rejected or not, twenty times.
+# Being right at any set of positions gains something. So as a comparison we also correct equally
+# many positions picked **at random**, rejected or not. We repeat this twenty times.
 
 # %% tags=["by-hand"]
 rng = np.random.default_rng(0)
@@ -173,7 +171,7 @@ at_random = [gain_of(rng.permutation(is_word_start)) for _ in range(20)]
 # %% [markdown]
 # The kit computes the random gain without drawing. If every position is corrected with the same
 # probability, the expected number of blocks is known exactly. The **excess** of a class is its gain
-# minus the gain of as many random positions.
+# minus the gain of equally many random positions.
 
 # %%
 draws = study.costs(frame, gamma, members)
@@ -184,14 +182,18 @@ word_start = costs.at(cause="kind: word start", domain=POOLED)
 gain, random, _ = word_start.frame["estimate"]
 assert np.isclose(gain, gain_of(is_word_start))
 ctx.say(
-    f"Correcting all word starts gains {gain:.2f} tokens per target pass. As many random positions "
-    f"gain {np.mean(at_random):.2f} (mean of twenty draws) or {random:.2f} (exact). The excess of "
-    f"the word starts is {word_start.at(quantity='excess')}."
+    f"Correcting all word starts gains {gain:.2f} tokens per target pass. Correcting equally many "
+    f"random positions gains {random:.2f}; the mean of the twenty draws is "
+    f"{np.mean(at_random):.2f}. The excess of the word starts is "
+    f"{word_start.at(quantity='excess')}."
 )
 
 # %% [markdown]
-# The 95 % intervals **resample prompts**, the same prompts for both gains. The table has every
-# class over all prompts together. Gain and excess are in tokens per target pass.
+# For the 95 % intervals we **resample the prompts**, the same prompts for both gains. The table
+# shows all prompts together; section 3 shows the mean of the domains, which can differ. It leaves
+# out `nothing`, `no match`, the ranks of `found`, and classes with a share of the positions below
+# the parameter `smallest`. Gain and excess are in tokens per target pass. A class may be rejected
+# often and still cost little, because it is rare.
 
 # %%
 causes = study.may_be_causes(often.at(quantity="positions"), smallest)
@@ -212,15 +214,15 @@ if len(rates.frame):
     of_top = dict(of_kinds.at(name=top).groups("quantity"))
     ctx.say(
         f"The kind `{top}` is rejected most often, at {of_top['rate'].in_units('%')} of its "
-        f"positions. It holds {of_top['positions'].in_units('%', 1)} of all positions, and its "
-        f"excess is {of_top['excess']}."
+        f"positions. This kind has {of_top['positions'].in_units('%', 1)} of all positions, and "
+        f"its excess is {of_top['excess']} tokens per target pass."
     )
 
 # %% [markdown]
 # ## 3. Which class of a family costs most, in each domain?
-# Over all prompts together, a class also gets credit for being common in a hard domain, where any
-# position gains more. So we compare the classes within each domain, with random positions of the
-# same domain. `all` is the mean of the domains.
+# Over all prompts together, a class can look costly only because it is common in a hard domain,
+# where any position gains more. So we compare the classes within each domain, with random positions
+# of the same domain. `all` is the mean of the domains.
 
 # %%
 first = study.first_causes(draws["excess"], causes)
@@ -236,9 +238,9 @@ ctx.draw(
     families=study.PICTURED,
     whole=whole,
     title=study.first_in_title(best),
-    caption="Excess of each class, by family and domain (T = 0, gamma = "
-    f"{gamma}). The excess is the gain of a draft that is never wrong in the class, minus the gain "
-    "from as many random positions. Right of the line a class costs more than its size explains. "
+    caption=f"Excess of the classes of each family shown, by domain (T = 0, gamma = {gamma}). The "
+    "excess is the gain of a draft that is never wrong in the class, minus the gain from equally "
+    "many random positions. Right of the line a class costs more than its size explains. "
     "Bars: 95 % intervals of the mean.",
 )
 
@@ -251,12 +253,13 @@ ctx.export(first, "first-causes")
 notebook.show_table(study.kinds_and_states(first.without(domain=POOLED), "domain"))
 
 # %%
-of_kinds, of_states = (study.first_in_words(rows.at(domain=domains)) for rows in (kinds, states))
-ctx.say(f"Among the kinds of token, {of_kinds}. Among the states, {of_states}.")
+for family, rows in (("kind", kinds), ("state", states)):
+    by_domain = rows.at(domain=domains)
+    where = [f"in {name}" for name in by_domain.frame["domain"]]
+    ctx.say(study.first_in_words(by_domain, family, where))
 
 # %% [markdown]
-# **Who was sure?** A model is sure if its best token has the probability `sure` or more; from 0.5
-# on, no other token can have more. A better draft can be right in both *only target sure* and *both
+# **Which models are sure?** A better draft can be right in both *only target sure* and *both
 # unsure*. At T = 0 the target's best token counts however small its lead, though a small lead is
 # harder to learn. In *both sure* and *only draft sure* the draft is sure and wrong, so no rule that
 # stops at low confidence can avoid these rejections. No training can fix `found: never`; only a
@@ -267,8 +270,8 @@ ctx.say(f"Among the kinds of token, {of_kinds}. Among the states, {of_states}.")
 
 # %% [markdown]
 # ## 4. Do other prompts give the same result?
-# We repeat the comparison on the other prompts that the profile names (`other_prompts`). The table
-# has the mean of the domains; `first-on-other-prompts.csv` has each domain.
+# We repeat the comparison on other prompts (`other_prompts` in the profile, the study's settings
+# file). The table has the mean of the domains; `first-on-other-prompts.csv` has each domain.
 
 # %%
 ctx.say(prompt_sets.described(p, is_sampled=False))
@@ -297,6 +300,8 @@ if others:
     of_means = by_set.at(domain=ALL)
     notebook.show_table(study.kinds_and_states(of_means, "set"))
     elsewhere = of_means.at(family="state").without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
+    where = [f"on {prompt_sets.after_on(name)}" for name in elsewhere.frame["set"]]
+    ctx.say(study.first_in_words(elsewhere, "state", where))
 
 # %% [markdown]
 # ## 5. Where could the target's token have been found?
@@ -311,8 +316,9 @@ vocabulary = "This draft's vocabulary has every token."
 if has_never:
     lost = dict(costs.at(cause=study.NEVER, domain=ALL).groups("quantity"))
     vocabulary = (
-        f"{never.span()} are outside its vocabulary; being right there gains {lost['gain']} tokens "
-        "per target pass."
+        f"At {never.span()} of a domain's rejections the token is outside the draft's vocabulary "
+        f"(never). A draft that is right there gains {lost['gain']} tokens per target pass (mean "
+        "of the domains)."
     )
 
 # %%
@@ -334,7 +340,8 @@ ctx.plot(
 # Prompt lookup is another place to look, and it needs no draft model. Any decoder could follow this
 # rule: where the draft's confidence is below a threshold and lookup has a match, propose lookup's
 # token. The confidence is q of the draft's best token. In a chain a proposal counts only if all
-# before it were accepted. So lookup sees the text as it is, and the replay is exact.
+# before it were accepted. So lookup has seen the true text whenever its proposal counts, and
+# the replay is exact.
 
 # %%
 right, matches = frame["lookup"] == "right", frame["lookup"] != "no match"
@@ -362,9 +369,9 @@ ctx.plot(
     slug="lookup-where-unsure",
     title=f"Where the draft's confidence is below {at_sure:g}, lookup "
     f"{of_lookup.tally(*study.HELPS)}",
-    caption="Gain in tokens per target pass of lookup's token below the threshold (gamma = "
-    f"{gamma}), by threshold and domain. At {at_sure:g} the gain is {of_lookup.listed()}. Bands: "
-    "95 % intervals.",
+    caption="Gain in tokens per target pass if lookup, where it has a match, proposes the token "
+    f"wherever the draft's confidence is below the threshold (T = 0, gamma = {gamma}), by domain. "
+    f"At the threshold {at_sure:g} the gain is {of_lookup.span()}. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
@@ -386,7 +393,6 @@ ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED).i
 # %%
 rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
 rates = Estimates.stacked(rates, "text").at(domain=POOLED).in_units("%")
-by_text = named([f"{rows} ({text})" for text, rows in rates.groups("text")])
 no_states = [name for name in drawn if not name.startswith("state: ")]
 
 # %%
@@ -401,17 +407,17 @@ ctx.plot(
     reference=1,
     reference_name="average position",
     slug="loops",
-    title=study.most_rejected(ratios.at(text=greedy.name, cause=drawn)),
+    title=study.agree_in_words(ratios.at(cause=no_states)),
     caption="Rejection rate of each class divided by the rate of all positions, by class and text. "
     "Right of the line a class is rejected more often than the average position. The rejection "
-    f"rate of all positions is {by_text}. Bars: 95 % intervals.",
+    f"rate of all positions is {rates.span()}, depending on the text. Bars: 95 % intervals.",
 )
 
 # %%
 in_loops = 100 * (1 - outside.mean())
 ctx.say(
-    f"{in_loops:.0f} % of the greedy positions are in loops (texts of at most {p.max_new_tokens} "
-    "tokens)."
+    f"At T = 0, {in_loops:.0f} % of the positions are in loops. The texts have at most "
+    f"{p.max_new_tokens} tokens; longer texts may loop more."
 )
 
 # %%
@@ -447,6 +453,7 @@ ctx.answer(study.cost_in_words(best, elsewhere))
 #   at no cost; a real better draft changes everywhere. Kinds are judged by the tokens' text alone.
 # * The cost of a class in sampled text, where a rejection is a matter of chance (`alpha`), and in
 #   longer texts.
-# * Certainty about every row. Each interval covers 95 % by itself, so some of the many first places
-#   in the tables are first by chance. With few prompts per domain a lead is seldom significant.
+# * Certainty about every row. Each interval contains the true value in 95 % of cases, so some
+#   of the many first places in the tables are first by chance. With few prompts per domain a lead
+#   is seldom significant.
 # * Next: notebook 08 makes better drafts. Notebook 09 stops drafting where the draft is not sure.

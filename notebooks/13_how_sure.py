@@ -9,10 +9,10 @@
 # %% [markdown]
 # # 13. How sure can we be?
 #
-# Every number of this kit depends on the prompts, the seed, the temperature, the length of the
-# texts, and on whether the draft was trained on such prompts. How far can we trust the intervals?
-# What can a number of prompts show? Which numbers would change in another study? This notebook
-# measures each of these.
+# Every number of this kit depends on the prompts, the seed, the temperature and the length of the
+# texts. It also depends on whether the draft was trained on such prompts. How far can we trust the
+# intervals? What can a given number of prompts show? Which numbers would change in another study?
+# This notebook measures each of these.
 #
 # ![Share of repeated positions by their position in the text](../figures/smollm/13/length.png)
 #
@@ -62,7 +62,7 @@ from speclab import runs, score, stats
 from speclab.analysis import association, bins, power, prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates, counted, named
 from speclab.show import notebook
 from speclab.studies import how_sure as study
 
@@ -95,8 +95,8 @@ longest = ctx.profile.max_new_tokens
 # | --- | --- |
 # | percentile | the middle 95 % of the resamples |
 # | expanded percentile | a little more than 95 %, as a t interval is wider than a normal interval |
-# | BCa | other quantiles, corrected for bias and for a spread that grows with the number |
-# | bootstrap-t | the number and its standard error, with resampled quantiles of t |
+# | BCa | quantiles corrected for bias and for a spread that depends on the estimate |
+# | bootstrap-t | the estimate ± its standard error times quantiles of t, from the resamples |
 #
 # The kit's intervals are *expanded percentile* intervals (Hesterberg 2015). The studies were
 # simulated once for `smollm` and `tiny` (`data/coverage/prepare.py`). For another pair we show the
@@ -119,6 +119,7 @@ ctx.plot(
     hue="method",
     columns="estimator",
     kind="points",
+    looks=study.LOOKS,
     reference=95,
     reference_name="promised: 95 %",
     limits=(min(lowest, 80) - 2, 101),
@@ -127,34 +128,32 @@ ctx.plot(
     slug="coverage",
     title=f"Our method (expanded percentile) covers the true value in {used.span()} % of studies",
     caption="Share of simulated studies whose 95 % interval contains the true value, by prompts "
-    "per domain, method and estimator. Few prompts cover less than 95 %. Bars: Monte-Carlo error "
-    f"of {covered['studies'].min()} studies or more.",
+    "per domain, method and estimator. With few prompts the intervals cover the true value in "
+    "fewer than 95 % of studies. Bars: 95 % intervals of the simulation, from at least "
+    f"{covered['studies'].min()} studies each.",
 )
 
 # %%
 ctx.say(
     f"{study.covered_in_words(of_size)} Below {stats.FEW_PROMPTS} prompts per domain the notebooks "
     f"warn, and below {stats.MIN_PROMPTS} they give no interval. The simulation (pair "
-    f"`{simulated}`) resamples recorded prompts. Rare prompts are missing in it, so the true "
+    f"`{simulated}`) resamples recorded prompts. Rare prompts are missing from it, so the true "
     "coverage may be lower."
 )
 
 # %%
 own_coverage = study.coverage_at(used, sizes)
 fewer = [name for name in domains if name not in judged]
-ctx.say(
-    f"This study has {study.sizes_in_words(sizes)}. At this size the intervals cover the true "
-    f"value in {own_coverage} % of simulated studies."
-    + (f" There is no interval for {named(fewer)}." if fewer else "")
-)
+if fewer:
+    ctx.say(f"There is no interval for {named(fewer)}.")
 
 # %%
 for source, few in study.small_sets(ctx.profile, domains).items():
     ctx.say(
-        f"**Few prompts in {prompt_sets.in_sentence(prompt_sets.set_name(source))}** "
-        f"({named([f'{domain} {size}' for domain, size in few.items()])}). At this size the "
-        f"intervals cover the true value in {study.coverage_at(used, few.values())} % of simulated "
-        "studies, and they are wide. *Inconclusive* can mean that the prompts are too few."
+        f"**Few prompts**: {prompt_sets.in_sentence(prompt_sets.set_name(source))} has only "
+        f"{study.sizes_in_words(few.values())} in {named([*few])}. At this size the intervals "
+        f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
+        "but they are wide. *Inconclusive* can mean that the prompts are too few."
     )
 
 # %% [markdown]
@@ -162,10 +161,10 @@ for source, few in study.small_sets(ctx.profile, domains).items():
 # The **power** of a study is the probability that its test finds a true difference. A study is
 # usually planned for a power of about 0.8 (the parameter `likely`). The difference of two means of
 # n prompts each has the standard error √((s₁² + s₂²)/n), where s is the standard deviation between
-# the prompts of one domain. Student's test finds a difference that exceeds the quantile of its
-# level, here the level of the first and strictest step of Holm's correction. For a true difference
-# the test statistic has a noncentral t distribution. n is the number of prompts of the smallest
-# domain with 5 prompts or more.
+# the prompts of one domain. Student's test finds a difference if it exceeds the standard error
+# times a quantile of t. Its level is the level of the first and strictest step of Holm's
+# correction. For a true difference the test statistic has a noncentral t distribution. n is the
+# number of prompts of the smallest domain with 5 prompts or more.
 
 # %%
 compares = ctx.compares(judged)
@@ -190,9 +189,8 @@ if compares and error > 0:  # else the prompts do not differ, and no study can b
 
 # %% [markdown]
 # What can this study find? `least` is the smallest true difference between two domains that its
-# prompts find with the probability `likely`. The table has it for each pair of domains. (By hand
-# every prompt counts equally. The kit's function also handles ratios of sums.) For domains of
-# different sizes, `prompts` is the size of the smaller domain, and the standard error uses both.
+# prompts find with the probability `likely`. The table has it for each pair of domains. For domains
+# of different sizes, `prompts` is the size of the smaller domain, and the standard error uses both.
 
 # %%
 asked = {text.acceptance.name: text.accepted() for text in (greedy, sampled)}
@@ -204,17 +202,21 @@ if compares:
     pairs = least.assign(domains=least["first"] + " − " + least["second"])
     wide = pairs.pivot(index=["domains", "prompts"], columns="estimator", values="least")
     ctx.table(least, "detectable", 2, cells=wide.reset_index().rename_axis(columns=None))
-found = [study.detectable_in_words(rows, likely) for rows in found_by_us.values()]
+least_of = {name: study.size_in_words(rows) for name, rows in found_by_us.items()}
+found = [f"{size} in `{name}`" for name, size in least_of.items() if size]
 if compares:
-    lines = [f"* `{name}`: {said}" for name, said in zip(found_by_us, found, strict=True)]
-    ctx.say("Between any two domains:\n\n" + "\n".join(lines))
+    ctx.say(
+        f"With {study.sizes_in_words(sizes)} and a power of {100 * likely:.0f} %, we find "
+        f"differences of at least {named(found)} between any two domains."
+        if found
+        else study.SAME_PROMPTS
+    )
 
 # %% [markdown]
-# If the domains are the paper's, we can plan a study of the paper's differences. With which
-# probability would a study with as many prompts as ours find each of them, if prompts differed as
-# much as they do here? (The paper had 50 prompts per domain.) The differences are those of Table I,
-# and those of Table II read as tokens per target pass. `needed` is the number of prompts per domain
-# for a power of `likely`.
+# If the domains are the paper's, we can plan a study of the paper's differences. How likely would a
+# study of our size find each of them, if prompts differ as much as here? (The paper had 50 prompts
+# per domain.) We take the differences from Table I, and from Table II as if they were tokens per
+# target pass. `needed` is the number of prompts per domain for a power of `likely`.
 
 # %%
 paper = pd.concat([published.published(table) for table in ("I", "II")])
@@ -231,9 +233,9 @@ if compares and in_paper:
             ("block_efficiency", asked["block_efficiency"], "expected_accepted_length"),
         )
     }
-    ctx.table(pd.concat(parts.values(), ignore_index=True), "power")
-    lines = [f"* `{name}`: {study.power_in_words(rows)}" for name, rows in parts.items()]
-    ctx.say(f"With {count} prompts per domain:\n\n" + "\n".join(lines))
+    ctx.table(pd.concat(parts.values(), ignore_index=True), "power", 2)
+    lines = [f"* `{name}`. {study.power_in_words(rows)}" for name, rows in parts.items()]
+    ctx.say("\n".join(lines))
 if not in_paper:
     ctx.say("The paper does not have these domains.")
 
@@ -251,10 +253,10 @@ notebook.show_table(alphas.wide("domain", "texts"))
 
 # %% [markdown]
 # The table has `alpha` by seed. The random numbers that draw a text belong to its prompt and its
-# seed, so each text is drawn independently. Resampling prompts therefore includes the draw of the
-# text. The seeds are interchangeable: if we shuffle the three texts within each prompt, the three
-# numbers should differ about as much as before. We shuffle them 5,000 times and count how often
-# they differ at least as much.
+# seed, so each text is drawn independently. So intervals from resampled prompts also contain the
+# chance of the draw. If the seed does not matter, shuffling the three texts within each prompt
+# should change the three numbers about as much as they differ now. We shuffle the texts 5,000 times
+# and count how often the numbers differ at least as much.
 
 # %%
 texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
@@ -285,12 +287,11 @@ ctx.say(
 )
 
 # %% [markdown]
-# ## 4. Between the temperatures
+# ## 4. How much does the temperature matter?
 # The logits of both models are divided by the temperature T before the softmax, which gives p and
 # q. At T = 0.3 both are sharper than at T = 1. The prompts are the same, and the texts are the
 # target's own at each temperature: T = 0, 0.3, 0.7 and the profile's. Acceptance of one drafted
-# token is `hit[1]` at T = 0 and `alpha` of a drawn token above it. Chains are drafted by the same
-# rule.
+# token is `hit[1]` at T = 0, and `alpha` of a drawn token at the other temperatures.
 
 # %%
 others = {0.3: "sampled-0.3", 0.7: "sampled-0.7"}
@@ -321,17 +322,17 @@ ctx.plot(
     slug="temperatures",
     limits=(0, None),
     title=f"Acceptance of one drafted token is {ends}",
-    caption="Acceptance of one drafted token (share), and tokens per target pass of chains of "
-    f"{gamma}, by temperature and domain (title: {mean}). Bands: 95 % intervals.",
+    caption="Left: acceptance of one drafted token. Right: tokens per target pass with chains of "
+    f"{gamma} tokens. Numbers of the title: {mean}. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
-# ## 5. What does the length of the texts decide?
+# ## 5. How do the numbers depend on the length of the texts?
 # The beginning of a text does not depend on where it is cut. So we know exactly what a study with
 # shorter texts would have found. Greedy texts of small models run into loops, which a draft copies.
-# We say that a position *repeats* if its token ends a sequence of four tokens that occurred earlier
-# in the same text. If longer texts of some prompts were recorded (the kind of run `long`), we use
-# them. The text with the most repeating positions shows how they are marked.
+# A position is a **repeated position** if its token ends a sequence of four tokens that occurred
+# earlier in the same text. If longer texts of some prompts were recorded (the kind of run `long`),
+# we use them. The text with the most repeated positions shows how they are marked.
 
 # %%
 in_loops = repeats(greedy.trace).groupby(greedy.trace["prompt_id"]).sum()
@@ -342,7 +343,7 @@ rows = greedy.trace[greedy.trace["prompt_id"] == prompt_id]
 tokens = rows["token"].tolist()
 fours = list(zip(tokens, tokens[1:], tokens[2:], tokens[3:], strict=False))
 again = [four in fours[:end] for end, four in enumerate(fours)]  # did it occur before?
-print(f"{sum(again)} of {len(tokens)} positions repeat in the text of {prompt_id}")
+print(f"{sum(again)} of {len(tokens)} positions are repeated in the text of {prompt_id}")
 
 # %%
 assert again == repeats(rows).tolist()[3:]
@@ -364,7 +365,7 @@ cut = {f"{n} tokens": lasting.cut(n) for n in sizes_of_texts}
 repeated = score.mean_of("repeats")
 asked = {
     "hit[1]": {n: text.accepted() for n, text in cut.items()},
-    "share in loops": {n: (text.trace, repeated) for n, text in cut.items()},
+    "repeated positions": {n: (text.trace, repeated) for n, text in cut.items()},
     per_pass: {n: study.of_blocks(text.chain(gamma)) for n, text in cut.items()},
 }
 
@@ -372,6 +373,8 @@ asked = {
 draws = {quantity: stats.jointly(each) for quantity, each in asked.items()}
 by_length = {quantity: each.table(key="length") for quantity, each in draws.items()}
 by_length = Estimates.stacked(by_length, "quantity").without(domain=unshown)
+used_prompts = lasting.trace["prompt_id"].nunique()
+ctx.say(f"The next table is about {counted(used_prompts, 'prompt')}.")
 notebook.show_table(by_length.wide(["quantity", "length"], "domain"))
 
 # %%
@@ -399,10 +402,11 @@ ctx.plot(
         sampled.name: {"color": "#882255", "marker": "s", "linestyle": "--", "markersize": 2.5},
     },
     height=2.1,
-    y="repeating positions (%)",
+    y="repeated positions (%)",
     slug="length",
-    title=f"At the end of greedy texts of {most} tokens, {at_the_end.span()} of positions repeat",
-    caption="Share of positions that repeat, by position in the text, temperature and domain. "
+    title=f"At the end of greedy texts of {most} tokens, {at_the_end.span()} of positions are "
+    "repeated",
+    caption="Share of repeated positions, by position in the text, temperature and domain. "
     f"Sampled texts have {longest} tokens. Bands: 95 % intervals.",
 )
 
@@ -413,6 +417,7 @@ in_loops = in_loops.at(domain=score.ALL)
 
 # %%
 *_, short, whole_text = cut
+shortest = next(iter(cut))
 changes = {
     quantity: each.table({"change": each[whole_text] - each[short]})
     for quantity, each in draws.items()
@@ -420,17 +425,26 @@ changes = {
 changes = Estimates.stacked(changes, "change").without(domain=unshown)
 
 # %%
+of_hits = draws["hit[1]"]
+change = of_hits.table({"change": of_hits[whole_text] - of_hits[shortest]})
+change = Estimates(change).at(domain=score.ALL)
+trend = change.tally("rises", "falls", "does not change significantly")
+levels = Estimates(of_hits.table(key="length")).at(domain=score.ALL).in_units("%")
+before, after = (levels.at(length=length).span() for length in (shortest, whole_text))
+
+# %%
 ctx.say(
-    f"**Loops.** The share of positions that repeat is "
-    f"{study.each_in_words(in_loops, 'temperature', 'at')} (texts of {longest} tokens, {mean})."
+    f"**Loops.** In texts of {longest} tokens, the share of repeated positions is "
+    f"{study.each_in_words(in_loops, 'temperature', 'at')} ({counted(prompts.sum(), 'prompt')})."
 )
 
 # %%
 ctx.say(
-    f"The next table has the change from {short} to {whole_text} per text "
-    f"({lasting.trace['prompt_id'].nunique()} prompts)."
+    f"With longer texts `hit[1]` {trend}, from {before} ({shortest}) to {after} ({whole_text}). "
+    f"The next table has the changes from {short} to {whole_text} (the same "
+    f"{counted(used_prompts, 'prompt')})."
 )
-units = {"hit[1]": "points", "share in loops": "points", per_pass: ""}
+units = {"hit[1]": "points", "repeated positions": "points", per_pass: ""}
 cells = [changes.at(change=name).in_units(units[name]).wide("change", "domain") for name in units]
 notebook.show_table(pd.concat(cells, ignore_index=True))
 if not recorded:
@@ -443,8 +457,8 @@ if not recorded:
 # ## 6. Had the draft seen these prompts?
 # A draft that was trained on similar prompts looks better than it is. `seen` is the largest share
 # of a prompt's three-word sequences that occur in one training prompt (without the wrapper around a
-# problem). We can only generate the composed training prompts again. The rest of the draft's
-# training set is not in the kit, so `seen` is a lower bound.
+# problem). Of the training prompts we can rebuild only those that were made from templates. The
+# rest of the draft's training set is not in the kit, so `seen` is a lower bound.
 
 # %%
 trained_on = study.composed_prompts(ctx.profile)
@@ -461,15 +475,17 @@ if trained_on:
     rho = Estimates(rho)
     nearest = seen.nlargest(1, "seen").iloc[0]
     half = (seen["seen"] >= 0.5).sum()
+    correlated = rho.sentence(*study.HIT_MORE).replace("; ", " and ")
 
 # %%
 if trained_on:
     ctx.say(
-        f"**Seen.** At most {100 * nearest['seen']:.0f} % of a prompt's three-word sequences "
-        f"(`{nearest['prompt_id']}`) occur in one training prompt. {half} of {len(seen)} prompts "
-        "share half or more. Within a domain Spearman's correlation of `seen` with `hit[1]` is "
-        f"{rho.sentence(*study.HIT_MORE)}. We cannot separate a similar format from having seen "
-        "the prompt, since both come from templates."
+        f"**Seen.** The prompt with the highest `seen` is `{nearest['prompt_id']}`. A single "
+        f"training prompt contains {100 * nearest['seen']:.0f} % of its three-word sequences. For "
+        f"{half} of {counted(len(seen), 'prompt')}, `seen` is 50 % or more. For prompts with a "
+        f"higher `seen`, `hit[1]` is {correlated} (Spearman's correlation "
+        "within a domain). This need not come from seeing them. Prompts made from the same "
+        "template also share a format, and we cannot separate the two."
     )
     numbers = {domain: str(one) for domain, one in rho.groups("domain")}
     notebook.show_table(pd.DataFrame({"Spearman, seen and hit[1]": numbers}))
@@ -480,8 +496,7 @@ if parts:
     planned = study.power_in_words(parts["published_alpha"])
 elif compares:
     planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
-looped = in_loops.at(temperature=greedy.name)
-ctx.answer(study.coverage_in_words(sizes, own_coverage, planned, looped))
+ctx.answer(study.coverage_in_words(sizes, own_coverage, planned))
 
 # %% [markdown]
 # ## Try it
@@ -495,8 +510,8 @@ ctx.answer(study.coverage_in_words(sizes, own_coverage, planned, looped))
 # difference needs four times as many prompts. More tokens of the same prompts help less, because
 # the spread between prompts stays.</details>
 #
-# 2. Take the marks of section 5 with sequences of 8 tokens, `repeats(greedy.trace, 8)`. Do more
-#    positions repeat, or fewer?
+# 2. Take the marks of section 5 with sequences of 8 tokens, `repeats(greedy.trace, 8)`. Are there
+#    more repeated positions, or fewer?
 #
 # <details><summary>What happens</summary>
 # Fewer: a repeated sequence of eight ends in a repeated sequence of four, but not the other way
@@ -506,7 +521,7 @@ ctx.answer(study.coverage_in_words(sizes, own_coverage, planned, looped))
 # ## What we saw, what this does not show, what is next
 # * What we saw: the number of prompts limits what a study can show. An interval over prompts
 #   includes the draw of the texts, but not their length.
-# * What this does not show: other prompts than these sets, longer texts, another draft's training
-#   set; what a router gains (notebook 09).
+# * What this does not show: other prompts than these sets, texts longer than the recorded texts, or
+#   another draft's training set.
 # * Next: [03](03_domain_acceptance.ipynb) and the others read their intervals this way.
 #   [11](11_paper_audit.ipynb) asks which of the paper's claims hold.

@@ -263,7 +263,7 @@ ctx.draw(
     drawings.draw_depth,
     depths,
     "depth",
-    title=study.depth_in_words(cost_of_depth, deepest),
+    title=study.cost_of_depth_in_words(cost_of_depth, deepest),
     caption="EAGLE's acceptance by depth, given that all shallower tokens were accepted, and the "
     "acceptance of a new block's first token at the same positions. The shaded gap is the cost of "
     "depth. Thin line: a new block's first token at all positions. Bands: 95 % intervals.",

@@ -232,9 +232,10 @@ class Estimates:
     ) -> str:
         """A predicate that counts the rows for each verdict: 'falls in all four domains', 'falls in
         3 and rises in 1 of 6 domains' or 'does not change in any domain'. With a single row, the
-        verb alone.
+        verb alone. Up to three of at most four domains are named.
         """
-        sides = list(verdict(self.frame["low"], self.frame["high"], than))
+        verdicts = verdict(self.frame["low"], self.frame["high"], than)
+        sides = list(verdicts)
         counts = {above: sides.count(ABOVE), below: sides.count(BELOW)}
         verbs = {verb: count for verb, count in counts.items() if count}
         total = len(sides)
@@ -244,6 +245,12 @@ class Estimates:
             return f"{neither} in any {noun}"
         if total in verbs.values():
             return f"{next(iter(verbs))} in {whole(noun, total)}"
+        if "domain" in self.frame and total <= 4 and sum(verbs.values()) < 4:
+            of_side = self.frame["domain"].groupby(verdicts).agg(list)
+            words = {ABOVE: above, BELOW: below}
+            return " and ".join(
+                f"{verb} in {named(of_side[side])}" for side, verb in words.items() if verb in verbs
+            )
         parts = [f"{verb} in {count}" for verb, count in verbs.items()]
         return f"{' and '.join(parts)} of {total} {noun}s"
 

@@ -162,6 +162,26 @@ def test_kinds_are_named_by_the_temperature_and_own_domains_have_no_panel_of_the
         assert shown.frame["row"].nunique() == rows
 
 
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([0.2, 0.2], "both domains"),
+        ([0.2, 0.9], "a"),
+        ([0.2], "a"),
+        ([0.2] * 4 + [0.9], "4 of 5 domains"),
+        ([0.9], None),
+        ([np.nan], None),
+    ],
+)
+def test_acceptance_along_the_text_is_a_title(ends, said):
+    rows = [
+        (name, *[at] * 3) for name, end in zip("abcde", ends, strict=False) for at in (0.5, end)
+    ]
+    title = study.along_in_title(Estimates(pd.DataFrame(rows, columns=["domain", *NUMBERS])))
+    expected = f"Acceptance is lower at the end of the text in {said} (T = 0)"
+    assert len(title) <= 90 and (title == expected if said else "not clearly lower" in title)
+
+
 def test_kinds_have_names_in_words():
     names = "published_alpha, 2 + 4 + 2", "accept_by_depth, best path, T = 0"
     assert [*map(study.kind_in_words, names)] == ["all nodes, 2 + 4 + 2", "best path, T = 0"]
@@ -179,10 +199,10 @@ def change(*numbers):
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ((0.063, 0.045, 0.078), "Yes, by 6 points [4, 8] from depth 1 to depth 3"),
-        ((-0.063, -0.078, -0.045), "No, it changes by −6 points [−8, −4] from"),
-        ((0.017, -0.18, 0.179), "Inconclusive, the change is +2 points [−18, 18] from"),
-        ((0.087, np.nan, np.nan), "The change is +9 points, without an interval, from"),
+        ((0.063, 0.045, 0.078), "Yes, by 6 points [4, 8] from depth 1 to 3, if all"),
+        ((-0.063, -0.078, -0.045), "No: −6 points [−8, −4] from"),
+        ((0.017, -0.18, 0.179), "Inconclusive: +2 points [−18, 18] from"),
+        ((0.087, np.nan, np.nan), "Inconclusive: +9 points (no interval) from"),
     ],
 )
 def test_the_answer_is_short_in_every_branch(numbers, said):
@@ -190,7 +210,7 @@ def test_the_answer_is_short_in_every_branch(numbers, said):
     one = Estimates(table.frame[:1])
     none = Estimates(table.frame.assign(low=np.nan))
     for sets in (by_set, one, none):
-        answer = study.depth_in_words(change(*numbers), 3, study.rise_elsewhere(sets))
+        answer = study.rise_with_depth(change(*numbers), 3, study.rise_elsewhere(sets))
         assert answer.startswith(said) and not notebook.too_long(answer), answer
-    assert study.rise_elsewhere(one).endswith("in 1 of 1 comparison.")
-    assert "one level" in study.depth_in_words(change(0, 0, 0), 1, "")
+    assert study.rise_elsewhere(one).endswith("in 1 of 1 combination of prompt set and domain.")
+    assert "one level" in study.rise_with_depth(change(0, 0, 0), 1, "")

@@ -73,11 +73,6 @@ def test_coverage_is_that_of_the_next_fewer_prompts_that_were_simulated():
     assert study.sizes_in_words([5, 9, 5]) == "5 to 9 prompts per domain"
 
 
-LOOPS = Estimates(
-    pd.DataFrame({"temperature": ["T = 0"], "estimate": 0.0853, "low": 0.07, "high": 0.1})
-)
-
-
 @pytest.mark.parametrize("sizes", [[50], [5, 10]])
 @pytest.mark.parametrize("coverage", ["96", "90 to 94"])
 def test_the_answer_is_short_in_every_branch(sizes, coverage):
@@ -89,15 +84,20 @@ def test_the_answer_is_short_in_every_branch(sizes, coverage):
     said = [study.power_in_words(rows) for rows in plans]
     said += [study.detectable_in_words(rows, 0.8) for rows in least]
     for planned in said:
-        answer = study.coverage_in_words(sizes, coverage, planned, LOOPS)
+        answer = study.coverage_in_words(sizes, coverage, planned)
         assert not notebook.too_long(answer), answer
-        assert answer.endswith("9 % of greedy positions are in loops.")
+        assert answer.endswith(f"simulated studies. {planned}")
 
 
 def test_detectable_differences_have_the_unit_of_their_estimator():
     rows = pd.DataFrame({"least": [0.2564], "estimator": "block_efficiency"})
     assert "0.26 tokens per target pass" in study.detectable_in_words(rows, 0.8)
     assert "26 points" in study.detectable_in_words(rows.assign(estimator="alpha"), 0.8)
+
+
+def test_every_method_has_its_look():
+    _, covered = study.coverage_of("smollm")
+    assert {*covered["method"]} == {*study.LOOKS}
 
 
 def test_seeds_differ_or_not_in_words():

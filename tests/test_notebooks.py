@@ -46,6 +46,7 @@ def test_house_format(source):
     book = nbformat.read(twin, as_version=4)
     assert book.metadata["kernelspec"]["name"] == "python3", "Colab and papermill need it"
     assert not any(cell.get("outputs") or cell.get("execution_count") for cell in book.cells)
+    assert code.count("ctx.compares(") <= 1, "it says twice that nothing is compared"
     names = {line.target.id for line in lines} | {"profile", "overrides"}
     assert {*papermill.inspect_notebook(twin)} == names, "it reads no `int | None`"
 

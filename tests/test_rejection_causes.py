@@ -243,7 +243,7 @@ def test_a_lead_in_a_domain_goes_by_its_own_prompts():
     draws = stats.jointly({name: (rows, score.mean_of(name)) for name in "ab"})
     found = causes.first_causes(draws, candidates).frame.set_index("domain")
     assert found["first"].to_dict() == {"many": "yes", "few": "no"}
-    assert found["lead"].to_dict() == {"many": "over all others", "few": "no interval"}
+    assert found["lead"].to_dict() == {"many": "all others", "few": "no interval"}
 
 
 def test_labels_keep_the_order_of_the_prompts():
@@ -268,6 +268,6 @@ def test_the_figure_has_the_same_height_for_any_number_of_domains():
         shown = causes.pictured(Estimates(numbers), known, order).frame
         figure = draw_causes(shown, causes.PICTURED, "all")
         names = [[tick.get_text() for tick in axes.get_yticklabels()] for axes in figure.axes]
-        assert names == [["both unsure", "both sure"], ["outside it"]]
+        assert names == [["both unsure", "both sure"], ["never"]]
         heights.add(figure.get_figheight())
     assert len(heights) == 1

@@ -47,10 +47,16 @@ def table(*numbers, key="domain", **more):
     return Estimates(pd.concat([pd.DataFrame({key: names} | more), rows], axis=1))
 
 
-def held_fixed(before=-0.3, spread=0.1, **changes):
+def held_fixed(say=entropy_paradox.moves_in_words, *more, before=-0.3, spread=0.1, **changes):
     draws = np.linspace(1 - spread, 1 + spread, 30)[:, None] * list(changes.values())
     changes = pd.DataFrame(draws.reshape(30, -1), columns=[*changes])
-    return entropy_paradox.moves_in_words(changes, before, 5)
+    return say(changes, dict.fromkeys(changes, before), 5, *more)
+
+
+def compared(*leads):
+    """By which of two factors the contrast changes less than by entropy."""
+    rows = table(*leads, held_fixed=["token kind", "token frequency"][: len(leads)])
+    return entropy_paradox.compared_changes("entropy", rows)
 
 
 def contrast(number, share=0.0):
@@ -59,7 +65,7 @@ def contrast(number, share=0.0):
 
 
 def on_sets(*numbers):
-    names = ["own prompts", "second prompt set", "third"]
+    names = ["own prompts", "second set in English", "third"]
     return table(*numbers, set=names[: len(numbers)])
 
 
@@ -69,15 +75,16 @@ def paradoxes(*verdicts):
     )
 
 
-def paradox(number, share, elsewhere, rest, moved):
+def paradox(number, share, surest, elsewhere, moved):
     """The answer of notebook 06, put together as there."""
-    said = entropy_paradox.paradox_in_words(contrast(number, share), "reasoning", "T = 0")
-    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere), "reasoning", rest, "math")
-    return f"{said} {there} {moved}."
+    numbers = contrast(number, share), contrast(RISES, surest)
+    said = entropy_paradox.paradox_in_words(*numbers, "reasoning", "T = 0")
+    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere), "reasoning")
+    return f"{said} {moved} {there}"
 
 
-def state(number, cause="state: only target sure"):
-    return table(number, cause=cause, first="no")
+def state(number, cause="state: only target sure", first="yes"):
+    return table(number, cause=cause, first=first)
 
 
 def states(*firsts):
@@ -104,7 +111,7 @@ def least(*differences):
 
 def first(*firsts):
     rows = table(*[RISES] * len(firsts), cause="kind: name", first=list(firsts))
-    return f"Here {causes.first_in_words(rows)}."
+    return causes.first_in_words(rows, "state", [f"in {name}" for name in rows.frame["domain"]])
 
 
 def rates(*numbers):
@@ -176,7 +183,8 @@ SIZE = {"target": 134_515_008, "draft": 18_600_000}
 BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
 WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
-CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.2, "spread": 3}
+MANY = {"token frequency": 0.2, "spread": 3}
+CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.4}, MANY
 TALLY = "rises", "falls", "does not change"
 VERBS = "it rises in", "it falls in", "it does not change in"
 LONE = ["code"]
@@ -198,7 +206,9 @@ CASES = [
     *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
-    *(f"{held_fixed(**changes)}." for changes in CHANGES),
+    *(held_fixed(**changes) for changes in CHANGES),
+    *(compared(*leads) for leads in ([RISES], [NOTHING], [RISES, NOTHING], [RISES] * 2)),
+    *(entropy_paradox.explains_part(signs, "chat") for signs in ([-1, -2], [1, 2], [-1, 1])),
     *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
     *(summary.costs_caption(c) for c in (None, 0.07)),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
@@ -237,12 +247,12 @@ ANSWERS = [
     ),
     *(causes.cost_in_words(state(n), None) for n in (RISES, NOTHING, NO_INTERVAL)),
     *(causes.cost_in_words(state(RISES), states(*firsts)) for firsts in (["yes"], ["no", "yes"])),
-    causes.cost_in_words(state(NOTHING), states("yes", "no", "no")),
+    *(causes.cost_in_words(state(n, first="no"), states("yes", "no", "no")) for n in ROWS[2]),
     *(
-        paradox(number, share, on, rest, held_fixed(**changes))
+        paradox(number, share, surest, on, held_fixed(**changes))
         for number, share in ((FALLS, 0.0), (RISES, 1.0), (NOTHING, 0.5))
+        for surest in (0.0, 0.5, 1.0)
         for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, RISES])
-        for rest in (["code"], ["code", "chat"], ["code", "chat", "history"])
         for changes in CHANGES
     ),
     by_hand.rule_in_words(0.75, 2.73, 2.71),
@@ -259,7 +269,8 @@ TITLES = [
     *(entropy.calibrated_in_words(gaps(*rows)) for rows in ROWS),
     *(causes.first_in_title(state(n, f"state: {s}")) for n in (RISES, NO_INTERVAL) for s in STATES),
     causes.first_in_title(state(NOTHING)),
-    *(causes.most_rejected(table(n, cause="kind: name")) for n in (RISES, MISSING)),
+    *(causes.agree_in_words(table(n, cause="kind: name")) for n in (RISES, NOTHING, MISSING)),
+    *(held_fixed(entropy_paradox.moves_in_title, "chat", **changes) for changes in CHANGES),
     *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
     *(
@@ -272,7 +283,10 @@ TITLES = [
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
-    *(at_scale.depth_in_words(table((n,) * 3, (-0.1,) * 3), 6) for n in (-0.05, -0.1, 0.02)),
+    *(
+        at_scale.cost_of_depth_in_words(table((n,) * 3, (-0.1,) * 3), 6)
+        for n in (-0.05, -0.1, 0.02)
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """Do differences between domains hold on other prompts? The same question is asked of the profile's
 own prompts and of each set in its `other_prompts`. The kit has two such sets. One has its own
 prompts without the wrapper around each problem. The other is a second prompt set
-(data/second_prompts), in no format that a draft was trained on.
+(data/second_prompts), on whose format no draft was trained.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,9 +33,10 @@ ABOUT = {
     "unwrapped": f"**{UNWRAPPED.capitalize()}**: our problems of math and reasoning without the "
     "wrapper around each problem (`Solve as a math problem …`). Prompts of code and chat have no "
     "wrapper, so their texts are the same and are not shown again.",
-    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories, in no format on which "
-    "a draft was trained (`data/second_prompts`). Five of the categories are chat. One of the five "
-    "is in other languages, so we also show the set without this category.",
+    "second": f"**{SECOND.capitalize()}**: 120 prompts in eight categories "
+    "(`data/second_prompts`). No draft was trained on their format. Five of the "
+    "categories count as chat; the other three are code, math and reasoning. One of the five is "
+    f"not in English. We also show the set without it, as *{ENGLISH}*.",
 }
 NO_OTHERS = (
     "This profile names no other prompts (`other_prompts`), so we cannot say whether the findings "
@@ -109,6 +110,17 @@ def in_sentence(name: str) -> str:
     return f"the {name}" if name == SECOND else name
 
 
+def after_on(name: str) -> str:
+    """A set's name after 'on'."""
+    known = {
+        OWN: "our own prompts",
+        UNWRAPPED: "prompts without wrapper",
+        SECOND: "the second prompt set",
+        ENGLISH: "a second English prompt set",
+    }
+    return known.get(name, f"the set {name}")
+
+
 def set_name(source: str) -> str:
     """What a set is called in tables."""
     return {"unwrapped": UNWRAPPED, "second": SECOND}.get(source, Path(source).stem)
@@ -124,7 +136,7 @@ def described(profile: Profile, is_sampled: bool = True) -> str:
     if is_sampled:
         lines.append(
             f"At T = {profile.sampled_temperature:g} we use one text per prompt from one seed on "
-            "every set, so that like is compared with like."
+            "every set, so that the sets are comparable."
         )
     return "\n\n".join(lines)
 

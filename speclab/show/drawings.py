@@ -286,7 +286,7 @@ def draw_blocks(
 def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
     """The mean over all nodes of a depth (`whole`) as a point between the means of two groups of
     nodes, relative to depth 1; beside it the share of the nodes that are `weighted`. A panel per
-    tree.
+    tree. The other panels repeat the `whole` of the first tree as a dashed line.
 
     `frame`: tree, name, depth, estimate, share.
     """
@@ -300,6 +300,10 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
         means = frame[frame["tree"] == tree]
         values = means.pivot(index="depth", columns="name", values="estimate")
         values -= values[whole].iloc[0]
+        if tree == trees[0]:
+            of_first = values[whole]
+        else:
+            axes.plot(of_first, "--", color="#332288", label=f"{whole}, {trees[0]}")
         axes.vlines(values.index, values.min(axis=1), values.max(axis=1), color="#BBBBBB")
         for name, look in look_of.items():
             if name in values:
@@ -308,7 +312,7 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
             place = row.depth, values.loc[row.depth, whole]
             beside = {"textcoords": "offset points", "va": "center"}
             behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            axes.annotate(f"{100 * row.share:.0f} %", place, (9, 0), bbox=behind, **beside)
+            axes.annotate(f"{100 * row.share:.0f} %", place, (7, -11), bbox=behind, **beside)
         axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
         axes.plot([], [], color="none", label=f"%: share {weighted}")
         axes.set(title=tree, xticks=values.index, xlabel="depth")
@@ -382,7 +386,7 @@ def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) ->
             spots = places.get_indexer(of_domain["name"])
             small = {"linestyle": "none", "markersize": 3, "alpha": 0.8}
             axes.plot(of_domain["estimate"], spots, **look | small)
-        axes.axvline(0, color="black", linewidth=0.7, label="as many random positions")
+        axes.axvline(0, color="black", linewidth=0.7, label="equally many random positions")
         axes.set_title(title)
     axes.set_xlabel("excess (tokens per target pass)")
     figures.legend_above(figure, grid[0, 0])

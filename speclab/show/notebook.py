@@ -4,6 +4,7 @@ what is attached on Kaggle, the answer.
 It imports only the standard library at the top, so that every verb can call `quiet` first.
 """
 
+import itertools
 import json
 import os
 import re
@@ -99,7 +100,8 @@ class Context:
         if series > len(style.LOOKS):
             caption += f" {series} series share {len(style.LOOKS)} looks: they repeat in order."
         if hue == "domain":
-            caption += without_bands(frame)
+            is_reference = frame["domain"].isin([*options.get("looks", {})])
+            caption += without_bands(frame[~is_reference])
         self.draw(figures.facets, estimates, slug, caption, x=x, hue=hue, **options)
 
     def strips(
@@ -402,24 +404,24 @@ def formats(pair: Mapping[str, Mapping]) -> str:
 
 def format_of(model: Mapping) -> str:
     """Number format and device of one model in words, and its kernel if it is quantised."""
-    device = f"{model['device']} {model.get('gpu') or ''}".strip().replace("cpu", "the CPU")
+    device = model.get("gpu") or model["device"].upper()
     kernel = "" if model["kernel"] == "Linear" else f" with the kernel {model['kernel']}"
-    return f"{model['dtype']} on {device}{kernel}"
+    return f"{model['dtype']} on the {device}{kernel}"
 
 
 def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | None = None) -> str:
-    """Says in which `formats` texts were recorded, and in which this notebook decodes (None: it
+    """Says with which `formats` texts were recorded, and with which this notebook decodes (None: it
     decodes nothing).
     """
-    was = f"The texts were recorded in {formats(recorded)}."
+    was = f"The texts were recorded with numbers in {formats(recorded)}."
     if here is None:
         return was
-    now = formats(here)
-    if now == formats(recorded):
-        return f"The texts were recorded, and are decoded here, in {now}."
+    numbers = itertools.product(("target", "draft"), ("dtype", "kernel", "device", "gpu"))
+    if all(recorded[model].get(fact) == here[model].get(fact) for model, fact in numbers):
+        return f"{was} This notebook decodes with the same numbers."
     return (
-        f"{was} This notebook decodes in {now}, so its texts may differ where two tokens are "
-        "nearly equally likely."
+        f"{was} This notebook decodes in {formats(here)}. Its texts may differ where two tokens "
+        "are nearly equally likely."
     )
 
 

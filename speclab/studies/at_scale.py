@@ -355,7 +355,7 @@ def loops_in_words(at_3: Estimates, domain: str) -> str:
     )
 
 
-def depth_in_words(cost: Estimates, depth: int) -> str:
+def cost_of_depth_in_words(cost: Estimates, depth: int) -> str:
     """What depth costs EAGLE, as a title. cost: acceptance at this depth minus a new block's."""
     points = -100 * cost.frame["estimate"]
     if points.min() <= 0:

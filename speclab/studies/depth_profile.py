@@ -1,5 +1,5 @@
 """Does acceptance rise with depth? Profiles by depth for a fixed kind of node, the effect of a
-tree's cut on the mean, acceptance given that all tokens above were accepted compared with a new
+tree's cut on the mean, acceptance given that all earlier tokens were accepted compared with a new
 block at the same positions, and acceptance along the text.
 """
 
@@ -12,7 +12,7 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
-from speclab.estimates import Estimates, counted, stack, without_interval
+from speclab.estimates import Estimates, counted, named, stack, whole, without_interval
 from speclab.score import ALL, POOLED, Estimator
 from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED
 from speclab.tree import static_tree
@@ -24,11 +24,13 @@ PATH = {  # along the best path, at a depth
     "survival_by_depth": score.mean_of("accepted"),
 }
 PATH_IN_WORDS = {
-    "accept_by_depth": "all tokens above accepted",
+    "accept_by_depth": "all earlier tokens accepted",
     "a new block there": "new block at the same positions",
-    "survival_by_depth": "blocks that get this deep",
+    "survival_by_depth": "blocks accepted to this depth",
 }
-MEAN_OF_NODES, GIVEN_ABOVE = "Mean of min(1, p/q)", "Accepted, if all tokens above were accepted"
+MEAN_OF_NODES, GIVEN_ABOVE = "Mean of min(1, p/q)", "Accepted, if all earlier tokens were accepted"
+TREND = ("rises", "falls", "does not change significantly")
+MOST_NAMED = 3  # domains, in a title
 BEST_PATH, OTHERS, ALL_NODES = "under the best path", "under other branches", "all nodes"
 Question = tuple[pd.DataFrame, Estimator]
 
@@ -155,7 +157,7 @@ def mixtures(texts: Sequence[Text]) -> Estimates:
     return Estimates.stacked(parts, "tree")
 
 
-# ---- given that all tokens above were accepted ---------------------------------------------------
+# ---- given that all earlier tokens were accepted -------------------------------------------------
 
 
 def best_path(text: Text) -> pd.DataFrame:
@@ -227,7 +229,7 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def depth_in_words(change: Estimates, deepest: int, elsewhere: str) -> str:
+def rise_with_depth(change: Estimates, deepest: int, elsewhere: str) -> str:
     """Whether acceptance rises with depth, as three short sentences. change: the deepest level
     minus depth 1 along the best path at T = 0, one row in points; elsewhere: the last sentence.
     """
@@ -236,15 +238,15 @@ def depth_in_words(change: Estimates, deepest: int, elsewhere: str) -> str:
     points = str(change.in_units("points"))
     said = {
         ABOVE: f"Yes, by {points.lstrip('+')}",
-        BELOW: f"No, it changes by {points}",
-        INCONCLUSIVE: f"Inconclusive, the change is {points}",
-        UNDEFINED: f"The change is {points}, without an interval,",
+        BELOW: f"No: {points}",
+        INCONCLUSIVE: f"Inconclusive: {points}",
+        UNDEFINED: f"Inconclusive: {points} (no interval)",
     }[change.verdict()]
     is_clear = change.verdict() in (ABOVE, BELOW)
     return (
-        f"{said} from depth 1 to depth {deepest} (T = 0, all tokens above accepted). "
-        f"{'The cause' if is_clear else 'Any change'} is selection, not depth: blocks get deep at "
-        f"easy positions. {elsewhere}"
+        f"{said} from depth 1 to {deepest}, if all earlier tokens were accepted (T = 0). "
+        f"{'The cause' if is_clear else 'Any change'} is the selection of easy "
+        f"positions. {elsewhere}"
     )
 
 
@@ -256,5 +258,28 @@ def rise_elsewhere(by_set: Estimates) -> str:
     if judged.empty:
         return "No other prompts were tested."
     rises = (judged["low"] > 0).sum()
-    comparisons = counted(len(judged), "comparison")
-    return f"On other prompts it rises significantly in {rises} of {comparisons}."
+    cases = counted(len(judged), "combination")
+    return (
+        f"On other prompts acceptance rises significantly in {rises} of {cases} of prompt set and "
+        "domain."
+    )
+
+
+def along_in_title(along: Estimates) -> str:
+    """In which domains acceptance is clearly lower at the end of the text than at its beginning, as
+    a title. along: of `along_text`, for one text.
+    """
+    lower = []
+    for domain, rows in along.groups("domain"):
+        known = rows.frame.dropna(subset="low")
+        if len(known) and known["high"].iloc[-1] < known["low"].iloc[0]:
+            lower.append(domain)
+    every = along.frame["domain"].nunique()
+    if not lower:
+        return (
+            "Acceptance is not clearly lower at the end of the text than at its beginning (T = 0)"
+        )
+    where = named(lower) if len(lower) <= MOST_NAMED else f"{len(lower)} of {every} domains"
+    if len(lower) == every > 1:
+        where = whole("domain", every)
+    return f"Acceptance is lower at the end of the text in {where} (T = 0)"

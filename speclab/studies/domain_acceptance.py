@@ -2,6 +2,8 @@
 which domains differ under each of them, and which differences hold on other prompts.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -30,6 +32,7 @@ OF_NO_LOSSLESS = ("published_alpha", "best_path_ratio", "published_length")
 LENGTHS = ("published_length", "block_efficiency")
 MAIN = ("published_alpha", "hit[1]", "alpha", "block_efficiency")  # whose pairs are drawn
 MOST_PAIRS = 30  # that a figure has room for
+LONGEST_TITLE = 90  # characters
 # what a figure calls them: what is drafted, and verified
 IN_FIGURES = {
     "hit[1]": "best token",
@@ -42,7 +45,9 @@ IN_FIGURES = {
     "best_path_ratio": "best path of the tree",
     "published_length": "expected length E[L]",
 }
-EXACT, PUBLISHED = "Exact: what a lossless decoder accepts", "Published: accepted by no decoder"
+EXACT, PUBLISHED = "Exact: what a lossless decoder accepts", "From min(1, p/q): not exact"
+SHARES = ("tokens accepted (%)", "mean of min(1, p/q) (%)")  # axes: exact, published
+TOKENS = ("tokens per target pass", "E[L] (tokens)")
 
 
 # ---- the ladder ----------------------------------------------------------------------------------
@@ -91,7 +96,8 @@ def in_blocks(by_domain: Estimates) -> pd.DataFrame:
     is_exact = ~frame["estimator"].isin(OF_NO_LOSSLESS)
     is_length = frame["estimator"].isin(LENGTHS)
     block = np.where(is_exact, EXACT, PUBLISHED)
-    axis = np.where(is_length, "tokens per target pass", "tokens accepted (%)")
+    exact, published = (np.where(is_length, *axes) for axes in zip(TOKENS, SHARES, strict=True))
+    axis = np.where(is_exact, exact, published)
     drawn = frame.assign(block=block, axis=axis, row=in_figures(frame["name"]))
     order = np.lexsort([~is_exact, is_length])
     return drawn.iloc[order].reset_index(drop=True)
@@ -129,21 +135,45 @@ def how_many_differ(tests: pd.DataFrame) -> str:
     if least == every:
         pairs = "Both domains differ" if every == 1 else f"All {every} pairs of domains differ"
         return f"{pairs} significantly under each definition"
-    ends = " to ".join(map(str, dict.fromkeys((least, most))))
-    return f"{ends} of {counted(every, 'pair')} of domains differ significantly, by definition"
+    if every == 1:
+        return "Whether the domains differ significantly depends on the definition"
+    if least == most:
+        verb = "differs" if most == 1 else "differ"
+        return f"{most} of {every} pairs of domains {verb} significantly under each definition"
+    ends = f"{least} or all {every}" if least == every - 1 else f"{least} to {most} of {every}"
+    return f"Depending on the definition, {ends} pairs of domains differ significantly"
 
 
 def conflict(signs: pd.DataFrame) -> str:
-    """Whether two definitions put a pair of domains in opposite orders, as a sentence. signs: of
-    `wide_signs`.
-    """
+    """Whether definitions disagree about pairs, as a sentence. signs: of `wide_signs`."""
     both = (signs > 0).any() & (signs < 0).any()
     if count := both.sum():
         pairs = counted(count, "pair")
         return f"Definitions of acceptance put {pairs} of domains in opposite orders."
     if not signs.any(axis=None):
         return "No definition of acceptance finds a significant difference between domains."
-    return "No two definitions of acceptance put domains in opposite orders."
+    if (signs == signs.iloc[0]).all(axis=None):
+        return "The same pairs are significant under every definition."
+    return (
+        "Some pairs are significant under one definition and not under another, but no pair "
+        "changes its direction."
+    )
+
+
+def highest_and_lowest(by_domain: Estimates, signs: pd.DataFrame) -> str:
+    """Which domains are the highest and the lowest under the definitions, as a title. "": they
+    are too many for a title. signs: of `wide_signs`.
+    """
+    both = (signs > 0).any() & (signs < 0).any()
+    if both.any() or not signs.any(axis=None):
+        return conflict(signs).rstrip(".")
+    values = by_domain.frame.pivot(index="name", columns="domain", values="estimate")
+    highest, lowest = (dict.fromkeys(end) for end in (values.idxmax(axis=1), values.idxmin(axis=1)))
+    title = (
+        f"Under every definition {' or '.join(highest)} is highest, and {' or '.join(lowest)} is "
+        "lowest"
+    )
+    return "" if highest.keys() & lowest or len(title) > LONGEST_TITLE else title
 
 
 def wide_signs(tests: pd.DataFrame) -> pd.DataFrame:
@@ -170,8 +200,14 @@ def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
 
 # ---- other prompts -------------------------------------------------------------------------------
 
-IN_WORDS = {OWN: "on our own prompts", UNWRAPPED: "without wrapper", SECOND: "in the second set"}
-CHANGES = "grows to", "shrinks to", "changes, but not significantly, to"
+IN_WORDS = {
+    OWN: "on our own prompts",
+    UNWRAPPED: "without wrapper",
+    SECOND: "in the second prompt set",
+}
+NO_OTHER = "No other prompt set has all these domains."
+CHANGES = "grows significantly", "shrinks significantly", "does not change significantly"
+HIGHEST, LOWEST = "has the highest acceptance", "has the lowest acceptance"
 
 
 def on_other_prompts(contrasts: pd.DataFrame) -> str:
@@ -185,42 +221,51 @@ def on_other_prompts(contrasts: pd.DataFrame) -> str:
     of_role = dict(iter(rows.groupby("role")))
     spreads = of_role[SPREAD]
     temperature = rows["temperature"].iloc[0]
-    last = spreads["contrast"].iloc[0].rpartition(" − ")[2]
-    sentences = [easiest(contrasts)]
+    first, last = spreads["contrast"].iloc[0].split(" − ")
+    sentences = []
     if LEAD in of_role:
-        leads = of_role[LEAD].query("temperature == @temperature")
-        ahead = f"{Estimates(leads, digits=0).span()} points above the others' mean"
-        sentences = [f"{sentences[0]} ({ahead} at {temperature})"]
+        leads = of_role[LEAD]
+        sentences += _where(f"{first} {HIGHEST}", leads, _is_another(leads, first))
+        ahead = Estimates(leads.query("temperature == @temperature"), digits=0).span()
+        sentences += [f"At {temperature} {first} minus the mean of the others is {ahead} points"]
     own, *others = spreads.query("temperature == @temperature").to_dict("records")
-    spread = f"{own['estimate']:.0f} points"
+    numbers = [f"{own['estimate']:.0f} points {own['where']}"]
+    numbers += [f"{row['estimate']:.0f} {row['where']}" for row in others]
+    sentences += [f"At {temperature} {first} minus {last} is {named(numbers)}"]
     if others:
-        changes = Estimates.of(pd.DataFrame(others), "change", ["to"])
-        change = changes.sentence(*CHANGES, "to").replace("; ", " and ")
-        sentences += [f"its lead over {last}, {spread}, {change}"]
-    else:
-        sentences += [f"its lead over {last} is {spread} at {temperature}"]
+        changes = Estimates.of(pd.DataFrame(others), "change", ["where"])
+        change = changes.sentence(*CHANGES, "where").replace("; ", " and ")
+        sentences += [f"This difference {change}"]
     if LAST in of_role:
         lasts = of_role[LAST]
         is_another = lasts["contrast"].str.rpartition(" − ")[2] != last
-        sentences += [f"{last} {_holds('the hardest', lasts, is_another)}"]
-    return " ".join(f"{starting(sentence)}." for sentence in sentences)
+        sentences += _where(f"{last} {LOWEST}", lasts, is_another)
+    return " ".join(f"{sentence}." for sentence in sentences)
 
 
 def easiest(contrasts: pd.DataFrame) -> str:
-    """On which sets of prompts the first set's highest domain is the highest, as a title. Of two
-    domains: on which it is above the other.
+    """On how many sets of prompts the first set's highest domain is the highest, as a title. Of two
+    domains: on how many it is above the other.
     """
     rows = _in_points(contrasts)
     of_role = dict(iter(rows.groupby("role")))
     spreads = of_role[SPREAD]
     first, last = spreads["contrast"].iloc[0].split(" − ")
     if LEAD in of_role:
-        leads = of_role[LEAD]
-        is_named = leads["contrast"].str.startswith(f"{first} − ")
-        is_another = ~is_named | (leads["highest"] != first)
-        return f"{starting(first)} {_holds('the easiest', leads, is_another)}"
-    is_another = spreads["contrast"] != f"{first} − {last}"
-    return f"{starting(first)} {_holds(f'above {last}', spreads, is_another)}"
+        leads, what = of_role[LEAD], HIGHEST
+        is_another = _is_another(leads, first)
+    else:
+        leads, what = spreads, f"has a higher acceptance than {last}"
+        is_another = spreads["contrast"] != f"{first} − {last}"
+    held = _held(leads, is_another)
+    count = len(held)
+    complete = sum(times == ALWAYS for times in held.values())
+    where = f" in {complete} of {count} prompt sets" if complete < count else ""
+    if complete == count > 1:
+        where = f" in {whole('prompt set', count)}"
+    if not complete:
+        return _nowhere(f"{first} {what}", held)
+    return f"{starting(first)} {what}{where}"
 
 
 def order_in_words(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str) -> str:
@@ -236,74 +281,118 @@ def order_in_words(tests: pd.DataFrame, contrasts: pd.DataFrame, elsewhere: str)
     if widest["difference"] < 0:
         higher, lower = lower, higher
     points = f"{100 * abs(widest['difference']):.0f} points"
-    said = f"Yes, at T = 0 acceptance is {points} higher in {higher} than in {lower}."
+    said = (
+        f"Yes. At T = 0 the target accepts the draft's best token {points} more often in {higher} "
+        f"than in {lower}."
+    )
     if significant.empty:
         said = f"No domains differ significantly at T = 0 ({higher} minus {lower}: {points})."
     rows = _in_points(contrasts)
-    other = farthest(rows["set"].unique())
-    holds = easiest(contrasts)
-    if other and " not " not in holds:
-        spread = rows[(rows["role"] == SPREAD) & (rows["set"] == other)][:1]
-        last = spread["contrast"].iloc[0].rpartition(" − ")[2]
-        to = spread["estimate"].map("{:.0f} points ".format) + spread["where"]
-        change = Estimates.of(spread.assign(to=to), "change", ["to"]).sentence(*CHANGES, "to")
-        holds += f", and its lead over {last} {change}"
-    return f"{said} {holds}. {elsewhere}"
+    if other := farthest(rows["set"].unique()):
+        spread = rows[(rows["role"] == SPREAD) & (rows["set"] == other)].iloc[0]
+        first, last = spread["contrast"].split(" − ")
+        there = f"{first} minus {last} is {spread['estimate']:.0f} points".replace("-", "−")
+        said += f" {starting(spread['where'])}, {there}."
+    return f"{said} {elsewhere}".rstrip()
 
 
-def reversed_in_words(carried: pd.DataFrame) -> str:
-    """Whether significant differences are reversed on other prompts, as a sentence. carried: of
-    `prompt_sets.carried`.
+def carried_in_words(carried: pd.DataFrame) -> str:
+    """How many significant differences stay significant on other prompts, as sentences. carried: of
+    `prompt_sets.carried`, by name.
     """
-    if carried["set"].nunique() == 1:
-        return "No other prompt set has all these domains."
-    turned = int(carried["reversed"].sum())
-    if not turned:
-        return "No significant difference is reversed."
-    return f"{counted(turned, 'significant difference')} {'is' if turned == 1 else 'are'} reversed."
+    others = carried[~carried["set"].isin([OWN, ENGLISH])]
+    if others.empty:
+        return NO_OTHER
+    rows = others[others["compared"] > 0]
+    if rows.empty:
+        return "No difference is significant on our own prompts."
+    sentences = []
+    for name, sets in rows.groupby("name", sort=False):
+        parts = []
+        for row in sets.itertuples():
+            pairs = row.compared if parts else counted(row.compared, "significant pair")
+            parts.append(f"{row.same} of {pairs} {in_words(row.set)}")
+        temperature = name.rpartition(", ")[2]
+        sentences.append(f"At {temperature} we again find {named(parts)}.")
+    turned = rows["reversed"].sum()
+    verb = "is" if turned == 1 else "are"
+    said = f"{counted(turned, 'pair')} {verb} reversed." if turned else "No pair is reversed."
+    sentences.append(said)
+    return " ".join(sentences)
+
+
+def last_carried(carried: pd.DataFrame) -> str:
+    """The result of `carried_in_words` on the last set at the first temperature, as a short
+    sentence after one about this set.
+    """
+    rows = carried[carried["name"] == carried["name"].iloc[0]].set_index("set")
+    other = farthest(rows.index)
+    if other is None:
+        return NO_OTHER
+    row = rows.loc[other]
+    if not row["compared"]:
+        return ""
+    turned = f" ({row['reversed']} reversed)" if row["reversed"] else ""
+    verb = "is" if row["same"] == 1 else "are"
+    count = counted(row["compared"], "significant difference")
+    return f"Of {count}, {row['same']} {verb} significant there, too{turned}."
+
+
+def in_words(name: str) -> str:
+    """Where a finding holds: 'on our own prompts', 'in the set mine'."""
+    return IN_WORDS.get(name, f"in the set {name}")
 
 
 def _in_points(contrasts: pd.DataFrame) -> pd.DataFrame:
-    """Contrasts in points, with `where` (the set in words), `to` (the number and where) and
-    `temperature`; without the English part of the second set.
+    """Contrasts in points, with `where` (the set in words) and `temperature`; without the English
+    part of the second set.
     """
     rows = contrasts[contrasts["set"] != ENGLISH].copy()
-    rows["where"] = [IN_WORDS.get(name, f"in the set {name}") for name in rows["set"]]
+    rows["where"] = rows["set"].map(in_words)
     rows[[*NUMBERS, *CHANGE]] *= 100
-    rows["to"] = rows["estimate"].map("{:.0f} ".format) + rows["where"]
     rows["temperature"] = rows["name"].str.rpartition(", ")[2]
     return rows
 
 
-def _holds(what: str, rows: pd.DataFrame, is_another: pd.Series) -> str:
-    """'is the easiest in all three prompt sets', 'is the easiest in 2 of 3 prompt sets, but not
-    significantly at T = 1 in the second set', 'is not significantly the easiest in any prompt set'.
+ALWAYS, NEVER = "significant", "not significant"
 
-    is_another: whether a row says this of another domain, so that it cannot hold there.
+
+def _is_another(leads: pd.DataFrame, first: str) -> pd.Series:
+    """Whether a row of LEAD is about another domain than `first`, or another one is the highest."""
+    return ~leads["contrast"].str.startswith(f"{first} − ") | (leads["highest"] != first)
+
+
+def _held(rows: pd.DataFrame, is_another: pd.Series) -> dict[str, str]:
+    """At which temperatures the contrasts are significantly positive: ALWAYS, NEVER or 'significant
+    only at T = 0' by set (`where`). is_another: whether a row is about another domain, so that it
+    cannot hold there.
     """
     is_above = stats.verdict(rows["low"], rows["high"]) == stats.ABOVE
     known = rows.assign(holds=is_above & ~is_another)
-    sets = known.groupby("where", sort=False)
-    exceptions = []
-    for where, texts in sets:
-        temperatures = list(texts.loc[~texts["holds"], "temperature"])
-        if len(temperatures) == len(texts):
-            exceptions.append(where)
-        elif temperatures:
-            exceptions.append(f"at {named(temperatures)} {where}")
-    count = len(sets)
-    complete = count - len(exceptions)
-    if not known["holds"].any():
-        nowhere = f"is not significantly {what}"
-        return f"{nowhere} in any prompt set" if count > 1 else nowhere
-    if count == 1:
-        held = dict.fromkeys(known.loc[known["holds"], "temperature"])
-        here = f"is significantly {what}"
-        return f"{here} at {named([*held])} only" if exceptions else here
-    if complete == count:
-        return f"is {what} in {whole('prompt set', count)}"
-    if complete == 0:
-        return f"is not significantly {what} {named(exceptions)}"
-    return (
-        f"is {what} in {complete} of {count} prompt sets, but not significantly {named(exceptions)}"
-    )
+    held = {}
+    for where, texts in known.groupby("where", sort=False):
+        temperatures = list(texts.loc[texts["holds"], "temperature"])
+        some = f"significant only at {named(temperatures)}" if temperatures else NEVER
+        held[where] = ALWAYS if len(temperatures) == len(texts) else some
+    return held
+
+
+def _nowhere(what: str, held: Mapping[str, str]) -> str:
+    """That no set shows a rank at every temperature, as a title."""
+    never = all(times == NEVER for times in held.values())
+    return f"No prompt set shows {'significantly' if never else 'at each temperature'} that {what}"
+
+
+def _where(what: str, rows: pd.DataFrame, is_another: pd.Series) -> list[str]:
+    """Where a domain's rank is significant, as sentences without full stops: 'Chat has the lowest
+    acceptance on our own prompts', 'In the second prompt set this is significant only at T = 0'.
+    """
+    held = _held(rows, is_another)
+    everywhere = [where for where, times in held.items() if times == ALWAYS]
+    if not everywhere:
+        first = _nowhere(what, held)
+        exceptions = {where: times for where, times in held.items() if times != NEVER}
+    else:
+        first = f"{starting(what)} {named(everywhere)}"
+        exceptions = {where: times for where, times in held.items() if times != ALWAYS}
+    return [first, *(f"{starting(where)} this is {times}" for where, times in exceptions.items())]

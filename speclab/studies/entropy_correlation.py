@@ -10,7 +10,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from speclab import stats
-from speclab.analysis import association, bins, published
+from speclab.analysis import association, bins, prompt_sets, published
 from speclab.analysis.texts import PAPER, Text
 from speclab.estimates import Estimates, named
 from speclab.score import POOLED, Estimator, column_of, divide, mean_of, ratio_of
@@ -23,7 +23,7 @@ SIGNALS = {
     "draft_certainty": "draft entropy (negated)",
     "target_certainty": "target entropy (negated)",
 }
-RISE_OR_FALL = ("it rises in", "it falls in", "no significant trend in")
+RISE_OR_FALL = ("it rises in", "it falls in", "there is no significant trend in")
 HIGHER = ("has a higher AUC", "has a lower AUC", "has no significantly different AUC")
 PREDICTS = ("predicts acceptance", "misleads", "does not predict acceptance")
 # kinds of acceptance: min(1, p/q) over the nodes of the trees, and as the paper prints it
@@ -78,25 +78,38 @@ def trend(correlations: Estimates) -> str:
 def uncertainty_in_words(
     area: Estimates, correlations: Estimates, elsewhere: Estimates | None
 ) -> str:
-    """The notebook's answer: the mean AUC of the draft's confidence as a share of pairs, and what
-    acceptance does as the target's entropy rises; elsewhere: correlations on other prompts, where
-    there are any.
+    """The notebook's answer, at T = 0: the mean AUC of the draft's confidence as a share of
+    comparisons, and what acceptance does as the target's entropy rises; elsewhere: correlations on
+    other prompts, where there are any.
     """
-    words = {ABOVE: "Yes: the", BELOW: "No: the", INCONCLUSIVE: "Inconclusive: the"}
-    pairs = (
-        f"{words.get(area.verdict(0.5), 'The')} draft is surer of accepted than rejected tokens in "
-        f"{area.in_units('%')} of pairs"
+    words = {ABOVE: "Yes", BELOW: "No", INCONCLUSIVE: "Inconclusive", UNDEFINED: "No interval"}
+    surer = (
+        f"{words[area.verdict(0.5)]} (T = 0). The draft is surer of an accepted than of a rejected "
+        f"token in {area.in_units('%')} of comparisons."
     )
-    if area.verdict() == UNDEFINED:
-        pairs += " (no interval)"
     if area.known.empty:
-        pairs = "Not tested: no text has both accepted and rejected tokens"
-    there = ""
-    tested = pd.DataFrame() if elsewhere is None else elsewhere.frame.dropna(subset=NUMBERS)
-    if len(tested):
-        falls = np.sum(verdict(tested["low"], tested["high"]) == BELOW)
-        there = f" and, on other prompts, falls in {falls} of {len(tested)} groups"
-    return f"{pairs}. As target entropy rises, acceptance {trend(correlations)}{there}."
+        surer = "Not tested: no text has both accepted and rejected tokens."
+    text = f"{surer} As target entropy rises, acceptance {trend(correlations)}."
+    falls = [] if elsewhere is None else falls_in(elsewhere)
+    if falls:
+        which = "all" if all(falls) else "some" if any(falls) else "no"
+        text += f" It falls on {which} other prompts."
+    return text
+
+
+def falls_in(correlations: Estimates) -> list[bool]:
+    """Whether acceptance falls as entropy rises, for each correlation that has an interval."""
+    tested = correlations.frame.dropna(subset=NUMBERS)
+    return list(verdict(tested["low"], tested["high"]) == BELOW)
+
+
+def beside_own(numbers: Estimates, name: str) -> str:
+    """Numbers by set on our own prompts and on another set, in the domains of the latter: '0.79 to
+    0.85 (own prompts) and 0.74 to 0.80 (second prompt set)'.
+    """
+    there = numbers.at(set=name)
+    own = numbers.at(set=prompt_sets.OWN, domain=list(there.frame["domain"]))
+    return f"{own.span()} ({prompt_sets.OWN}) and {there.span()} ({name})"
 
 
 def beside_published(correlations: Estimates) -> Estimates:
@@ -110,6 +123,13 @@ def beside_published(correlations: Estimates) -> Estimates:
     parts = [correlations.frame, printed.assign(acceptance=PUBLISHED)]
     both = Estimates(pd.concat(parts, ignore_index=True))
     return both.at(domain=domains).defined()
+
+
+def about_published(correlations: Estimates) -> str:
+    """A sentence of the caption about the row PUBLISHED, where it is drawn."""
+    if PUBLISHED not in set(correlations.frame["acceptance"]):
+        return ""
+    return " The last row shows what the paper prints for its own pair, without intervals."
 
 
 def acceptance_in_bins(views: Views, count: int) -> Estimates:

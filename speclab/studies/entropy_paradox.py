@@ -1,5 +1,5 @@
-"""Notebook 06: is the domain with the highest entropy also accepted the most? Its contrast with the
-others, before and after something is held fixed, and the notebook's sentences.
+"""Notebook 06: does the domain with the highest entropy also have the highest acceptance? Its
+contrast with the others, before and after something is held fixed, and the notebook's sentences.
 
 Direct standardisation is explained in any text on epidemiology.
 """
@@ -16,7 +16,7 @@ from speclab import runs, score, stats
 from speclab.analysis import bins, prompt_sets, published
 from speclab.analysis.texts import PAPER, Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import Estimates, named, stack, whole, yes_or_no
+from speclab.estimates import Estimates, named, stack, starting, whole, yes_or_no
 from speclab.models.folder import ModelsMissing
 from speclab.plain import near
 from speclab.profiles import Profile
@@ -29,15 +29,9 @@ Pair = tuple[Question, Question]
 STAGES = ["before", "after", "change"]
 # how the target reads prompts, by a profile's template
 FORMATS = {"none": "as plain text", "chat": "in its chat template"}
-LARGER = (
-    "larger than the change by",
-    "smaller than the change by",
-    "not significantly different from the change by",
-)
-TEMPLATE = ("raises acceptance", "lowers it", "does not change acceptance significantly")
+TEMPLATE = ("rises", "falls", "does not change significantly")
 VOCABULARY = "draft vocabulary"
 FREQUENT = 0.01  # share of a domain's positions from which a kind of token is drawn
-MOST_NAMED = 2  # domains in a sentence of the answer
 MATCHED = {"entropy": "entropy_bin", "token kind": "kind", "token frequency": "frequency_bin"}
 
 
@@ -361,50 +355,121 @@ def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def paradox_in_words(lead: Estimates, domain: str, where: str) -> str:
-    """The first sentence of the answer: 'No: acceptance in chat is 30 points [27, 33] below the
-    others' mean (T = 0).'; lead: the contrast in acceptance, with its share_highest.
+def paradox_in_words(lead: Estimates, entropy: Estimates, domain: str, where: str) -> str:
+    """The first sentences of the answer: 'No. Chat has the highest target entropy, but its
+    acceptance is 30 points [27, 33] below the other domains' mean (T = 0).'; lead, entropy: the
+    contrasts in acceptance and entropy, each with its share_highest.
     """
-    row = lead.row
-    word = is_highest(row.share_highest).capitalize()
+    row, surest = lead.row, is_highest(entropy.row.share_highest)
+    word = is_highest(min(row.share_highest, entropy.row.share_highest)).capitalize()
+    places = {
+        "yes": "has the highest target entropy",
+        "no": "does not have the highest entropy",
+        "inconclusive": "may have the highest target entropy",
+    }
     side = lead.verdict()
-    apart = f"not significantly different from the others' mean ({lead}, {where})"
+    apart = f"does not differ significantly from others ({lead}, {where})"
     if side in (stats.ABOVE, stats.BELOW):
         ends = sorted((abs(row.low), abs(row.high)))
         points = stats.cell(abs(row.estimate), *ends, 0, "points").removeprefix("+")
-        apart = f"{points} {side} the others' mean ({where})"
-    return f"{word}: acceptance in {domain} is {apart}."
+        apart = f"is {points} {side} the other domains' mean ({where})"
+    link = "but" if surest == "yes" and side == stats.BELOW else "and"
+    return f"{word}. {starting(domain)} {places[surest]}, {link} its acceptance {apart}."
 
 
-def elsewhere_in_words(numbers: Estimates, domain: str, rest: Sequence[str], left_out: str) -> str:
-    """How the domain compares with the `rest` of the others (all but `left_out`) on the last of the
-    other sets; numbers: its contrast by set.
+def elsewhere_in_words(numbers: Estimates, domain: str) -> str:
+    """How the domain compares with the others on the last of the other sets; numbers: its contrast
+    by set.
     """
     elsewhere = numbers.frame[numbers.frame["set"] != prompt_sets.OWN]
     if elsewhere.empty:
         return "No other set has enough prompts."
     last = next(elsewhere.iloc[-1:].itertuples())
-    words = {stats.ABOVE: "is easier than", stats.BELOW: "is harder than"}
-    how = words.get(stats.verdict(last.low, last.high), "does not differ significantly from")
-    them = f"the others without {left_out}" if len(rest) > MOST_NAMED else named(rest)
-    return f"On other prompts ({last.set}), {domain} {how} {them}."
+    words = {stats.ABOVE: "is significantly higher", stats.BELOW: "is significantly lower"}
+    how = words.get(stats.verdict(last.low, last.high), "does not differ significantly")
+    return f"On {prompt_sets.after_on(last.set)}, {domain}'s acceptance {how}."
 
 
-def moves_in_words(
-    changes: pd.DataFrame, before: float, n_prompts: int, what: str = "the gap"
-) -> str:
-    """What holding one factor fixed does to the contrast (`before`), for the factor that changes it
-    most, without a full stop. changes: a column for each factor, a row for each draw.
+def moved_most(
+    changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int
+) -> tuple[str, float, float, bool]:
+    """The factor that changes the contrast most when it is held fixed, the contrast before and
+    after, and whether the change is significant. changes: a column for each factor, a row for each
+    draw; befores: the contrast before, by factor.
     """
-    if changes.empty:
-        return "Nothing could be held fixed"
     most, _ = leads_of_change(changes)
     draws = changes[most].to_numpy()
-    bounds = stats.bounds_of(draws[1:], n_prompts)
-    if stats.verdict(*bounds) not in (stats.ABOVE, stats.BELOW):
-        return f"Holding {most} fixed does not change {what} significantly"
-    verb = "reduces" if draws[0] * before < 0 else "increases"
-    return f"Holding {most} fixed {verb} {what} by {abs(100 * draws[0]):.0f} points"
+    side = stats.verdict(*stats.bounds_of(draws[1:], n_prompts))
+    before = befores[most]
+    return most, before, before + draws[0], side in (stats.ABOVE, stats.BELOW)
+
+
+def moves_in_words(changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int) -> str:
+    """What of the contrast remains if the factor of `moved_most` is held fixed, as a sentence."""
+    if changes.empty:
+        return "Nothing could be held fixed."
+    most, before, after, is_significant = moved_most(changes, befores, n_prompts)
+    size = in_points(abs(after)).removeprefix("+")
+    does = f"gives {size}"
+    if not is_significant:
+        does = "has no significant effect"
+    elif after * before < 0:
+        does = "reverses the difference"
+    elif abs(after) < abs(before):
+        remain = "remains" if size == "1 point" else "remain"
+        return f"With {most} held fixed, {size} {remain}."
+    return f"Holding {most} fixed {does}."
+
+
+def moves_in_title(
+    changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int, domain: str
+) -> str:
+    """The same as a title: 'Best token: with entropy held fixed, the contrast of chat is −18, not
+    −30 points'.
+    """
+    if changes.empty:
+        return "For the best token, nothing could be held fixed"
+    most, before, after, is_significant = moved_most(changes, befores, n_prompts)
+    if not is_significant:
+        return f"Holding {most} fixed does not change the contrast of {domain} significantly"
+    number, _, _ = in_points(after).partition(" ")
+    is_now = f"the contrast of {domain} is {number}, not {in_points(before)}"
+    return f"Best token: with {most} held fixed, {is_now}"
+
+
+def in_points(share: float) -> str:
+    """A difference of shares: '+18 points'."""
+    return stats.cell(share, np.nan, np.nan, 0, "points")
+
+
+def compared_changes(most: str, leads: Estimates) -> str:
+    """By which factors the contrast changes significantly less than by `most`; leads: how much more
+    it changes by `most` than by each other factor.
+    """
+    sides = stats.verdict(leads.frame["low"], leads.frame["high"])
+    is_more = sides == stats.ABOVE
+    more, others = (list(leads.frame["held_fixed"][rows]) for rows in (is_more, ~is_more))
+    text = ""
+    if more:
+        text = (
+            f"For the best token, holding {most} fixed changes the contrast significantly more "
+            f"than holding {' or '.join(more)} fixed. "
+        )
+    if others:
+        text += f"The changes by {most} and by {' or '.join(others)} do not differ significantly."
+    return text.strip()
+
+
+def explains_part(contrasts: Sequence[float], domain: str) -> str:
+    """On which side of the line a change explains part of a contrast, for the caption."""
+    signs = set(np.sign(contrasts))
+    if len(signs) > 1:
+        return "A change explains part of a contrast if it has the opposite sign."
+    word, side = ("negative", "right") if signs == {-1.0} else ("positive", "left")
+    return (
+        f"All contrasts of {domain} are {word}, so a point {side} of the line explains part of the "
+        "contrast."
+    )
 
 
 def without_comparison(domain: str, count: int, template: Estimates | None) -> str:
@@ -449,7 +514,7 @@ def most_frequent(shares: Estimates, domain: str) -> str:
 def contrast_in_words(contrasts: Estimates, domain: str) -> str:
     """The contrast of a domain by set, as a title."""
     own = contrasts.at(set=prompt_sets.OWN)
-    title = f"The contrast of {domain} is {own.span()} on our own prompts"
+    title = f"Best token: the contrast of {domain} is {own.span()} on our own prompts"
     others = contrasts.known["set"].unique()[1:]
     return f"{title}, {contrasts.at(set=others).span()} on others" if len(others) else title
 

@@ -14,12 +14,18 @@ from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
 from speclab.stats import FEW_PROMPTS, MIN_PROMPTS
 
-HIT_MORE = ("positive in", "negative in", "not significant in")
+HIT_MORE = ("higher in", "lower in", "not significantly different in")
 
 # ---- coverage: simulated once, by data/coverage/prepare.py -------------------------------------
 
 READS = ["data/coverage/coverage.csv"]
 TABLE = ROOT / READS[0]
+LOOKS = {  # of the methods: ours stands out
+    "percentile": {"color": "#AAAAAA", "marker": "s"},
+    "expanded percentile": {"color": "#332288", "marker": "o"},
+    "BCa": {"color": "#AAAAAA", "marker": "D"},
+    "bootstrap-t": {"color": "#777777", "marker": "^"},
+}
 ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of its own
 
 
@@ -139,22 +145,35 @@ def power_in_words(plans: pd.DataFrame) -> str:
     if powers.empty:
         return SAME_PROMPTS
     ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
-    what, verb = ("difference", "is") if len(powers) == 1 else ("differences", "are")
-    return f"The paper's {what} {verb} found with a probability of {' to '.join(ends)} %."
+    depends = ", depending on the pair" if len(ends) > 1 else ""
+    return (
+        f"Such a study finds a difference as large as the paper's with {' to '.join(ends)} % "
+        f"probability{depends}."
+    )
 
 
-def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
-    """The difference that this study finds between any two domains, as a sentence. least: of
-    `power.detectable`, for one estimator.
+def size_in_words(least: pd.DataFrame) -> str:
+    """The difference that this study finds between any two domains, as '7 points'; "" if no study
+    can be planned. least: of `power.detectable`, for one estimator.
     """
     known = least["least"].dropna()
     if known.empty:
-        return SAME_PROMPTS
+        return ""
     (name,) = least["estimator"].unique()
-    size = f"{known.max():.2f} tokens per target pass"
-    if name != "block_efficiency":
-        size = f"{100 * known.max():.0f} points"
-    return f"A difference of {size} is found with a probability of {100 * likely:.0f} %."
+    if name == "block_efficiency":
+        return f"{known.max():.2f} tokens per target pass"
+    return f"{100 * known.max():.0f} points"
+
+
+def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
+    """The difference that this study finds between any two domains, as a sentence."""
+    size = size_in_words(least)
+    if not size:
+        return SAME_PROMPTS
+    return (
+        f"Such a study finds a difference of {size} between two domains with a probability of "
+        f"{100 * likely:.0f} %."
+    )
 
 
 def seeds_in_words(p_value: float, level: float) -> str:
@@ -162,8 +181,8 @@ def seeds_in_words(p_value: float, level: float) -> str:
     p = f"p = {p_value:.2g}" if p_value >= 0.001 else "p < 0.001"
     if p_value < level:
         return (
-            f"The seeds differ significantly ({p}). The draw of the texts rarely makes such "
-            "differences. They are chance, or an effect that we do not know."
+            f"The seeds differ significantly ({p}). By chance alone, they would rarely differ this "
+            "much. So either this is a rare accident, or there is an effect that we do not know."
         )
     return f"The seeds do not differ significantly ({p})."
 
@@ -173,12 +192,11 @@ def each_in_words(numbers: Estimates, key: str, word: str) -> str:
     return named([f"{part} {word} {value}" for value, part in numbers.groups(key)])
 
 
-def coverage_in_words(sizes: Iterable[int], coverage: str, planned: str, looped: Estimates) -> str:
-    """How sure the numbers are, as three short sentences. coverage: percent, or a range; planned:
-    which differences the prompts find; looped: the share of greedy positions in loops.
+def coverage_in_words(sizes: Iterable[int], coverage: str, planned: str) -> str:
+    """How sure the numbers are, as two short sentences. coverage: percent, or a range; planned:
+    which differences the prompts find.
     """
-    share = str(looped.in_units("%")).partition(" [")[0]
     return (
-        f"With {sizes_in_words(sizes)} our 95 % intervals cover the true value in {coverage} % of "
-        f"simulated studies. {planned} {share} of greedy positions are in loops."
+        f"With {sizes_in_words(sizes)}, 95 % intervals cover the true value in {coverage} % of "
+        f"simulated studies. {planned}"
     )

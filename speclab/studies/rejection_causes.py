@@ -5,9 +5,9 @@ A position is *rejected* if the draft's best token is not the target's best (dra
 chain that is drafted over it ends there. At T = 0 the text does not depend on what is accepted, so
 the question 'what if the draft were never wrong at numbers?' has an exact answer: set draft_rank to
 0 at these positions and replay the blocks. A large class gains much for its size alone, so a class
-is judged by its excess: its gain minus the gain of correcting as many random positions. A class of
-positions does not prove a cause, and classes of different families overlap, so their gains do not
-add up. Every interval resamples prompts (`speclab.stats`).
+is judged by its excess: its gain minus the gain of correcting equally many random positions. A
+class of positions does not prove a cause, and classes of different families overlap, so their gains
+do not add up. Every interval resamples prompts (`speclab.stats`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.estimates import Estimates, named, stack
+from speclab.estimates import Estimates, counted, named, stack, starting
 from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import Estimator, divide
 from speclab.stats import NUMBERS
@@ -50,7 +50,11 @@ FAMILIES = {
     "found": ("rank 1", "rank 2", "ranks 3-4", "ranks 5-8", "ranks 9-64", "beyond 64", "never"),
 }
 _FOUND_FROM = (1, 2, 3, 5, 9, 65)
-PICTURED = {"kind": "kind of token", "state": "who was sure", "found": "draft vocabulary"}
+PICTURED = {  # families in the figure, with their titles
+    "kind": "kind: what the token is",
+    "state": "state: which models are sure",
+    "found": "found: never (the token is outside the draft's vocabulary)",
+}
 STATES = {  # in a sentence, after 'where'
     "both sure": "both models are sure",
     "only target sure": "only the target is sure",
@@ -58,7 +62,6 @@ STATES = {  # in a sentence, after 'where'
     "both unsure": "both models are unsure",
 }
 HELPS = ("helps", "hurts", "has no significant effect")
-MOST_SETS = 2  # named in the answer
 # no causes: labels that say that nothing of the family applies
 NO_CAUSE = ["begins: nothing", "lookup: no match"]
 _ENDS = tuple(".!?\N{HORIZONTAL ELLIPSIS}")
@@ -325,7 +328,7 @@ def pictured(excess: Estimates, causes: pd.DataFrame, order: Sequence[str]) -> E
     rows = excess.frame.merge(causes)
     rows = rows[rows["family"].isin(PICTURED)]
     rows = rows.sort_values("cause", key=lambda names: names.map(order.index), kind="stable")
-    names = rows["cause"].map(alone).replace("never", "outside it")
+    names = rows["cause"].map(alone)
     columns = ["family", "name", "domain", *NUMBERS]
     return Estimates(rows.assign(name=names)[columns].reset_index(drop=True))
 
@@ -333,7 +336,7 @@ def pictured(excess: Estimates, causes: pd.DataFrame, order: Sequence[str]) -> E
 def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
     """The class with the largest excess in each domain and family of `causes`: domain, family,
     cause, estimate, low, high, n_prompts, first, lead. Being the largest of several partly by
-    chance, it is `first` only if its excess is significant and `lead` is "over all others".
+    chance, it is `first` only if its excess is significant and `lead` is "all others".
     """
     rows = []
     for (domain, family), members in causes.groupby(["domain", "family"], sort=False):
@@ -341,11 +344,11 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
         n_prompts = excess.prompts.sizes.get(domain, excess.prompts.fewest)
         best, tied = choose.best_and_tied(pd.DataFrame(draws), n_prompts)
         row = excess.table({best: excess[best][[domain]]}, "cause")
-        lead = "over all others"
+        lead = "all others"
         if tied is None:
             lead = "no interval"
         elif tied:
-            lead = f"not over {named([alone(cause) for cause in tied])}"
+            lead = f"all but {named([alone(cause) for cause in tied])}"
         is_more = stats.verdict(row["low"], row["high"]) == stats.ABOVE
         first = "yes" if is_more.all() and tied == [] else "no"
         rows.append(row.assign(family=family, first=first, lead=lead))
@@ -371,61 +374,73 @@ def kinds_and_states(first: Estimates, *keys: str) -> pd.DataFrame:
     shown = Estimates(rows.assign(quantity="excess"))
     table = shown.wide(["family", *keys, "cause", "first", "lead"], "quantity")
     table["cause"] = table["cause"].map(alone)
-    return table.rename(columns={"cause": "class"})
+    return table.rename(columns={"cause": "class", "lead": "costs significantly more than"})
 
 
-def first_in_words(first: Estimates, key: str = "domain") -> str:
-    """Which classes are first, significantly, in which domains (or on which prompts: the `key`), as
-    clauses: '`identifier` is first (code) and none is significantly first (math and chat)'.
+def first_in_words(first: Estimates, family: str, where: Sequence[str]) -> str:
+    """Which classes of a family (in words) cost most, significantly, as sentences: '`identifier`
+    costs most in code. In math and chat, no kind of token costs significantly more than all
+    others.'; where: the place of each row, as 'in code'.
     """
     places: dict[str, list[str]] = {}
-    for row in sorted(first.rows(), key=lambda row: row.first, reverse=True):
-        who = f"`{alone(row.cause)}` is" if row.first == "yes" else "none is significantly"
-        places.setdefault(who, []).append(getattr(row, key))
-    return named([f"{who} first ({named(where)})" for who, where in places.items()])
+    for row, place in zip(first.rows(), where, strict=True):
+        who = f"`{alone(row.cause)}` costs most" if row.first == "yes" else ""
+        places.setdefault(who, []).append(place)
+    none = places.pop("", [])
+    most = [f"{who} {named(of)}" for who, of in places.items()]
+    sentences = [f"Of the {family}s, {named(most)}."] if most else []
+    if none:
+        more = f"no {family} costs significantly more than all others"
+        sentences.append(f"{starting(named(none))}, {more}.")
+    return " ".join(sentences)
 
 
 def first_in_title(best: Estimates) -> str:
     """The excess of the state that costs most, as a title; best: a row of `first_causes`."""
     row = best.row
     if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
-        return "No kind of certainty costs significantly more than as many random positions"
-    where = STATES[alone(row.cause)]
-    gain = f"{row.estimate:.2f} tokens per target pass beyond chance"
-    return f"Where {where}, being right gains {gain}"
+        return "No state costs significantly more than equally many random positions"
+    excess = f"excess {row.estimate:.2f} tokens per target pass"
+    return f"{cost_where(row)} ({excess})"
 
 
-def most_rejected(ratios: Estimates) -> str:
-    """The kind of token with the highest rate ratio, as a title; ratios: by cause, of one text."""
-    kinds = of_family(ratios, "kind")
-    if kinds.known.empty:
+def cost_where(row: Any) -> str:
+    """Where rejections cost most, or much if another state may cost more."""
+    most = "most" if row.first == "yes" else "much"
+    return f"Rejections cost {most} where {STATES[alone(row.cause)]}"
+
+
+def agree_in_words(ratios: Estimates) -> str:
+    """For how many classes the rate ratio is significantly on the same side of 1 in all texts, as a
+    title; ratios: by cause and text.
+    """
+    if ratios.known.empty:
         return "No position is rejected"
-    top = kinds.known.nlargest(1, "estimate").iloc[0]
-    return (
-        f"Tokens of the kind '{top['name']}' are rejected {top['estimate']:.1f}x as often as the "
-        "average (T = 0)"
-    )
+    frame = ratios.frame
+    sides = pd.Series(stats.verdict(frame["low"], frame["high"], 1.0), frame["cause"])
+    by_class = sides.groupby(level=0)
+    agree = (by_class.nunique() == 1) & by_class.first().isin([stats.ABOVE, stats.BELOW])
+    verb = "is" if agree.sum() == 1 else "are"
+    classes = f"{agree.sum()} of {counted(len(agree), 'class')} {verb}"
+    return f"In all texts, {classes} significantly on the same side of the average"
 
 
 def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     """The notebook's answer. best: the state that costs most, in the mean of the domains;
     elsewhere: the state that costs most on each set of other prompts, where there are any.
     """
-    where = STATES[alone(best.row.cause)]
     text = (
-        f"Where {where}, being right gains {best} more tokens per target pass than at as many "
-        "random positions."
+        f"{cost_where(best.row)}. Being right there gains {best} more tokens per target pass than "
+        "at equally many random positions."
     )
     if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
         text = (
-            "No kind of certainty costs significantly more than as many random positions. The most "
-            f"is {best} tokens per target pass, where {where}."
+            "No state costs significantly more than equally many random positions. The most is "
+            f"{best} tokens per target pass, where {STATES[alone(best.row.cause)]}."
         )
     if elsewhere is None:
         return f"{text} No other prompts were tested."
     rows = elsewhere.frame
-    there = first_in_words(elsewhere, "set")
-    if len(rows) > MOST_SETS:
-        same = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
-        there = f"this state is first in {same.sum()} of {len(rows)} sets"
-    return f"{text} On other prompts, {there}."
+    same = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
+    sets = f"{same.sum() or 'none'} of {counted(len(rows), 'other prompt set')}"
+    return f"{text} This state costs significantly more than every other on {sets}."
