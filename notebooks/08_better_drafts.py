@@ -64,7 +64,7 @@ from speclab import cost
 from speclab.shapes import parse_shape
 from speclab.analysis import significance
 from speclab.drafts import quantise
-from speclab.estimates import Estimates, stack, without_interval
+from speclab.estimates import Estimates, named, stack, without_interval
 from speclab.models import pairs, timing
 from speclab.prompts import decoded_prompts
 from speclab.show import notebook
@@ -158,8 +158,9 @@ ctx.plot(
     limits=(0, 1),
     slug="self-drafts",
     title=f"{title} (hit[1])" if candidates.INT4 in tried.candidates else title,
-    caption="Acceptance of each draft by domain, at T = 0 (`hit[1]`) and on sampled text "
-    "(`alpha`). The INT4 self-draft is the target's 4-bit copy. Bars: 95 % intervals.",
+    caption="Each marker is the share of tokens accepted in one domain, at T = 0 (`hit[1]`) and on "
+    "sampled text (`alpha`). The INT4 self-draft is the target's 4-bit copy. The black line is the "
+    "article's number. Bars: 95 % intervals.",
 )
 
 # %%
@@ -210,7 +211,7 @@ else:
         "prompts. `all` is the mean of their domains. The first point is the draft before "
         "distillation. The learning rate falls to zero, which helps the last points.",
     )
-    ctx.say(f"{ends}. {middle}")
+    ctx.say(middle)
 
 # %% [markdown]
 # ### Further drafts
@@ -288,8 +289,8 @@ lookup = tried.trace(candidates.LOOKUP, "greedy")
 gap = significance.paired_by_domain(lookup, greedy, candidates.HIT)
 gap = Estimates(gap).in_units("points").at(domain=domains)
 ctx.say(
-    f"Compared with the pair's own draft at T = 0, prompt lookup's `hit[1]` is "
-    f"{gap.sentence(*words)}. The differences are {gap}."
+    f"At T = 0, compared with the pair's own draft, prompt lookup's `hit[1]` is "
+    f"{gap.sentence(*words)}."
 )
 
 # %% [markdown]
@@ -312,7 +313,10 @@ for _, hits in greedy.groupby("prompt_id")["hit"]:
 
 # %% tags=["by-hand"]
 tokens_per_pass = len(greedy) / blocks
-ctx.say(f"A chain of {gamma} of the pair's own draft emits {tokens_per_pass:.2f} tokens per pass.")
+ctx.say(
+    f"With chains of {gamma} tokens the pair's own draft gives {tokens_per_pass:.2f} tokens per "
+    "target pass."
+)
 
 # %%
 _, sums = comparison.best_chain(greedy, cost.Costs.assumed(0.1), [gamma])
@@ -350,8 +354,9 @@ pass_cost = comparison.pass_costs(drafts, context, 3 * pass_repeats)
 # %%
 refused = cost.disturbed(costs)
 ctx.say(
-    f"A target pass takes {costs.target_ms:.0f} ms on this machine, v(5) = {costs.v(5):.2f} and "
-    f"o = {costs.overhead:.2f}. {refused}"
+    f"A target pass over one token takes {costs.target_ms:.0f} ms on this machine. Over five "
+    f"tokens it takes {costs.v(5):.2f} times as long. The loop takes o = {costs.overhead:.2f} "
+    f"target passes per block. {refused}"
 )
 
 # %%
@@ -406,20 +411,22 @@ ctx.plot(
     slug="drafts",
     title=found.title(not refused),
     stamp=cost.stamp(costs),
-    caption="Every draft tried, the fastest on top: the cost of a draft pass in target passes (c), "
-    "the share of best tokens accepted at T = 0 (`hit[1]`, pooled) and the predicted speed-up over "
-    f"plain decoding in {machine}. Bars: 95 % intervals.",
+    caption="All drafts, with the highest predicted speed-up on top. Left: cost of a draft pass in "
+    "target passes (c). Middle: share of best tokens accepted at T = 0 (`hit[1]`, pooled). Right: "
+    "predicted speed-up over plain decoding. Bars: 95 % intervals.",
 )
 
 # %% [markdown]
-# ### Is decoding lossless with every draft?
+# ### Is decoding lossless?
 
 # %%
 shapes = ("chain:4", "tree:3,2,8")
 decoded = comparison.lossless(tried, drafts, few, shapes, new_tokens)
 equal = decoded["is_equal"]
+names_of = [comparison.draft_in_words(name) for name in decoded["draft"].unique()]
 ctx.say(
-    f"We decoded with {decoded['draft'].nunique()} drafts, each as a chain and as a tree. "
+    f"We decoded with {named(names_of)}, each as a chain and as a tree. Copies and recorded drafts "
+    "are left out. "
     f"**{equal.sum()} of {len(equal)}** greedy texts equal the target's own token for token."
 )
 assert not pair.is_exact or equal.all(), "same text, whatever drafts"
@@ -429,7 +436,7 @@ assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 
 # %%
 if not refused:
-    ctx.say(f"The fastest draft as predicted is {found.fastest_in_words()}.")
+    ctx.say(f"The highest predicted speed-up has {found.fastest_in_words()}.")
 ctx.say(
     "If time depended only on the bytes read (a bound, not a measurement), the fastest draft would "
     f"be {found.fastest_in_words('speedup_by_bytes')}."

@@ -113,7 +113,7 @@ short = trace.query("prompt_id in @ids and position < @new_tokens")
 # %%
 here, everywhere = (f"{100 * rows['hit'].mean():.0f} %" for rows in (short, trace))
 ctx.say(
-    f"We time {counted(len(timed), 'prompt')}, up to {new_tokens} tokens each. The draft's top "
+    f"We time {counted(len(timed), 'prompt')}, up to {new_tokens} tokens each. The draft's best "
     f"token is right at {here} of their positions, and at {everywhere} over all "
     f"{len(encoded)} prompts. The kit uses {counted(notebook.limit_threads(), 'thread')}."
 )
@@ -128,8 +128,8 @@ ctx.say(
 #   assumes v = 1. That holds while a pass waits for the weights to come from memory, and fails when
 #   it waits for arithmetic.
 # * **o**: what a decoded block takes beyond these passes: choosing, comparing, cutting the caches
-#   back, and a processor cache that the other model's weights have filled. It is measured against a
-#   token of plain decoding, which has a loop of its own.
+#   back, and reading weights again that the other model has pushed out of the processor's cache. It
+#   is measured against a token of plain decoding, which has a loop of its own.
 #
 # We time the passes in two rounds, each repeat in a new random order. Between the rounds we decode
 # a few other prompts plainly and with the shapes `probes`. Then o is the median of what their
@@ -155,9 +155,9 @@ ctx.plot(
     study.pass_curves(times, costs),
     "n",
     "passes",
-    "Time of a pass by the number of its tokens, in milliseconds and in target passes over one "
-    "token. The thin lines are a pass that always takes the same time (v = 1), and one whose time "
-    "grows in proportion (v = n). Bands: quartiles of both rounds.",
+    "Time of a pass by the number of its tokens, in milliseconds (left) and in target passes over "
+    "one token (right). The thin lines show a pass that takes the same time for every n (v = 1) "
+    "and a pass whose time grows in proportion to n (v = n). Bands: quartiles of both rounds.",
     title=f"A target pass over 64 tokens takes {costs.v(64):.1f} times as long as over one",
     stamp=stamp,
     hue="pass",
@@ -278,9 +278,10 @@ differ = timing.differs(speeds, recorded, new_tokens).sum()
 
 # %%
 ctx.say(
-    f"Replay and decoding differ in **{counted(unlike, 'block count')}** ({len(counts)} shapes, "
-    f"{len(timed)} prompts, every repeat). {differ} of {len(speeds)} texts differ from the "
-    "target's own. (On a GPU or in half precision a near tie may be decided differently.)"
+    f"Replay and decoding differ in **{counted(unlike, 'block count')}** ({len(counts)} methods, "
+    f"{len(timed)} prompts, every repeat; the dynamic tree cannot be replayed). {differ} of "
+    f"{len(speeds)} texts differ from the target's own. (On a GPU or in half precision a near tie "
+    "may be decided differently.)"
 )
 assert not pair.is_exact or unlike == differ == 0, "same text, same counts"
 
@@ -345,7 +346,7 @@ both_ways = {
 bars = Estimates(stack(both_ways, ["quantity", "made"])).without(method="plain")
 
 # %%
-finding = f"{starting(fastest)} decodes fastest, at {gain.at(method=fastest).value:.2f}x"
+finding = f"{starting(fastest)} decodes {gain.at(method=fastest).value:.2f}x as fast as"
 if refused:
     finding = f"{starting(most.row.method)} emits the most tokens per target pass"
 ctx.plot(
@@ -371,13 +372,10 @@ ctx.plot(
 if not refused:
     against_plain = study.compared_in_words(gain.without(method="plain"), "plain decoding")
     ctx.say(
-        f"On these {len(timed)} prompts the fastest method is {fastest}, at "
-        f"{gain.at(method=fastest)} plain decoding. {starting(lead)}. {against_plain}"
+        f"These {len(timed)} prompts have at most {new_tokens} tokens each. {starting(lead)}. "
+        f"{against_plain}"
     )
-    ctx.say(
-        f"{starting(most.row.method)} emits the most tokens per target pass, {most}. Its speed-up "
-        f"is {gain.at(method=most.row.method)}."
-    )
+    ctx.say(f"{starting(most.row.method)} emits the most tokens per target pass, {most}.")
 
 # %%
 if not refused:
@@ -391,8 +389,8 @@ if not refused:
 # %% [markdown]
 # ### And on other prompts?
 # The chains and the fastest shape also decode prompts of the other sets that the profile names, of
-# the same domains. Nothing is fitted to them. (The profile's own prompts without the words around
-# them are left out, because many of their texts are the same.)
+# the same domains. Nothing is fitted to them. (The profile's own prompts without wrapper are
+# left out, because many of their texts are the same.)
 
 # %%
 again = {f"chain of {gamma}": shapes[f"chain of {gamma}"] for gamma in gammas}
@@ -427,7 +425,7 @@ for source, of_set in speeds_of.items():
 
 # %%
 by_set = {}
-for number, quantity in enumerate(("speed-up", "tokens per pass")):
+for number, quantity in enumerate(("speed-up", "tokens per target pass")):
     for name, (*draws, texts) in of_sets.items():
         chosen = draws[number][list(again)]
         by_set[name, quantity] = timing.intervals(chosen, "method", len(texts)).frame
@@ -450,9 +448,10 @@ page.show("machine", runs=[greedy, sampled], measured=None if refused else costs
 # exactly, on all prompts and at the costs of section 1:
 #
 # * **best fixed gamma**: one gamma from 1 to 8 per domain;
-# * **confidence** (or **entropy**): draft up to a limit, but stop before a token whose q, the
-#   draft's probability, is below a threshold (or where the entropy of the draft's distribution, in
-#   natural units, **nats**, is above it). The pass that found this token is paid for;
+# * **confidence**: draft up to a limit, but stop before a token whose q, the draft's probability,
+#   is below a threshold. The pass that found this token is paid for;
+# * **entropy**: the same, but stop where the entropy of the draft's distribution (in natural units,
+#   **nats**) is above a threshold;
 # * **oracle**: knows what will be accepted and makes the cheapest blocks. No rule can be faster.
 #
 # Gamma, limit and threshold are fitted on other prompts of the domain than those that judge them.
@@ -473,10 +472,10 @@ ctx.plot(
     found,
     "domain",
     "stopping",
-    "Speed-up over plain decoding by domain and stopping rule (T = 0, replayed at the measured "
+    "Speed-up over plain decoding by domain and stop rule (T = 0, replayed at the measured "
     "costs). The oracle is the most that any rule could reach. Bars: 95 % intervals.",
-    title=f"A stopping rule is significantly faster than a fixed gamma in {is_faster.sum()} of "
-    f"{len(is_faster)} cases",
+    title=f"Stop rules are significantly faster than a fixed gamma in {is_faster.sum()} of "
+    f"{len(is_faster)} cases (rule, domain)",
     stamp=stamp,
     hue="method",
     kind="points",
@@ -490,11 +489,13 @@ ctx.plot(
 if not refused:
     words = "faster in", "slower in", "not significantly different in"
     lines = [
-        f"* The rule on {name} is {part.sentence(*words)}." for name, part in gap.groups("method")
+        f"* With a threshold on {name}, decoding is {part.sentence(*words)}."
+        for name, part in gap.groups("method")
     ]
+    oracle = gains.at(method=stopping.ORACLE)
     rest = (
-        f"The rules change the speed-up by {gap.span()}, and the oracle adds "
-        f"{gains.at(method=stopping.ORACLE).span()}."
+        f"The stop rules change the speed-up by {gap.in_units('x').span()}. The oracle raises it "
+        f"by {oracle.in_units('x').span()}."
     )
     ctx.say("\n".join(["Compared with the best fixed gamma:\n", *lines, f"\n{rest}"]))
 
@@ -538,12 +539,11 @@ ctx.plot(
     copied.at(domain=domains),
     "domain",
     "copies",
-    f"A chain of {copying_gamma} alone, copies alone, and both, by domain (all prompts, T = 0, "
-    "replayed): tokens per target pass in whole texts and outside loops, and the predicted "
-    "speed-up. Bars: 95 % intervals.",
-    title=f"With copies, tokens per target pass change by {added:+.2f} on average".replace(
-        "-", "\N{MINUS SIGN}"
-    ),
+    f"Each marker is one way to draft in one domain: a chain of {copying_gamma}, copies, or both. "
+    "Left: tokens per target pass in whole texts. Middle: only in blocks that begin outside loops. "
+    "Right: predicted speed-up. All prompts, T = 0, replayed. Bars: 95 % intervals.",
+    title=f"Copies {'add' if added >= 0 else 'cost'} {abs(added):.2f} tokens per target pass in a "
+    f"chain of {copying_gamma} (mean of the domains)",
     stamp=stamp,
     hue="proposer",
     columns="quantity",
@@ -558,8 +558,8 @@ ctx.plot(
 # %%
 words = "higher in", "lower in", "not significantly different in"
 lines = [
-    f"* {study.COPYING[name]} {part.without(domain='all').sentence(*words)}. The mean of the "
-    f"domains changes by {part.at(domain='all')}."
+    f"* {study.COPYING[name]} {part.without(domain='all').sentence(*words)}. The mean "
+    f"difference of the domains is {part.at(domain='all')}."
     for name, part in over_draft.groups("quantity")
 ]
 ctx.say("\n".join(["Both compared with the draft alone:\n", *lines]))
@@ -582,7 +582,7 @@ ctx.table(limits, "limits", 2, cells=study.shown_limits(limits))
 if not refused:
     ctx.say(study.limits_in_words(limits))
     faster = gain.at(method=fastest).value
-    ctx.record(headline=f"**{faster:.2f}x** as fast as plain decoding, by the clock")
+    ctx.record(headline=f"**{faster:.2f}x** as fast as plain decoding ({fastest})")
 ctx.record(
     c=costs.c(),
     overhead=costs.overhead,
@@ -591,8 +591,9 @@ ctx.record(
 )
 
 # %%
-there = f" ({other}: {elsewhere.at(set=other).value:.2f}x)" if other else ""
-said = study.speed_in_words(gain.at(method=fastest), tied, there, study.largest(limits))
+there = f" ({other}: {elsewhere.at(set=other)})" if other else ""
+limit = study.limit_in_words(limits)
+said = study.speed_in_words(gain.at(method=fastest), tied, there, limit)
 ctx.answer(study.unreliable(most) if refused else said)
 
 # %% [markdown]

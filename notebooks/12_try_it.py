@@ -7,7 +7,7 @@
 # ---
 
 # %% [markdown]
-# # 12. What does the pair make of a prompt of your own?
+# # 12. How does the pair decode a prompt of yours?
 #
 # Averages hide what happens in one text. Here you type a prompt and see which tokens the draft
 # predicted and how many tokens one target pass gave. The text is the same that the target alone
@@ -67,7 +67,8 @@ request = try_it.request(pair, ctx.profile, **typed)
 # %% [markdown]
 # ## 1. Type
 # The cell needs an open notebook. In an exported page only section 2 is there. The tokens appear
-# block by block, and each block is one target pass. Green tokens were **accepted** from the draft.
+# block by block, and each block is one target pass. In an open notebook the tokens
+# **accepted** from the draft are green.
 # The last token of a block is the target's own. It is **recovered** after a rejection, or a
 # **bonus** if nothing was rejected.
 #
@@ -79,17 +80,19 @@ request = try_it.request(pair, ctx.profile, **typed)
 # | `dynamic:4,4,8` | the 8 most likely tokens of a deeper tree |
 # | `plain` | no draft |
 #
-# At temperature 0 the rule is `greedy`. The kernel's interrupt stops a text that takes too long.
+# At temperature 0 the rule is `greedy`. To stop a long text, interrupt the
+# kernel.
 
 # %%
 if notebook.is_open():
     display(try_it.prompt_cell(pair, ctx.profile, **typed, seed=seed))
 
 # %% [markdown]
-# ## 2. The prompt of the parameters
-# Here the pair decodes the prompt of the parameters at the top of the notebook.
+# ## 2. The example prompt
+# The pair decodes the prompt that the parameters at the top of the notebook name.
 
 # %%
+ctx.say(f"The prompt is: `{prompt}`")
 steps = list(try_it.blocks(pair, request, seed))
 display(HTML(pictures.as_html(steps, strings)))
 
@@ -117,7 +120,7 @@ ctx.draw(
     picture,
     "tree",
     "Each box shows a drafted token with the draft's probability q and the target's probability p. "
-    f"Accepted tokens are green. {result}",
+    f"Accepted tokens and the context are filled, and ␣ is a space. {result}",
     title,
 )
 

@@ -545,7 +545,7 @@ ctx.table(verdicts[["claim", "said", "measured", "verdict"]], "claims", cells=sh
 # %%
 beaten = study.differing(of_eagle[of_eagle["weight"] == study.BY_REQUEST], best)
 most = top.frame["estimate"].item()
-ctx.record(headline=f"**{most:.2f}** tokens per target pass with EAGLE on {best}")
+ctx.record(headline=f"Another pair, {study.PAIR}: **{most:.2f}** tokens per target pass ({best})")
 ctx.answer(study.proposers_in_words(top, beaten, is_faster))
 
 # %% [markdown]

@@ -106,11 +106,17 @@ TIED = None, [], ["one"], ["a", "b", "c"]
 
 @pytest.mark.parametrize("tied", TIED)
 @pytest.mark.parametrize("method", [FOUR_PLUS, TREE, "lookup"])
-@pytest.mark.parametrize("there", ["", " (second prompt set: 1.16x)"])
+@pytest.mark.parametrize("there", ["", " (second prompt set: 1.05x [0.83, 1.37])"])
 def test_the_answer_is_short(tied, method, there):
     number = speed_up(method, 1.74, 1.3, 2.51)
     for term in study.TERMS:
-        said = study.speed_in_words(number, tied, there, term)
+        limits = dict.fromkeys(study.TERMS, 1.5) | {term: 1.6, study.ALL_THREE: 2.0}
+        limits |= {study.RIGHT: 2.8 if tied else 1.9}
+        limit = study.limit_in_words(
+            pd.Series(limits, name="same gamma").rename_axis("made ideal").reset_index()
+        )
+        assert limit.startswith("Acceptance" if tied else "The cost of a block")
+        said = study.speed_in_words(number, tied, there, limit)
         assert not too_long(said) and not [bad for bad in BAD if re.search(bad, said)], said
     said = study.unreliable(number)
     assert not too_long(said) and "no verdict on speed" in said
@@ -139,6 +145,7 @@ def test_one_way_to_name_what_copies():
     assert study.copying_name(4, "chain:4") == "chain of 4", "the rule that never copies"
     said = study.copying_in_words(settings)
     assert said == (
-        "A copy alone needs 2 matching tokens. With a chain of 4, a copy needs 1 matching token."
+        "Lookup copies if at least 2 tokens match. "
+        "Chain of 4 + lookup copies if at least 1 token matches."
     )
     assert "never copies" in study.copying_in_words({4: "chain:4"})

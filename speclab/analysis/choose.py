@@ -278,8 +278,8 @@ def best_gamma(
     gamma = int(tied.index[0])
     speedups = Estimates(tied).in_units("x").listed("setting")
     return gamma, (
-        f"Use gamma = {gamma}, the smallest of 0 (plain) to {longest} that is not significantly "
-        f"slower than the fastest. Predicted speed-up: {speedups}."
+        f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is the smallest that is not "
+        f"significantly slower than the fastest. The predicted speed-ups are {speedups}."
     )
 
 

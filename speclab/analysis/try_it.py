@@ -180,9 +180,9 @@ def telling_block(steps: Sequence[Step]) -> int:
 def passes_in_words(tokens: int, passes: int) -> str:
     """The answer of notebook 12, for a text of this many tokens and target passes."""
     return (
-        f"For the prompt of the parameters one target pass gives {tokens / passes:.2f} tokens on "
-        f"average. The text has {counted(tokens, 'token')} and takes "
-        f"{counted(passes, 'target pass')}. One prompt is an example and not an average."
+        f"For the example prompt a target pass gives {tokens / passes:.2f} tokens on average. The "
+        f"text has {counted(tokens, 'token')} and takes {counted(passes, 'target pass')}. Other "
+        "prompts give other numbers."
     )
 
 

@@ -74,7 +74,7 @@ def why_not(run: Run, engine: str) -> str:
         return ""
     return (
         f"{known['engine']} cannot use this draft: {reason}. Without a draft model it offers "
-        f"{known['no_model']}"
+        f"this: {known['no_model']}"
     )
 
 

@@ -41,6 +41,12 @@ FINDINGS = {
     "15": "together",  # at scale
 }
 
+# findings that are not the profile's own
+ELSEWHERE = {
+    "00": "From a toy example with five words, not from this pair.",
+    "15": "From another pair, not from this pair.",
+}
+
 
 @dataclass(frozen=True)
 class Reported:
@@ -106,6 +112,7 @@ def write(
             name=figures.name,
             notebooks=notebooks,
             findings=by_importance(notebooks),
+            elsewhere=ELSEWHERE,
             stale=STALE,
             committed=COMMITTED,
             address=address,

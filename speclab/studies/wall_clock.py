@@ -224,9 +224,18 @@ def limits_in_words(table: pd.DataFrame) -> str:
         f"A chain of {table['gamma'].iloc[0]} is predicted to be the fastest chain, at {now:.2f}x "
         f"plain decoding. Of the three costs, {TERMS[term]} limits speed most. With this cost made "
         f"ideal the same chain would reach {same[term]:.2f}x, and with all three "
-        f"{same[ALL_THREE]:.2f}x. At the measured costs, a draft that is always right would reach "
-        f"{same[RIGHT]:.2f}x."
+        f"{same[ALL_THREE]:.2f}x. If its draft were always right, it would reach "
+        f"{same[RIGHT]:.2f}x. {limit_in_words(table)}"
     )
+
+
+def limit_in_words(table: pd.DataFrame) -> str:
+    """Whether acceptance or the cost of a block limits speed most, by `limits`, as a sentence."""
+    same = table.set_index("made ideal")["same gamma"]
+    term = TERMS[largest(table)]
+    if same[RIGHT] > same[ALL_THREE]:
+        return f"Acceptance limits speed most, and of the three costs {term}."
+    return f"The cost of a block limits speed more than acceptance does, above all {term}."
 
 
 def largest(table: pd.DataFrame) -> str:
@@ -245,8 +254,8 @@ def costs_in_words(costs: Costs, context: int) -> str:
         f"{costs.target_ms:.1f} ms. A draft pass takes **c = {costs.c():.3f}** of it. Verifying a "
         f"chain of 4 takes **v(5) = {costs.v(5):.2f}**, and a pass over 64 tokens v(64) = "
         f"{costs.v(64):.2f}. The loop takes **o = {costs.overhead:.2f}** per block of a chain and "
-        f"{costs.loop(False):.2f} per block of a tree. The cost of a block is uncertain by "
-        f"{100 * costs.drift:.0f} %."
+        f"{costs.loop(False):.2f} per block of a tree. Between the rounds the cost of a "
+        f"block differs by {100 * costs.drift:.0f} %."
     )
 
 
@@ -262,9 +271,11 @@ def copying_in_words(settings: Mapping[int, str]) -> str:
     said = []
     for gamma, setting in settings.items():
         least = parse_shape(setting).lookup
-        whose = f"With a chain of {gamma}, a copy" if gamma else "A copy alone"
+        name = f"Chain of {gamma} + lookup" if gamma else "Lookup"
         never = f"With a chain of {gamma}, the fitted rule never copies."
-        said.append(f"{whose} needs {counted(least, 'matching token')}." if least else never)
+        match = "matches" if least == 1 else "match"
+        copies = f"{name} copies if at least {counted(least, 'token')} {match}."
+        said.append(copies if least else never)
     return " ".join(said)
 
 
@@ -272,6 +283,9 @@ def compared_in_words(numbers: Estimates, what: str) -> str:
     """How many methods are significantly faster and slower than something, whose number is 1."""
     rows = numbers.frame
     sides = verdict(rows["low"], rows["high"], 1)
+    for side, word in ((ABOVE, "faster"), (BELOW, "slower")):
+        if len(rows) > 1 and (sides == side).all():
+            return f"All {len(rows)} methods are significantly {word} than {what}."
     said = []
     for side, word in ((ABOVE, "faster"), (BELOW, "slower")):
         count = int((sides == side).sum())
@@ -280,16 +294,16 @@ def compared_in_words(numbers: Estimates, what: str) -> str:
     return f"Of {counted(len(rows), 'method')}, {' and '.join(said)} than {what}."
 
 
-def speed_in_words(number: Estimates, tied: Sequence[str] | None, there: str, term: str) -> str:
+def speed_in_words(number: Estimates, tied: Sequence[str] | None, there: str, limit: str) -> str:
     """Notebook 10's answer. number: the fastest method's speed-up; tied: as of
-    `choose.best_and_tied`; there: other prompts, in brackets, or ""; term: `largest`.
+    `choose.best_and_tied`; there: on other prompts, or ""; limit: of `limit_in_words`.
     """
-    said = f"{starting(number.row.method)} decodes fastest, at {number} plain decoding{there}."
+    said = f"{starting(number.row.method)} decodes {number} as fast as plain decoding{there}."
     if tied:
         said += f" Its lead over {counted(len(tied), 'other method')} is not significant."
     elif tied is not None:
         said += " Its lead over every other method is significant."
-    return f"{said} Of the three costs of a block, {TERMS[term]} limits speed most."
+    return f"{said} {limit}"
 
 
 def unreliable(most: Estimates) -> str:

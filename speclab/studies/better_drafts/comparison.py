@@ -158,7 +158,8 @@ def curve_in_words(curve: Estimates) -> tuple[str, str]:
     steps = hits.index.max()
     half = hits.index[hits.index <= steps / 2].max()
     first, middle, last = (100 * hits[step] for step in (hits.index[0], half, steps))
-    ends = f"Distillation changed hit[1] from {first:.0f} % to {last:.0f} % in {steps} steps"
+    verb = "raises" if last >= first else "lowers"
+    ends = f"Distillation {verb} mean hit[1] from {first:.0f} % to {last:.0f} % in {steps} steps"
     return ends, f"After {half} steps `hit[1]` was {middle:.0f} %."
 
 
@@ -355,20 +356,20 @@ class Compared:
             return f"{agrees} with the target"
         if most == fastest:
             return f"{agrees} and is predicted to be fastest"
-        return f"{agrees}, but {draft_in_words(fastest)} is fastest"
+        return f"{agrees}, but {draft_in_words(fastest)} is predicted fastest"
 
     def answer(self, is_reliable: bool) -> str:
         """The notebook's answer: which draft agrees most with the target, and which is fastest."""
         most, share, tied = self.best("hit[1]", "%")
         said = (
-            f"{starting(draft_in_words(most))} agrees most with the target ({share} of top "
+            f"{starting(draft_in_words(most))} agrees most often with the target ({share} of best "
             f"tokens){_lead(tied)}."
         )
         if not is_reliable:
             return f"{said} Timing was unreliable, so there is no verdict on speed."
         fastest, number, tied = self.best("speedup", "x")
         name = "the same draft" if fastest == most else draft_in_words(fastest)
-        speed = f"{starting(name)} is predicted fastest ({number} plain decoding)"
+        speed = f"{starting(name)} is predicted to be fastest ({number})"
         return f"{said} {speed}{_lead(tied)}."
 
 

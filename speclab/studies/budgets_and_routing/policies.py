@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from speclab.analysis import choose
+from speclab.analysis import choose, prompt_sets
 from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
@@ -107,3 +107,9 @@ def gain_title(gain: Estimates) -> str:
     words = {ABOVE: "significantly faster", BELOW: "significantly slower"}
     word = words.get(gain.verdict(), "not significantly faster")
     return f"A setting per domain is {word} than one setting for all"
+
+
+def prompts_of(name: str) -> str:
+    """A set of prompts, in a sentence."""
+    known = (prompt_sets.OWN, prompt_sets.SECOND)
+    return f"the {name}" if name in known else f"the set `{name}`"

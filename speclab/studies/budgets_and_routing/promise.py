@@ -6,7 +6,6 @@ Notebook 09, sections 1 and 2. The only module of this study that decodes.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from speclab import stats
@@ -18,6 +17,7 @@ from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt, Prompt
 from speclab.shapes import parse_shape
+from speclab.studies.budgets_and_routing import policies
 from speclab.studies.budgets_and_routing.recommendations import REFUSED, is_trusted
 
 KEPT, NOT_KEPT = "kept", "not kept"
@@ -36,8 +36,8 @@ def loop_in_words(costs: Costs) -> str:
     """The loop's own time and how far the cost of a block is uncertain, as sentences."""
     return (
         f"The loop takes {costs.overhead:.2f} target passes per block of a chain and "
-        f"{costs.loop(False):.2f} per block of a tree. The cost of a block is uncertain by "
-        f"{100 * costs.drift:.0f} %."
+        f"{costs.loop(False):.2f} per block of a tree. Between the rounds the cost "
+        f"of a block differs by {100 * costs.drift:.0f} %."
     )
 
 
@@ -113,39 +113,47 @@ def outcome_in_words(outcome: str, margin: float) -> str:
         NOT_KEPT: f"The prediction does not hold {within}.",
         REFUSED: "There is no verdict on the prediction, because timing was unreliable.",
     }
-    return sentences.get(outcome, f"Whether the prediction holds {within} is inconclusive.")
+    return sentences.get(outcome, f"Whether the prediction holds {within} is open.")
 
 
 def policy_in_words(
-    speeds: Estimates, gains: Estimates | None, other: str | None, outcome: str
+    measured: Estimates,
+    predicted: str,
+    speeds: Estimates,
+    gains: Estimates | None,
+    other: str | None,
 ) -> str:
-    """Notebook 09's answer. speeds, gains: of the policy and of a setting per domain over one for
-    all (None: one domain), by set; other: the set that is named beside the policy's own prompts;
-    outcome: of `kept`.
+    """Notebook 09's answer where timing is reliable. measured: speed-up of the checked prompts;
+    predicted: of `agreement_in_words`; speeds, gains: predicted, of the policy and of a setting per
+    domain over one for all (None: one domain), by set; other: the set that is named beside the
+    policy's own prompts.
     """
-    if outcome == REFUSED:
-        said = "Timing was unreliable, so there is no verdict on speed."
-    else:
-        agrees = {
-            KEPT: "and the measured time agrees",
-            NOT_KEPT: "but the measured time disagrees",
-        }.get(outcome, "but the measured time is inconclusive")
-        number = speeds.at(set=prompt_sets.OWN)
-        said = f"The policy is predicted to speed up decoding {number}, {agrees}."
-        if other:
-            said += f" On {_prompts_of(other)} it is {speeds.at(set=other).value:.2f}x."
-    if not gains:
-        return said
-    there = f" ({other}: {_percent(gains.at(set=other))})" if other else ""
-    gain = gains.at(set=prompt_sets.OWN)
-    return f"{said} A setting per domain gains {gain} over one for all{there}."
+    said = f"The policy's measured speed-up is {measured}, {predicted}."
+    if other:
+        said += f" On {policies.prompts_of(other)} {speeds.at(set=other)} is predicted."
+    return f"{said}{gain_in_words(gains, other)}" if gains else said
 
 
-def _prompts_of(other: str) -> str:
-    """The prompts of another set, in a sentence."""
-    return f"the {other}" if other == prompt_sets.SECOND else f"the prompts of `{other}`"
+def agreement_in_words(outcome: str, promised: float, margin: float) -> str:
+    """What `kept` says of a predicted speed-up, as the end of an answer's sentence."""
+    predicted, within = f"the predicted {promised:.2f}x", f"within {100 * margin:.0f} %"
+    said = {
+        KEPT: f"and {predicted} holds {within}",
+        NOT_KEPT: f"but {predicted} does not hold {within}",
+    }
+    return said.get(outcome, f"but whether {predicted} holds {within} is open")
 
 
-def _percent(gain: Estimates) -> str:
-    """A gain without its interval."""
-    return stats.cell(gain.value, np.nan, np.nan, gain.digits, gain.unit)
+def gain_in_words(gains: Estimates, other: str | None) -> str:
+    """Whether a setting per domain is faster than one for all, as an answer's last sentence."""
+    own = gains.at(set=prompt_sets.OWN)
+    if own.verdict() == stats.UNDEFINED:
+        return ""
+    words = {stats.ABOVE: "significantly faster", stats.BELOW: "significantly slower"}
+    here = words.get(own.verdict(), "not significantly faster")
+    said = f" A setting per domain is {here} than one for all"
+    there = gains.at(set=other).verdict() if other else own.verdict()
+    if there == own.verdict():
+        return f"{said}."
+    short = {stats.ABOVE: "faster", stats.BELOW: "slower"}
+    return f"{said}, and {short.get(there, 'not significantly so')} there."

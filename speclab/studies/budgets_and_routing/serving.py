@@ -20,7 +20,7 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates, named, stack, whole
+from speclab.estimates import Estimates, named, stack, starting, whole
 from speclab.score import POOLED, domains_in
 from speclab.stats import (
     ABOVE,
@@ -273,55 +273,53 @@ def as_drawn(result: Estimates) -> Estimates:
 
 def rates_in_words(rate: Estimates) -> str:
     """Tokens per second of each policy compared with one setting for all, as a sentence."""
-    words = "higher with", "lower with", "not significantly different with"
     if rate.frame["low"].isna().all():
         return "These ratios have no interval, because a domain has too few prompts."
-    said = policies.with_names(rate).sentence(*words, "policy", than=1)
-    return f"Compared with one setting for all, tokens per second are {said}."
+    words = {ABOVE: "more", BELOW: "fewer"}
+    said = []
+    for row in policies.with_names(rate).frame.itertuples():
+        word = words.get(verdict(row.low, row.high, 1), "not significantly more or fewer")
+        said.append(f"{starting(row.policy)} gives {word} tokens per second than one setting.")
+    return " ".join(said)
 
 
 def batches_in_words(crowd: Estimates) -> str:
-    """At which batch sizes drafting helps and hurts, over all prompts, as a clause."""
-    over_all = crowd.at(domain=POOLED).frame
-    if over_all["low"].isna().all():
+    """From which batch size on drafting slows domains and helps none, as a clause."""
+    rows = crowd.without(domain=POOLED).frame
+    if rows["low"].isna().all():
         return "the speed-up of drafting has no interval"
-    sides = verdict(over_all["low"], over_all["high"], 1)
-    batches = over_all["batch"].tolist()
-    helps, hurts = (over_all["batch"][sides == side].tolist() for side in (ABOVE, BELOW))
-    if not helps and not hurts:
-        return "drafting makes no significant difference at any batch size"
-    if batches in (helps, hurts):
-        return f"drafting {'helps' if helps else 'hurts'} at every batch size"
-    parts = []
-    is_ordered = batches[: len(helps)] == helps and batches[len(batches) - len(hurts) :] == hurts
-    if helps:
-        which = (
-            f"up to batch {helps[-1]}" if is_ordered else f"at batch {named(list(map(str, helps)))}"
-        )
-        parts.append(f"helps {which}")
-    if hurts:
-        which = (
-            f"from batch {hurts[0]}" if is_ordered else f"at batch {named(list(map(str, hurts)))}"
-        )
-        parts.append(f"hurts {which}")
-    return f"drafting {' and '.join(parts)}"
+    sides = rows.assign(side=verdict(rows["low"], rows["high"], 1))
+    wide = sides.pivot(index="batch", columns="domain", values="side").sort_index(ascending=False)
+    slows = (wide == BELOW).astype(int).cummin().sum()  # batch sizes, from the largest down
+    helps = (wide == ABOVE).any(axis=1).astype(int).cummax()
+    most, idle = int(slows.max()), int((helps == 0).sum())
+    said = []
+    if most:
+        names = list(slows.index[slows == most])
+        whom = names[0] if len(names) == 1 else "several domains"
+        said.append(f"{_from(wide.index, most)} drafting slows {whom}")
+    if idle:
+        who = "it" if said else "drafting"
+        said.append(f"{_from(wide.index, idle)} {who} helps no domain")
+    return ", and ".join(said) or f"drafting still helps a domain at batch {wide.index[0]}"
+
+
+def _from(batches: pd.Index, number: int) -> str:
+    """Where something holds at the `number` largest of these batch sizes, the largest first."""
+    return "at any batch" if number == len(batches) else f"from batch {batches[number - 1]}"
 
 
 def saved_in_words(saved: Estimates) -> str:
     """How much faster one setting for all serves than no drafting, as the end of a sentence."""
-    words = {ABOVE: "raises throughput to", BELOW: "lowers throughput to"}
-    said = words.get(saved.verdict(1), "brings throughput to")
-    return f"{said} {saved.in_units('x')}"
+    return f"gives {saved.in_units('x')} the tokens per second of no drafting"
 
 
-def domain_in_words(ratio: Estimates) -> str:
-    """How much faster a setting per domain serves than one for all, as the end of a sentence."""
-    change = 100 * abs(ratio.value - 1)
-    side = ratio.verdict(1)
-    if side == UNDEFINED:
-        side = ABOVE if ratio.value >= 1 else BELOW
-    words = {ABOVE: f"adds {change:.1f} %", BELOW: f"costs {change:.1f} %"}
-    return words.get(side, "makes no significant difference")
+def domain_in_words(ratio: Estimates, name: str) -> str:
+    """How much faster a setting per domain serves a set of prompts than one for all."""
+    words = {ABOVE: "faster", BELOW: "slower", UNDEFINED: "not proven faster"}
+    word = words.get(ratio.verdict(1), "not significantly faster")
+    place = policies.prompts_of(name)
+    return f"Per-domain settings are {word} on {place} ({ratio.in_units('x')})."
 
 
 def server_in_words(
@@ -335,14 +333,12 @@ def server_in_words(
     and of a setting per domain over one (none: one domain), on the own prompts and then on another
     set (by name; it may be missing); batches: of `batches_in_words`, or "".
     """
-    own, *others = saved
+    own = next(iter(saved))
     start = "In this simulation" if is_measured else "At assumed costs"
-    there = f" ({others[0]}: {saved[others[0]].value:.2f}x)" if others else ""
-    said = f"{start} drafting with one setting {saved_in_words(saved[own])}{there}."
+    said = f"{start} one setting {saved_in_words(saved[own])}."
     if not is_trusted:
         return f"Timing was unreliable in notebook 09, so there is no verdict on speed. {said}"
     if per_domain:
-        change = [f"{100 * (per_domain[name].value - 1):+.1f} %" for name in others]
-        there = f" ({others[0]}: {change[0]})".replace("-", "\N{MINUS SIGN}") if others else ""
-        said += f" A setting per domain {domain_in_words(per_domain[own])}{there}."
-    return f"{said} In full batches {batches}." if batches else said
+        name = list(per_domain)[-1]
+        said += f" {domain_in_words(per_domain[name], name)}"
+    return f"{said} {starting(batches)}." if batches else said
