@@ -128,8 +128,8 @@ if prompts.sum():
 # In the paper's tree half of the nodes at every depth are their parent's best child (rank 0), and
 # half its second (rank 1). What changes with depth is the branch above them. Half of the nodes at
 # depth 2 hang under the draft's second choice, and none at depth 3. Without the cut the share of
-# such branches grows with depth instead. Only the best path (rank 0 at every depth) compares like
-# with like.
+# such branches grows with depth instead. Only the best path (rank 0 at every depth) has the same
+# kind of node at every depth.
 #
 # A decoder's share is `accept_by_depth`: if all earlier tokens were accepted, is the next one? At
 # T = 0 a token is accepted if it is the target's most likely token (greedy rule). On sampled text
@@ -188,7 +188,8 @@ ctx.draw(
 # %%
 rows = changes.without(domain=unshown).frame
 rows = rows.assign(kind=rows["name"].map(study.kind_in_words))
-ctx.say(f"The table has depth {deepest} minus depth 1.")
+in_last = " Its last column has the mean of the domains." * (len(domains) > 1)
+ctx.say(f"The table has depth {deepest} minus depth 1.{in_last}")
 notebook.show_table(replace(changes, frame=rows).wide("kind", "domain"))
 
 # %% [markdown]

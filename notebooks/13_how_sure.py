@@ -119,6 +119,7 @@ ctx.plot(
     hue="method",
     columns="estimator",
     kind="points",
+    looks=study.LOOKS,
     reference=95,
     reference_name="promised: 95 %",
     limits=(min(lowest, 80) - 2, 101),
@@ -167,7 +168,6 @@ for source, few in study.small_sets(ctx.profile, domains).items():
 
 # %%
 compares = ctx.compares(judged)
-of_ours = f"A study like ours has {study.sizes_in_words(sizes)}."
 tests = comb(len(judged), 2)
 means = greedy.trace.groupby(["domain", "prompt_id"])["hit"].mean()
 
@@ -202,10 +202,15 @@ if compares:
     pairs = least.assign(domains=least["first"] + " − " + least["second"])
     wide = pairs.pivot(index=["domains", "prompts"], columns="estimator", values="least")
     ctx.table(least, "detectable", 2, cells=wide.reset_index().rename_axis(columns=None))
-found = [study.detectable_in_words(rows, likely) for rows in found_by_us.values()]
+least_of = {name: study.size_in_words(rows) for name, rows in found_by_us.items()}
+found = [f"{size} in `{name}`" for name, size in least_of.items() if size]
 if compares:
-    lines = [f"* `{name}`. {said}" for name, said in zip(found_by_us, found, strict=True)]
-    ctx.say(f"{of_ours}\n\n" + "\n".join(lines))
+    ctx.say(
+        f"With {study.sizes_in_words(sizes)} and a power of {100 * likely:.0f} %, we find "
+        f"differences of at least {named(found)} between any two domains."
+        if found
+        else study.SAME_PROMPTS
+    )
 
 # %% [markdown]
 # If the domains are the paper's, we can plan a study of the paper's differences. How likely would a
@@ -230,7 +235,7 @@ if compares and in_paper:
     }
     ctx.table(pd.concat(parts.values(), ignore_index=True), "power", 2)
     lines = [f"* `{name}`. {study.power_in_words(rows)}" for name, rows in parts.items()]
-    ctx.say(f"{of_ours}\n\n" + "\n".join(lines))
+    ctx.say("\n".join(lines))
 if not in_paper:
     ctx.say("The paper does not have these domains.")
 
@@ -470,6 +475,7 @@ if trained_on:
     rho = Estimates(rho)
     nearest = seen.nlargest(1, "seen").iloc[0]
     half = (seen["seen"] >= 0.5).sum()
+    correlated = rho.sentence(*study.HIT_MORE).replace("; ", " and ")
 
 # %%
 if trained_on:
@@ -477,7 +483,7 @@ if trained_on:
         f"**Seen.** The prompt with the highest `seen` is `{nearest['prompt_id']}`. A single "
         f"training prompt contains {100 * nearest['seen']:.0f} % of its three-word sequences. For "
         f"{half} of {counted(len(seen), 'prompt')}, `seen` is 50 % or more. For prompts with a "
-        f"higher `seen`, `hit[1]` is {rho.sentence(*study.HIT_MORE)} (Spearman's correlation "
+        f"higher `seen`, `hit[1]` is {correlated} (Spearman's correlation "
         "within a domain). This need not come from seeing them. Prompts made from the same "
         "template also share a format, and we cannot separate the two."
     )

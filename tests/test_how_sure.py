@@ -95,6 +95,11 @@ def test_detectable_differences_have_the_unit_of_their_estimator():
     assert "26 points" in study.detectable_in_words(rows.assign(estimator="alpha"), 0.8)
 
 
+def test_every_method_has_its_look():
+    _, covered = study.coverage_of("smollm")
+    assert {*covered["method"]} == {*study.LOOKS}
+
+
 def test_seeds_differ_or_not_in_words():
     said = [study.seeds_in_words(p, 0.05) for p in (0.0002, 0.0074, 0.255)]
     assert "(p < 0.001)" in said[0] and "differ significantly (p = 0.0074)" in said[1]

@@ -312,7 +312,7 @@ def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
             place = row.depth, values.loc[row.depth, whole]
             beside = {"textcoords": "offset points", "va": "center"}
             behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            axes.annotate(f"{100 * row.share:.0f} %", place, (9, 0), bbox=behind, **beside)
+            axes.annotate(f"{100 * row.share:.0f} %", place, (7, -11), bbox=behind, **beside)
         axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
         axes.plot([], [], color="none", label=f"%: share {weighted}")
         axes.set(title=tree, xticks=values.index, xlabel="depth")

@@ -260,7 +260,8 @@ def rise_elsewhere(by_set: Estimates) -> str:
     rises = (judged["low"] > 0).sum()
     cases = counted(len(judged), "combination")
     return (
-        f"On other prompts it rises significantly in {rises} of {cases} of prompt set and domain."
+        f"On other prompts acceptance rises significantly in {rises} of {cases} of prompt set and "
+        "domain."
     )
 
 

@@ -20,6 +20,12 @@ HIT_MORE = ("higher in", "lower in", "not significantly different in")
 
 READS = ["data/coverage/coverage.csv"]
 TABLE = ROOT / READS[0]
+LOOKS = {  # of the methods: ours stands out
+    "percentile": {"color": "#AAAAAA", "marker": "s"},
+    "expanded percentile": {"color": "#332288", "marker": "o"},
+    "BCa": {"color": "#AAAAAA", "marker": "D"},
+    "bootstrap-t": {"color": "#777777", "marker": "^"},
+}
 ELSEWHERE = "smollm"  # whose simulation stands in for a pair that has none of its own
 
 
@@ -146,17 +152,24 @@ def power_in_words(plans: pd.DataFrame) -> str:
     )
 
 
-def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
-    """The difference that this study finds between any two domains, as a sentence. least: of
-    `power.detectable`, for one estimator.
+def size_in_words(least: pd.DataFrame) -> str:
+    """The difference that this study finds between any two domains, as '7 points'; "" if no study
+    can be planned. least: of `power.detectable`, for one estimator.
     """
     known = least["least"].dropna()
     if known.empty:
-        return SAME_PROMPTS
+        return ""
     (name,) = least["estimator"].unique()
-    size = f"{known.max():.2f} tokens per target pass"
-    if name != "block_efficiency":
-        size = f"{100 * known.max():.0f} points"
+    if name == "block_efficiency":
+        return f"{known.max():.2f} tokens per target pass"
+    return f"{100 * known.max():.0f} points"
+
+
+def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
+    """The difference that this study finds between any two domains, as a sentence."""
+    size = size_in_words(least)
+    if not size:
+        return SAME_PROMPTS
     return (
         f"Such a study finds a difference of {size} between two domains with a probability of "
         f"{100 * likely:.0f} %."
