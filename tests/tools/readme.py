@@ -183,10 +183,9 @@ def answer(notebook):
 
 
 def findings():
-    """The most important findings as (sentence, page): the report's, without the introduction."""
+    """The notebooks of the most important findings: the report's, without the introduction."""
     names = {path.stem[:2]: path.stem for path in (ROOT / "notebooks").glob("[0-9]*.ipynb")}
-    first = [names[number] for number in report.FINDINGS if number != "00"][:FINDINGS]
-    return [(answer(name), name[:2], page_of(name)) for name in first]
+    return [names[number] for number in report.FINDINGS if number != "00"][:FINDINGS]
 
 
 def printed():
