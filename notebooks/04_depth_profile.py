@@ -54,7 +54,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates
+from speclab.estimates import Estimates, counted
 from speclab.show import drawings, notebook
 from speclab.studies import depth_profile as study
 
@@ -285,11 +285,12 @@ ctx.plot(
 
 # %%
 often = "more" if easier > 0 else "less"
+points = counted(round(100 * abs(easier)), "point")
 ctx.say(
-    f"**Selection alone causes the change.** For {len(same):,} drafted tokens deeper than depth 1, "
+    f"**Only selection can cause a change.** For {len(same):,} drafted tokens deeper than depth 1, "
     "all tokens drafted before them are the target's own text. A new block at the same position "
     "drafts the same token first, so both are accepted or both are rejected. Where blocks reach "
-    f"depth {deepest}, a new block's first token is accepted {100 * abs(easier):.0f} points "
+    f"depth {deepest}, a new block's first token is accepted {points} "
     f"{often} often than over all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."

@@ -190,10 +190,10 @@ ctx.say(
 
 # %% [markdown]
 # For the 95 % intervals we **resample the prompts**, the same prompts for both gains. The table
-# shows all prompts together; section 3 shows the mean of the domains, which can differ. It leaves
-# out `nothing`, `no match`, the ranks of `found`, and classes with a share of the positions below
-# the parameter `smallest`. Gain and excess are in tokens per target pass. A class may be rejected
-# often and still cost little, because it is rare.
+# shows all prompts together; section 3 shows the mean of the domains, which can differ. The table
+# leaves out `nothing`, `no match`, the ranks of `found`, and classes with a share of the positions
+# below the parameter `smallest`. Gain and excess are in tokens per target pass. A class may be
+# rejected often and still cost little, because it is rare.
 
 # %%
 causes = study.may_be_causes(often.at(quantity="positions"), smallest)

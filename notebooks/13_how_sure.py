@@ -440,7 +440,7 @@ ctx.say(
 
 # %%
 ctx.say(
-    f"With longer texts `hit[1]` {trend}, from {before} ({shortest}) to {after} ({whole_text}). "
+    f"With longer texts `hit[1]` {trend} ({before} with {shortest}, {after} with {whole_text}). "
     f"The next table has the changes from {short} to {whole_text} (the same "
     f"{counted(used_prompts, 'prompt')})."
 )

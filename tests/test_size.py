@@ -13,9 +13,9 @@ from speclab.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 94.0,
-    "speclab/*.py": 23.1,
-    "tests/*.py": 105.0,
+    "speclab/**/*.py": 107.5,
+    "speclab/*.py": 23.7,
+    "tests/*.py": 117.0,
     "tests/tools/*.py": 8.8,
 }
 MEAN_STATEMENT = 8.85  # nodes of a simple statement, 3 % above what was reached

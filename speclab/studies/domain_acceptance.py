@@ -308,7 +308,7 @@ def carried_in_words(carried: pd.DataFrame) -> str:
         return "No difference is significant on our own prompts."
     sentences = []
     for name, sets in rows.groupby("name", sort=False):
-        parts = []
+        parts: list[str] = []
         for row in sets.itertuples():
             pairs = row.compared if parts else counted(row.compared, "significant pair")
             parts.append(f"{row.same} of {pairs} {in_words(row.set)}")

@@ -514,7 +514,7 @@ def most_frequent(shares: Estimates, domain: str) -> str:
 def contrast_in_words(contrasts: Estimates, domain: str) -> str:
     """The contrast of a domain by set, as a title."""
     own = contrasts.at(set=prompt_sets.OWN)
-    title = f"Best token: the contrast of {domain} is {own.span()} on our own prompts"
+    title = f"Best token: the contrast of {domain} is {own.span()} on own prompts"
     others = contrasts.known["set"].unique()[1:]
     return f"{title}, {contrasts.at(set=others).span()} on others" if len(others) else title
 

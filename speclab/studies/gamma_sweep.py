@@ -209,9 +209,7 @@ def agreement_in_words(unequal: int, prompts: int, gammas: int) -> str:
     """
     cases = f"({counted(prompts, 'prompt')}, {counted(gammas, 'gamma')})"
     total = counted(prompts * gammas, "case")
-    if unequal:
-        return f"At T = 0 the decoder and the replay differ in {unequal} of {total} {cases}."
-    return f"At T = 0 the decoder and the replay agree exactly in {total} {cases}."
+    return f"At T = 0 the decoder and the replay differ in {unequal or 'none'} of {total} {cases}."
 
 
 def decoded_in_words(difference: Estimates) -> str:

@@ -388,7 +388,7 @@ def first_in_words(first: Estimates, family: str, where: Sequence[str]) -> str:
         places.setdefault(who, []).append(place)
     none = places.pop("", [])
     most = [f"{who} {named(of)}" for who, of in places.items()]
-    sentences = [f"Of the {family}s, {named(most)}."] if most else []
+    sentences = [f"Of the {family}s, {', and '.join(most)}."] if most else []
     if none:
         more = f"no {family} costs significantly more than all others"
         sentences.append(f"{starting(named(none))}, {more}.")
@@ -442,5 +442,10 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
         return f"{text} No other prompts were tested."
     rows = elsewhere.frame
     same = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
-    sets = f"{same.sum() or 'none'} of {counted(len(rows), 'other prompt set')}"
-    return f"{text} This state costs significantly more than every other on {sets}."
+    sets = "prompt sets" if len(rows) > 1 else "prompt set"
+    there = f"on {same.sum()} of {len(rows)} other {sets}, this state costs"
+    if same.all():
+        there = f"on the other {sets}, too, this state costs"
+    elif not same.any():
+        there = f"on the other {sets}, this state does not cost"
+    return f"{text} {starting(there)} significantly more than every other."
