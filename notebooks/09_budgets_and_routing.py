@@ -423,7 +423,7 @@ if several and other:
 
 # %%
 few = recommendations.note_on_few(ours.prompts)
-agreement = promise.agreement_in_words(outcome, promised, cost_margin)
+agreement = promise.predicted_in_words(outcome, promised, cost_margin)
 said = promise.policy_in_words(measured, agreement, mean, gains if several else None, other)
 if outcome == recommendations.REFUSED:
     said = "Timing was unreliable, so there is no verdict on speed."

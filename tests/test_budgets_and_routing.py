@@ -163,7 +163,7 @@ def by_set(other, *numbers, less=0.0, **keys):
 def test_the_answer_of_policies_is_short(other, outcome, numbers):
     speeds = by_set(other, *numbers).in_units("x")
     gains = by_set(other, *numbers, less=1).in_units("%", 1)
-    agreement = promise.agreement_in_words(outcome, 1.45, 0.1)
+    agreement = promise.predicted_in_words(outcome, 1.45, 0.1)
     for of_domains in (gains, None):
         said = promise.policy_in_words(speeds.at(set=OWN), agreement, speeds, of_domains, other)
         assert reads_well(said), said

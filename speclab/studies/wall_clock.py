@@ -271,11 +271,12 @@ def copying_in_words(settings: Mapping[int, str]) -> str:
     said = []
     for gamma, setting in settings.items():
         least = parse_shape(setting).lookup
+        if not least:
+            said.append(f"With a chain of {gamma}, the fitted rule never copies.")
+            continue
         name = f"Chain of {gamma} + lookup" if gamma else "Lookup"
-        never = f"With a chain of {gamma}, the fitted rule never copies."
         match = "matches" if least == 1 else "match"
-        copies = f"{name} copies if at least {counted(least, 'token')} {match}."
-        said.append(copies if least else never)
+        said.append(f"{name} copies if at least {counted(least, 'token')} {match}.")
     return " ".join(said)
 
 

@@ -109,7 +109,7 @@ def gain_title(gain: Estimates) -> str:
     return f"A setting per domain is {word} than one setting for all"
 
 
-def prompts_of(name: str) -> str:
+def set_in_words(name: str) -> str:
     """A set of prompts, in a sentence."""
     known = (prompt_sets.OWN, prompt_sets.SECOND)
     return f"the {name}" if name in known else f"the set `{name}`"

@@ -124,17 +124,17 @@ def policy_in_words(
     other: str | None,
 ) -> str:
     """Notebook 09's answer where timing is reliable. measured: speed-up of the checked prompts;
-    predicted: of `agreement_in_words`; speeds, gains: predicted, of the policy and of a setting per
+    predicted: of `predicted_in_words`; speeds, gains: predicted, of the policy and of a setting per
     domain over one for all (None: one domain), by set; other: the set that is named beside the
     policy's own prompts.
     """
     said = f"The policy's measured speed-up is {measured}, {predicted}."
     if other:
-        said += f" On {policies.prompts_of(other)} {speeds.at(set=other)} is predicted."
+        said += f" On {policies.set_in_words(other)} {speeds.at(set=other)} is predicted."
     return f"{said}{gain_in_words(gains, other)}" if gains else said
 
 
-def agreement_in_words(outcome: str, promised: float, margin: float) -> str:
+def predicted_in_words(outcome: str, promised: float, margin: float) -> str:
     """What `kept` says of a predicted speed-up, as the end of an answer's sentence."""
     predicted, within = f"the predicted {promised:.2f}x", f"within {100 * margin:.0f} %"
     said = {

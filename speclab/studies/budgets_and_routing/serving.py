@@ -318,7 +318,7 @@ def domain_in_words(ratio: Estimates, name: str) -> str:
     """How much faster a setting per domain serves a set of prompts than one for all."""
     words = {ABOVE: "faster", BELOW: "slower", UNDEFINED: "not proven faster"}
     word = words.get(ratio.verdict(1), "not significantly faster")
-    place = policies.prompts_of(name)
+    place = policies.set_in_words(name)
     return f"Per-domain settings are {word} on {place} ({ratio.in_units('x')})."
 
 
