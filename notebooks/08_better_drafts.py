@@ -425,8 +425,8 @@ decoded = comparison.lossless(tried, drafts, few, shapes, new_tokens)
 equal = decoded["is_equal"]
 names_of = [comparison.draft_in_words(name) for name in decoded["draft"].unique()]
 ctx.say(
-    f"We decoded with {named(names_of)}, each as a chain and as a tree. Copies and recorded drafts "
-    "are left out. "
+    f"We decoded with {named(names_of)}, each as a chain and as a tree. Prompt lookup and recorded "
+    "drafts are left out. "
     f"**{equal.sum()} of {len(equal)}** greedy texts equal the target's own token for token."
 )
 assert not pair.is_exact or equal.all(), "same text, whatever drafts"
@@ -436,7 +436,7 @@ assert not pair.is_exact or equal.all(), "same text, whatever drafts"
 
 # %%
 if not refused:
-    ctx.say(f"The highest predicted speed-up has {found.fastest_in_words()}.")
+    ctx.say(f"By prediction the fastest draft is {found.fastest_in_words()}.")
 ctx.say(
     "If time depended only on the bytes read (a bound, not a measurement), the fastest draft would "
     f"be {found.fastest_in_words('speedup_by_bytes')}."

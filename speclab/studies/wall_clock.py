@@ -222,10 +222,9 @@ def limits_in_words(table: pd.DataFrame) -> str:
     term = largest(table)
     return (
         f"A chain of {table['gamma'].iloc[0]} is predicted to be the fastest chain, at {now:.2f}x "
-        f"plain decoding. Of the three costs, {TERMS[term]} limits speed most. With this cost made "
-        f"ideal the same chain would reach {same[term]:.2f}x, and with all three "
-        f"{same[ALL_THREE]:.2f}x. If its draft were always right, it would reach "
-        f"{same[RIGHT]:.2f}x. {limit_in_words(table)}"
+        f"plain decoding. With {TERMS[term]} made ideal the same chain would reach "
+        f"{same[term]:.2f}x, and with all three costs {same[ALL_THREE]:.2f}x. If its draft were "
+        f"always right, it would reach {same[RIGHT]:.2f}x. {limit_in_words(table)}"
     )
 
 
