@@ -275,11 +275,12 @@ def rates_in_words(rate: Estimates) -> str:
     """Tokens per second of each policy compared with one setting for all, as a sentence."""
     if rate.frame["low"].isna().all():
         return "These ratios have no interval, because a domain has too few prompts."
-    words = {ABOVE: "more", BELOW: "fewer"}
+    words = {ABOVE: "gives more", BELOW: "gives fewer"}
+    neither = "gives neither significantly more nor fewer"
     said = []
     for row in policies.with_names(rate).frame.itertuples():
-        word = words.get(verdict(row.low, row.high, 1), "not significantly more or fewer")
-        said.append(f"{starting(row.policy)} gives {word} tokens per second than one setting.")
+        word = words.get(verdict(row.low, row.high, 1), neither)
+        said.append(f"{starting(row.policy)} {word} tokens per second than one setting.")
     return " ".join(said)
 
 
