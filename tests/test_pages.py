@@ -271,7 +271,7 @@ def test_a_study_without_those_findings_reports_what_it_has():
         for name, answer in (("13_a", "It is 5."), ("07_b", "Yes. It is 4. More."), ("08_c", ""))
     ]
     assert [one.number for one in report.by_importance(found)] == ["13", "07"]
-    assert found[1].finding == "It is 4."
+    assert found[1].finding == "Yes. It is 4."
 
 
 @pytest.mark.parametrize(("number", "slug"), report.FINDINGS.items())
@@ -305,3 +305,16 @@ def test_a_committed_page_is_of_the_committed_notebook_and_numbers(folder):
     links = re.findall(r"\]\(([^)\s#]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     missing = [link for link in links if "://" not in link and not (folder / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("Yes (T = 0). It falls by 3 points. It holds.", "Yes (T = 0). It falls by 3 points."),
+        ("At T = 0.7 it is 2. More.", "At T = 0.7 it is 2."),
+        ("No number is here. None.", "No number is here. None."),
+        ("", ""),
+    ],
+)
+def test_a_finding_ends_with_the_first_number(answer, found):
+    assert report.beginning(answer) == found

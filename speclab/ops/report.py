@@ -27,6 +27,7 @@ NEEDS_MODELS, NEEDS_FILES = "needs the models", "needs files"
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
 COMMITTED = "These figures come with the kit: what the notebook needs is not on this machine."
+TEMPERATURE = re.compile(r"T = [\d.]+")
 # findings in order of importance: the notebook whose answer it is, and the figure that shows it
 FINDINGS = {
     "00": "rule",  # the text never changes
@@ -70,8 +71,8 @@ class Reported:
 
     @property
     def finding(self) -> str:
-        """The first sentence of its answer; "": none."""
-        return first_sentence(self.numbers.get("answer", ""))
+        """Its answer up to the first number; "": none."""
+        return beginning(self.numbers.get("answer", ""))
 
     @property
     def caption(self) -> str:
@@ -173,10 +174,12 @@ def page_of(found: Reported, folder: Path) -> str:
     return relative(there[0], folder) if there else ""
 
 
-def first_sentence(answer: str) -> str:
-    """The first sentence of an answer that has a number; the answer where none has."""
+def beginning(answer: str) -> str:
+    """An answer up to its first sentence with a number. A temperature is not counted as one."""
     sentences = re.split(r"(?<=[.?]) (?=[A-Z`])", answer)
-    return next((one for one in sentences if re.search(r"\d", one)), answer)
+    numbers = [re.search(r"\d", TEMPERATURE.sub("", sentence)) for sentence in sentences]
+    last = next((i for i, number in enumerate(numbers) if number), len(sentences))
+    return " ".join(sentences[: last + 1])
 
 
 def remark(outcome: Any, described: Mapping[str, Any], is_stale: bool) -> str:

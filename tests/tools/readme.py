@@ -176,10 +176,10 @@ def page_of(notebook):
 
 
 def answer(notebook):
-    """The first sentence with a number of what the notebook last answered on `smollm`, "" where it
-    has not.
+    """What the notebook last answered on `smollm`, up to the first sentence with a number; "": it
+    did not run.
     """
-    return report.first_sentence(numbers(notebook).get("answer", ""))
+    return report.beginning(numbers(notebook).get("answer", ""))
 
 
 def findings():
