@@ -25,9 +25,8 @@
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-sample_text: str = (
-    "Solving 7x - 15 for x is unbelievably simple."  # any; section 2 shows its tokens
-)
+# section 2 shows the tokens of this text
+sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
 wanted: int = 2  # 0 to 16; section 4 shows a tree with this number of accepted tokens
 wanted_overlap: float = 0.6  # 0 to 1; section 5 shows a position with about this overlap
 

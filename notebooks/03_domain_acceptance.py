@@ -85,7 +85,7 @@ by_domain = rungs.at(domain=domains)
 #
 # The paper calls min(1, p/q) the acceptance of a node. Table I averages it over all nodes of a
 # domain. Table III multiplies the means of the depths, and Table II adds up these products (the
-# paper's E[L]). (The notebook checks that the kit's functions agree with the code that is shown.)
+# paper's E[L]). (The notebook checks that the kit's functions agree with this calculation.)
 
 # %% tags=["by-hand"]
 p, q = nodes["target_prob"].astype(float), nodes["draft_prob"]

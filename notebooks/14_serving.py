@@ -223,7 +223,7 @@ ctx.plot(
     reference=1,
     reference_name="plain decoding",
     slug="batches",
-    title=starting(stops[ours]),
+    title=f"At {'measured' if by_notebook_09 else 'assumed'} costs, {stops[ours]}",
     stamp=stamp,
     caption="Speed-up over plain decoding by batch size and domain, left at the "
     f"{'measured' if by_notebook_09 else 'assumed'} costs, right for the assumed accelerator. "

@@ -204,7 +204,7 @@ def test_numbers_without_interval_are_no_verdict():
         ([UP, UP, TIED], [UP, DOWN, DOWN], "from batch 2 drafting slows chat, and from batch 3 it"),
         ([UP, UP, UP], [UP, DOWN, UP], "drafting still helps a domain at batch 3"),
         ([UP, UP, UP], [DOWN, DOWN, DOWN], "at any batch drafting slows chat"),
-        ([UP, UP, DOWN], [UP, UP, DOWN], "from batch 3 drafting slows several domains, and from"),
+        ([UP, UP, DOWN], [UP, UP, DOWN], "from batch 3 drafting helps no domain"),
         ([TIED] * 3, [TIED] * 3, "at any batch drafting helps no domain"),
         ([MISSING] * 3, [MISSING] * 3, "the speed-up of drafting has no interval"),
     ],

@@ -272,7 +272,7 @@ def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, c
             at = said["position"]
             assert text[:at] == own[:at] and text[at] != own[at]
             assert 0 <= said["target_margin"] < 0.1
-    assert f"in bfloat16: {equal} of 4 equal" in capsys.readouterr().err
+    assert f"{equal} of 4 texts equal plain greedy decoding in bfloat16" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])

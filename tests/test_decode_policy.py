@@ -66,7 +66,7 @@ def test_decode_by_policy(tmp_path, capsys):
     assert found[1]["draft_passes"] == 0
     said = capsys.readouterr().err
     assert (
-        "1 of 3 prompts have no domain that the policy knows and get its default, chain:1" in said
+        "1 of 3 prompts have no domain that the policy knows; they get its default, chain:1" in said
     )
     assert all(row["plain_difference"] is None for row in found)
     assert decoded({"target": "x", "draft": "y"}, {}) == 2

@@ -217,7 +217,7 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
     )
     status = [int(line) for line in done.stdout.splitlines() if line.isdigit()]
     assert status == [*calls.values()], done.stdout + done.stderr
-    assert "ok  prompts: 200 of project" in done.stdout
+    assert "ok  prompts: 200 in project" in done.stdout
     assert done.stderr.count("run this in a clone of the kit") == 2
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.patches import Rectangle
 
 from speclab.estimates import counted
 from speclab.show import figures, style
@@ -451,7 +450,7 @@ def draw_verdicts(
         spots = zip(columns.get_indexer(rows[column]), said.get_indexer(rows["said"]), strict=True)
         for spot, sign, words in zip(spots, rows["sign"], rows[text], strict=True):
             color = OF_SIGNS.get(sign, "white")
-            axes.add_patch(Rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
+            axes.add_patch(figures.plt.Rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
             axes.text(spot[0] + 0.5, spot[1] + 0.5, words, size=size, ha="center", va="center")
         axes.set(title=title, xlim=(0, len(columns)), ylim=(len(said), 0), yticks=[])
         axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{name}" for name in columns])

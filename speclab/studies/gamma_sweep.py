@@ -334,18 +334,18 @@ def best_in_words(fastest: Estimates, c: float, elsewhere: Estimates | None) -> 
     """
     gammas = fastest.frame["estimate"]
     domains = len(gammas)
-    span = fastest.span().replace("0 to", "0 (plain decoding) to")
+    span = fastest.span().replace("0 to", "0 (plain) to")
     best = f"the best gamma is {span}"
     if not gammas.any():
         best = "plain decoding is the fastest"
     elif gammas.nunique() > 1:
-        best += ", depending on the domain"
+        best += ", by domain"
     elif domains > 1:
         best += f" in {whole('domain', domains)}"
     others = "No other prompts were tested."
     if elsewhere is not None:
         others = f"On other prompts the best gamma is {elsewhere.span()}."
     return (
-        f"At T = 0 {best}. We assume that a draft pass costs {100 * c:g} % of a target pass "
-        f"(notebook 10 measures it). {others}"
+        f"If a draft pass costs {100 * c:g} % of a target pass, {best} (T = 0). Notebook 10 "
+        f"measures this cost. {others}"
     )

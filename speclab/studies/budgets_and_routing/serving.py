@@ -295,7 +295,7 @@ def batches_in_words(crowd: Estimates) -> str:
     helps = (wide == ABOVE).any(axis=1).astype(int).cummax()
     most, idle = int(slows.max()), int((helps == 0).sum())
     said = []
-    if most:
+    if most > idle:
         names = list(slows.index[slows == most])
         whom = names[0] if len(names) == 1 else "several domains"
         said.append(f"{_from(wide.index, most)} drafting slows {whom}")

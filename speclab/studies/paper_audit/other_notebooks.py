@@ -20,6 +20,7 @@ READS = [
     "08/specialist.csv",
     "10/pass-times.csv",
 ]
+PASS_TIMES = "10/pass-times"
 SHIPPED = ROOT / READS[0]  # tables of pairs without committed figures
 ESTIMATORS = {AT_0: "hit[1]", AT_1: "alpha"}
 VERIFIED = 5  # tokens of a pass that verifies four drafted tokens
@@ -84,7 +85,7 @@ def one_pass(tables: Tables) -> pd.DataFrame:
     """v(5) with the range that its two measured times allow. ValueError: 10 has not measured it, or
     its timing is unreliable (a longer pass is cheaper).
     """
-    table = tables.get("10/pass-times", pd.DataFrame({"n": []})).set_index("n")
+    table = tables.get(PASS_TIMES, pd.DataFrame({"n": []})).set_index("n")
     if VERIFIED not in table.index:
         raise ValueError("notebook 10 has not measured a pass over 5 tokens on this machine")
     cheapest = table["v(n)"].min()

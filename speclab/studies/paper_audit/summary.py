@@ -11,7 +11,7 @@ from speclab.analysis.claims import AT_0, AT_1, FAILS, FORM, HOLDS, NO_CONDITION
 from speclab.analysis.prompt_sets import OWN
 from speclab.estimates import counted, named, starting, whole
 from speclab.stats import FEW_PROMPTS, cell
-from speclab.studies.paper_audit.other_notebooks import Tables, one_pass
+from speclab.studies.paper_audit.other_notebooks import PASS_TIMES, Tables, one_pass
 
 # verdicts in the cells of a figure, where they are not the verdict itself
 SHORT = {FORM: OWN, NO_CONDITION: FAILS, claims.TOO_FEW: "too few"}
@@ -72,7 +72,7 @@ def measured_c(tables: Tables) -> float | None:
     rows = claims.attempt(one_pass, tables)
     if "estimate" not in rows:
         return None
-    return float(tables["10/pass-times"].set_index("n").loc[1, "c(n)"])
+    return float(tables[PASS_TIMES].set_index("n").loc[1, "c(n)"])
 
 
 # ---- sentences -----------------------------------------------------------------------------------
