@@ -450,7 +450,8 @@ def draw_verdicts(
         spots = zip(columns.get_indexer(rows[column]), said.get_indexer(rows["said"]), strict=True)
         for spot, sign, words in zip(spots, rows["sign"], rows[text], strict=True):
             color = OF_SIGNS.get(sign, "white")
-            axes.add_patch(figures.plt.Rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
+            rectangle = figures.plt.Rectangle  # type: ignore[attr-defined]
+            axes.add_patch(rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
             axes.text(spot[0] + 0.5, spot[1] + 0.5, words, size=size, ha="center", va="center")
         axes.set(title=title, xlim=(0, len(columns)), ylim=(len(said), 0), yticks=[])
         axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{name}" for name in columns])
