@@ -239,7 +239,10 @@ if prompt_sets.UNWRAPPED in others:
         sets[greedy.name], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
     )
     ctx.export(words, "words-around")
-    ctx.say(study.wrapper_in_words(words, gamma))
+    ctx.say(
+        "The wrapper is the text around each problem. Tokens per target pass with it minus without "
+        f"it: {words.in_units('')} (gamma = {gamma}, T = 0, the same problems)."
+    )
 
 # %% [markdown]
 # ### Where does a block begin?
@@ -387,14 +390,16 @@ ctx.plot(
 # %%
 speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}
 speed_up = study.curves(tau, speed)
-peaks = speed_up.highest(["temperature", "domain"])
+peaks = speed_up.highest(["temperature", "domain"]).in_units("x")
+of_greedy = peaks.at(temperature=greedy.name).span()
 ctx.plot(
     speed_up,
     "gamma",
     "speed-up",
     f"Estimated speed-up over plain decoding by gamma, for an assumed c of {cost_ratio:g}. Above "
     "the line drafting is faster. Bands: 95 % intervals.",
-    title=f"At the best gamma the estimated speed-up is {peaks.in_units('x').span()}",
+    title=f"With c = {cost_ratio:g} and the best gamma, the estimated speed-up is {of_greedy} "
+    "(T = 0)",
     columns="temperature",
     y="estimated speed-up (x)",
     reference=1,
@@ -424,7 +429,7 @@ notebook.show_table(chosen_gammas.wide(["temperature", "c"], "domain"), 2)
 # intervals gamma is not chosen again.
 
 # %%
-notebook.show_table(peaks.in_units("x").wide("temperature", "domain"))
+notebook.show_table(peaks.wide("temperature", "domain"))
 
 # %%
 if others:

@@ -18,7 +18,7 @@
 #
 # ![Acceptance of each domain under each definition](../figures/smollm/03/ladder.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy`
+# *Runs on* any machine · *time* under a minute on 2 cores · *reads* the run `greedy`
 # (temperature T = 0), the runs `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's
 # temperature, by default 1), and the runs of the profile's other prompts (`other_prompts`) at both
 # temperatures, which are recorded if they are missing · *writes* `figures/<profile>/03/`.
@@ -191,18 +191,17 @@ if compared:
     orders = study.orders(by_domain.at(domain=judged), signs)
 
 # %%
-title = study.highest_and_lowest(by_domain.at(domain=judged), signs) if compared else ""
 of_one = by_domain.at(domain=domains[0]).without(estimator=study.LENGTHS).in_units("%").span()
 ctx.draw(
     drawings.draw_blocks,
     study.in_blocks(by_domain),
     "ladder",
-    title=title or f"In {domains[0]} acceptance is {of_one}, depending on its definition",
+    title=f"In {domains[0]} acceptance is {of_one}, depending on its definition",
     percent=list(study.SHARES),
     limits={axis: [0, 1] for axis in study.SHARES} | {axis: [0, None] for axis in study.TOKENS},
     caption=f"Acceptance of {counted(len(domains), 'domain')} under the definitions of section 2, "
-    f"at {greedy.name} and {sampled.name}. The level depends on the definition. In {domains[0]}, "
-    f"shares run from {of_one}. Bars: 95 % intervals."
+    f"at {greedy.name} and {sampled.name}. The title is about shares of tokens. Bars: 95 % "
+    "intervals."
     + (f" We do not test {named(untested)} (fewer than 5 prompts)." if untested else ""),
 )
 
@@ -419,7 +418,7 @@ if others:
     by_set = Estimates.stacked(by_set, "name")
     for which, rows in by_set.at(name=names[0]).without(set=prompt_sets.OWN).groups("set"):
         sizes = rows.frame.set_index("domain")["n_prompts"]
-        notebook.few_prompts(sizes.to_dict(), f" in {prompt_sets.in_sentence(which)}")
+        notebook.few_prompts(sizes.to_dict(), f", {which}")
 
 # %%
 if others:
@@ -435,7 +434,7 @@ if others:
         x_label="",
         y="tokens accepted (%)",
         slug="other-prompts",
-        title=study.easiest(contrasts.frame) if compared else "",
+        title=study.widest_gap(contrasts.at(name=names[0])) if compared else "",
         caption=f"Acceptance of one drafted token (`hit[1]` at T = 0, `alpha` at {sampled.name}), "
         "by prompt set. Domains whose prompts are the same as in a row above are left out. Bars: "
         "95 % intervals.",
@@ -454,10 +453,8 @@ if compared:
     ctx.table(numbers, "other-contrasts", cells=shown.wide(keys, "set"))
 
 # %%
-headline = ""
 if compared:
-    headline = study.on_other_prompts(contrasts.frame)
-    ctx.say(headline)
+    ctx.say(study.on_other_prompts(contrasts))
 if compared and others:
     likely = 100 * contrasts.without(set=prompt_sets.OWN).frame["power"].min()
     ctx.say(
@@ -478,7 +475,7 @@ if compared and others:
 #   as on our own prompts
 
 # %%
-elsewhere = in_last = "No other prompts were tested."
+elsewhere = "No other prompts were tested."
 if others and compared:
     pairs = {
         name: prompt_sets.pairs_of_domains(texts, Text.accepted, level)
@@ -487,18 +484,15 @@ if others and compared:
     carried = stack({name: prompt_sets.carried(tests) for name, tests in pairs.items()}, "name")
     ctx.export(stack(pairs, "acceptance"), "other-differences")
     ctx.table(carried, "other-orders", 1)
-    elsewhere, in_last = study.carried_in_words(carried), study.last_carried(carried)
-    ctx.say(elsewhere)
+    elsewhere = study.carried_in_words(carried[carried["name"] == names[0]])
 
 # %%
 if prompt_sets.UNWRAPPED in others:
-    # with the wrapper around a problem minus without it, on the same problems
     words = prompt_sets.effect_of_words(sets[names[0]], Text.accepted)
     ctx.export(words, "words-around")
-    effects = [f"{part} in {name}" for name, part in words.in_units("points").groups("domain")]
     ctx.say(
-        f"The wrapper around a problem changes `hit[1]` by {named(effects)} ({greedy.name}, the "
-        "same problems with and without it)."
+        f"The wrapper around a problem changes `hit[1]`: {words.in_units('points')} "
+        f"({greedy.name}, the same problems with and without it)."
     )
 
 # %%
@@ -517,9 +511,8 @@ if prompt_sets.SECOND in others:
 right = 100 * by_domain.at(name=names[0]).frame["estimate"].mean()
 ctx.record(headline=f"**{right:.0f} %** of the draft's best tokens are accepted")
 if compared:
-    ctx.record(on_other_prompts=f"{headline} {elsewhere}")
     tests = tested[tested["name"] == names[0]]
-    ctx.answer(study.order_in_words(tests, contrasts.frame, in_last))
+    ctx.answer(study.order_in_words(tests, elsewhere))
 else:
     cold = by_domain.at(name=names[0], domain=judged).in_units("%")
     ctx.answer(

@@ -18,7 +18,7 @@
 #
 # ![Change of acceptance from depth 1 to the deepest level](../figures/smollm/04/change.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores, once the runs are there · *reads* the
+# *Runs on* any machine · *time* under a minute on 2 cores, once the runs are there · *reads* the
 # runs `greedy` (the profile's tree, temperature T = 0), `balanced` (T = 0, the same tree without
 # the cut), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default
 # 1; three seeds), and at T = 0 the runs of the profile's other prompts (`other_prompts`), which are
@@ -161,7 +161,7 @@ ctx.plot(
     title=f"On the best path acceptance {path_0.tally(*study.TREND)} with depth ({cut.name})",
     caption="Acceptance by depth. All nodes of a tree: mean of min(1, p/q) (`published_alpha`). "
     "Best path: share accepted, given that all earlier tokens were accepted (`accept_by_depth`). "
-    "Bands: 95 % intervals, where they are known.",
+    "Bands: 95 % intervals (the paper prints none).",
 )
 
 # %% [markdown]
@@ -169,20 +169,18 @@ ctx.plot(
 # depth 1 on the same prompts, with its interval.
 
 # %%
-on_path, over_nodes = (str(of).partition(" points")[0] for of in (path_0, as_published))
 ctx.draw(
     drawings.draw_blocks,
     study.beside_the_paper(changes, list(kinds), change=True),
     "change",
-    title=f"Depth {deepest} minus depth 1 is {on_path} points on the best path and {over_nodes} "
-    "over all nodes (T = 0)",
+    title=f"Depth {deepest} minus depth 1 is {path_0} on the best path (T = 0)",
     percent=["change (points)"],
     reference=0,
     reference_name="no change",
     caption=f"Change of acceptance from depth 1 to depth {deepest} by kind of node. Top: the "
-    "published mean over all nodes (`published_alpha`). Bottom: what a decoder accepts "
-    "(`accept_by_depth`), where selection causes the change (section 4). Bars: 95 % intervals. "
-    f"Numbers of the title: {mean}.",
+    f"published mean over all nodes (`published_alpha`), which changes by {as_published} in the "
+    "profile's tree. Bottom: what a decoder accepts (`accept_by_depth`). The title and this number "
+    "are the mean of the domains. Bars: 95 % intervals.",
 )
 
 # %%
@@ -276,7 +274,7 @@ ctx.plot(
     limits=(0, 1),
     height=1.9,
     slug="conditional",
-    title="At the same positions a new block's first token is accepted equally often",
+    title="A deep token and a new block's first token at its position are accepted equally often",
     caption="Along the draft's best path. Left: acceptance, given that all earlier tokens were "
     "accepted (`accept_by_depth`). Middle: acceptance of a new block's first token at the same "
     "positions. Right: share of blocks whose tokens are all accepted down to this depth "
@@ -309,7 +307,6 @@ ctx.say(
 # %%
 ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.texts(ctx.profile, cut)
-others = [name for name in sets if name not in (prompt_sets.OWN, prompt_sets.ENGLISH)]
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
 by_set = by_set.in_units("points")
 ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide("set", "domain"))
@@ -339,14 +336,12 @@ ctx.plot(
     slug="position",
     title=study.along_in_title(along.at(name=along.frame["name"].iloc[0])),
     caption="Acceptance of one drafted token by its position in the text and by domain (`hit[1]` "
-    f"at T = 0, `alpha` at {warm.name}). In the title, acceptance is lower if the interval at the "
-    "end lies below the interval at the beginning. Bars: 95 % intervals.",
+    f"at T = 0, `alpha` at {warm.name}). The title counts a domain if its last interval lies below "
+    "its first. Bars: 95 % intervals.",
 )
 
 # %%
-elsewhere = "No other prompts were tested."
-if others:
-    elsewhere = study.rise_elsewhere(by_set.at(set=others))
+elsewhere = by_set.without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
 ctx.answer(study.rise_with_depth(path_0, deepest, elsewhere))
 
 # %% [markdown]

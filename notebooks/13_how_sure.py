@@ -16,7 +16,7 @@
 #
 # ![Share of repeated positions by their position in the text](../figures/smollm/13/length.png)
 #
-# *Runs on* any machine · *minutes* about one on 2 cores · *reads* the runs `greedy` (temperature
+# *Runs on* any machine · *time* about a minute on 2 cores · *reads* the runs `greedy` (temperature
 # T = 0), `sampled`, `sampled-seed-1` and `sampled-seed-2` (the profile's temperature, by default 1;
 # three seeds), `sampled-0.3` and `sampled-0.7` (T = 0.3 and 0.7), which are recorded if they are
 # missing, `long` if it was recorded, and the simulated studies in `data/coverage` · *writes*
@@ -59,7 +59,7 @@ import pandas as pd
 from scipy.stats import nct, t
 
 from speclab import runs, score, stats
-from speclab.analysis import association, bins, power, prompt_sets, published
+from speclab.analysis import association, bins, power, published
 from speclab.analysis.texts import SEEDS, Text
 from speclab.copying import repeats
 from speclab.estimates import Estimates, counted, named
@@ -111,7 +111,6 @@ lowest = percent["estimate"].min()
 
 # %%
 used = Estimates(percent[percent["used"]], digits=0)
-of_size = {size: part.span() for size, part in used.groups("n_prompts")}
 keys = ["estimator", "method", "n_prompts"]
 ctx.plot(
     Estimates(percent[[*keys, "estimate", "low", "high"]]),
@@ -128,15 +127,14 @@ ctx.plot(
     slug="coverage",
     title=f"Our method (expanded percentile) covers the true value in {used.span()} % of studies",
     caption="Share of simulated studies whose 95 % interval contains the true value, by prompts "
-    "per domain, method and estimator. With few prompts the intervals cover the true value in "
-    "fewer than 95 % of studies. Bars: 95 % intervals of the simulation, from at least "
+    "per domain, method and estimator. Bars: 95 % intervals of the simulation, from at least "
     f"{covered['studies'].min()} studies each.",
 )
 
 # %%
 ctx.say(
-    f"{study.covered_in_words(of_size)} Below {stats.FEW_PROMPTS} prompts per domain the notebooks "
-    f"warn, and below {stats.MIN_PROMPTS} they give no interval. The simulation (pair "
+    f"Below {stats.FEW_PROMPTS} prompts per domain the notebooks warn, and below "
+    f"{stats.MIN_PROMPTS} they give no interval. The simulation (pair "
     f"`{simulated}`) resamples recorded prompts. Rare prompts are missing from it, so the true "
     "coverage may be lower."
 )
@@ -146,15 +144,6 @@ own_coverage = study.coverage_at(used, sizes)
 fewer = [name for name in domains if name not in judged]
 if fewer:
     ctx.say(f"There is no interval for {named(fewer)}.")
-
-# %%
-for source, few in study.small_sets(ctx.profile, domains).items():
-    ctx.say(
-        f"**Few prompts**: {prompt_sets.in_sentence(prompt_sets.set_name(source))} has only "
-        f"{study.sizes_in_words(few.values())} in {named([*few])}. At this size the intervals "
-        f"cover the true value in {study.coverage_at(used, few.values())} % of simulated studies, "
-        "but they are wide. *Inconclusive* can mean that the prompts are too few."
-    )
 
 # %% [markdown]
 # ## 2. How many prompts would be enough?
@@ -195,22 +184,15 @@ if compares and error > 0:  # else the prompts do not differ, and no study can b
 # %%
 asked = {text.acceptance.name: text.accepted() for text in (greedy, sampled)}
 asked["block_efficiency"] = study.of_blocks(greedy.tree(ctx.profile.tree))
-found_by_us = {}
+planned = f"Only one domain has {stats.MIN_PROMPTS} prompts or more, so nothing is compared."
 if compares:
     found_by_us = {name: power.detectable(*one, likely, level) for name, one in asked.items()}
     least = pd.concat(found_by_us.values(), ignore_index=True)
     pairs = least.assign(domains=least["first"] + " − " + least["second"])
     wide = pairs.pivot(index=["domains", "prompts"], columns="estimator", values="least")
     ctx.table(least, "detectable", 2, cells=wide.reset_index().rename_axis(columns=None))
-least_of = {name: study.size_in_words(rows) for name, rows in found_by_us.items()}
-found = [f"{size} in `{name}`" for name, size in least_of.items() if size]
-if compares:
-    ctx.say(
-        f"With {study.sizes_in_words(sizes)} and a power of {100 * likely:.0f} %, we find "
-        f"differences of at least {named(found)} between any two domains."
-        if found
-        else study.SAME_PROMPTS
-    )
+    planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
+    ctx.say(planned)
 
 # %% [markdown]
 # If the domains are the paper's, we can plan a study of the paper's differences. How likely would a
@@ -234,7 +216,7 @@ if compares and in_paper:
         )
     }
     ctx.table(pd.concat(parts.values(), ignore_index=True), "power", 2)
-    lines = [f"* `{name}`. {study.power_in_words(rows)}" for name, rows in parts.items()]
+    lines = [f"* {study.power_in_words(rows, name)}" for name, rows in parts.items()]
     ctx.say("\n".join(lines))
 if not in_paper:
     ctx.say("The paper does not have these domains.")
@@ -323,7 +305,7 @@ ctx.plot(
     limits=(0, None),
     title=f"Acceptance of one drafted token is {ends}",
     caption="Left: acceptance of one drafted token. Right: tokens per target pass with chains of "
-    f"{gamma} tokens. Numbers of the title: {mean}. Bands: 95 % intervals.",
+    f"{gamma} tokens. The title gives the mean of the domains. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
@@ -414,6 +396,7 @@ ctx.plot(
 share = {text.name: (text.trace, repeated) for text in (marked, sampled)}
 in_loops = Estimates(stats.jointly(share).table(key="temperature")).in_units("%")
 in_loops = in_loops.at(domain=score.ALL)
+cold, hot = (in_loops.at(temperature=text.name) for text in (marked, sampled))
 
 # %%
 *_, short, whole_text = cut
@@ -435,7 +418,8 @@ before, after = (levels.at(length=length).span() for length in (shortest, whole_
 # %%
 ctx.say(
     f"**Loops.** In texts of {longest} tokens, the share of repeated positions is "
-    f"{study.each_in_words(in_loops, 'temperature', 'at')} ({counted(prompts.sum(), 'prompt')})."
+    f"{cold} at {marked.name} and {hot} at {sampled.name} ({mean}, "
+    f"{counted(prompts.sum(), 'prompt')})."
 )
 
 # %%
@@ -491,11 +475,8 @@ if trained_on:
     notebook.show_table(pd.DataFrame({"Spearman, seen and hit[1]": numbers}))
 
 # %%
-planned = f"Only one domain has {stats.MIN_PROMPTS} prompts or more, so nothing is compared."
 if parts:
-    planned = study.power_in_words(parts["published_alpha"])
-elif compares:
-    planned = study.detectable_in_words(found_by_us[greedy.acceptance.name], likely)
+    planned = study.power_in_words(parts["published_alpha"], "published_alpha")
 ctx.answer(study.coverage_in_words(sizes, own_coverage, planned))
 
 # %% [markdown]

@@ -203,13 +203,15 @@ class Estimates:
         by 'any domain' if the wording is a negation.
 
         above, below: used if the whole interval lies on that side of `than`; otherwise `neither` is
-        used. within: one sentence per value of this key, as in 'At T = 0 it falls in code. At T = 1
-        …', for wordings with a subject.
+        used. within: one sentence per value of this key, or for equal ones together, as in 'At T =
+        0 and T = 1 it falls in code', for wordings with a subject.
         """
         if within:
             wording = (above, below, neither, names, than)
-            parts = self.groups(within)
-            return ". ".join(f"At {value} {part.sentence(*wording)}" for value, part in parts)
+            values_of: dict[str, list[str]] = {}
+            for value, part in self.groups(within):
+                values_of.setdefault(part.sentence(*wording), []).append(value)
+            return ". ".join(f"At {named(values)} {clause}" for clause, values in values_of.items())
         words = {ABOVE: above, BELOW: below, INCONCLUSIVE: neither, UNDEFINED: NOT_KNOWN}
         verdicts = verdict(self.frame["low"], self.frame["high"], than)
         sides = pd.Series(verdicts).map(words).to_numpy()

@@ -1,8 +1,5 @@
 """Notebook 03's study: the estimators, ties in an order, and sentences about other prompt sets."""
 
-import re
-from itertools import product
-
 import pandas as pd
 import pytest
 from frames import text_of
@@ -10,7 +7,7 @@ from test_score import make_run
 
 from speclab import replay
 from speclab.analysis import significance
-from speclab.analysis.prompt_sets import CHANGE, ENGLISH, LAST, LEAD, OWN, SECOND, SPREAD
+from speclab.analysis.prompt_sets import ENGLISH, LAST, OWN, SECOND, SPREAD
 from speclab.estimates import Estimates
 from speclab.show import drawings, notebook, redraw, style
 from speclab.stats import NUMBERS
@@ -61,13 +58,6 @@ def test_a_tie_is_no_contradiction():
     assert study.conflict(signs[:1]) == "The same pairs are significant under every definition."
     rungs = pd.DataFrame({"name": ["sure"] * 3 + ["tie"] * 3, "domain": [*"abcabc"]})
     rungs = Estimates(rungs.assign(estimate=[3, 2, 1, 2, 3, 1], low=0, high=4))
-    said = "Under every definition a or b is highest, and c is lowest"
-    assert study.highest_and_lowest(rungs, signs) == said
-    named = rungs.frame.replace({"domain": {"a": 80 * "a"}})
-    assert study.highest_and_lowest(Estimates(named), signs) == "", "too long for a title"
-    mixed = rungs.frame.assign(estimate=[3, 2, 1, 1, 2, 3])
-    assert study.highest_and_lowest(Estimates(mixed), signs) == "", "c is the highest and lowest"
-    assert study.highest_and_lowest(rungs, 0 * signs).startswith("No definition")
     assert study.orders(rungs, signs).tolist() == ["a > b > c", "b ≈ a > c"]
     against = study.wide_signs(differences(sure=SURE, against=AGAINST))
     assert "put 1 pair of domains in opposite orders" in study.conflict(against)
@@ -104,98 +94,36 @@ def test_blocks_of_one_axis_have_one_scale(width):
     assert "20" in labels and "0.2" not in labels, "shares in percent"
 
 
-def asked_of_sets(lead, spread, last, highest="math"):
-    """Contrasts at two temperatures: (estimate, low, high) on our own prompts and on the second
-    set. The change is the difference of the estimates, ± 0.05.
-    """
-    rows = []
-    for name, (role, pair) in product(
-        ("T = 0", "T = 1"), {LEAD: lead, SPREAD: spread, LAST: last}.items()
-    ):
-        for which, numbers in zip((OWN, SECOND, ENGLISH), (*pair, pair[1]), strict=True):
-            change = numbers[0] - pair[0][0]
-            ends = change, change - 0.05, change + 0.05
-            top = "math" if which == OWN else highest
-            rows.append((name, which, role, "math − chat", *numbers, *ends, top))
-    columns = ["name", "set", "role", "contrast", *NUMBERS, *CHANGE, "highest"]
-    return pd.DataFrame(rows, columns=columns)
-
-
 YES, OPEN, NO = (0.2, 0.1, 0.3), (0.02, -0.1, 0.1), (-0.2, -0.3, -0.1)
 
 
-@pytest.mark.parametrize(
-    ("contrasts", "highest", "said"),
-    [
-        (
-            [(YES, YES)] * 3,
-            "math",
-            "^Math has the highest acceptance on our own prompts and in the second prompt set. .* "
-            "This difference does not change significantly in the .* Chat has the lowest .* and in",
-        ),
-        (
-            [(YES, OPEN)] * 3,
-            "math",
-            "^Math .* on our own prompts. In the second prompt set this is not significant. .* 20 "
-            "points on our own prompts and 2 in the second .* shrinks significantly in",
-        ),
-        (
-            [(OPEN, YES)] * 3,
-            "math",
-            "^Math .* in the second prompt set. On our own prompts this is not significant.* grows",
-        ),
-        (
-            [(OPEN, OPEN)] * 3,
-            "math",
-            "^No prompt set shows significantly that math has the highest acceptance. At",
-        ),
-        (
-            [(YES, YES)] * 2 + [(YES, NO)],
-            "math",
-            "lowest acceptance on our own prompts. In the second prompt set this is not signif",
-        ),
-        ([(YES, YES)] * 3, "code", "own prompts. In the second prompt set this is not significant"),
-    ],
-)
-def test_what_holds_on_other_prompts_is_said_in_few_words(contrasts, highest, said):
-    """The last row: another domain leads in the second set."""
-    found = study.on_other_prompts(asked_of_sets(*contrasts, highest=highest))
-    assert re.search(said, found)
-    assert not re.search(r"nan|\.\.|  |;", found)
+def contrasts(*numbers):
+    """Two differences on our own prompts and on other sets; numbers: of the second difference."""
+    sets = (OWN, SECOND, ENGLISH)[: len(numbers)]
+    rows = [
+        ("hit[1], T = 0", which, role, contrast, *number)
+        for role, contrast, of_sets in (
+            (SPREAD, "math − chat", (YES, OPEN, NO)),
+            (LAST, "code − chat", numbers),
+        )
+        for which, number in zip(sets, of_sets, strict=False)
+    ]
+    return Estimates(pd.DataFrame(rows, columns=["name", "set", "role", "contrast", *NUMBERS]))
 
 
-@pytest.mark.parametrize(
-    ("kept", "said"),
-    [
-        # other prompts lack a domain, or there are none
-        (
-            {"set": [OWN]},
-            "Math has the highest acceptance on our own prompts. At T = 0 math minus the mean of "
-            "the others is 20 points. At T = 0 math minus chat is 20 points on our own prompts. "
-            "Chat has the lowest acceptance on our own prompts.",
-        ),
-        # two domains
-        (
-            {"role": [SPREAD]},
-            "At T = 0 math minus chat is 20 points on our own prompts and 20 in the second prompt "
-            "set. This difference does not change significantly in the second prompt set.",
-        ),
-        (
-            {"role": [SPREAD], "set": [OWN]},
-            "At T = 0 math minus chat is 20 points on our own prompts.",
-        ),
-    ],
-)
-def test_what_is_said_of_one_set_and_of_two_domains(kept, said):
-    rows = asked_of_sets(*[(YES, YES)] * 3)
-    for column, values in kept.items():
-        rows = rows[rows[column].isin(values)]
-    assert study.on_other_prompts(rows) == said
+def test_on_which_prompts_a_difference_is_significant():
+    said = study.on_other_prompts(contrasts(YES, OPEN, NO)).splitlines()[1]
+    assert said == (
+        "* At T = 0, code − chat is significantly positive on our own prompts, and not significant "
+        "on the second prompt set, and significantly negative on the second set's English part."
+    )
+    alone = study.on_other_prompts(contrasts(YES)).splitlines()[1]
+    assert alone == "* At T = 0, code − chat is significantly positive on our own prompts."
 
 
-def test_a_set_of_ones_own_is_named():
-    rows = asked_of_sets(*[(YES, YES)] * 3).replace({"set": {SECOND: "again"}})
-    assert "and 20 in the set again" in study.on_other_prompts(rows)
+def test_the_widest_gap_is_a_title():
+    title = study.widest_gap(contrasts(YES, YES))
+    assert title == "Math minus chat is +2 to +20 points, depending on the prompts (T = 0)"
 
 
 def test_a_figure_has_room_for_its_pairs():
@@ -207,79 +135,22 @@ def test_a_figure_has_room_for_its_pairs():
     assert set(drawn["name"]) == {*names}
 
 
-def test_what_holds_at_one_temperature_is_said_of_it():
-    """A difference that is significant at T = 0 alone neither holds nor fails."""
-    rows = asked_of_sets(*[(YES, YES)] * 3)
-    cold = rows.eval("name == 'T = 1' and role == @LAST and set != @OWN")
-    rows.loc[cold, "low"] = -0.1
-    found = study.on_other_prompts(rows)
-    assert "In the second prompt set this is significant only at T = 0." in found
-    everywhere = rows.eval("name == 'T = 1' and role == @LAST")
-    rows.loc[everywhere, "low"] = -0.1
-    said = "No prompt set shows at each temperature that chat has the lowest acceptance. On our own"
-    assert said in study.on_other_prompts(rows)
-
-
-def test_what_another_domain_shows_is_not_said_of_the_first():
-    """At T = 1 code, not chat, is the lowest domain, by a significant difference."""
-    rows = asked_of_sets(*[(YES, YES)] * 3)
-    is_warm = (rows["name"] == "T = 1") & (rows["role"] == LAST)
-    rows.loc[is_warm, "contrast"] = "chat − code"
-    found = study.on_other_prompts(rows)
-    assert "No prompt set shows at each temperature that chat has the lowest acceptance" in found
-
-
 # ---- the answer and titles -----------------------------------------------------------------------
 
 
-def carried(same, turned, compared=6):
-    rows = [(6, 6, 0), (compared, same, turned)] * 2
-    frame = pd.DataFrame(rows, columns=["compared", "same", "reversed"])
-    return frame.assign(set=[OWN, SECOND] * 2, name=["x, T = 0"] * 2 + ["y, T = 1"] * 2)
-
-
-CARRIED = [carried(2, 0), carried(1, 1), carried(0, 2), carried(1, 0, 1), carried(0, 0, 0)]
-CARRIED.append(CARRIED[0][::2])
-
-
-def test_what_stays_significant_is_said_of_each_set():
-    said = [*map(study.carried_in_words, CARRIED)]
-    assert said[0] == (
-        "At T = 0 we again find 2 of 6 significant pairs in the second prompt set. At T = 1 we "
-        "again find 2 of 6 significant pairs in the second prompt set. No pair is reversed."
+@pytest.mark.parametrize(("difference", "sides"), [(0.374, "math than"), (-0.374, "chat than")])
+def test_the_answer_names_the_higher_domain_first(difference, sides):
+    rows = pd.DataFrame({"set": [OWN, SECOND], "compared": 6, "same": [6, 2]})
+    elsewhere = study.carried_in_words(rows)
+    assert elsewhere == (
+        "On the second prompt set we again found 2 of 6 significant differences between domains."
     )
-    assert "1 of 1 significant pair in" in said[3] and said[2].endswith("4 pairs are reversed.")
-    assert said[4:] == ["No difference is significant on our own prompts.", study.NO_OTHER]
-
-
-def answers():
-    tests = [
-        differences(x={("math", "chat"): (sign * 0.374, p)})
-        for sign, p in product((1, -1), (0.001, 0.5))
-    ]
-    for pair, counts in product(product((YES, OPEN, NO), repeat=2), CARRIED):
-        contrasts = asked_of_sets(*[pair] * 3)
-        if counts["set"].nunique() == 1:
-            contrasts = contrasts[contrasts["set"] == OWN]
-        for test in tests:
-            yield study.order_in_words(test, contrasts, study.last_carried(counts))
-
-
-def test_the_answer_is_short_in_every_branch():
-    said = {*answers()}
-    assert len(said) > 20
-    for text in said:
-        assert not notebook.too_long(text), text
-        assert not re.search(r"nan|\.\.|  |\. [a-z]", text), text
-
-
-def test_the_answer_names_the_higher_domain_first():
-    tests = differences(x={("math", "chat"): (-0.374, 0.001), ("a", "b"): (0.9, 0.5)})
-    said = study.order_in_words(tests, asked_of_sets(*[(YES, YES)] * 3), "")
-    assert said.startswith(
-        "Yes. At T = 0 the target accepts the draft's best token 37 points more often in chat than "
-        "in math."
-    )
+    tests = differences(x={("math", "chat"): (difference, 0.001), ("a", "b"): (0.9, 0.5)})
+    said = study.order_in_words(tests, elsewhere)
+    assert f"37 points more often in {sides}" in said and not notebook.too_long(said)
+    assert study.carried_in_words(rows[:1]) == study.NO_OTHER
+    tests = differences(x={("math", "chat"): (difference, 0.5)})
+    assert study.order_in_words(tests, elsewhere).startswith("No domains differ significantly")
 
 
 def test_how_many_pairs_differ_reads_as_a_title():
@@ -294,10 +165,10 @@ def test_how_many_pairs_differ_reads_as_a_title():
         study.how_many_differ(differences(x=TIE)),
     ]
     assert said == [
-        "All 3 pairs of domains differ significantly under each definition",
-        "Both domains differ significantly under each definition",
-        "Depending on the definition, 2 or all 3 pairs of domains differ significantly",
-        "No pair of domains differs significantly",
-        "Whether the domains differ significantly depends on the definition",
-        "2 of 3 pairs of domains differ significantly under each definition",
+        "Under the four definitions 3 of 3 pairs of domains differ significantly",
+        "Under the four definitions 1 of 1 pair of domains differ significantly",
+        "Under the four definitions 2 to 3 of 3 pairs of domains differ significantly",
+        "Under the four definitions 0 of 1 pair of domains differ significantly",
+        "Under the four definitions 0 to 1 of 1 pair of domains differ significantly",
+        "Under the four definitions 2 of 3 pairs of domains differ significantly",
     ]

@@ -101,11 +101,11 @@ def gaps(*numbers):
 
 
 def plans(*power):
-    return how_sure.power_in_words(pd.DataFrame({"power": power}))
+    return how_sure.power_in_words(pd.DataFrame({"power": power}), "alpha")
 
 
 def least(*differences):
-    rows = pd.DataFrame({"least": differences, "estimator": "hit[1]"})
+    rows = pd.DataFrame({"least": differences})
     return how_sure.detectable_in_words(rows, 0.8)
 
 
@@ -222,7 +222,6 @@ CASES = [
     *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
     *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
     *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
-    *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
     *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
     *(used(left_out) for left_out in (2.93, 3.5)),
     *(runaways(*counts) for counts in ([0, 0, 0], [0, 5, 5], [1, 0, 0])),
@@ -279,10 +278,9 @@ TITLES = [
     ),
     *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
-    gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
-    *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
+    *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1)),
     *(
         at_scale.cost_of_depth_in_words(table((n,) * 3, (-0.1,) * 3), 6)
         for n in (-0.05, -0.1, 0.02)

@@ -105,18 +105,13 @@ def farthest(sets: Iterable[str]) -> str | None:
     return others[-1] if others else None
 
 
-def in_sentence(name: str) -> str:
-    """A set's name after 'the prompts of' and 'in'."""
-    return f"the {name}" if name == SECOND else name
-
-
 def after_on(name: str) -> str:
     """A set's name after 'on'."""
     known = {
         OWN: "our own prompts",
         UNWRAPPED: "prompts without wrapper",
         SECOND: "the second prompt set",
-        ENGLISH: "a second English prompt set",
+        ENGLISH: "the second set's English part",
     }
     return known.get(name, f"the set {name}")
 
@@ -247,12 +242,14 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
 
 def _weights(order: list[str]) -> pd.DataFrame:
     """The weights of the domains (rows, from highest to lowest) in each difference (columns)."""
-    weights = pd.DataFrame(0.0, order, [SPREAD])
-    weights.iloc[0, 0], weights.iloc[-1, 0] = 1, -1
-    if len(order) > 2:
-        weights.insert(0, LEAD, [1.0, *[-1 / (len(order) - 1)] * (len(order) - 1)])
-        weights[LAST] = [0.0, *[1 / (len(order) - 2)] * (len(order) - 2), -1.0]
-    return weights
+    count = len(order)
+    highest, *_, lowest = np.eye(count)
+    if count == 2:
+        return pd.DataFrame({SPREAD: highest - lowest}, order)
+    others = (1 - highest) / (count - 1)
+    between = (1 - highest - lowest) / (count - 2)
+    weights = {LEAD: highest - others, SPREAD: highest - lowest, LAST: between - lowest}
+    return pd.DataFrame(weights, order)
 
 
 def power_of(

@@ -335,8 +335,8 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (
-            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals can miss the "
-            "true value in more than 5 % of studies (notebook 13)."
+            f" With fewer than {stats.FEW_PROMPTS} prompts per domain, 95 % intervals are less "
+            "reliable (notebook 13)."
         )
     if without:
         said += f" With fewer than {stats.MIN_PROMPTS} we give no interval ({named(without)})."

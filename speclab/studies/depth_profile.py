@@ -12,9 +12,9 @@ import pandas as pd
 from speclab import replay, score, stats
 from speclab.analysis import bins, published
 from speclab.analysis.texts import PLACE, Text
-from speclab.estimates import Estimates, counted, named, stack, whole, without_interval
+from speclab.estimates import Estimates, counted, stack, starting, without_interval, yes_or_no
 from speclab.score import ALL, POOLED, Estimator
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED
+from speclab.stats import NUMBERS
 from speclab.tree import static_tree
 
 PARTS = (1 / 8, 1 / 4, 1 / 2, 1)  # of the length of the texts: ends of the bins along them
@@ -30,7 +30,6 @@ PATH_IN_WORDS = {
 }
 MEAN_OF_NODES, GIVEN_ABOVE = "Mean of min(1, p/q)", "Accepted, if all earlier tokens were accepted"
 TREND = ("rises", "falls", "does not change significantly")
-MOST_NAMED = 3  # domains, in a title
 BEST_PATH, OTHERS, ALL_NODES = "under the best path", "under other branches", "all nodes"
 Question = tuple[pd.DataFrame, Estimator]
 
@@ -229,57 +228,31 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def rise_with_depth(change: Estimates, deepest: int, elsewhere: str) -> str:
-    """Whether acceptance rises with depth, as three short sentences. change: the deepest level
-    minus depth 1 along the best path at T = 0, one row in points; elsewhere: the last sentence.
-    """
-    if deepest < 2:
-        return "The tree has one level, so there is no second depth to compare."
-    points = str(change.in_units("points"))
-    said = {
-        ABOVE: f"Yes, by {points.lstrip('+')}",
-        BELOW: f"No: {points}",
-        INCONCLUSIVE: f"Inconclusive: {points}",
-        UNDEFINED: f"Inconclusive: {points} (no interval)",
-    }[change.verdict()]
-    is_clear = change.verdict() in (ABOVE, BELOW)
-    return (
-        f"{said} from depth 1 to {deepest}, if all earlier tokens were accepted (T = 0). "
-        f"{'The cause' if is_clear else 'Any change'} is the selection of easy "
-        f"positions. {elsewhere}"
-    )
-
-
-def rise_elsewhere(by_set: Estimates) -> str:
-    """On how many other sets and domains acceptance rises with depth, as a sentence. by_set: of the
-    other sets, by domain.
+def rise_with_depth(change: Estimates, deepest: int, by_set: Estimates) -> str:
+    """Whether acceptance rises with depth, as short sentences. change: the deepest level minus
+    depth 1 along the best path at T = 0, one row in points; by_set: of the other sets, by domain.
     """
     judged = by_set.frame.dropna(subset="low")
-    if judged.empty:
-        return "No other prompts were tested."
     rises = (judged["low"] > 0).sum()
-    cases = counted(len(judged), "combination")
+    elsewhere = "No other prompts were tested."
+    if len(judged):
+        cases = counted(len(judged), "combination")
+        elsewhere = (
+            f"On other prompts it rises significantly in {rises} of {cases} of prompt set and "
+            "domain."
+        )
     return (
-        f"On other prompts acceptance rises significantly in {rises} of {cases} of prompt set and "
-        "domain."
+        f"{starting(yes_or_no(change.verdict()))}. If all earlier tokens were accepted, acceptance "
+        f"changes by {change} from depth 1 to {deepest} (T = 0). Only selection of positions "
+        f"causes this. {elsewhere}"
     )
 
 
 def along_in_title(along: Estimates) -> str:
-    """In which domains acceptance is clearly lower at the end of the text than at its beginning, as
-    a title. along: of `along_text`, for one text.
+    """In how many domains acceptance is clearly lower at the end of the text than at its beginning,
+    as a title. along: of `along_text`, for one text.
     """
-    lower = []
-    for domain, rows in along.groups("domain"):
-        known = rows.frame.dropna(subset="low")
-        if len(known) and known["high"].iloc[-1] < known["low"].iloc[0]:
-            lower.append(domain)
-    every = along.frame["domain"].nunique()
-    if not lower:
-        return (
-            "Acceptance is not clearly lower at the end of the text than at its beginning (T = 0)"
-        )
-    where = named(lower) if len(lower) <= MOST_NAMED else f"{len(lower)} of {every} domains"
-    if len(lower) == every > 1:
-        where = whole("domain", every)
-    return f"Acceptance is lower at the end of the text in {where} (T = 0)"
+    domains = along.frame.groupby("domain")
+    lower = domains["high"].last() < domains["low"].first()
+    every = counted(len(lower), "domain")
+    return f"Acceptance is lower at the end of the text in {lower.sum()} of {every} (T = 0)"

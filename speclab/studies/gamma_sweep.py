@@ -14,7 +14,7 @@ import pandas as pd
 from speclab import cost, replay, score, stats
 from speclab.analysis import choose
 from speclab.analysis.texts import Text
-from speclab.estimates import Estimates, counted, named, stack, starting, whole
+from speclab.estimates import Estimates, counted, stack, starting
 from speclab.models import timing
 from speclab.models.pairs import Pair
 from speclab.profiles import Profile
@@ -79,23 +79,15 @@ def text_cells(blocks: Mapping[int, pd.DataFrame]) -> pd.DataFrame:
 
 
 def saved_and_wasted(cells: pd.DataFrame) -> str:
-    """What the largest gamma of `text_cells` saves and wastes, compared with the smallest."""
-    totals = cells.groupby("gamma", sort=False)[["passes", "kept", "drafted"]].first()
-    wasted = totals["drafted"] - totals["kept"]
-    if len(totals) == 1:
-        passes = counted(totals["passes"].iloc[0], "target pass")
-        return f"With gamma = {totals.index[0]} this text takes {passes}"
-    least, *_, most = totals.index
-    saved = _moved("passes", totals["passes"])
-    return f"From gamma {least} to {most}, {saved} and {_moved('wasted tokens', wasted)}"
-
-
-def _moved(noun: str, numbers: pd.Series) -> str:
-    """How numbers change from the first to the last."""
-    first, last = numbers.iloc[0], numbers.iloc[-1]
-    if first == last:
-        return f"{noun} stay at {first}"
-    return f"{noun} {'fall' if last < first else 'rise'} from {first} to {last}"
+    """The target passes and wasted tokens of the smallest and the largest gamma of `text_cells`, as
+    a title.
+    """
+    least, most = cells.iloc[0], cells.iloc[-1]
+    wasted = [row["drafted"] - row["kept"] for row in (least, most)]
+    return (
+        f"From gamma {least['gamma']} to {most['gamma']}, passes go from {least['passes']} to "
+        f"{most['passes']}, and wasted tokens from {wasted[0]} to {wasted[1]}"
+    )
 
 
 # ---- every gamma ---------------------------------------------------------------------------------
@@ -127,12 +119,9 @@ def curves(
 
 def flattening(passes: Estimates, largest: int) -> str:
     """How little the second half of the gammas adds to tokens per target pass."""
-    half = largest // 2
-    if not half:
-        return f"One target pass gives {passes.span()} tokens at gamma = {largest}"
-    keys = ["temperature", "domain"]
-    ends = [passes.at(gamma=gamma).frame.set_index(keys)["estimate"] for gamma in (half, largest)]
-    most = (ends[1] - ends[0]).max()
+    half = max(largest // 2, 1)
+    of_gamma = passes.frame.set_index(["temperature", "domain", "gamma"])["estimate"].unstack()
+    most = (of_gamma[largest] - of_gamma[half]).max()
     return f"Raising gamma from {half} to {largest} adds at most {most:.2f} tokens per target pass"
 
 
@@ -140,16 +129,6 @@ def used_at_most(used: Estimates, gamma: int) -> str:
     """The largest share of the draft tokens that the target accepts at a gamma."""
     most = used.known["estimate"].max()
     return f"At gamma {gamma} the target accepts at most {100 * most:.0f} % of the draft tokens"
-
-
-def wrapper_in_words(effect: Estimates, gamma: int) -> str:
-    """How much the words around the problems change tokens per target pass."""
-    numbers = effect.in_units("").groups("domain")
-    parts = [f"{number} in {domain}" for domain, number in numbers]
-    return (
-        "The wrapper is the text around each problem. Adding it changes tokens per target pass by "
-        f"{named(parts)} (gamma = {gamma}, T = 0, the same problems)."
-    )
 
 
 # ---- decoded, not only replayed ------------------------------------------------------------------
@@ -207,9 +186,8 @@ def agreement_in_words(unequal: int, prompts: int, gammas: int) -> str:
     """In how many cases the decoder's blocks or tokens differ from the replay's at T = 0; a case is
     a prompt with a gamma.
     """
-    cases = f"({counted(prompts, 'prompt')}, {counted(gammas, 'gamma')})"
-    total = counted(prompts * gammas, "case")
-    return f"At T = 0 the decoder and the replay differ in {unequal or 'none'} of {total} {cases}."
+    cases = f"{counted(prompts * gammas, 'case')} ({prompts} × {gammas}: prompt, gamma)"
+    return f"At T = 0 the decoder and the replay differ in {unequal} of {cases}."
 
 
 def decoded_in_words(difference: Estimates) -> str:
@@ -265,13 +243,8 @@ def lag1(drawn: stats.Draws) -> pd.DataFrame:
 
 def largest_miss(missed: Estimates) -> str:
     """The largest difference between the replay and the i.i.d. formula."""
-    known = missed.known["estimate"]
-    if known.empty:
-        return "The error of the formula is undefined here"
-    worst = known[known.abs().idxmax()]
-    misses = "overstates" if worst < 0 else "understates"
-    by = f"{abs(worst):.2f}"
-    return f"The i.i.d. formula {misses} tokens per target pass by up to {by}"
+    most = missed.frame["estimate"].abs().max()
+    return f"The i.i.d. formula misses tokens per target pass by up to {most:.2f}"
 
 
 # ---- the best gamma ------------------------------------------------------------------------------
@@ -333,19 +306,12 @@ def best_in_words(fastest: Estimates, c: float, elsewhere: Estimates | None) -> 
     prompts, None if there are none.
     """
     gammas = fastest.frame["estimate"]
-    domains = len(gammas)
-    span = fastest.span().replace("0 to", "0 (plain) to")
-    best = f"the best gamma is {span}"
-    if not gammas.any():
-        best = "plain decoding is the fastest"
-    elif gammas.nunique() > 1:
-        best += ", by domain"
-    elif domains > 1:
-        best += f" in {whole('domain', domains)}"
+    by_domain = ", by domain" if gammas.nunique() > 1 else ""
+    plain = "" if gammas.all() else " Gamma 0 is plain decoding."
     others = "No other prompts were tested."
     if elsewhere is not None:
-        others = f"On other prompts the best gamma is {elsewhere.span()}."
+        others = f"On other prompts it would be {elsewhere.span()}."
     return (
-        f"If a draft pass costs {100 * c:g} % of a target pass, {best} (T = 0). Notebook 10 "
-        f"measures this cost. {others}"
+        f"If a draft pass cost {100 * c:g} % of a target pass, the best gamma would be "
+        f"{fastest.span()}{by_domain} (T = 0).{plain} Notebook 10 measures this cost. {others}"
     )

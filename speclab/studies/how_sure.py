@@ -3,16 +3,15 @@ the seed, the temperature, the length of the texts, and prompts that the draft h
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pandas as pd
 
 from speclab import replay, runs, score
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates, without_interval
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import Prompt, training_prompts, without_wrapper
 from speclab.score import Estimator
-from speclab.stats import FEW_PROMPTS, MIN_PROMPTS
 
 HIT_MORE = ("higher in", "lower in", "not significantly different in")
 
@@ -49,21 +48,6 @@ def coverage_at(used: Estimates, sizes: Iterable[int]) -> str:
     simulated = used.frame["n_prompts"].unique()
     nearest = {simulated[simulated <= size].max() for size in sizes}
     return used.at(n_prompts=list(nearest)).span()
-
-
-def small_sets(profile: Profile, domains: Iterable[str]) -> dict[str, dict[str, int]]:
-    """The other sets of prompts with at least 5 but fewer than 20 prompts in some of these domains:
-    the number of prompts by set and domain. (`unwrapped` has as many prompts as the profile's own.)
-    """
-    small = {}
-    for source in runs.sets_asked(profile, domains):
-        of_set = profile.replace(prompts=source, prompts_per_domain=None, domains=None)
-        sizes = runs.sizes_of(of_set)
-        there = {name: sizes[name] for name in domains if name in sizes}
-        few = {name: n for name, n in there.items() if MIN_PROMPTS <= n < FEW_PROMPTS}
-        if few and source != "unwrapped":
-            small[source] = few
-    return small
 
 
 # ---- blocks --------------------------------------------------------------------------------------
@@ -126,70 +110,36 @@ def sizes_in_words(sizes: Iterable[int]) -> str:
     return f"{' to '.join(map(str, ends))} prompts per domain"
 
 
-def covered_in_words(of_size: Mapping[int, str]) -> str:
-    """The coverage of our intervals in the smallest and the largest simulated studies. of_size:
-    percent (or a range) by prompts per domain.
-    """
-    least, most = min(of_size), max(of_size)
-    return (
-        f"Our intervals covered the true value in {of_size[least]} % of simulated studies with "
-        f"{least} prompts per domain, and in {of_size[most]} % with {most}."
-    )
-
-
-def power_in_words(plans: pd.DataFrame) -> str:
+def power_in_words(plans: pd.DataFrame, estimator: str) -> str:
     """The probability that studies of this size find the paper's differences, as a sentence. plans:
-    of `power.every_pair`, for one estimator.
+    of `power.every_pair`, for this estimator.
     """
-    powers = plans["power"].dropna()
-    if powers.empty:
+    powers = Estimates(without_interval(plans, plans["power"])).in_units("%")
+    if powers.known.empty:
         return SAME_PROMPTS
-    ends = dict.fromkeys(f"{100 * value:.0f}" for value in (powers.min(), powers.max()))
-    depends = ", depending on the pair" if len(ends) > 1 else ""
     return (
-        f"Such a study finds a difference as large as the paper's with {' to '.join(ends)} % "
-        f"probability{depends}."
+        f"A difference as large as the paper's is found with a probability of {powers.span()}, "
+        f"depending on the domains (`{estimator}`)."
     )
-
-
-def size_in_words(least: pd.DataFrame) -> str:
-    """The difference that this study finds between any two domains, as '7 points'; "" if no study
-    can be planned. least: of `power.detectable`, for one estimator.
-    """
-    known = least["least"].dropna()
-    if known.empty:
-        return ""
-    (name,) = least["estimator"].unique()
-    if name == "block_efficiency":
-        return f"{known.max():.2f} tokens per target pass"
-    return f"{100 * known.max():.0f} points"
 
 
 def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
-    """The difference that this study finds between any two domains, as a sentence."""
-    size = size_in_words(least)
-    if not size:
+    """The difference that this study finds between any two domains, as a sentence. least: of
+    `power.detectable`, for `hit[1]`.
+    """
+    most = least["least"].max()
+    if pd.isna(most):
         return SAME_PROMPTS
     return (
-        f"Such a study finds a difference of {size} between two domains with a probability of "
-        f"{100 * likely:.0f} %."
+        f"A difference of {100 * most:.0f} points between any two domains (`hit[1]`) is found with "
+        f"a probability of {100 * likely:.0f} %."
     )
 
 
 def seeds_in_words(p_value: float, level: float) -> str:
-    """Whether the seeds differ more than shuffled texts would, as sentences."""
-    p = f"p = {p_value:.2g}" if p_value >= 0.001 else "p < 0.001"
-    if p_value < level:
-        return (
-            f"The seeds differ significantly ({p}). By chance alone, they would rarely differ this "
-            "much. So either this is a rare accident, or there is an effect that we do not know."
-        )
-    return f"The seeds do not differ significantly ({p})."
-
-
-def each_in_words(numbers: Estimates, key: str, word: str) -> str:
-    """'9 % [7, 10] at T = 0 and 2 % [2, 3] at T = 1': numbers by a key, each after `word`."""
-    return named([f"{part} {word} {value}" for value, part in numbers.groups(key)])
+    """Whether the seeds differ more than shuffled texts would, as a sentence."""
+    differ = "differ" if p_value < level else "do not differ"
+    return f"The seeds {differ} significantly (p = {p_value:.2g})."
 
 
 def coverage_in_words(sizes: Iterable[int], coverage: str, planned: str) -> str:
