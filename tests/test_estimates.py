@@ -44,6 +44,9 @@ def test_sentences_within_a_key():
         "At T = 0 it rises in code; it falls in chat. At T = 1 it is open in code (no interval for "
         "math and reasoning)"
     )
+    code = table.at(domain="code")
+    said = code.sentence("it is", "it is", "it is", within="temperature")
+    assert said == "At T = 0 and T = 1 it is code"
     missing = table.at(temperature="T = 1", domain=["math", "reasoning"])
     assert missing.sentence() == "undefined for both domains"
     assert table.at(domain="math").sentence() == "undefined for math"
