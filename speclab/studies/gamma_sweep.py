@@ -186,8 +186,9 @@ def agreement_in_words(unequal: int, prompts: int, gammas: int) -> str:
     """In how many cases the decoder's blocks or tokens differ from the replay's at T = 0; a case is
     a prompt with a gamma.
     """
-    cases = f"{counted(prompts * gammas, 'case')} ({prompts} × {gammas}: prompt, gamma)"
-    return f"At T = 0 the decoder and the replay differ in {unequal} of {cases}."
+    pairs = f"{counted(prompts, 'prompt')} × {counted(gammas, 'gamma')}"
+    total = counted(prompts * gammas, "case")
+    return f"At T = 0 the decoder and the replay differ in {unequal} of {total} ({pairs})."
 
 
 def decoded_in_words(difference: Estimates) -> str:
