@@ -238,7 +238,8 @@ notebook.show_table(alphas.wide("domain", "texts"))
 # seed, so each text is drawn independently. So intervals from resampled prompts also contain the
 # chance of the draw. If the seed does not matter, shuffling the three texts within each prompt
 # should change the three numbers about as much as they differ now. We shuffle the texts 5,000 times
-# and count how often the numbers differ at least as much.
+# and count how often the numbers differ at least as much. A small p-value means a rare accident, or
+# an effect that we do not know.
 
 # %%
 texts = sampled.trace.groupby(["domain", "prompt_id", "seed"])["overlap"].agg(["sum", "size"])
