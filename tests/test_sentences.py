@@ -25,7 +25,6 @@ from speclab.studies import (
 )
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
-from speclab.studies.budgets_and_routing import serving
 from speclab.studies.paper_audit import summary
 
 BAD = [
@@ -114,10 +113,6 @@ def first(*firsts):
     return causes.first_in_words(rows, "state", [f"in {name}" for name in rows.frame["domain"]])
 
 
-def rates(*numbers):
-    return serving.rates_in_words(table(*numbers, key="policy"))
-
-
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
@@ -203,7 +198,6 @@ CASES = [
     *(paradoxes(*said) for said in (["no"], ["yes"] * 3, ["inconclusive", "no", "no"])),
     *(entropy_paradox.without_comparison("code", n, None) for n in (1, 3)),
     entropy_paradox.without_comparison("code", 1, table((0.05, 0.01, 0.1)).in_units("points")),
-    *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(held_fixed(**changes) for changes in CHANGES),
