@@ -251,7 +251,7 @@ ANSWERS = [
         paradox(number, share, surest, on, held_fixed(**changes))
         for number, share in ((FALLS, 0.0), (RISES, 1.0), (NOTHING, 0.5))
         for surest in (0.0, 0.5, 1.0)
-        for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, RISES])
+        for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, NOTHING])
         for changes in CHANGES
     ),
     by_hand.rule_in_words(0.75, 2.73, 2.71),

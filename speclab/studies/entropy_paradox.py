@@ -356,7 +356,7 @@ def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
 
 
 def paradox_in_words(lead: Estimates, entropy: Estimates, domain: str, where: str) -> str:
-    """The first sentences of the answer: 'No. Chat's target entropy is the highest, and its
+    """The first sentences of the answer: 'No. Chat's target entropy is the highest. Its
     acceptance differs by −30 points [−33, −27] from the others' mean (T = 0).'; lead, entropy: the
     contrasts in acceptance and entropy, each with its share_highest.
     """
@@ -364,7 +364,7 @@ def paradox_in_words(lead: Estimates, entropy: Estimates, domain: str, where: st
     word = is_highest(min(lead.row.share_highest, share))
     verb = {"yes": "is", "no": "is not", "inconclusive": "may be"}[is_highest(share)]
     return (
-        f"{word.capitalize()}. {starting(domain)}'s target entropy {verb} the highest, and its "
+        f"{word.capitalize()}. {starting(domain)}'s target entropy {verb} the highest. Its "
         f"acceptance differs by {lead} from the others' mean ({where})."
     )
 
