@@ -363,8 +363,8 @@ ctx.plot(
     reference_name="plain decoding",
     looks=study.predicted(study.READINGS),
     slug="speed",
-    title=f"At batch {batches[0]}, EAGLE's best gamma is {per_block} if a draft is paid once per "
-    f"block, and {per_token} if once per token",
+    title=f"At batch {batches[0]}, EAGLE's best gamma is {per_block} if paid once per block, and "
+    f"{per_token} if once per token",
     caption="Speed-up by gamma and batch size. Hollow marks are predicted by the authors' cost "
     "model, not measured. Two lines for EAGLE: its draft is paid once per block, or once per "
     "token. The peak is the best gamma. Bands: 95 % intervals.",

@@ -479,7 +479,8 @@ def _name_rows(axes: Any, names: Sequence[str], most: int) -> None:
 
 # ---- at scale ------------------------------------------------------------------------------------
 
-OF_DEPTH = (  # a new block at all positions, a new block at the same ones, the token at this depth
+# a new block at all positions, a new block at the same ones, the token at this depth
+OF_DEPTH: tuple[dict[str, Any], ...] = (
     {"color": "black", "linewidth": 0.8},
     {"color": "#444444", "marker": "s"},
     {"color": "#882255", "marker": "o"},
