@@ -130,33 +130,16 @@ def audited(verdicts):
     return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
 
 
-def scaled(*beaten):
+def scaled(*others):
     rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
     faster = pd.Series([True] * 21 + [False] * 3)
-    return at_scale.proposers_in_words(Estimates(rows), beaten, faster)
-
-
-def gains(*numbers):
-    """What both together gain on two sets at three batch sizes; numbers: of each batch size."""
-    batches = {f"batch {8**n}": table(each, RISES) for n, each in enumerate(numbers)}
-    rows = Estimates.stacked(batches, "batch").frame
-    return "\n".join(at_scale.gains_in_words(Estimates(rows.assign(price="once")), "price"))
-
-
-def used(left_out):
-    columns = ["prompts", "tokens per text", "EAGLE alone"]
-    by_use = pd.DataFrame([[404, 160, 3.21], [91, 279, left_out]], ["used", "left out"], columns)
-    return at_scale.used_in_words("code", "4.24 [4.06, 4.42]", by_use)
+    significant = dict(zip("abc", others, strict=True))
+    return at_scale.proposers_in_words(Estimates(rows), significant, faster)
 
 
 def runaways(*counts):
     of_set = pd.Series(counts, ["cnn", "code", "chat"][: len(counts)])
     return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
-
-
-def significant(*found):
-    rows = pd.DataFrame({"proposer": ["EAGLE", "lookup"], "significant": found})
-    return at_scale.significant_in_words(rows)
 
 
 def gammas(*best):
@@ -209,7 +192,6 @@ CASES = [
     *(held_fixed(**changes) for changes in CHANGES),
     *(compared(*leads) for leads in ([RISES], [NOTHING], [RISES, NOTHING], [RISES] * 2)),
     *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
-    *(summary.costs_caption(c) for c in (None, 0.07)),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
@@ -222,10 +204,7 @@ CASES = [
     *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
     *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
     *(gamma_sweep.wrapper_in_words(rows, 4) for rows in TABLES[:2]),
-    *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
-    *(used(left_out) for left_out in (2.93, 3.5)),
-    *(runaways(*counts) for counts in ([0, 0, 0], [0, 5, 5], [1, 0, 0])),
-    *(significant(*found) for found in ([True, True], [True, False], [False, False])),
+    *(runaways(*counts) for counts in ([0, 5, 5], [1, 0, 0])),
     *(
         f"m: {at_scale.fitted_leasts(of)}."
         for of in (["chain:5"], ["lookup:4", "chain:5+lookup:3"])
@@ -261,7 +240,7 @@ ANSWERS = [
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
-    *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
+    *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
 ]
 # of figures
 TITLES = [
@@ -269,20 +248,11 @@ TITLES = [
     *(causes.most_rejected(table(n, cause="kind: punctuation")) for n in (RISES, MISSING)),
     *(held_fixed(entropy_paradox.moves_in_title, "reasoning", **changes) for changes in CHANGES),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
-    *(
-        summary.costs_title("smollm", pd.Series(of))
-        for of in (TALLIES[2], [claims.TURNS], [claims.TOO_FEW])
-    ),
-    *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5), 1),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1, np.nan)),
-    *(
-        at_scale.cost_of_depth_in_words(table((n,) * 3, (-0.1,) * 3), 6)
-        for n in (-0.05, -0.1, 0.02)
-    ),
 ]
 
 
