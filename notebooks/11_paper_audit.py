@@ -128,7 +128,7 @@ ctx.draw(
     drawings.draw_verdicts,
     summary.of_facts(of_pairs[of_pairs["pair"].isin(pairs)]),
     "claims",
-    title=summary.facts_title(name, at_0),
+    title=f"On {name} at T = 0, {summary.how_many_held(at_0)}",
     caption="Each row is a claim, each column a pair and a way to measure, on the pair's own "
     "prompts. Of claims that say the same, only one is shown. Green claims hold, red ones fail, "
     "grey ones are inconclusive, and violet ones depend on c, the cost of a draft pass. An empty "
@@ -279,13 +279,17 @@ if len(reached):
 # %%
 measured_c = summary.measured_c(tables[name])
 speed = summary.of_costs(found, listed, name, prompts[name])
-about_speed = facts[facts["claim"].isin(speed["claim"]) & (facts["asked"] == claims.AT_0)]
+of_speed = facts[facts["claim"].isin(speed["claim"]) & (facts["asked"] == claims.AT_0)]
+depends = of_speed["verdict"] == claims.TURNS
 ctx.draw(
     drawings.draw_verdicts,
     speed,
     "costs",
-    title=summary.costs_title(name, about_speed["verdict"]),
-    caption=summary.costs_caption(measured_c),
+    title=f"On {name} at T = 0, the verdict on {depends.sum()} of {len(depends)} claims about "
+    "speed depends on c",
+    caption="Verdicts on claims about speed, by c, the cost of a draft pass in target passes. "
+    "Drafting is cheap on the left and expensive on the right. A verdict that depends on v counts "
+    "as inconclusive. Black line: the c that notebook 10 measured, if it measured one.",
     column="c",
     panel="asked",
     label="c (draft pass / target pass)",

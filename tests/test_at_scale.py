@@ -152,11 +152,12 @@ def test_significant_differences_are_named_and_have_a_star():
         [("EAGLE", "a", "b", 0.5, 0.4, 0.6, True), ("EAGLE", "a", "c", -0.1, -0.3, 0.1, False)],
         columns=["proposer", "first", "second", "difference", "low", "high", "significant"],
     )
-    found = study.differing(tested, "b"), study.differing(tested, "c")
-    assert found == (["a"], [])
+    of_a, of_c = (study.beaten_by(tested, best) for best in "ac")
+    assert (of_a, of_c) == ({"b": True, "c": False}, {"a": False})
+    clause = "significantly more than on b and not significantly more than on c"
+    assert study.more_than(of_a) == clause
     cells = study.in_pairs(tested).to_numpy().tolist()
     assert cells == [["a − b", "0.50 [0.40, 0.60] *"], ["a − c", "−0.10 [−0.30, 0.10]"]]
-    assert study.significant_in_words(tested).endswith("differences is 1 of 2 for EAGLE.")
 
 
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])

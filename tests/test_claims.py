@@ -287,19 +287,19 @@ def test_with_too_few_prompts_every_cell_says_so():
     verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
     words = summary.of_facts(verdicts)["word"].tolist()
     assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
-    assert summary.facts_title("a", verdicts["verdict"]).endswith("no statement can be decided")
+    assert summary.how_many_held(verdicts["verdict"]) == "0 statements held and 0 failed"
 
 
 def test_statements_that_hold_or_fail_on_all_pairs():
     verdicts = of_facts((HOLDS, FAILS), (NO_CONDITION, FAILS))
     assert summary.alike(verdicts) == [
-        "* **Both pairs, T = 0:** 1 fails and 1 holds: says 0.",
-        "* **Both pairs, T = 1:** 2 fail and none holds.",
+        "* **Both pairs, T = 0:** 1 failed and 1 held (says 0).",
+        "* **Both pairs, T = 1:** 2 failed and 0 held (–).",
     ]
     verdicts = of_facts((HOLDS, UNDECIDED), (HOLDS, UNDECIDED))
     assert summary.alike(verdicts) == [
-        "* **Both pairs, T = 0:** none fails and 2 hold: says 0, and says 1.",
-        "* **Both pairs, T = 1:** none fails and none holds.",
+        "* **Both pairs, T = 0:** 0 failed and 2 held (says 0; says 1).",
+        "* **Both pairs, T = 1:** 0 failed and 0 held (–).",
     ]
     assert not summary.alike(verdicts[verdicts["pair"] == "a"])
 

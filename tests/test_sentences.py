@@ -25,7 +25,6 @@ from speclab.studies import (
 )
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
-from speclab.studies.budgets_and_routing import serving
 from speclab.studies.paper_audit import summary
 
 BAD = [
@@ -47,10 +46,17 @@ def table(*numbers, key="domain", **more):
     return Estimates(pd.concat([pd.DataFrame({key: names} | more), rows], axis=1))
 
 
-def held_fixed(say=entropy_paradox.moves_in_words, *more, before=-0.3, spread=0.1, **changes):
-    draws = np.linspace(1 - spread, 1 + spread, 30)[:, None] * list(changes.values())
-    changes = pd.DataFrame(draws.reshape(30, -1), columns=[*changes])
-    return say(changes, dict.fromkeys(changes, before), 5, *more)
+def held_fixed(say=entropy_paradox.moves_in_words, *more, before=-0.3, **changes):
+    if not changes:
+        return say(
+            Estimates(pd.DataFrame({"stage": ["change"]} | dict.fromkeys(NUMBERS, np.nan))), *more
+        )
+    parts = {
+        "change": table(*[(c, c - 0.1, c + 0.1) for c in changes.values()]),
+        "after": table(*[(before + c,) * 3 for c in changes.values()]),
+    }
+    found = Estimates.stacked(parts, "stage").frame
+    return say(Estimates(found.assign(held_fixed=[*changes] * 2)), *more)
 
 
 def compared(*leads):
@@ -65,7 +71,7 @@ def contrast(number, share=0.0):
 
 
 def on_sets(*numbers):
-    names = ["own prompts", "second set in English", "third"]
+    names = ["own prompts", "third", "second set in English"]
     return table(*numbers, set=names[: len(numbers)])
 
 
@@ -79,7 +85,7 @@ def paradox(number, share, surest, elsewhere, moved):
     """The answer of notebook 06, put together as there."""
     numbers = contrast(number, share), contrast(RISES, surest)
     said = entropy_paradox.paradox_in_words(*numbers, "reasoning", "T = 0")
-    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere), "reasoning")
+    there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere))
     return f"{said} {moved} {there}"
 
 
@@ -109,15 +115,6 @@ def least(*differences):
     return how_sure.detectable_in_words(rows, 0.8)
 
 
-def first(*firsts):
-    rows = table(*[RISES] * len(firsts), cause="kind: name", first=list(firsts))
-    return causes.first_in_words(rows, "state", [f"in {name}" for name in rows.frame["domain"]])
-
-
-def rates(*numbers):
-    return serving.rates_in_words(table(*numbers, key="policy"))
-
-
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
@@ -128,33 +125,16 @@ def audited(verdicts):
     return summary.verdicts_in_words("smollm", pd.Series(verdicts, dtype=object), "+0.047", gap)
 
 
-def scaled(*beaten):
+def scaled(*others):
     rows = table((2.75, 2.7, 2.8)).frame.assign(domain="instructcoder")
     faster = pd.Series([True] * 21 + [False] * 3)
-    return at_scale.proposers_in_words(Estimates(rows), beaten, faster)
-
-
-def gains(*numbers):
-    """What both together gain on two sets at three batch sizes; numbers: of each batch size."""
-    batches = {f"batch {8**n}": table(each, RISES) for n, each in enumerate(numbers)}
-    rows = Estimates.stacked(batches, "batch").frame
-    return "\n".join(at_scale.gains_in_words(Estimates(rows.assign(price="once")), "price"))
-
-
-def used(left_out):
-    columns = ["prompts", "tokens per text", "EAGLE alone"]
-    by_use = pd.DataFrame([[404, 160, 3.21], [91, 279, left_out]], ["used", "left out"], columns)
-    return at_scale.used_in_words("code", "4.24 [4.06, 4.42]", by_use)
+    significant = dict(zip("abc", others, strict=True))
+    return at_scale.proposers_in_words(Estimates(rows), significant, faster)
 
 
 def runaways(*counts):
     of_set = pd.Series(counts, ["cnn", "code", "chat"][: len(counts)])
     return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
-
-
-def significant(*found):
-    rows = pd.DataFrame({"proposer": ["EAGLE", "lookup"], "significant": found})
-    return at_scale.significant_in_words(rows)
 
 
 def gammas(*best):
@@ -183,7 +163,7 @@ SIZE = {"target": 134_515_008, "draft": 18_600_000}
 BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
 WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
-MANY = {"token frequency": 0.2, "spread": 3}
+MANY = {"token frequency": 0.2}
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.4}, MANY
 TALLY = "rises", "falls", "does not change"
 VERBS = "it rises in", "it falls in", "it does not change in"
@@ -194,23 +174,18 @@ CASES = [
     *(f"{rows.sentence(*VERBS, within='of')}." for rows in TABLES),
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
-    *(f"It {entropy.trend(rows)}." for rows in TABLES),
     *(domain_acceptance.conflict(SIGNS * sign) for sign in (0, 1, np.array([[1], [-1]]))),
     *(plans(*power) for power in ([np.nan], [0.05, np.nan], [0.05, 0.7])),
     *(least(*differences) for differences in ([np.nan], [0.05, np.nan])),
-    *(first(*firsts) for firsts in (["yes"], ["no"], ["yes", "no"])),
     *(f"It {rows.tally(*TALLY)}." for rows in TABLES),
     *(paradoxes(*said) for said in (["no"], ["yes"] * 3, ["inconclusive", "no", "no"])),
-    *(entropy_paradox.without_comparison("code", n, None) for n in (1, 3)),
-    entropy_paradox.without_comparison("code", 1, table((0.05, 0.01, 0.1)).in_units("points")),
-    *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
+    entropy_paradox.without_comparison("code", None),
+    entropy_paradox.without_comparison("code", table((0.05, 0.01, 0.1)).in_units("points")),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(held_fixed(**changes) for changes in CHANGES),
     *(compared(*leads) for leads in ([RISES], [NOTHING], [RISES, NOTHING], [RISES] * 2)),
-    *(entropy_paradox.explains_part(signs, "chat") for signs in ([-1, -2], [1, 2], [-1, 1])),
     *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
-    *(summary.costs_caption(c) for c in (None, 0.07)),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
     *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
@@ -222,10 +197,7 @@ CASES = [
     *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
     *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
     *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
-    *(gains(*numbers) for numbers in ([RISES] * 3, [NOTHING] * 3, [FALLS, NOTHING, NOTHING])),
-    *(used(left_out) for left_out in (2.93, 3.5)),
-    *(runaways(*counts) for counts in ([0, 0, 0], [0, 5, 5], [1, 0, 0])),
-    *(significant(*found) for found in ([True, True], [True, False], [False, False])),
+    *(runaways(*counts) for counts in ([0, 5, 5], [1, 0, 0])),
     *(
         f"m: {at_scale.fitted_leasts(of)}."
         for of in (["chain:5"], ["lookup:4", "chain:5+lookup:3"])
@@ -251,7 +223,7 @@ ANSWERS = [
         paradox(number, share, surest, on, held_fixed(**changes))
         for number, share in ((FALLS, 0.0), (RISES, 1.0), (NOTHING, 0.5))
         for surest in (0.0, 0.5, 1.0)
-        for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, RISES])
+        for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, NOTHING])
         for changes in CHANGES
     ),
     by_hand.rule_in_words(0.75, 2.73, 2.71),
@@ -261,30 +233,18 @@ ANSWERS = [
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
-    *(scaled(*beaten) for beaten in ([], ["cnn"], ["cnn", "gsm8k", "sharegpt"])),
+    *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
 ]
 # of figures
 TITLES = [
     *(entropy.calibrated_in_words(gaps(*rows)) for rows in ROWS),
-    *(causes.first_in_title(state(n, f"state: {s}")) for n in (RISES, NO_INTERVAL) for s in STATES),
-    causes.first_in_title(state(NOTHING)),
-    *(causes.agree_in_words(table(n, cause="kind: name")) for n in (RISES, NOTHING, MISSING)),
-    *(held_fixed(entropy_paradox.moves_in_title, "chat", **changes) for changes in CHANGES),
-    *(entropy_paradox.contrast_in_words(on_sets(*rows), "chat") for rows in ([FALLS], [FALLS] * 2)),
+    *(causes.most_rejected(table(n, cause="kind: punctuation")) for n in (RISES, MISSING)),
+    *(held_fixed(entropy_paradox.moves_in_title, "reasoning", **changes) for changes in CHANGES),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
-    *(
-        summary.costs_title("smollm", pd.Series(of))
-        for of in (TALLIES[2], [claims.TURNS], [claims.TOO_FEW])
-    ),
-    *(summary.facts_title("smollm", pd.Series(of, dtype=object)) for of in TALLIES),
     *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
     gamma_sweep.flattening(curves(1.5, 1.8), 2),
     gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
     *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1)),
-    *(
-        at_scale.cost_of_depth_in_words(table((n,) * 3, (-0.1,) * 3), 6)
-        for n in (-0.05, -0.1, 0.02)
-    ),
 ]
 
 

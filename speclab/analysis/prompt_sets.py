@@ -111,7 +111,7 @@ def after_on(name: str) -> str:
         OWN: "our own prompts",
         UNWRAPPED: "prompts without wrapper",
         SECOND: "the second prompt set",
-        ENGLISH: "the second set's English part",
+        ENGLISH: "the second prompt set in English",
     }
     return known.get(name, f"the set {name}")
 

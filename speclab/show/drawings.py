@@ -216,24 +216,21 @@ def draw_text(frame: pd.DataFrame) -> Figure:
     lines = frame.groupby("gamma", sort=False)
     cells = np.stack([rows["is_drafted"] for _, rows in lines])
     heads = lines[["passes", "kept", "drafted"]].first()
-    labels = [f"gamma {row.Index}: {counted(row.passes, 'pass')}" for row in heads.itertuples()]
-    if not figures.is_narrow():
-        counts = heads.itertuples()
-        labels = [
-            f"{label}, {row.kept} of {row.drafted} accepted"
-            for label, row in zip(labels, counts, strict=True)
-        ]
+    labels = [
+        f"gamma {row.Index}: {counted(row.passes, 'pass')}, {row.kept} of {row.drafted} accepted"
+        for row in heads.itertuples()
+    ]
+    if figures.is_narrow():
+        labels = [label.partition(",")[0] for label in labels]
     figure, axes = figures.subplots(height=0.9 + 0.27 * len(labels))
-    place = np.arange(len(labels))
-    width = cells.shape[1]
     for line, own in enumerate(cells):
         starts = np.flatnonzero(own), np.flatnonzero(~own)
         for at, (label, colour) in zip(starts, CELLS.items(), strict=True):
             spans = [(cell + 0.05, 0.9) for cell in at]
             name = label if line == 0 else "_"
             axes.broken_barh(spans, (line + 0.08, 0.84), facecolors=colour, lw=0, label=name)
-    axes.set_yticks(place + 0.5, labels)
-    axes.set(xlim=(0, width), ylim=(len(labels), 0))
+    axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
+    axes.set(xlim=(0, cells.shape[1]), ylim=(len(labels), 0))
     axes.grid(False)
     axes.set_xlabel("position in the text (tokens)")
     figures.legend_above(figure, axes)
@@ -263,21 +260,19 @@ def draw_blocks(
     of_row = max(0.26, 0.07 * len(looks))
     tall = of_row * sum(rows) + 0.55 * len(blocks) + 0.4
     figure, grid = figures.subplots(len(blocks), height=tall, squeeze=False, height_ratios=rows)
-    panels: dict[str, list] = {}
+    first: dict[str, Any] = {}
     for axes, ((axis, block), part) in zip(grid.flat, blocks, strict=True):
+        if axis in first:
+            axes.sharex(first[axis])
+        first.setdefault(axis, axes)
         figures.interval_bars(part, axes, "row", horizontal=True, looks=looks)
         if reference is not None:
             axes.axvline(reference, color="black", linewidth=0.7, label=reference_name or "_")
         axes.set(title=block, xlabel=axis)
         if axis in percent:
             figures.show_percent(axes.xaxis)
-        panels.setdefault(axis, []).append(axes)
-    for axis, of_axis in panels.items():
-        ends = np.array([axes.get_xlim() for axes in of_axis])
-        least, most = ends.min(), ends.max()
-        for axes in of_axis:
-            axes.set_xlim(least, most)
-            axes.set_xlim(limits.get(axis))
+    for axis, axes in first.items():
+        axes.set_xlim(limits.get(axis))
     figures.legend_above(figure, *grid.flat)
     return figure
 
@@ -447,29 +442,28 @@ def draw_verdicts(
     text, size = ("word", "small") if cell_inches > WORD_INCHES else ("sign", "medium")
     for title, axes in zip(titles, grid.flat, strict=True):
         rows = frame[frame[panel] == title]
-        spots = zip(columns.get_indexer(rows[column]), said.get_indexer(rows["said"]), strict=True)
-        for spot, sign, words in zip(spots, rows["sign"], rows[text], strict=True):
-            color = OF_SIGNS.get(sign, "white")
-            rectangle = figures.plt.Rectangle  # type: ignore[attr-defined]
-            axes.add_patch(rectangle(spot, 1, 1, facecolor=color, edgecolor="white"))
-            axes.text(spot[0] + 0.5, spot[1] + 0.5, words, size=size, ha="center", va="center")
-        axes.set(title=title, xlim=(0, len(columns)), ylim=(len(said), 0), yticks=[])
-        axes.set_xticks(np.arange(len(columns)) + 0.5, [f"{name}" for name in columns])
+        x, y = columns.get_indexer(rows[column]), said.get_indexer(rows["said"])
+        colours = rows["sign"].map(OF_SIGNS).fillna("white")
+        axes.bar(x, 1, width=1, bottom=y - 0.5, color=colours, edgecolor="white")
+        for cell in zip(x, y, rows[text], strict=True):
+            axes.text(*cell, size=size, ha="center", va="center")
+        axes.set(title=title, ylim=(len(said) - 0.5, -0.5), yticks=[])
+        axes.set(xlim=(-0.5, len(columns) - 0.5))
+        axes.set_xticks(range(len(columns)), map(str, columns))
         axes.tick_params(length=0)
         axes.grid(False)
         axes.spines[:].set_visible(False)
         if mark is not None:
-            middle = np.arange(len(columns)) + 0.5
-            at = np.interp(np.log(mark), np.log(columns), middle)
-            edges = np.arange(len(said) + 1)  # between the rows, so that no sign is covered
+            at = np.interp(np.log(mark), np.log(columns), range(len(columns)))
+            edges = np.arange(len(said) + 1) - 0.5  # between the rows, so that no sign is covered
             look = {"colors": "black", "linewidth": 1.4, "label": mark_name}
-            axes.vlines(np.full(len(edges), at), edges - 0.22, edges + 0.22, **look)
+            axes.vlines([at] * len(edges), edges - 0.22, edges + 0.22, **look)
     for axes in grid[:, 0]:
         _name_rows(axes, said, 42 if narrow else 46)
     if text == "sign":
         for sign, word in frame[["sign", "word"]].drop_duplicates().itertuples(index=False):
-            look = {"color": OF_SIGNS.get(sign, "white"), "marker": "s", "s": 60}
-            grid[0, 0].scatter([], [], label=f"{sign} {word}", **look)
+            look = {"color": OF_SIGNS.get(sign, "white"), "label": f"{sign} {word}"}
+            grid[0, 0].scatter([], [], marker="s", s=60, **look)
         figures.legend_above(figure, *grid.flat)
     figure.supxlabel(label)
     return figure
@@ -480,44 +474,37 @@ def _name_rows(axes: Any, names: Sequence[str], most: int) -> None:
     look = {"ha": "right", "va": "center", "linespacing": 1.0}
     for row, name in enumerate(names):
         lines = "\n".join(textwrap.wrap(name, most, break_on_hyphens=False))
-        axes.text(-0.02, row + 0.5, lines, transform=axes.get_yaxis_transform(), **look)
+        axes.text(-0.02, row, lines, transform=axes.get_yaxis_transform(), **look)
 
 
 # ---- at scale ------------------------------------------------------------------------------------
 
-AT_ALL: dict[str, Any] = {"color": "black", "linewidth": 0.8}
-NEW_BLOCK: dict[str, Any] = {"color": "#444444", "marker": "s"}
-THIS_DEPTH: dict[str, Any] = {"color": "#882255", "marker": "o"}
-COST_OF_DEPTH: dict[str, Any] = {"color": "#882255", "alpha": 0.18, "linewidth": 0}
+# a new block at all positions, a new block at the same ones, the token at this depth
+OF_DEPTH: tuple[dict[str, Any], ...] = (
+    {"color": "black", "linewidth": 0.8},
+    {"color": "#444444", "marker": "s"},
+    {"color": "#882255", "marker": "o"},
+)
 
 
 def draw_depth(frame: pd.DataFrame, sets: Sequence[str], names: Sequence[str]) -> Figure:
-    """EAGLE's acceptance in percent by depth, a panel for each prompt set. names: those of a new
-    block at all positions, of a new block at the same positions, and of the token at this depth;
-    the gap between the last two is the cost of depth.
+    """EAGLE's acceptance in percent by depth, a panel for each prompt set. names: of the series, in
+    the order of OF_DEPTH; the gap between the last two is the cost of depth.
     """
-    everywhere, afresh, deeper = names
-    of_eagle = frame[frame["proposer"] == "EAGLE"]
+    looks = {name: look | {"label": name} for name, look in zip(names, OF_DEPTH, strict=True)}
+    of_eagle = frame[frame["proposer"] == "EAGLE"].copy()
+    of_eagle[NUMBERS] *= 100
     figure, panels = figures.row_of_panels(len(sets), 2.4, sharex=True, sharey=True)
     for domain, axes in zip(sets, panels, strict=True):
-        rows = of_eagle[of_eagle["domain"] == domain].set_index("depth")
-        share = {name: 100 * rows.loc[rows["name"] == name, NUMBERS] for name in names}
-        gap = share[afresh]["estimate"], share[deeper]["estimate"]
-        depth = gap[0].index
-        _line_with_band(axes, share[afresh], afresh, NEW_BLOCK)
-        axes.fill_between(depth, *gap, label="cost of depth", **COST_OF_DEPTH)
-        _line_with_band(axes, share[deeper], deeper, THIS_DEPTH)
-        axes.plot(depth, share[everywhere]["estimate"], label=everywhere, **AT_ALL)
-        axes.set(title=domain, xticks=depth)
+        rows = of_eagle[of_eagle["domain"] == domain]
+        shares = rows.pivot(index="depth", columns="name", values="estimate")
+        gap = (shares[name] for name in names[1:])
+        look = {"color": "#882255", "alpha": 0.18, "linewidth": 0, "label": "cost of depth"}
+        axes.fill_between(shares.index, *gap, **look)
+        figures.lines_with_bands(rows, axes, "depth", "name", looks)
+        axes.set(title=domain)
     panels[0].set_ylim(top=100)
     figure.supxlabel("depth (drafted tokens)")
     figure.supylabel("accepted tokens (%)")
     figures.legend_above(figure, panels[0])
     return figure
-
-
-def _line_with_band(axes: Any, rows: pd.DataFrame, name: str, look: Mapping[str, Any]) -> None:
-    """The estimates by the rows' index, and their intervals as a band."""
-    axes.plot(rows.index, rows["estimate"], label=name, **look)
-    ends = rows["low"], rows["high"]
-    axes.fill_between(rows.index, *ends, color=look["color"], alpha=0.2, linewidth=0)

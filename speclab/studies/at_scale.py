@@ -13,7 +13,7 @@ loop's own time. Constants: `predictor.py` of the commit that `specdecode_bench`
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
@@ -24,7 +24,7 @@ from speclab.analysis import combined
 from speclab.analysis import specdecode_bench as traces
 from speclab.analysis.choose import PROMPT, SUMS, Choice, PromptCosts, fit
 from speclab.copying import MOST
-from speclab.estimates import Estimates, named, stack
+from speclab.estimates import Estimates, counted, named, stack
 from speclab.replay import among, prompt_sums
 from speclab.runs import FilesMissing
 from speclab.score import Estimator
@@ -290,13 +290,6 @@ def fitted_in_time(seconds: PromptCosts) -> dict[str, Choice]:
 
 # ---- what a reader sees --------------------------------------------------------------------------
 
-SET = "prompt set"
-
-
-def as_sets(found: Estimates) -> Estimates:
-    """The same numbers; their domains are called prompt sets."""
-    return replace(found, frame=found.frame.rename(columns={"domain": SET}))
-
 
 def predicted(names: Iterable[str]) -> dict[str, dict]:
     """Looks of series that are predicted: hollow."""
@@ -316,53 +309,15 @@ def in_pairs(tested: pd.DataFrame) -> pd.DataFrame:
     return wide.rename_axis(columns=None).reset_index()
 
 
-def significant_in_words(tested: pd.DataFrame) -> str:
-    """How many differences are significant, as a sentence."""
-    if tested["significant"].all():
-        return "All differences are significant."
-    by_proposer = tested.groupby("proposer", sort=False)["significant"]
-    counts = [f"{rows.sum()} of {len(rows)} for {name}" for name, rows in by_proposer]
-    return f"The number of significant differences is {named(counts)}."
-
-
 def ran_away_in_words(of_set: pd.Series, share: pd.Series, texts: int) -> str:
     """How many texts ran away, as a sentence. of_set: their number by set; share: their share of
     the tokens of EAGLE's run; texts: of all sets.
     """
-    count = of_set.sum()
-    if not count:
-        return f"**None of the {texts:,} texts ran away.**"
-    parts = [f"{of_set[name]} of {name}" for name in of_set.index[of_set > 0]]
+    parts = [f"{count} of {name}" for name, count in of_set.items() if count]
     return (
-        f"**{count} of {texts:,} texts ran away**: {named(parts)}. On {share.idxmax()}, texts that "
-        f"ran away contain {100 * share.max():.0f} % of the tokens of EAGLE's run."
+        f"**{of_set.sum()} of {texts:,} texts ran away**: {named(parts)}. On {share.idxmax()}, "
+        f"texts that ran away contain {100 * share.max():.0f} % of the tokens of EAGLE's run."
     )
-
-
-def loops_in_words(at_3: Estimates, domain: str) -> str:
-    """What texts that ran away change on one set. at_3: of `per_pass`, by token, at gamma 3."""
-    means = {}
-    for weight in (BY_TOKEN, ENDED):
-        for name in ("EAGLE", "lookup"):
-            of_one = at_3.at(weight=weight, proposer=name, domain=domain)
-            means[weight, name] = f"{of_one.value:.2f}"
-    eagle, lookup = (
-        f"{means[ENDED, name]} instead of {means[BY_TOKEN, name]}" for name in ("EAGLE", "lookup")
-    )
-    return (
-        f"Without the texts that ran away, EAGLE emits {eagle} tokens per target pass on {domain}, "
-        f"and lookup {lookup} (gamma 3, by token)."
-    )
-
-
-def cost_of_depth_in_words(cost: Estimates, depth: int) -> str:
-    """What depth costs EAGLE, as a title. cost: acceptance at this depth minus a new block's."""
-    points = -100 * cost.frame["estimate"]
-    if points.min() <= 0:
-        shown = cost.in_units("points").span()
-        return f"At depth {depth}, the cost of depth changes EAGLE's acceptance by {shown}"
-    ends = dict.fromkeys(f"{end:.0f}" for end in (points.min(), points.max()))
-    return f"At depth {depth}, depth costs EAGLE {' to '.join(ends)} points of acceptance"
 
 
 def fitted_leasts(settings: Iterable[str]) -> str:
@@ -371,67 +326,31 @@ def fitted_leasts(settings: Iterable[str]) -> str:
     return named(list(dict.fromkeys(leasts)))
 
 
-def used_in_words(domain: str, together: str, by_use: pd.DataFrame) -> str:
-    """Which prompts of a set the number of both together stands for. by_use: prompts, tokens per
-    text and EAGLE alone, of the prompts that are used and left out.
+def beaten_by(tested: pd.DataFrame, best: str) -> dict[str, bool]:
+    """The other sets, and whether each differs significantly from `best`. tested: one row per pair
+    of sets (first, second, significant).
     """
-    used, left_out = by_use.loc["used"], by_use.loc["left out"]
-    said = (
-        f"Both together emit {together} tokens per target pass on {domain}. This number comes from "
-        f"{used['prompts']:.0f} of {by_use['prompts'].sum():.0f} prompts. For these prompts, EAGLE "
-        f"alone emits {used['EAGLE alone']:.2f} tokens per target pass. For the "
-        f"{left_out['prompts']:.0f} prompts that we left out, EAGLE alone emits "
-        f"{left_out['EAGLE alone']:.2f}."
-    )
-    if left_out["EAGLE alone"] >= used["EAGLE alone"]:
-        return said
-    return f"{said} So the number of both together is probably too high for the whole set."
+    rows = tested[tested[["first", "second"]].eq(best).any(axis=1)]
+    others = rows["first"].mask(rows["first"] == best, rows["second"])
+    return dict(zip(others, rows["significant"], strict=True))
 
 
-def gains_in_words(gains: Estimates, price: str) -> list[str]:
-    """Where both together are faster than the better one alone, as list items. gains: by set,
-    batch and EAGLE's price (the column `price`).
+def more_than(others: Mapping[str, bool]) -> str:
+    """Of which sets the best one is significantly ahead, as a clause. others: of `beaten_by`."""
+    words = {True: "significantly more than on", False: "not significantly more than on"}
+    names = {found: [name for name in others if others[name] == found] for found in words}
+    return " and ".join(f"{words[found]} {named(own)}" for found, own in names.items() if own)
+
+
+def proposers_in_words(eagle: Estimates, others: Mapping[str, bool], faster: pd.Series) -> str:
+    """The notebook's answer. eagle: tokens per target pass on its best set; others: of `beaten_by`;
+    faster: in which cases both together are faster.
     """
-    words = (
-        "both together are faster on",
-        "both together are slower on",
-        "there is no significant difference on",
-    )
-    lines = []
-    for paid, part in as_sets(gains).groups(price):
-        said: dict[str, list[str]] = {}
-        for batch, of_batch in part.groups("batch"):
-            said.setdefault(of_batch.sentence(*words, names=SET), []).append(batch)
-        for clause, batches in said.items():
-            at = named(batches) if len(said) > 1 else "every batch size"
-            lines.append(f"* At {at}, if EAGLE's draft is paid {paid}, {clause}.")
-    return lines
-
-
-def differing(tested: pd.DataFrame, best: str) -> list[str]:
-    """The sets that differ significantly from `best`. tested: one row per pair of sets (first,
-    second, significant).
-    """
-    pairs = tested.loc[tested["significant"], ["first", "second"]].to_numpy().tolist()
-    return [one for pair in pairs if best in pair for one in pair if one != best]
-
-
-def more_than(beaten: Sequence[str], count: int) -> str:
-    """Of how many sets the best one is significantly ahead, as a clause. count: of all sets."""
-    if not beaten:
-        return "not significantly more than on other sets"
-    others = "all other sets" if len(beaten) == count - 1 > 1 else named(beaten)
-    return f"significantly more than on {others}"
-
-
-def proposers_in_words(eagle: Estimates, beaten: Sequence[str], faster: pd.Series) -> str:
-    """The notebook's answer. eagle: tokens per target pass on its best set; beaten: the sets on
-    which it emits significantly less; faster: in which combinations both together are faster.
-    """
-    lead = more_than([CALLED[name] for name in beaten], len(CALLED))
+    is_first = all(others.values())
+    beaten = "all other sets" if is_first else counted(sum(others.values()), "other set")
     return (
-        f"With EAGLE at gamma 3, Llama-3.1-8B emits {eagle.value:.2f} tokens per target pass on "
-        f"{CALLED[eagle.row.domain]}, {lead}. EAGLE and copying together are predicted to beat "
-        f"either alone in {faster.sum()} of {len(faster)} combinations of set, batch size and "
-        "draft cost."
+        f"With EAGLE as draft (gamma 3), Llama-3.1-8B emits {eagle.value:.2f} tokens per target "
+        f"pass on {CALLED[eagle.row.domain]}, significantly more than on {beaten} (by request). "
+        f"EAGLE with copying is predicted to beat either alone in {faster.sum()} of "
+        f"{len(faster)} cases (set, batch size, draft cost)."
     )

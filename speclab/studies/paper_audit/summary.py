@@ -90,20 +90,11 @@ def alike(verdicts: pd.DataFrame) -> list[str]:
     by_pair = same.pivot(index=["asked", "said"], columns="pair", values="verdict")
     lines = []
     for asked in (AT_0, AT_1):
-        holds, fails = ((by_pair.loc[asked] == one).all(axis=1) for one in (HOLDS, FAILS))
-        said = ", and ".join(holds.index[holds])
-        which = f": {said}" if said else ""
-        counts = f"{_fail(int(fails.sum()))} and {_hold(int(holds.sum()))}"
-        lines.append(f"* **{starting(whole('pair', pairs))}, {asked}:** {counts}{which}.")
+        held, failed = (by_pair.loc[asked].eq(one).all(axis=1) for one in (HOLDS, FAILS))
+        said = "; ".join(held.index[held])
+        counts = f"{failed.sum()} failed and {held.sum()} held"
+        lines.append(f"* **{starting(whole('pair', pairs))}, {asked}:** {counts} ({said or '–'}).")
     return lines
-
-
-def _hold(count: int) -> str:
-    return f"{count or 'none'} {'hold' if count > 1 else HOLDS}"
-
-
-def _fail(count: int) -> str:
-    return f"{count or 'none'} {'fail' if count > 1 else FAILS}"
 
 
 def not_tested(listed: Mapping[str, Claim], verdicts: pd.DataFrame) -> list[str]:
@@ -131,15 +122,10 @@ def in_numbers(verdicts: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFr
     return pd.DataFrame(facts, columns=["claim", "the paper"]).join(wide)
 
 
-def how_many_hold(verdicts: pd.Series, of: str = "") -> str:
-    """How many statements hold and fail, as a clause. of: whose statements they are."""
+def how_many_held(verdicts: pd.Series, of: str = "") -> str:
+    """How many statements held and failed, as a clause. of: whose statements they are."""
     held, of_form, failed = claims.decided(verdicts)
-    holding = held + of_form
-    if not holding + failed:
-        return f"no statement{of} can be decided"
-    statements = counted(holding, "statement") if holding else "no statement"
-    hold = "hold" if holding > 1 else HOLDS
-    return f"{statements}{of} {hold} and {_fail(failed)}"
+    return f"{counted(held + of_form, 'statement')}{of} held and {failed} failed"
 
 
 def verdicts_in_words(pair: str, verdicts: pd.Series, printed: str, gap: Any) -> str:
@@ -148,34 +134,8 @@ def verdicts_in_words(pair: str, verdicts: pd.Series, printed: str, gap: Any) ->
     """
     published = cell(float(printed), np.nan, np.nan, 1, "points")
     ours = cell(gap.estimate, gap.low, gap.high, 0, "points")
-    counts = how_many_hold(verdicts, " of the paper and the article")
+    counts = how_many_held(verdicts, " of the paper and the article")
     return (
         f"For the pair `{pair}`, {counts} (T = 0, own prompts). For example, acceptance in chat "
         f"minus acceptance in math is {published} in the paper and {ours} here."
-    )
-
-
-def facts_title(pair: str, verdicts: pd.Series) -> str:
-    """How many statements hold and fail on a pair, as the title of the figure of verdicts."""
-    return f"On {pair} at T = 0, {how_many_hold(verdicts)}"
-
-
-def costs_title(pair: str, verdicts: pd.Series) -> str:
-    """How many claims about speed depend on c, as the title of their figure."""
-    if (verdicts == claims.TOO_FEW).all():
-        return f"Too few prompts for verdicts about speed ({pair}, T = 0)"
-    turn, count = int((verdicts == TURNS).sum()), len(verdicts)
-    depend = "depends" if turn == 1 else "depend"
-    return (
-        f"{turn or 'None'} of {counted(count, 'claim')} about speed {depend} on c ({pair}, T = 0)"
-    )
-
-
-def costs_caption(c: float | None) -> str:
-    """How the figure of claims about speed is read."""
-    mark = f"The line is notebook 10's c, {c:.2g}." if c else "Notebook 10 has no reliable c here."
-    return (
-        "Verdicts on claims about speed, by c, the cost of a draft pass in target passes. Drafting "
-        "is cheap on the left and expensive on the right. A verdict that depends on v counts as "
-        f"inconclusive. {mark}"
     )
