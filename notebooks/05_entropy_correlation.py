@@ -18,9 +18,9 @@
 #
 # ![Acceptance against target entropy](../figures/smollm/05/acceptance-by-entropy.png)
 #
-# *Runs on* any machine · *minutes* one on 2 cores · *reads* the runs `greedy` (T = 0) and `sampled`
-# (three seeds), and both for each other prompt set (one seed). Missing runs are recorded first.
-# · *writes* `figures/<profile>/05/`.
+# *Runs on* any machine · *time* about a minute on 2 cores · *reads* the runs `greedy` (T = 0) and
+# `sampled` (three seeds), and both for each other prompt set (one seed). Missing runs are recorded
+# first. · *writes* `figures/<profile>/05/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -54,7 +54,7 @@ import pandas as pd
 from speclab import score
 from speclab.analysis import association, bins, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, counted, starting
+from speclab.estimates import Estimates, named, starting
 from speclab.show import notebook
 from speclab.studies import entropy_correlation as study
 
@@ -118,19 +118,20 @@ ctx.plot(
     reference_name="no correlation",
     height=3,
     slug="correlations",
-    title=f"{starting(greedy.token)}: as entropy rises, acceptance {study.trend(best_token)}",
+    title=f"{starting(greedy.token)}: as entropy rises, acceptance "
+    f"{best_token.tally(*study.TREND)}",
     caption="Correlation of acceptance with the target's entropy, by measure of acceptance and "
     "domain. A point left of the line means that acceptance falls as entropy rises. For the best "
     f"token (`hit`) the correlation is {best_token.span()}. A drawn token is accepted with "
-    f"probability `overlap`. Bars: 95 % intervals.{study.about_published(both)}",
+    "probability `overlap`. Bars: 95 % intervals.",
 )
 
 # %%
 sentences = [
-    f"* {starting(name)}: {rows.sentence(*study.RISE_OR_FALL)}."
+    f"* {starting(name)}: acceptance {rows.tally(*study.TREND)}."
     for name, rows in correlations.groups("acceptance")
 ]
-ctx.say("As the target's entropy rises, acceptance behaves as follows.\n\n" + "\n".join(sentences))
+ctx.say("With rising entropy of the target:\n\n" + "\n".join(sentences))
 
 # %% [markdown]
 # The mean over all nodes mixes the two ranks. Where one rises and the other falls, it hides this.
@@ -336,21 +337,11 @@ if elsewhere:
     ctx.table(gap_of_sets, "other-gaps", rows=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
 
 # %%
-if elsewhere:
-    at_0, there = gap_of_sets.at(text=greedy.name), prompt_sets.farthest(elsewhere)
-    ctx.say(
-        f"By domain, the AUC is {study.beside_own(auc_of_sets, there)}. At {greedy.name} the "
-        f"calibration gap is {study.beside_own(at_0, there)}."
-    )
-
-# %%
 on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None
 for name in sets if elsewhere else ():
-    falls = study.falls_in(trends.at(text=name, set=elsewhere))
-    ctx.say(
-        f"At {name} acceptance falls significantly as entropy rises in {sum(falls)} of "
-        f"{counted(len(falls), 'combination')} of other prompt set and domain."
-    )
+    of_sets = trends.at(text=name, set=elsewhere).groups("set")
+    parts = [f"{rows.tally(*study.TREND)} ({which})" for which, rows in of_sets]
+    ctx.say(f"At {name}, as the target's entropy rises, acceptance {named(parts)}.")
 ctx.answer(study.uncertainty_in_words(mean_area, best_token, on_others))
 
 # %% [markdown]

@@ -17,7 +17,7 @@
 #
 # ![Entropy and acceptance of each domain](../figures/smollm/06/entropy-and-acceptance.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
+# *Runs on* any machine · *time* under a minute on 2 cores · *reads* the runs `greedy` (T = 0) and
 # `sampled` (three seeds), the greedy run in the other prompt format, and both runs for each other
 # prompt set. Missing runs are recorded first. · *writes* `figures/<profile>/06/`.
 
@@ -164,7 +164,7 @@ ctx.draw(
     study.entropy_and_acceptance(*tables, [greedy, sampled]),
     "entropy-and-acceptance",
     domain=domain,
-    title=study.place_in_words(cold, domain),
+    title=study.highest_in_title(cold),
     caption=caption,
 )
 
@@ -291,12 +291,7 @@ if others:
 
 # %%
 if others:
-    fixed = change.at(measure=cold.token).known["held_fixed"]
-    stages = {what: study.staged(tests[cold.token, what], domain)[1] for what in fixed}
-    changes = pd.DataFrame({what: of["change"] for what, of in stages.items()})
-    befores = {what: of["before"].iloc[0] for what, of in stages.items()}
-    of_hits = stats.jointly({cold.token: cold.accepted()})
-    moved = (changes, befores, of_hits.prompts.fewest)
+    of_best_token = found.at(measure=cold.token)
 
 # %%
 held_fixed = [*change.known["held_fixed"].unique()] if others else []
@@ -314,15 +309,18 @@ if held_fixed:
         reference=0,
         reference_name="no change",
         slug="explanations",
-        title=study.moves_in_title(*moved, domain),
+        title=study.moves_in_title(of_best_token, domain),
         caption=f"Change in the contrast of {domain} when one factor is changed or held fixed, by "
-        "factor and measure of acceptance. "
-        f"{study.explains_part([as_published.value, at_0.value, at_1.value], domain)} Bars: 95 % "
-        "intervals.",
+        "factor and measure of acceptance. The title is about the best token. A change explains "
+        "part of a contrast if it has the opposite sign. Bars: 95 % intervals.",
     )
 
 # %%
-if others and len(changes.columns) > 1:
+fixed = change.at(measure=cold.token).known["held_fixed"] if others else []
+if len(fixed) > 1:
+    stages = {what: study.staged(tests[cold.token, what], domain)[1] for what in fixed}
+    changes = pd.DataFrame({what: of["change"] for what, of in stages.items()})
+    of_hits = stats.jointly({cold.token: cold.accepted()})
     most, leads_of = study.leads_of_change(changes)
     leads_of = Estimates(of_hits.table(leads_of, "held_fixed"))
     ctx.say(study.compared_changes(most, leads_of))
@@ -421,7 +419,8 @@ if others and sets:
         reference=0,
         reference_name="no difference",
         slug="other-prompts",
-        title=study.contrast_in_words(of_best, domain),
+        title=f"Best token: the contrast of {domain} is {of_best.span()}, "
+        "depending on the prompt set",
         caption=f"Contrast of {domain} on each prompt set, in acceptance (share accepted) and, in "
         "the last panel, in entropy. Each panel has its own scale. Bars: 95 % intervals.",
     )
@@ -436,12 +435,12 @@ if others and sets:
 if others:
     there = "No other prompts were tested."
     if sets:
-        there = study.elsewhere_in_words(of_best, domain)
+        there = study.elsewhere_in_words(of_best)
     entropy = leads.at(quantity="entropy", view=greedy.token)
     verdict = study.paradox_in_words(at_0, entropy, domain, greedy.name)
-    ctx.answer(f"{verdict} {study.moves_in_words(*moved)} {there}")
+    ctx.answer(f"{verdict} {study.moves_in_words(of_best_token)} {there}")
 else:
-    ctx.answer(study.without_comparison(domain, len(domains), exact if other else None))
+    ctx.answer(study.without_comparison(domain, exact if other else None))
 
 # %% [markdown]
 # ## Try it

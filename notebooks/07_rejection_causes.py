@@ -17,7 +17,7 @@
 #
 # ![Cost of each class beyond equally many random positions](../figures/smollm/07/top-causes.png)
 #
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the runs `greedy` (T = 0) and
+# *Runs on* any machine · *time* under a minute on 2 cores · *reads* the runs `greedy` (T = 0) and
 # `sampled` (three seeds), the greedy run of each other prompt set, and the prompts. Missing runs
 # are recorded first. · *writes* `figures/<profile>/07/`.
 
@@ -226,8 +226,7 @@ if len(rates.frame):
 
 # %%
 first = study.first_causes(draws["excess"], causes)
-kinds, states = (first.at(family=name) for name in ("kind", "state"))
-best = states.at(domain=ALL)
+best = first.at(family="state", domain=ALL)
 
 # %%
 whole = ALL if len(domains) > 1 else domains[0]  # one domain is its own mean
@@ -237,7 +236,7 @@ ctx.draw(
     "top-causes",
     families=study.PICTURED,
     whole=whole,
-    title=study.first_in_title(best),
+    title=f"{study.cost_where(best.row)} (excess {best})",
     caption=f"Excess of the classes of each family shown, by domain (T = 0, gamma = {gamma}). The "
     "excess is the gain of a draft that is never wrong in the class, minus the gain from equally "
     "many random positions. Right of the line a class costs more than its size explains. "
@@ -251,12 +250,6 @@ ctx.draw(
 # %%
 ctx.export(first, "first-causes")
 notebook.show_table(study.kinds_and_states(first.without(domain=POOLED), "domain"))
-
-# %%
-for family, rows in (("kind", kinds), ("state", states)):
-    by_domain = rows.at(domain=domains)
-    where = [f"in {name}" for name in by_domain.frame["domain"]]
-    ctx.say(study.first_in_words(by_domain, family, where))
 
 # %% [markdown]
 # **Which models are sure?** A better draft can be right in both *only target sure* and *both
@@ -300,8 +293,6 @@ if others:
     of_means = by_set.at(domain=ALL)
     notebook.show_table(study.kinds_and_states(of_means, "set"))
     elsewhere = of_means.at(family="state").without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
-    where = [f"on {prompt_sets.after_on(name)}" for name in elsewhere.frame["set"]]
-    ctx.say(study.first_in_words(elsewhere, "state", where))
 
 # %% [markdown]
 # ## 5. Where could the target's token have been found?
@@ -369,18 +360,18 @@ ctx.plot(
     slug="lookup-where-unsure",
     title=f"Where the draft's confidence is below {at_sure:g}, lookup "
     f"{of_lookup.tally(*study.HELPS)}",
-    caption="Gain in tokens per target pass if lookup, where it has a match, proposes the token "
-    f"wherever the draft's confidence is below the threshold (T = 0, gamma = {gamma}), by domain. "
-    f"At the threshold {at_sure:g} the gain is {of_lookup.span()}. Bands: 95 % intervals.",
+    caption="Where the draft's confidence is below the threshold and lookup has a match, lookup's "
+    "token is proposed. Shown: gain in tokens per target pass, by domain (T = 0, gamma = "
+    f"{gamma}). At the threshold {at_sure:g} it is {of_lookup.span()}. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
 # ## 6. Outside loops, and on sampled text
 # Greedy text runs into loops, and what a draft does in a loop says little about language (notebook
-# 13). A position lies *outside loops* unless its token ends a run of four tokens that occurred
-# before in the same text. On sampled text (the profile's temperature, three seeds) a position
-# counts as rejected if the sampled token is not the draft's best. This is the point-mass rule,
-# exact for a drafted token that is not drawn at random.
+# 13). At a **repeated position** the token ends a run of four tokens that occurred before in the
+# same text. All other positions lie *outside loops*. On sampled text (the profile's temperature,
+# three seeds) a position counts as rejected if the sampled token is not the draft's best. This is
+# the point-mass rule, exact for a drafted token that is not drawn at random.
 
 # %%
 outside = ~repeats(frame)
@@ -407,17 +398,18 @@ ctx.plot(
     reference=1,
     reference_name="average position",
     slug="loops",
-    title=study.agree_in_words(ratios.at(cause=no_states)),
+    title=study.most_rejected(ratios.at(cause=no_states)),
     caption="Rejection rate of each class divided by the rate of all positions, by class and text. "
-    "Right of the line a class is rejected more often than the average position. The rejection "
-    f"rate of all positions is {rates.span()}, depending on the text. Bars: 95 % intervals.",
+    "Right of the line a class is rejected more often than the average position. The title is "
+    f"about the kind that is rejected most often. All positions are rejected at {rates.span()}, "
+    "depending on the text. Bars: 95 % intervals.",
 )
 
 # %%
 in_loops = 100 * (1 - outside.mean())
 ctx.say(
-    f"At T = 0, {in_loops:.0f} % of the positions are in loops. The texts have at most "
-    f"{p.max_new_tokens} tokens; longer texts may loop more."
+    f"At T = 0, {in_loops:.0f} % of the positions of all prompts together are repeated positions. "
+    "(Notebook 13 gives the mean of the domains.)"
 )
 
 # %%

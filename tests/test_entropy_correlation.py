@@ -56,25 +56,6 @@ def test_each_acceptance_is_asked_of_the_text_of_its_temperature():
     assert undefined["estimate"].isna().all()
 
 
-FALLS, OPEN, NO_INTERVAL = (-0.3, -0.4, -0.2), (0.1, -0.2, 0.3), (0.4, np.nan, np.nan)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "said"),
-    [
-        ([FALLS, NO_INTERVAL], "falls"),
-        ([FALLS, FALLS, NO_INTERVAL], "falls in both tested domains"),
-        ([NO_INTERVAL], "has no interval in any domain"),
-        ([OPEN, *[FALLS] * 6], "falls in 6 of 7 domains"),
-        ([OPEN, OPEN], "has no significant trend in any domain"),
-    ],
-)
-def test_a_trend_is_said_of_domains_that_have_an_interval(numbers, said):
-    rows = pd.DataFrame(numbers, columns=["estimate", "low", "high"])
-    rows.insert(0, "domain", [*"abcdefg"[: len(rows)]])
-    assert study.trend(Estimates(rows)) == said
-
-
 @pytest.mark.parametrize(("domains", "shown"), [(["math", "chat"], True), (["chat", "app"], False)])
 def test_the_papers_numbers_are_shown_of_its_own_domains_alone(domains, shown):
     rows = pd.DataFrame({"acceptance": "best token (T = 0)", "domain": domains})

@@ -15,6 +15,7 @@ from test_score import make_run
 
 from speclab.analysis.published import CORRECTED, OURS
 from speclab.analysis.texts import PAPER, Text
+from speclab.estimates import Estimates
 from speclab.profiles import load_profile
 from speclab.studies import entropy_paradox as study
 
@@ -181,13 +182,31 @@ def test_the_figure_has_every_domain_and_the_papers_panel_only_for_its_domains(n
     assert drawn["panel"].iloc[-1].endswith("drawn token (T = 0.7)")
 
 
-def test_a_title_names_the_place_of_the_domain(texts):
+def test_a_title_names_the_domains_of_highest_entropy_and_acceptance(texts):
     greedy, sampled = texts
-    said = [study.place_in_words(text, "chat") for text in (greedy, sampled)]
-    assert said[0] == "At T = 0, chat has the highest entropy and the highest acceptance"
-    assert said[1] == "At T = 1, chat has the highest entropy and the lowest acceptance"
+    said = [study.highest_in_title(text) for text in (greedy, sampled)]
+    assert said[0] == "At T = 0, chat has the highest entropy, chat the highest acceptance"
+    assert said[1] == "At T = 1, chat has the highest entropy, code the highest acceptance"
     lone = study.of_domains(greedy, ["chat"])
-    assert study.place_in_words(lone, "chat") == "At T = 0, 100 % of the best tokens are accepted"
+    assert study.highest_in_title(lone) == "At T = 0, 100 % of the best tokens are accepted"
+
+
+def test_the_factor_of_the_largest_change_is_named():
+    numbers = [("a", "after", -0.2), ("a", "change", 0.1), ("b", "after", -0.5)]
+    numbers.append(("b", "change", -0.2))
+    found = pd.DataFrame(numbers, columns=["held_fixed", "stage", "estimate"])
+    found = Estimates(found.assign(low=np.nan, high=np.nan))
+    assert study.moves_in_words(found) == "With b held fixed, the difference is −50 points."
+    title = "Holding b fixed changes the contrast of chat by −20 points"
+    assert study.moves_in_title(found, "chat") == title
+
+
+def test_the_last_set_is_named_and_no_other():
+    rows = pd.DataFrame({"set": ["own prompts", "mine"], "estimate": [0.1, -0.1]})
+    contrasts = Estimates(rows.assign(low=[0.05, -0.2], high=[0.2, -0.05]))
+    assert study.elsewhere_in_words(contrasts) == "On the set mine it is negative."
+    own = contrasts.at(set="own prompts")
+    assert study.elsewhere_in_words(own) == "No other set has enough prompts."
 
 
 def test_the_shares_of_the_kinds_of_a_domain_add_up_to_one(texts):

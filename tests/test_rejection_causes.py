@@ -252,6 +252,25 @@ def test_labels_keep_the_order_of_the_prompts():
     assert labelled(trace)["position"].tolist() == [0, 1, 0, 1]
 
 
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def test_the_answer_counts_the_sets_on_which_this_or_another_state_is_first():
+    rows = pd.DataFrame({"cause": ["state: both sure", "state: both unsure", "state: both sure"]})
+    rows = rows.assign(estimate=0.3, low=0.2, high=0.4, first=["yes", "yes", "no"])
+    said = causes.cost_in_words(Estimates(rows[:1]), Estimates(rows))
+    assert "In 1 of 3 other prompt sets this state leads, in 1 another." in said
+    assert "0.30 [0.20, 0.40] tokens per target pass" in said
+    assert causes.cost_where(rows.iloc[2]).startswith("Rejections may cost most where both")
+
+
+def test_the_title_has_the_kind_that_is_rejected_most_often():
+    numbers = [("kind: name", 2.0), ("kind: name", 1.5), ("kind: number", 0.5), ("found: never", 3)]
+    rows = pd.DataFrame(numbers, columns=["cause", "estimate"]).assign(low=np.nan, high=np.nan)
+    said = causes.most_rejected(Estimates(rows).in_units("x"))
+    assert said == "The kind 'name' is rejected at 1.50 to 2.00x the average rate, by text"
+
+
 # ---- the figure ----------------------------------------------------------------------------------
 
 

@@ -113,10 +113,9 @@ def in_sentence(name: str) -> str:
 def after_on(name: str) -> str:
     """A set's name after 'on'."""
     known = {
-        OWN: "our own prompts",
         UNWRAPPED: "prompts without wrapper",
         SECOND: "the second prompt set",
-        ENGLISH: "a second English prompt set",
+        ENGLISH: "the second prompt set in English",
     }
     return known.get(name, f"the set {name}")
 

@@ -153,21 +153,16 @@ def node_columns(tree: Tree, p: np.ndarray, q: np.ndarray, last: int) -> dict[st
 def verdict_in_words(
     tree: Tree, verdict: Verdict, labels: Sequence[str], words: Sequence[str]
 ) -> str:
-    """Which words of a tree the target accepts, and whether the chain along the best path would do
-    as well; labels: the word of each node.
+    """Which words of a tree the target accepts, and how many words the chain along the best path
+    would give; labels: the word of each node.
     """
     path = list(verdict.path)
-    accepted = " ".join(labels[node] for node in path)
-    text = f"The target accepts *{accepted}*" if path else "The target accepts no drafted word"
-    text += f" and adds the {verdict.kind} word *{words[verdict.token]}*."
-    text += f" So this pass gives {counted(len(path) + 1, 'word')}."
+    accepted = f"*{' '.join(labels[node] for node in path)}*" if path else "no drafted word"
     on_best = int(tree.best_path[path].sum())
-    if on_best == len(path):
-        return f"{text} A chain along the best path would give as many."
-    rejected = labels[path[on_best]]  # at the first step off the best path
     return (
-        f"{text} A chain along the best path would give {counted(on_best + 1, 'word')}, because "
-        f"it does not contain *{rejected}*."
+        f"The target accepts {accepted} and adds the {verdict.kind} word "
+        f"*{words[verdict.token]}*. So this pass gives {counted(len(path) + 1, 'word')}. A chain "
+        f"along the best path would give {counted(on_best + 1, 'word')}."
     )
 
 
@@ -236,10 +231,9 @@ def simulated_blocks(
 
 def formula_in_words(inside: int, total: int) -> str:
     """For how many of `total` values of gamma the formula agrees with the simulation."""
-    whose = f"For all {total}" if inside == total else f"For {inside} of {total}"
     return (
-        f"{whose} values of gamma, the formula's value lies in the 95 % interval of the simulated "
-        "words per target pass."
+        f"For {inside} of {total} values of gamma, the formula's value lies in the 95 % interval "
+        "of the simulated words per target pass."
     )
 
 

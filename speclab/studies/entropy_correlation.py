@@ -10,11 +10,11 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from speclab import stats
-from speclab.analysis import association, bins, prompt_sets, published
+from speclab.analysis import association, bins, published
 from speclab.analysis.texts import PAPER, Text
-from speclab.estimates import Estimates, named
+from speclab.estimates import Estimates, counted, named, yes_or_no
 from speclab.score import POOLED, Estimator, column_of, divide, mean_of, ratio_of
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, verdict
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, UNDEFINED, verdict
 
 CONFIDENCE = "draft confidence"
 # signals that may predict acceptance; the last one is known only after the target pass
@@ -23,7 +23,7 @@ SIGNALS = {
     "draft_certainty": "draft entropy (negated)",
     "target_certainty": "target entropy (negated)",
 }
-RISE_OR_FALL = ("it rises in", "it falls in", "there is no significant trend in")
+TREND = ("rises", "falls", "has no significant trend")
 HIGHER = ("has a higher AUC", "has a lower AUC", "has no significantly different AUC")
 PREDICTS = ("predicts acceptance", "misleads", "does not predict acceptance")
 # kinds of acceptance: min(1, p/q) over the nodes of the trees, and as the paper prints it
@@ -32,7 +32,7 @@ ALL_NODES, PUBLISHED = f"{PAPER}, all nodes", f"{PAPER}, as published"
 OF_GAP = {
     ABOVE: "underconfident",
     BELOW: "overconfident",
-    INCONCLUSIVE: "not significantly miscalibrated",
+    INCONCLUSIVE: "without significant gap",
     UNDEFINED: "without intervals",
 }
 
@@ -61,20 +61,6 @@ def entropy_correlations(views: Views) -> Estimates:
     return Estimates.stacked(parts, "acceptance")
 
 
-def trend(correlations: Estimates) -> str:
-    """What acceptance does as entropy rises, as a predicate: 'falls in all four domains', 'falls in
-    3 and rises in 1 of 6 domains'. Domains without an interval are left out; the others are then
-    'tested' domains.
-    """
-    if correlations.known.empty:
-        return "does not vary, so it has no trend"
-    tested = correlations.frame.dropna(subset=NUMBERS)
-    if tested.empty:
-        return "has no interval in any domain"
-    noun = "domain" if len(tested) == len(correlations.frame) else "tested domain"
-    return Estimates(tested).tally("rises", "falls", "has no significant trend", noun)
-
-
 def uncertainty_in_words(
     area: Estimates, correlations: Estimates, elsewhere: Estimates | None
 ) -> str:
@@ -82,34 +68,18 @@ def uncertainty_in_words(
     comparisons, and what acceptance does as the target's entropy rises; elsewhere: correlations on
     other prompts, where there are any.
     """
-    words = {ABOVE: "Yes", BELOW: "No", INCONCLUSIVE: "Inconclusive", UNDEFINED: "No interval"}
-    surer = (
-        f"{words[area.verdict(0.5)]} (T = 0). The draft is surer of an accepted than of a rejected "
-        f"token in {area.in_units('%')} of comparisons."
+    text = (
+        f"{yes_or_no(area.verdict(0.5)).capitalize()}. The draft is surer of an accepted than a "
+        f"rejected token in {area.in_units('%')} of pairs (T = 0)."
     )
     if area.known.empty:
-        surer = "Not tested: no text has both accepted and rejected tokens."
-    text = f"{surer} As target entropy rises, acceptance {trend(correlations)}."
-    falls = [] if elsewhere is None else falls_in(elsewhere)
-    if falls:
-        which = "all" if all(falls) else "some" if any(falls) else "no"
-        text += f" It falls on {which} other prompts."
-    return text
-
-
-def falls_in(correlations: Estimates) -> list[bool]:
-    """Whether acceptance falls as entropy rises, for each correlation that has an interval."""
-    tested = correlations.frame.dropna(subset=NUMBERS)
-    return list(verdict(tested["low"], tested["high"]) == BELOW)
-
-
-def beside_own(numbers: Estimates, name: str) -> str:
-    """Numbers by set on our own prompts and on another set, in the domains of the latter: '0.79 to
-    0.85 (own prompts) and 0.74 to 0.80 (second prompt set)'.
-    """
-    there = numbers.at(set=name)
-    own = numbers.at(set=prompt_sets.OWN, domain=list(there.frame["domain"]))
-    return f"{own.span()} ({prompt_sets.OWN}) and {there.span()} ({name})"
+        text = "Not tested: no text has both accepted and rejected tokens."
+    text += f" As target entropy rises, acceptance {correlations.tally(*TREND)}."
+    if elsewhere is None:
+        return text
+    falls = verdict(elsewhere.frame["low"], elsewhere.frame["high"]) == BELOW
+    combinations = counted(len(falls), "combination")
+    return f"{text} On other prompts it falls in {falls.sum()} of {combinations}."
 
 
 def beside_published(correlations: Estimates) -> Estimates:
@@ -123,13 +93,6 @@ def beside_published(correlations: Estimates) -> Estimates:
     parts = [correlations.frame, printed.assign(acceptance=PUBLISHED)]
     both = Estimates(pd.concat(parts, ignore_index=True))
     return both.at(domain=domains).defined()
-
-
-def about_published(correlations: Estimates) -> str:
-    """A sentence of the caption about the row PUBLISHED, where it is drawn."""
-    if PUBLISHED not in set(correlations.frame["acceptance"]):
-        return ""
-    return " The last row shows what the paper prints for its own pair, without intervals."
 
 
 def acceptance_in_bins(views: Views, count: int) -> Estimates:
@@ -215,13 +178,12 @@ def calibrated_in_words(gaps: Estimates) -> str:
     overconfident at T = 1'; gaps: of `calibration_measures`, by domain. Domains without an interval
     are left out if others have one.
     """
-    places: dict[str, list[str]] = {}
+    parts = []
     for view, rows in gaps.groups("view"):
         sides = {*verdict(rows.frame["low"], rows.frame["high"])}
         sides = sides - {UNDEFINED} or sides
-        word = OF_GAP[sides.pop()] if len(sides) == 1 else "miscalibrated in some domains"
-        places.setdefault(word, []).append(view)
-    parts = [f"{word} at {named(views)}" for word, views in places.items()]
+        word = OF_GAP[sides.pop()] if len(sides) == 1 else "partly miscalibrated"
+        parts.append(f"{word} at {view}")
     return f"The draft is {named(parts)}"
 
 

@@ -16,7 +16,7 @@ from speclab import runs, score, stats
 from speclab.analysis import bins, prompt_sets, published
 from speclab.analysis.texts import PAPER, Text
 from speclab.analysis.token_kinds import token_kinds
-from speclab.estimates import Estimates, named, stack, starting, whole, yes_or_no
+from speclab.estimates import Estimates, named, stack, starting, yes_or_no
 from speclab.models.folder import ModelsMissing
 from speclab.plain import near
 from speclab.profiles import Profile
@@ -356,177 +356,94 @@ def leads_of_change(changes: pd.DataFrame) -> tuple[str, dict[str, pd.Series]]:
 
 
 def paradox_in_words(lead: Estimates, entropy: Estimates, domain: str, where: str) -> str:
-    """The first sentences of the answer: 'No. Chat has the highest target entropy, but its
-    acceptance is 30 points [27, 33] below the other domains' mean (T = 0).'; lead, entropy: the
+    """The first sentences of the answer: 'No. Chat's target entropy is the highest. Its
+    acceptance differs by −30 points [−33, −27] from the others' mean (T = 0).'; lead, entropy: the
     contrasts in acceptance and entropy, each with its share_highest.
     """
-    row, surest = lead.row, is_highest(entropy.row.share_highest)
-    word = is_highest(min(row.share_highest, entropy.row.share_highest)).capitalize()
-    places = {
-        "yes": "has the highest target entropy",
-        "no": "does not have the highest entropy",
-        "inconclusive": "may have the highest target entropy",
-    }
-    side = lead.verdict()
-    apart = f"does not differ significantly from others ({lead}, {where})"
-    if side in (stats.ABOVE, stats.BELOW):
-        ends = sorted((abs(row.low), abs(row.high)))
-        points = stats.cell(abs(row.estimate), *ends, 0, "points").removeprefix("+")
-        apart = f"is {points} {side} the other domains' mean ({where})"
-    link = "but" if surest == "yes" and side == stats.BELOW else "and"
-    return f"{word}. {starting(domain)} {places[surest]}, {link} its acceptance {apart}."
+    share = entropy.row.share_highest
+    word = is_highest(min(lead.row.share_highest, share))
+    verb = {"yes": "is", "no": "is not", "inconclusive": "may be"}[is_highest(share)]
+    return (
+        f"{word.capitalize()}. {starting(domain)}'s target entropy {verb} the highest. Its "
+        f"acceptance differs by {lead} from the others' mean ({where})."
+    )
 
 
-def elsewhere_in_words(numbers: Estimates, domain: str) -> str:
-    """How the domain compares with the others on the last of the other sets; numbers: its contrast
-    by set.
-    """
-    elsewhere = numbers.frame[numbers.frame["set"] != prompt_sets.OWN]
-    if elsewhere.empty:
+def elsewhere_in_words(contrasts: Estimates) -> str:
+    """Whether the contrast is significant on the last set; contrasts: by set, own prompts first."""
+    last = Estimates(contrasts.frame.iloc[-1:])
+    if last.row.set == prompt_sets.OWN:
         return "No other set has enough prompts."
-    last = next(elsewhere.iloc[-1:].itertuples())
-    words = {stats.ABOVE: "is significantly higher", stats.BELOW: "is significantly lower"}
-    how = words.get(stats.verdict(last.low, last.high), "does not differ significantly")
-    return f"On {prompt_sets.after_on(last.set)}, {domain}'s acceptance {how}."
+    how = last.tally("is positive", "is negative", "is not significant")
+    return f"On {prompt_sets.after_on(last.row.set)} it {how}."
 
 
-def moved_most(
-    changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int
-) -> tuple[str, float, float, bool]:
-    """The factor that changes the contrast most when it is held fixed, the contrast before and
-    after, and whether the change is significant. changes: a column for each factor, a row for each
-    draw; befores: the contrast before, by factor.
+def moved_most(found: Estimates) -> tuple[str, Estimates, Estimates]:
+    """The factor that changes the contrast most when it is held fixed, the contrast after, and its
+    change; found: of `explanations`, for one measure, with a change that is known.
     """
-    most, _ = leads_of_change(changes)
-    draws = changes[most].to_numpy()
-    side = stats.verdict(*stats.bounds_of(draws[1:], n_prompts))
-    before = befores[most]
-    return most, before, before + draws[0], side in (stats.ABOVE, stats.BELOW)
+    changes = found.at(stage="change").known
+    largest = changes["estimate"].abs().idxmax()
+    most = changes["held_fixed"][largest]
+    stages = found.at(held_fixed=most).in_units("points")
+    return most, stages.at(stage="after"), stages.at(stage="change")
 
 
-def moves_in_words(changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int) -> str:
-    """What of the contrast remains if the factor of `moved_most` is held fixed, as a sentence."""
-    if changes.empty:
+def moves_in_words(found: Estimates) -> str:
+    """The contrast if the factor of `moved_most` is held fixed, as a sentence."""
+    if found.at(stage="change").known.empty:
         return "Nothing could be held fixed."
-    most, before, after, is_significant = moved_most(changes, befores, n_prompts)
-    size = in_points(abs(after)).removeprefix("+")
-    does = f"gives {size}"
-    if not is_significant:
-        does = "has no significant effect"
-    elif after * before < 0:
-        does = "reverses the difference"
-    elif abs(after) < abs(before):
-        remain = "remains" if size == "1 point" else "remain"
-        return f"With {most} held fixed, {size} {remain}."
-    return f"Holding {most} fixed {does}."
+    most, after, _ = moved_most(found)
+    return f"With {most} held fixed, the difference is {after.span()}."
 
 
-def moves_in_title(
-    changes: pd.DataFrame, befores: Mapping[str, float], n_prompts: int, domain: str
-) -> str:
-    """The same as a title: 'Best token: with entropy held fixed, the contrast of chat is −18, not
-    −30 points'.
-    """
-    if changes.empty:
+def moves_in_title(found: Estimates, domain: str) -> str:
+    """The change by the factor of `moved_most`, as a title."""
+    if found.at(stage="change").known.empty:
         return "For the best token, nothing could be held fixed"
-    most, before, after, is_significant = moved_most(changes, befores, n_prompts)
-    if not is_significant:
-        return f"Holding {most} fixed does not change the contrast of {domain} significantly"
-    number, _, _ = in_points(after).partition(" ")
-    is_now = f"the contrast of {domain} is {number}, not {in_points(before)}"
-    return f"Best token: with {most} held fixed, {is_now}"
-
-
-def in_points(share: float) -> str:
-    """A difference of shares: '+18 points'."""
-    return stats.cell(share, np.nan, np.nan, 0, "points")
+    most, _, change = moved_most(found)
+    return f"Holding {most} fixed changes the contrast of {domain} by {change}"
 
 
 def compared_changes(most: str, leads: Estimates) -> str:
     """By which factors the contrast changes significantly less than by `most`; leads: how much more
     it changes by `most` than by each other factor.
     """
-    sides = stats.verdict(leads.frame["low"], leads.frame["high"])
-    is_more = sides == stats.ABOVE
-    more, others = (list(leads.frame["held_fixed"][rows]) for rows in (is_more, ~is_more))
-    text = ""
-    if more:
-        text = (
-            f"For the best token, holding {most} fixed changes the contrast significantly more "
-            f"than holding {' or '.join(more)} fixed. "
-        )
-    if others:
-        text += f"The changes by {most} and by {' or '.join(others)} do not differ significantly."
-    return text.strip()
+    more, less = "significantly more than", "significantly less than"
+    others = leads.sentence(more, less, "not significantly more than", names="held_fixed")
+    changes = others.replace("; ", ", and ")
+    return f"Holding {most} fixed changes the contrast of the best token {changes}."
 
 
-def explains_part(contrasts: Sequence[float], domain: str) -> str:
-    """On which side of the line a change explains part of a contrast, for the caption."""
-    signs = set(np.sign(contrasts))
-    if len(signs) > 1:
-        return "A change explains part of a contrast if it has the opposite sign."
-    word, side = ("negative", "right") if signs == {-1.0} else ("positive", "left")
-    return (
-        f"All contrasts of {domain} are {word}, so a point {side} of the line explains part of the "
-        "contrast."
-    )
-
-
-def without_comparison(domain: str, count: int, template: Estimates | None) -> str:
-    """The answer where one domain alone is judged, of `count`; template: what the chat template
-    changes in its acceptance, where it can be asked.
+def without_comparison(domain: str, template: Estimates | None) -> str:
+    """The answer where one domain alone is judged; template: what the chat template changes in its
+    acceptance, where it can be asked.
     """
-    why = "these prompts have one domain"
-    if count > 1:
-        why = f"only {domain} has {stats.MIN_PROMPTS} prompts or more"
-    changed = ""
-    if template:
-        changed = f" The chat template changes acceptance in {domain} by {template} (T = 0)."
-    return f"There is nothing to compare: {why}.{changed}"
+    text = f"There is nothing to compare, because only the domain {domain} can be judged."
+    if template is None:
+        return text
+    return f"{text} The chat template changes its acceptance by {template} (T = 0)."
 
 
-def place_in_words(text: Text, domain: str) -> str:
-    """Where a domain stands in entropy and acceptance, as a title: 'At T = 0, chat has the highest
-    entropy and the lowest acceptance'.
-    """
+def highest_in_title(text: Text) -> str:
+    """Which domain has the highest entropy and which the highest acceptance, as a title."""
     means = text.trace.groupby("domain")[["target_entropy", text.value]].mean()
-    places = []
-    for values in (means["target_entropy"], means[text.value]):
-        is_extreme = {"the highest": values.idxmax(), "the lowest": values.idxmin()}
-        places.append(next((a for a, name in is_extreme.items() if name == domain), "a medium"))
+    entropy, acceptance = means.idxmax()
     if len(means) == 1:
         accepted = 100 * means[text.value].iloc[0]
         return f"At {text.name}, {accepted:.0f} % of the best tokens are accepted"
-    entropy, acceptance = places
-    return f"At {text.name}, {domain} has {entropy} entropy and {acceptance} acceptance"
+    return f"At {text.name}, {entropy} has the highest entropy, {acceptance} the highest acceptance"
 
 
 def most_frequent(shares: Estimates, domain: str) -> str:
     """The most frequent kind of token of a domain, as a title; shares: of `shares_of_kinds`."""
-    of_domain = shares.at(domain=domain).in_units("%")
-    (top,) = of_domain.highest().frame["kind"]
-    of_kind = shares.at(kind=top).in_units("%")
-    title = f"In {domain}, {of_domain.at(kind=top).span()} of the tokens are of the kind '{top}'"
-    others = [name for name in of_kind.frame["domain"] if name != domain]
-    return f"{title}, elsewhere {of_kind.at(domain=others).span()}" if others else title
-
-
-def contrast_in_words(contrasts: Estimates, domain: str) -> str:
-    """The contrast of a domain by set, as a title."""
-    own = contrasts.at(set=prompt_sets.OWN)
-    title = f"Best token: the contrast of {domain} is {own.span()} on own prompts"
-    others = contrasts.known["set"].unique()[1:]
-    return f"{title}, {contrasts.at(set=others).span()} on others" if len(others) else title
+    top = shares.at(domain=domain).highest().row.kind
+    of_top = shares.at(kind=top).in_units("%")
+    share = of_top.at(domain=domain).span()
+    return f"In {domain}, {share} of the tokens are of the kind '{top}' (all: {of_top.span()})"
 
 
 def paradoxes(verdicts: pd.Series) -> str:
     """On which sets of prompts there is a paradox; verdicts: of `is_highest`, by set."""
-    said = {
-        "yes": "there is a paradox",
-        "no": "there is no paradox",
-        "inconclusive": "the result is inconclusive",
-    }
-    if verdicts.nunique() == 1 < len(verdicts):
-        return f"On {whole('set', len(verdicts))} of prompts {said[verdicts.iloc[0]]}."
-    groups = verdicts.groupby(verdicts, sort=False)
-    return " ".join(f"On {named(list(of.index))} {said[verdict]}." for verdict, of in groups)
+    by_set = named([f"{verdict} ({name})" for name, verdict in verdicts.items()])
+    return f"Is there a paradox on each set of prompts? {starting(by_set)}."

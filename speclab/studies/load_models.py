@@ -73,15 +73,10 @@ def vocabulary_in_words(size: Mapping[str, int], vocab: int, output: int, outsid
     outside: the share of the recorded tokens that it cannot.
     """
     ratio = size["target"] / size["draft"]
-    said = (
-        f"The target has **{ratio:.1f} times** the parameters of the draft. The draft can output "
-    )
-    if output >= vocab:
-        return f"{said}all {vocab:,} tokens of the vocabulary."
     return (
-        f"{said}{output:,} of the {vocab:,} tokens of the vocabulary. The other tokens "
-        f"make up {100 * outside:.1f} % of the recorded texts, and the draft can never propose "
-        "them."
+        f"The target has **{ratio:.1f} times** the parameters of the draft. The draft can output "
+        f"{output:,} of the {vocab:,} tokens of the vocabulary. They make up "
+        f"{100 * (1 - outside):.1f} % of the recorded texts."
     )
 
 

@@ -23,7 +23,7 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.estimates import Estimates, counted, named, stack, starting
+from speclab.estimates import Estimates, counted, named, stack
 from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import Estimator, divide
 from speclab.stats import NUMBERS
@@ -98,12 +98,12 @@ def label(
     rank = frame["draft_rank"]
     target_sure = frame["p_token"] >= sure
     draft_sure = frame["confidence"] >= sure
-    both, only_target, only_draft, neither = FAMILIES["state"]
+    *states, neither = FAMILIES["state"]
     certainty = [target_sure & draft_sure, target_sure, draft_sure]
     edges = [*_FOUND_FROM, np.inf]
     ranks = pd.cut(rank, edges, right=False, labels=FAMILIES["found"][:-1])
     found = ranks.astype(object).mask(rank >= said, "never")
-    state = np.select(certainty, [both, only_target, only_draft], neither)
+    state = np.select(certainty, states, neither)
     copied = lookup(frame, prompt_tokens, ngram)
     labels = (*_kinds(frame, strings), state, copied, found)
     for (family, classes), label in zip(FAMILIES.items(), labels, strict=True):
@@ -377,52 +377,22 @@ def kinds_and_states(first: Estimates, *keys: str) -> pd.DataFrame:
     return table.rename(columns={"cause": "class", "lead": "costs significantly more than"})
 
 
-def first_in_words(first: Estimates, family: str, where: Sequence[str]) -> str:
-    """Which classes of a family (in words) cost most, significantly, as sentences: '`identifier`
-    costs most in code. In math and chat, no kind of token costs significantly more than all
-    others.'; where: the place of each row, as 'in code'.
-    """
-    places: dict[str, list[str]] = {}
-    for row, place in zip(first.rows(), where, strict=True):
-        who = f"`{alone(row.cause)}` costs most" if row.first == "yes" else ""
-        places.setdefault(who, []).append(place)
-    none = places.pop("", [])
-    most = [f"{who} {named(of)}" for who, of in places.items()]
-    sentences = [f"Of the {family}s, {', and '.join(most)}."] if most else []
-    if none:
-        more = f"no {family} costs significantly more than all others"
-        sentences.append(f"{starting(named(none))}, {more}.")
-    return " ".join(sentences)
-
-
-def first_in_title(best: Estimates) -> str:
-    """The excess of the state that costs most, as a title; best: a row of `first_causes`."""
-    row = best.row
-    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
-        return "No state costs significantly more than equally many random positions"
-    excess = f"excess {row.estimate:.2f} tokens per target pass"
-    return f"{cost_where(row)} ({excess})"
-
-
 def cost_where(row: Any) -> str:
-    """Where rejections cost most, or much if another state may cost more."""
-    most = "most" if row.first == "yes" else "much"
-    return f"Rejections cost {most} where {STATES[alone(row.cause)]}"
+    """Where rejections cost most, or may cost most; row: of `first_causes`."""
+    verb = "cost" if row.first == "yes" else "may cost"
+    return f"Rejections {verb} most where {STATES[alone(row.cause)]}"
 
 
-def agree_in_words(ratios: Estimates) -> str:
-    """For how many classes the rate ratio is significantly on the same side of 1 in all texts, as a
-    title; ratios: by cause and text.
+def most_rejected(ratios: Estimates) -> str:
+    """The rate ratio of the kind of token that is rejected most often, as a title; ratios: by text
+    and cause.
     """
-    if ratios.known.empty:
-        return "No position is rejected"
-    frame = ratios.frame
-    sides = pd.Series(stats.verdict(frame["low"], frame["high"], 1.0), frame["cause"])
-    by_class = sides.groupby(level=0)
-    agree = (by_class.nunique() == 1) & by_class.first().isin([stats.ABOVE, stats.BELOW])
-    verb = "is" if agree.sum() == 1 else "are"
-    classes = f"{agree.sum()} of {counted(len(agree), 'class')} {verb}"
-    return f"In all texts, {classes} significantly on the same side of the average"
+    kinds = of_family(ratios, "kind").known
+    if kinds.empty:
+        return "No kind of token is rejected"
+    top = kinds["name"][kinds["estimate"].idxmax()]
+    of_top = replace(ratios, frame=kinds[kinds["name"] == top])
+    return f"The kind '{top}' is rejected at {of_top.span()} the average rate, by text"
 
 
 def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
@@ -430,22 +400,13 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     elsewhere: the state that costs most on each set of other prompts, where there are any.
     """
     text = (
-        f"{cost_where(best.row)}. Being right there gains {best} more tokens per target pass than "
-        "at equally many random positions."
+        f"{cost_where(best.row)}. Being right there gains {best} tokens per target pass more than "
+        "at equally many random positions (T = 0)."
     )
-    if best.verdict() not in (stats.ABOVE, stats.UNDEFINED):
-        text = (
-            "No state costs significantly more than equally many random positions. The most is "
-            f"{best} tokens per target pass, where {STATES[alone(best.row.cause)]}."
-        )
     if elsewhere is None:
         return f"{text} No other prompts were tested."
     rows = elsewhere.frame
-    same = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
-    sets = "prompt sets" if len(rows) > 1 else "prompt set"
-    there = f"on {same.sum()} of {len(rows)} other {sets}, this state costs"
-    if same.all():
-        there = f"on the other {sets}, too, this state costs"
-    elif not same.any():
-        there = f"on the other {sets}, this state does not cost"
-    return f"{text} {starting(there)} significantly more than every other."
+    first = rows["cause"][rows["first"] == "yes"]
+    same = first == best.row.cause
+    sets = counted(len(rows), "other prompt set")
+    return f"{text} In {same.sum()} of {sets} this state leads, in {(~same).sum()} another."
