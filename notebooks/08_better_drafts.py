@@ -89,9 +89,9 @@ domains = tried.domains
 # target's best token, which is exactly the acceptance at T = 0. **`alpha`** is the acceptance of a
 # sampled token at the profile's temperature (default 1).
 #
-# To test a draft we run it along the target's texts. So a subset of prompts may have to do, evenly
-# spaced within each domain. Prompts that had a say in the draft's training are skipped (the
-# profile's notes name them). There is one sampled text per prompt.
+# To test a draft we run it along the target's texts. `judged_prompts_per_domain` limits this to
+# some prompts, evenly spaced within each domain, without those that had a say in the draft's
+# training. There is one sampled text per prompt.
 
 # %%
 greedy = tried.trace(candidates.OWN, "greedy")
@@ -140,7 +140,7 @@ if candidates.INT4 in tried.candidates:
     is_below = verdict(hits["low"], hits["high"], article_int4) == BELOW
     title = (
         f"The target's 4-bit copy stays below the article's {article} in {is_below.sum()} of "
-        f"{len(hits)} domains"
+        f"{len(hits)} domains (hit[1])"
     )
 
 # %%
@@ -157,7 +157,7 @@ ctx.plot(
     reference_name=f"the article's {article}",
     limits=(0, 1),
     slug="self-drafts",
-    title=f"{title} (hit[1])" if candidates.INT4 in tried.candidates else title,
+    title=title,
     caption="Each marker is the share of tokens accepted in one domain, at T = 0 (`hit[1]`) and on "
     "sampled text (`alpha`). The INT4 self-draft is the target's 4-bit copy. The black line is the "
     "article's number. Bars: 95 % intervals.",
@@ -192,11 +192,15 @@ assert levels.lies_within(0, 1)
 
 # %%
 curve = comparison.learning_curve(pair, domains)
+distilled = ""
 if not curve:
     ctx.say(comparison.NO_CURVE)
 else:
     ctx.export(curve, "learning-curve")
-    ends, middle = comparison.curve_in_words(curve)
+    before, after = comparison.ends_of(curve)
+    distilled = (
+        f"After distillation the draft names {after} of the best tokens instead of {before}. "
+    )
     ctx.plot(
         curve,
         x="steps",
@@ -206,12 +210,17 @@ else:
         x_label="training steps",
         limits=(0, None),
         slug="learning-curve",
-        title=ends,
-        caption="Acceptance of the pair's own draft by training steps, on some of the kit's own "
-        "prompts. `all` is the mean of their domains. The first point is the draft before "
-        "distillation. The learning rate falls to zero, which helps the last points.",
+        title=f"Distillation: the draft's mean hit[1] is {after} instead of {before}",
+        caption="Acceptance of the pair's own draft by training steps, on the first "
+        f"{settings.notes.decoded_from} prompts of each domain. `all` is the mean of the domains. "
+        "The first point is the draft before distillation. The learning rate falls to zero at the "
+        "end, which raises the last points.",
     )
-    ctx.say(middle)
+    ctx.say(
+        "The last point is the pair's own draft. Sections 3 and 4 give its `hit[1]` on the prompts "
+        "that judge all drafts: as the mean of the domains (`all`) and with every token weighed "
+        "equally. So the three numbers differ slightly."
+    )
 
 # %% [markdown]
 # ### Further drafts
@@ -327,17 +336,16 @@ assert np.isclose(tokens_per_pass, sums["emitted"].sum() / sums["blocks"].sum())
 # time of a target pass over n tokens, and **o** the loop's own time per block. The unit is a target
 # pass over one token. A block with gamma drafted tokens costs gamma c + v(gamma + 1) + o.
 #
-# A quantised draft does the target's arithmetic in its unpacked copy, so its c is 1, which we do
-# not time. **A 4-bit kernel could be faster.** Where a pass waits for its weights to be read (large
-# models, few tokens per pass), bytes count instead. For the last sentence of this section c is
-# therefore the stored bytes of the draft over the target's, at most two per weight, with v = 1 and
-# o = 0. This is a **bound, not a measurement**.
+# A quantised draft does the target's arithmetic in its unpacked copy, so we take c = 1 for it
+# without timing. **A 4-bit kernel could be faster.** Where a pass waits for its weights to be read
+# (large models, few tokens per pass), bytes count instead. So at the end of this section we repeat
+# the comparison with c = bytes of the draft / bytes of the target (at most two per weight), v = 1
+# and o = 0. This is a **bound, not a measurement**.
 #
 # The speed-up is predicted from the replayed chains of the judged prompts at T = 0. Each draft has
 # its own best gamma, chosen on the same prompts, which flatters it slightly. Intervals resample
-# prompts and hold gamma and costs fixed. Of drafts with several seeds we show the first. Prompt
-# lookup copies up to gamma tokens where at least one matches, with c = 0. (Notebook 10 tests such
-# predictions by real decoding.)
+# prompts and hold gamma and costs fixed. Prompt lookup copies up to gamma tokens where at least one
+# matches, with c = 0. (Notebook 10 tests such predictions by real decoding.)
 
 # %% tags=["timed"]
 few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, least=4)
@@ -355,9 +363,12 @@ pass_cost = comparison.pass_costs(drafts, context, 3 * pass_repeats)
 refused = cost.disturbed(costs)
 ctx.say(
     f"A target pass over one token takes {costs.target_ms:.0f} ms on this machine. Over five "
-    f"tokens it takes {costs.v(5):.2f} times as long. The loop takes o = {costs.overhead:.2f} "
-    f"target passes per block. {refused}"
+    f"tokens it takes {costs.v(5):.2f} times as long. The loop takes o = {costs.overhead:.1g} "
+    "target passes per block. (Notebooks 09 and 10 measure o on other prompts and shapes, so "
+    f"their o differs.) {refused}"
 )
+if len(drafts) < len(tried.candidates):
+    ctx.say("Of drafts with several seeds we show the first.")
 
 # %%
 gammas = range(1, max_gamma + 1)
@@ -443,7 +454,7 @@ ctx.say(
 )
 
 # %%
-ctx.answer(found.answer(not refused))
+ctx.answer(distilled + found.answer(not refused))
 
 # %% [markdown]
 # ## Try it
@@ -475,5 +486,4 @@ ctx.answer(found.answer(not refused))
 #   large models, adapters, drafts trained on their own samples (on-policy), trained exits, or heads
 #   on the target's states as in Medusa and EAGLE. Texts of large models repeat themselves less, so
 #   lookup gains less there. The best gamma of each draft was chosen on the prompts that judge it.
-#   Total variation got several seeds after a first look at tiny's prompts.
 # * Next: [09](09_budgets_and_routing.ipynb) chooses how much to draft for which prompts.

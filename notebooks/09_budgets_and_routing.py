@@ -108,8 +108,7 @@ assert (counted.groupby("setting")["emitted"].sum() == len(trace)).all()
 # one draft pass per level.
 #
 # We decode some prompts to measure o, and other prompts to check the prediction. They are evenly
-# spaced within each domain. (Prompts that had a say in the draft's training are skipped: the
-# profile's notes name them.)
+# spaced within each domain, without prompts that had a say in the draft's training.
 
 # %%
 known = runs.profile_prompts(base)
@@ -141,7 +140,7 @@ clock = timing.measured(
 costs = clock.costs
 refused = cost.disturbed(costs)
 notebook.show_table(promise.in_rounds(clock))
-ctx.say(f"{promise.loop_in_words(costs)} {refused}")
+ctx.say(f"{cost.loop_in_words(costs)} {refused}")
 by_prompt = choose.prompt_costs(counted, settings, costs)
 
 # %% [markdown]
@@ -269,16 +268,17 @@ reached.iloc[1:] *= drawn[number] / here
 # %%
 ratios = pd.DataFrame({"measured": seconds["plain"] / seconds["policy"], "ratio": reached})
 ratios = timing.intervals(ratios, "of", len(each))
-measured, ratio = ratios.at(of="measured").in_units("x"), ratios.at(of="ratio")
+measured, ratio = ratios.at(of="measured"), ratios.at(of="ratio")
 promised = float(seconds["plain"][0] / seconds["promised"][0])
 outcome = promise.kept(next(ratio.rows()), cost_margin, costs)
+agreement = promise.agreement_in_words(outcome, cost_margin)
 
 # %%
 ctx.export(each, "check")
 ctx.say(
-    f"On these {len(each)} prompts the measured speed-up is **{measured}**. The predicted speed-up "
-    f"is {promised:.2f}x. Their ratio is {ratio}. "
-    f"**{promise.outcome_in_words(outcome, cost_margin)}**"
+    f"On these {len(each)} prompts the measured speed-up is **{measured.in_units('x')}**. The "
+    f"predicted speed-up is {promised:.2f}x. Their ratio is {ratio}. **{agreement}** "
+    "The predictions below are for all prompts, so their speed-up differs from that of these few."
 )
 
 # %%
@@ -286,7 +286,7 @@ ctx.draw(
     drawings.draw_check,
     each,
     "check",
-    title=f"The measured speed-up is {ratio} times the predicted speed-up",
+    title=f"The ratio of measured to predicted speed-up is {ratio} ({len(each)} prompts)",
     stamp=cost.stamp(costs),
     caption="Measured against predicted speed-up of each checked prompt, by domain. On the line "
     "both are equal.",
@@ -323,7 +323,8 @@ gains = policies.gains_over_always(ours)
 ahead = gains.at(domain="pooled")
 finding = f"The best setting of each text would gain {100 * ahead.at(policy='oracle').value:.1f} %"
 if several:
-    finding = policies.gain_title(ahead.at(policy="per-domain"))
+    word = policies.faster_or_slower(ahead.at(policy="per-domain"))
+    finding = f"A setting per domain is {word} than one setting for all"
 ctx.plot(
     policies.drawn_gains(gains),
     x="domain",
@@ -408,12 +409,12 @@ if other:
         reference=1,
         reference_name="plain decoding",
         slug="other-prompts",
-        title=f"The policy is predicted at {mean.at(set=prompt_sets.OWN).value:.2f}x on its own "
-        f"prompts, {mean.at(set=other).value:.2f}x on the {other}",
+        title=f"A setting per domain: predicted {mean.at(set=prompt_sets.OWN).value:.2f}x on own "
+        f"prompts, {mean.at(set=other).value:.2f}x on {prompt_sets.after_on(other)}",
         stamp=cost.stamp(costs),
         caption="Predicted speed-up over plain decoding (the line at 1) with one setting for all "
         "and with a setting per domain, by domain and set of prompts. `all` is the mean of the "
-        "domains. Bars: 95 % intervals.",
+        "domains, which the title gives. Bars: 95 % intervals.",
     )
 
 # %%
@@ -423,17 +424,18 @@ if several and other:
 
 # %%
 few = recommendations.note_on_few(ours.prompts)
-agreement = promise.predicted_in_words(outcome, promised, cost_margin)
-said = promise.policy_in_words(measured, agreement, mean, gains if several else None, other)
-if outcome == recommendations.REFUSED:
-    said = "Timing was unreliable, so there is no verdict on speed."
+said = agreement
+if outcome != recommendations.REFUSED:
+    said = promise.policy_in_words(measured, promised, len(each), agreement)
+    if several and not few:
+        said += promise.gain_in_words(gains, other)
 ctx.answer(f"{said}{few}")
 
 # %% [markdown]
 # ### The line for your server
 # Other engines draft chains of one length for all prompts. So we take the smallest gamma that is
-# not significantly slower than the fastest. Its intervals leave out the timing. For other engines
-# use `python -m speclab export RUN --for ENGINE`.
+# not significantly slower than the fastest. The intervals below leave out the timing. For other
+# engines use `python -m speclab export RUN --for ENGINE`.
 
 # %%
 gamma, why = choose.best_gamma(trace, costs, "greedy", limit)

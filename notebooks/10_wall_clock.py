@@ -90,9 +90,8 @@ ctx.say(notebook.made_with(greedy.manifest["pair"], pair.facts))
 
 # %% [markdown]
 # We time a few prompts of each domain at temperature **T = 0**, where the target always writes its
-# most probable token. They are evenly spaced within the domain. (Prompts that had a say in the
-# draft's training are skipped: the profile's notes name them.) The other prompts choose the shapes
-# of draft that are compared.
+# most probable token. They are evenly spaced within the domain, without prompts that had a say in
+# the draft's training. The other prompts choose the shapes of draft that are compared.
 
 # %%
 encoded = runs.encoded_prompts(settings)
@@ -133,8 +132,8 @@ ctx.say(
 #
 # We time the passes in two rounds, each repeat in a new random order. Between the rounds we decode
 # a few other prompts plainly and with the shapes `probes`. Then o is the median of what their
-# blocks took beyond their passes. Notebook 09 measures its costs in the same way, and says when
-# timing is **unreliable**.
+# blocks took beyond their passes. Notebook 09 measures its costs in the same way, on other prompts,
+# so its o differs. It says when timing is **unreliable**.
 
 # %% tags=["timed"]
 context = int(np.median([len(prompt.ids) for prompt in timed])) + new_tokens // 2
@@ -330,8 +329,7 @@ assert np.isclose(predicted_by_hand, table["predicted"][f"chain of {gamma}"])
 assert np.isclose(measured_by_hand, table["speedup"][f"chain of {gamma}"])
 
 # %%
-fastest, tied = choose.best_and_tied(speed.drop(columns="plain"), len(timed))
-_, lead = choose.leader(speed.drop(columns="plain"), len(timed))
+fastest, lead = choose.leader(speed.drop(columns="plain"), len(timed))
 per_pass = timing.intervals(tau, "method", len(timed))
 most = per_pass.at(method=table["block_efficiency"].idxmax())
 
@@ -372,8 +370,8 @@ ctx.plot(
 if not refused:
     against_plain = study.compared_in_words(gain.without(method="plain"), "plain decoding")
     ctx.say(
-        f"These {len(timed)} prompts have at most {new_tokens} tokens each. {starting(lead)}. "
-        f"{against_plain}"
+        f"On these {len(timed)} prompts of at most {new_tokens} tokens each, {fastest} is fastest. "
+        f"{starting(lead)}. {against_plain}"
     )
     ctx.say(f"{starting(most.row.method)} emits the most tokens per target pass, {most}.")
 
@@ -433,7 +431,6 @@ by_set = Estimates(stack(by_set, ["set", "of"]))
 ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["of", "method"], "set"))
 
 # %%
-elsewhere = by_set.at(of="speed-up", method=fastest).in_units("x")
 other = prompt_sets.farthest(of_sets)
 
 # %%
@@ -474,8 +471,8 @@ ctx.plot(
     "stopping",
     "Speed-up over plain decoding by domain and stop rule (T = 0, replayed at the measured "
     "costs). The oracle is the most that any rule could reach. Bars: 95 % intervals.",
-    title=f"Stop rules are significantly faster than a fixed gamma in {is_faster.sum()} of "
-    f"{len(is_faster)} cases (rule, domain)",
+    title=f"Stop rules beat a fixed gamma significantly in {is_faster.sum()} of {len(is_faster)} "
+    "combinations of rule and domain",
     stamp=stamp,
     hue="method",
     kind="points",
@@ -494,8 +491,8 @@ if not refused:
     ]
     oracle = gains.at(method=stopping.ORACLE)
     rest = (
-        f"The stop rules change the speed-up by {gap.in_units('x').span()}. The oracle raises it "
-        f"by {oracle.in_units('x').span()}."
+        f"The stop rules change the speed-up by at most {gap.frame['estimate'].abs().max():.2f}x. "
+        f"The oracle raises it by {oracle.in_units('x').span()}."
     )
     ctx.say("\n".join(["Compared with the best fixed gamma:\n", *lines, f"\n{rest}"]))
 
@@ -548,7 +545,7 @@ ctx.plot(
     hue="proposer",
     columns="quantity",
     kind="points",
-    y="1 = plain decoding",
+    y="tokens per target pass, or speed-up",
     x_label="",
     reference=1,
     reference_name="plain decoding",
@@ -580,7 +577,7 @@ ctx.table(limits, "limits", 2, cells=study.shown_limits(limits))
 
 # %%
 if not refused:
-    ctx.say(study.limits_in_words(limits))
+    ctx.say(study.limit_in_words(limits))
     faster = gain.at(method=fastest).value
     ctx.record(headline=f"**{faster:.2f}x** as fast as plain decoding ({fastest})")
 ctx.record(
@@ -591,9 +588,10 @@ ctx.record(
 )
 
 # %%
-there = f" ({other}: {elsewhere.at(set=other)})" if other else ""
-limit = study.limit_in_words(limits)
-said = study.speed_in_words(gain.at(method=fastest), tied, there, limit)
+there = by_set.at(set=other, of="speed-up").in_units("x") if other else None
+place = f"on {prompt_sets.after_on(other)}" if other else ""
+said = study.speed_in_words(gain.at(method=fastest), there, place, len(timed))
+said = f"{said} {study.limit_in_words(limits)}"
 ctx.answer(study.unreliable(most) if refused else said)
 
 # %% [markdown]

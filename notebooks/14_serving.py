@@ -180,20 +180,21 @@ ctx.plot(
 # %%
 median = saved.at(metric="p50_s").in_units("%")
 ctx.say(
-    f"Drafting with one setting for all {serving.saved_in_words(rate)}. The median latency falls "
-    f"to {median} of the median without drafting."
-    if median.verdict(1) == stats.BELOW
-    else f"Drafting with one setting for all {serving.saved_in_words(rate)}."
+    f"Drafting with one setting for all {serving.saved_in_words(rate)}. The median latency is "
+    f"{median} of the median without drafting."
 )
 
 # %%
 others = [name for name in served.values if name not in ("never", "always")]
 ratios = {name: served[name] / served["always"] for name in others}
-relative = serving.by_metric(served, ratios).in_units("x")
+relative = serving.by_metric(served, ratios).in_units("x", 3)
 compared = relative.at(policy=["per-domain", "oracle"] if several else ["oracle"])
 cells = policies.with_names(compared).wide("policy", "metric")
 ctx.table(compared, "relative-to-one-setting", cells=cells)
-ctx.say(serving.rates_in_words(compared.at(metric="tokens_per_s")))
+rates = policies.with_names(compared.at(metric="tokens_per_s"))
+words = "higher with", "lower with", "not significantly different with", "policy"
+said = rates.sentence(*words, than=1)
+ctx.say(f"Compared with one setting for all, tokens per second are {said}.")
 
 # %% [markdown]
 # ## 2. At which batch size should drafting stop?
@@ -204,7 +205,8 @@ ctx.say(serving.rates_in_words(compared.at(metric="tokens_per_s")))
 # `knee` tokens. The best setting is chosen on the prompts that judge it, which flatters it a bit.
 
 # %%
-ours = f"{'measured' if by_notebook_09 else 'assumed'} costs, c = {costs.c():.2f}"
+kind = "measured" if by_notebook_09 else "assumed"
+ours = f"{kind} costs, c = {costs.c():.2f}"
 flat = f"assumed accelerator, v(n) = max(1, n / {knee})"
 crowded = {ours: costs, flat: serving.flat_until(knee, assumed_c)}
 crowd = serving.by_batch(counted, settings, crowded, batches)
@@ -223,10 +225,10 @@ ctx.plot(
     reference=1,
     reference_name="plain decoding",
     slug="batches",
-    title=f"At {'measured' if by_notebook_09 else 'assumed'} costs, {stops[ours]}",
+    title=f"At {kind} costs, {stops[ours]}",
     stamp=stamp,
     caption="Speed-up over plain decoding by batch size and domain, left at the "
-    f"{'measured' if by_notebook_09 else 'assumed'} costs, right for the assumed accelerator. "
+    f"{kind} costs, right for the assumed accelerator. "
     "Below the line drafting slows the server. Bars: 95 % intervals.",
 )
 
@@ -268,15 +270,10 @@ ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
-words = {
-    stats.ABOVE: "significantly faster",
-    stats.BELOW: "significantly slower",
-    stats.UNDEFINED: "faster" if change.value >= 0 else "slower",
-}
-words = words.get(change.verdict(), "not significantly faster or slower")
 ctx.say(
-    f"On texts sampled at {sampled.name}, settings chosen at T = 0 are {words} than settings "
-    f"chosen on such texts. The speed-up differs by {change}."
+    f"On texts sampled at {sampled.name}, settings chosen at T = 0 are "
+    f"{policies.faster_or_slower(change)} than settings "
+    f"chosen on such texts (change of the speed-up: {change})."
 )
 
 # %% [markdown]
@@ -318,19 +315,19 @@ compared = Estimates.stacked(compared, "set").in_units("x")
 ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "policies"], "metric"))
 
 # %%
-other = prompt_sets.farthest(texts)
-answered = [prompt_sets.OWN, *([other] if other else [])]
+other = prompt_sets.farthest(texts) or prompt_sets.OWN
 rate = compared.at(metric="tokens_per_s")
-by_set = {
-    what: {name: rate.at(set=name, policies=what) for name in answered}
-    for what in rate.frame["policies"].unique()
-}
+saved = rate.at(set=prompt_sets.OWN, policies=serving.SAVED)
+few = recommendations.note_on_few(served.prompts)
+per_domain = None
+if several and not few:
+    per_domain = rate.at(set=other, policies=serving.PER_DOMAIN)
 
 # %%
-few = recommendations.note_on_few(served.prompts)
 said = serving.server_in_words(
-    by_set[serving.SAVED],
-    by_set.get(serving.PER_DOMAIN, {}),
+    saved,
+    per_domain,
+    f"on {prompt_sets.after_on(other)}",
     "" if few else stops[ours],
     bool(by_notebook_09),
     recommendations.is_trusted(costs),

@@ -168,6 +168,15 @@ class Costs:
         return drafting + self.v(nodes + 1) + self.loop(chain=False)
 
 
+def loop_in_words(costs: Costs) -> str:
+    """The loop's own time and how far the cost of a block is uncertain, as sentences."""
+    return (
+        f"The loop takes o = {costs.overhead:.2f} target passes per block of a chain and "
+        f"{costs.loop(False):.2f} per block of a tree. Between the rounds the cost of a block "
+        f"differs by {100 * costs.drift:.0f} %."
+    )
+
+
 def disturbed(costs: Costs) -> str:
     """Why measured costs carry no verdict on speed, and what to do; "" where timing is reliable.
 

@@ -368,7 +368,8 @@ def test_the_answer_is_short_whatever_leads(best, tied):
     others = [name for name in tied if name != best]
     for fewest in (8, 4):
         found = compared_with(best, others, fewest)
-        said = [found.answer(is_reliable) for is_reliable in (True, False)]
+        distilled = "After distillation the draft names 62 % of the best tokens instead of 29 %. "
+        said = [distilled + found.answer(is_reliable) for is_reliable in (True, False)]
         assert not any(map(too_long, said)), said
         said += [f"It is {found.fastest_in_words()}."]
         assert not [bad for bad in BAD for text in said if re.search(bad, text)], said
@@ -380,7 +381,7 @@ def test_the_section_on_training_announces_what_comes():
     """Without trained drafts it says so and promises nothing; with some it names what they are."""
     said = comparison.training_in_words({}, "smollm")
     assert "no further trained draft" in said and "specialist" not in said
-    facts = {"minutes": 2, "texts": 8, "objective": "sequence"}
+    facts = {"objective": "sequence"}
     made = {"one": SimpleNamespace(facts=facts)}
     said = comparison.training_in_words({"sequence": made}, "tiny")
     assert "1 trained draft of" in said and "specialist" not in said

@@ -10,7 +10,7 @@ import pytest
 from test_choose import priced, trace_of
 from test_sentences import BAD
 
-from speclab.analysis import choose
+from speclab.analysis import choose, prompt_sets
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
@@ -134,7 +134,8 @@ def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
     assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
     assert promise.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
-    assert promise.outcome_in_words(verdict, 0.1).count("10 %") == 1
+    assert promise.agreement_in_words(verdict, 0.1).count("10 %") == 1
+    assert "no verdict" in promise.agreement_in_words(recommendations.REFUSED, 0.1)
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -163,10 +164,21 @@ def by_set(other, *numbers, less=0.0, **keys):
 def test_the_answer_of_policies_is_short(other, outcome, numbers):
     speeds = by_set(other, *numbers).in_units("x")
     gains = by_set(other, *numbers, less=1).in_units("%", 1)
-    agreement = promise.predicted_in_words(outcome, 1.45, 0.1)
-    for of_domains in (gains, None):
-        said = promise.policy_in_words(speeds.at(set=OWN), agreement, speeds, of_domains, other)
-        assert reads_well(said), said
+    agreement = promise.agreement_in_words(outcome, 0.1)
+    said = promise.policy_in_words(speeds.at(set=OWN), 1.45, 8, agreement)
+    assert reads_well(said + recommendations.note_on_few(stats_of_few())), said
+    assert reads_well(said + promise.gain_in_words(gains, other)), said
+
+
+@pytest.mark.parametrize("here", KINDS[:3])
+@pytest.mark.parametrize("there", KINDS)
+def test_a_setting_per_domain_here_and_there(here, there):
+    rows = [by_set(None, *here, less=1).frame, by_set(SECOND, *there, less=1).frame.iloc[1:]]
+    said = promise.gain_in_words(Estimates(pd.concat(rows, ignore_index=True)), SECOND)
+    is_other = there not in (here, MISSING)
+    assert said.endswith("on the second prompt set." if is_other else "than one setting."), said
+    first = promise.policy_in_words(by_set(None, *UP), 1.45, 8, "Whether both agree is open.")
+    assert reads_well(f"{first}{said}"), said
 
 
 def stats_of_few():
@@ -179,33 +191,23 @@ def stats_of_few():
 @pytest.mark.parametrize("is_trusted", [True, False])
 @pytest.mark.parametrize("is_measured", [True, False])
 def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured):
-    numbers = by_set(other, *numbers)
-    names = list(numbers.frame["set"])
-    saved = {name: numbers.at(set=name) for name in names}
+    place = f"on {prompt_sets.after_on(other or OWN)}"
+    ratio = by_set(None, *numbers)
     few = recommendations.note_on_few(stats_of_few())
-    for per_domain in (saved, {}):
-        for batches in (
-            "from batch 4 drafting slows chat, and from batch 16 it helps no domain",
-            "",
-        ):
-            said = serving.server_in_words(saved, per_domain, batches, is_measured, is_trusted)
-            assert reads_well(said if batches else said + few), said
-
-
-def test_numbers_without_interval_are_no_verdict():
-    ratio = Estimates(by_set(None, *MISSING).frame.assign(policy="per-domain"))
-    assert serving.rates_in_words(ratio).startswith("These ratios have no interval")
-    assert "not proven faster" in serving.domain_in_words(ratio, OWN)
+    for per_domain in (ratio, None):
+        for batches in ("drafting still helps a domain at batch 16", ""):
+            asked = ratio, per_domain, place, batches, is_measured, is_trusted
+            said = serving.server_in_words(*asked)
+            assert reads_well(said if batches or per_domain else said + few), said
 
 
 @pytest.mark.parametrize(
     ("code", "chat", "said"),
     [
-        ([UP, UP, TIED], [UP, DOWN, DOWN], "from batch 2 drafting slows chat, and from batch 3 it"),
-        ([UP, UP, UP], [UP, DOWN, UP], "drafting still helps a domain at batch 3"),
-        ([UP, UP, UP], [DOWN, DOWN, DOWN], "at any batch drafting slows chat"),
-        ([UP, UP, DOWN], [UP, UP, DOWN], "from batch 3 drafting helps no domain"),
-        ([TIED] * 3, [TIED] * 3, "at any batch drafting helps no domain"),
+        ([UP, UP, TIED], [UP, DOWN, DOWN], "drafting helps no domain from batch 3"),
+        ([UP, TIED, UP], [UP, DOWN, UP], "drafting still helps a domain at batch 3"),
+        ([UP, TIED, TIED], [DOWN, DOWN, DOWN], "drafting helps no domain from batch 2"),
+        ([TIED] * 3, [TIED] * 3, "drafting helps no domain from batch 1"),
         ([MISSING] * 3, [MISSING] * 3, "the speed-up of drafting has no interval"),
     ],
 )
@@ -213,7 +215,7 @@ def test_batches_at_which_drafting_helps(code, chat, said):
     rows = pd.DataFrame([*code, *chat], columns=["estimate", "low", "high"])
     keys = pd.DataFrame({"batch": [1, 2, 3] * 2, "domain": ["code"] * 3 + ["chat"] * 3})
     found = serving.batches_in_words(Estimates(pd.concat([keys, rows], axis=1)))
-    assert found.startswith(said) and not [bad for bad in BAD if re.search(bad, found)]
+    assert found == said and not [bad for bad in BAD if re.search(bad, found)]
 
 
 def test_gains_are_over_one_setting_for_all(by_prompt):
@@ -225,13 +227,9 @@ def test_gains_are_over_one_setting_for_all(by_prompt):
     assert whole.value == pytest.approx(ratio - 1)
     drawn = policies.drawn_gains(gains).at(policy="the oracle", domain="all prompts")
     assert drawn.value == pytest.approx(100 * (ratio - 1))
-    titles = [policies.gain_title(by_set(None, *numbers, less=1)) for numbers in KINDS]
-    assert [title.split(" is ")[1].split(" than")[0] for title in titles] == [
-        "significantly faster",
-        "significantly slower",
-        "not significantly faster",
-        "not significantly faster",
-    ]
+    words = [policies.faster_or_slower(by_set(None, *numbers, less=1)) for numbers in KINDS]
+    neither = "not significantly faster"
+    assert words == ["significantly faster", "significantly slower", neither, neither]
 
 
 # ---- at another temperature ----------------------------------------------------------------------

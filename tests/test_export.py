@@ -175,7 +175,7 @@ def test_costs_are_measured_assumed_or_named(tiny, tmp_path):
     smollm = export.run_named("smollm/greedy")
     measured = policy.load(ROOT / "figures/smollm/09/policy.json")
     costs, said = policy.costs_for(smollm)
-    assert costs == measured.costs and f"measured by notebook 09 {measured.made}" in said
+    assert costs == measured.costs and f"notebook 09, measured {measured.made}" in said
     assert policy.costs_for(smollm, 0.2)[0] == Costs.assumed(0.2)
     costs, said = policy.costs_for(tiny, figures=tmp_path)  # nothing was measured there
     assert said.startswith("assumed: c = 0.117") and costs.v(9) == 1

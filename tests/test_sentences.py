@@ -25,7 +25,6 @@ from speclab.studies import (
 )
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
-from speclab.studies.budgets_and_routing import serving
 from speclab.studies.paper_audit import summary
 
 BAD = [
@@ -116,10 +115,6 @@ def least(*differences):
     return how_sure.detectable_in_words(rows, 0.8)
 
 
-def rates(*numbers):
-    return serving.rates_in_words(table(*numbers, key="policy"))
-
-
 def leader(*columns):
     draws = pd.DataFrame(np.linspace(0, 1, 30)[:, None] * np.arange(len(columns)))
     return choose.leader(draws.set_axis(columns, axis=1), 5)[1]
@@ -186,7 +181,6 @@ CASES = [
     *(paradoxes(*said) for said in (["no"], ["yes"] * 3, ["inconclusive", "no", "no"])),
     entropy_paradox.without_comparison("code", None),
     entropy_paradox.without_comparison("code", table((0.05, 0.01, 0.1)).in_units("points")),
-    *(rates(*numbers) for numbers in ([RISES], [RISES, NOTHING])),
     *(leader(*names) for names in (["one"], ["one", "two"], ["a", "b", "c"])),
     *(claims.tally(pd.Series(verdicts)) for verdicts in TALLIES),
     *(held_fixed(**changes) for changes in CHANGES),

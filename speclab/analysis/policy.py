@@ -82,12 +82,12 @@ def costs_for(run: Run, c: float | None = None, figures: Path | None = None) -> 
         costs = found.costs
         of_this = "this kind of machine" if this_machine() in found.made else "another machine"
         source = (
-            f"measured by notebook 09 {found.made}, {of_this}, in {found.device}, and are kept in "
-            f"figures/{figures.name}/{BY_NOTEBOOK}. Other machines have other costs: run notebook "
-            "09 there."
+            f"from notebook 09, measured {found.made} on {of_this}, in {found.device}. They are "
+            f"kept in figures/{figures.name}/{BY_NOTEBOOK}. Other machines have other costs: run "
+            "notebook 09 there."
         )
         passes = (
-            f"A target pass over one token takes {costs.target_ms:.3g} ms, c = {costs.c():.3f} and "
+            f"A target pass over one token takes {costs.target_ms:.3g} ms, c = {costs.c():.2f} and "
             f"v(4) = {costs.v(4):.2f}."
         )
         loop = f"o is {costs.loop(True):.2f} for a chain and {costs.loop(False):.2f} for a tree."

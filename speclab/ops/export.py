@@ -73,8 +73,8 @@ def why_not(run: Run, engine: str) -> str:
     else:
         return ""
     return (
-        f"{known['engine']} cannot use this draft: {reason}. Without a draft model it offers "
-        f"this: {known['no_model']}"
+        f"{known['engine']} cannot use this draft: {reason}. Without a draft model, "
+        f"{known['engine']} offers: {known['no_model']}"
     )
 
 

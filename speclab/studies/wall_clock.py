@@ -13,8 +13,8 @@ import pandas as pd
 
 from speclab import stats
 from speclab.analysis.choose import fastest
-from speclab.cost import Costs
-from speclab.estimates import Estimates, counted, starting
+from speclab.cost import Costs, loop_in_words
+from speclab.estimates import Estimates, counted, named, starting
 from speclab.models import timing
 from speclab.score import POOLED, ratio_of
 from speclab.shapes import Shape, parse_shape
@@ -204,43 +204,24 @@ def limits(taus: pd.DataFrame, costs: Costs) -> pd.DataFrame:
 def shown_limits(table: pd.DataFrame) -> pd.DataFrame:
     """`limits` as cells of the page."""
     rows = table[["same gamma", "low", "high"]].itertuples(index=False, name=None)
-    shown = table[["made ideal"]].assign(same=[cell(*row, 2, "x") for row in rows])
-    shown["best"] = [f"{best:.2f}x" for best in table["own best"]]
-    return shown.assign(gamma=table["gamma"]).rename(
-        columns={
-            "same": "speed-up at the same gamma",
-            "best": "speed-up at the best gamma",
-            "gamma": "best gamma",
-        }
-    )
-
-
-def limits_in_words(table: pd.DataFrame) -> str:
-    """What `limits` says, as sentences."""
-    same = table.set_index("made ideal")["same gamma"]
-    now = same[NOW]
-    term = largest(table)
-    return (
-        f"A chain of {table['gamma'].iloc[0]} is predicted to be the fastest chain, at {now:.2f}x "
-        f"plain decoding. With {TERMS[term]} made ideal the same chain would reach "
-        f"{same[term]:.2f}x, and with all three costs {same[ALL_THREE]:.2f}x. If its draft were "
-        f"always right, it would reach {same[RIGHT]:.2f}x. {limit_in_words(table)}"
-    )
+    columns = {
+        "made ideal": table["made ideal"],
+        "speed-up at the same gamma": [cell(*row, 2, "x") for row in rows],
+        "speed-up at the best gamma": table["own best"].map("{:.2f}x".format),
+        "best gamma": table["gamma"],
+    }
+    return pd.DataFrame(columns)
 
 
 def limit_in_words(table: pd.DataFrame) -> str:
-    """Whether acceptance or the cost of a block limits speed most, by `limits`, as a sentence."""
+    """Whether acceptance or the cost of a block limits speed most, and which of the three costs, by
+    `limits`, as a sentence.
+    """
     same = table.set_index("made ideal")["same gamma"]
-    term = TERMS[largest(table)]
+    term = TERMS[same[list(TERMS)].idxmax()]
     if same[RIGHT] > same[ALL_THREE]:
-        return f"Acceptance limits speed most, and of the three costs {term}."
-    return f"The cost of a block limits speed more than acceptance does, above all {term}."
-
-
-def largest(table: pd.DataFrame) -> str:
-    """The term of `limits` whose ideal adds most."""
-    same = table.set_index("made ideal")["same gamma"]
-    return str(same[list(TERMS)].idxmax())
+        return f"Acceptance limits speed most, then {term}."
+    return f"Costs limit speed more than acceptance, above all {term}."
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -251,10 +232,7 @@ def costs_in_words(costs: Costs, context: int) -> str:
     return (
         f"With {context} tokens in the cache, a target pass over one token takes "
         f"{costs.target_ms:.1f} ms. A draft pass takes **c = {costs.c():.3f}** of it. Verifying a "
-        f"chain of 4 takes **v(5) = {costs.v(5):.2f}**, and a pass over 64 tokens v(64) = "
-        f"{costs.v(64):.2f}. The loop takes **o = {costs.overhead:.2f}** per block of a chain and "
-        f"{costs.loop(False):.2f} per block of a tree. Between the rounds the cost of a "
-        f"block differs by {100 * costs.drift:.0f} %."
+        f"chain of 4 takes **v(5) = {costs.v(5):.2f}**. {loop_in_words(costs)}"
     )
 
 
@@ -269,41 +247,46 @@ def copying_in_words(settings: Mapping[int, str]) -> str:
     """How many matching tokens a copy needs, by the fitted setting for each gamma, as sentences."""
     said = []
     for gamma, setting in settings.items():
-        least = parse_shape(setting).lookup
-        if not least:
-            said.append(f"With a chain of {gamma}, the fitted rule never copies.")
-            continue
-        name = f"Chain of {gamma} + lookup" if gamma else "Lookup"
-        match = "matches" if least == 1 else "match"
-        said.append(f"{name} copies if at least {counted(least, 'token')} {match}.")
+        name, least = starting(copying_name(gamma, setting)), parse_shape(setting).lookup
+        needs = (
+            f"copies after {counted(least, 'matching token')} or more" if least else "never copies"
+        )
+        said.append(f"{name} {needs}.")
     return " ".join(said)
 
 
 def compared_in_words(numbers: Estimates, what: str) -> str:
-    """How many methods are significantly faster and slower than something, whose number is 1."""
+    """With which methods decoding is significantly faster and slower than something, whose number
+    is 1, as a sentence.
+    """
     rows = numbers.frame
     sides = verdict(rows["low"], rows["high"], 1)
-    for side, word in ((ABOVE, "faster"), (BELOW, "slower")):
-        if len(rows) > 1 and (sides == side).all():
-            return f"All {len(rows)} methods are significantly {word} than {what}."
-    said = []
-    for side, word in ((ABOVE, "faster"), (BELOW, "slower")):
-        count = int((sides == side).sum())
-        verb = "is" if count == 1 else "are"
-        said.append(f"{count or 'none'} {verb} significantly {word}")
-    return f"Of {counted(len(rows), 'method')}, {' and '.join(said)} than {what}."
+    if (sides == ABOVE).all():
+        return f"Every method is significantly faster than {what}."
+    faster, slower = (named(rows["method"][sides == side].to_list()) for side in (ABOVE, BELOW))
+    return (
+        f"Methods that are significantly faster than {what}: {faster}. Methods that are "
+        f"significantly slower: {slower}."
+    )
 
 
-def speed_in_words(number: Estimates, tied: Sequence[str] | None, there: str, limit: str) -> str:
-    """Notebook 10's answer. number: the fastest method's speed-up; tied: as of
-    `choose.best_and_tied`; there: on other prompts, or ""; limit: of `limit_in_words`.
+def speed_in_words(number: Estimates, there: Estimates | None, place: str, prompts: int) -> str:
+    """The fastest method's speed-up on the timed prompts and on other prompts, as an answer's first
+    sentences; there: of all methods that were timed on these, as `place` names them (None: no other
+    prompts).
     """
-    said = f"{starting(number.row.method)} decodes {number} as fast as plain decoding{there}."
-    if tied:
-        said += f" Its lead over {counted(len(tied), 'other method')} is not significant."
-    elif tied is not None:
-        said += " Its lead over every other method is significant."
-    return f"{said} {limit}"
+    method = number.row.method
+    said = (
+        f"On {prompts} prompts {method} decodes {number.in_units('')} times as fast as plain "
+        "decoding."
+    )
+    if there is None:
+        return said
+    best = there.highest("set").row
+    if best.method == method:
+        return f"{said} {starting(place)} it reaches {there.at(method=method)}."
+    reached = f"{best.estimate:.2f}x against {there.at(method=method).value:.2f}x"
+    return f"{said} {starting(place)} {best.method} was faster ({reached})."
 
 
 def unreliable(most: Estimates) -> str:

@@ -69,11 +69,6 @@ class Candidate:
     traces: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
 
-def own_draft(pair: Pair, profile: Profile) -> Candidate:
-    """The pair's own draft."""
-    return _of_pair(OWN, pair, profile.draft)
-
-
 def _of_pair(name: str, pair: Pair, spec: ModelSpec) -> Candidate:
     """The draft of a pair that is in memory."""
     size = pair.facts["draft"]["weight_bytes"]
@@ -195,7 +190,7 @@ class Tried:
         self.profile, self.pair, self.recorded = profile, pair, len(every)
         first = profile.notes.decoded_from
         self.prompts = decoded_prompts(every, per_domain, first) if per_domain else every
-        self.candidates = {OWN: own_draft(pair, profile)}
+        self.candidates = {OWN: _of_pair(OWN, pair, profile.draft)}
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
         for kind, run in own.items():

@@ -152,23 +152,18 @@ def learning_curve(pair: Pair, domains: Iterable[str]) -> Estimates | None:
     return Estimates(stack(curves, ["estimator", "domain"]))
 
 
-def curve_in_words(curve: Estimates) -> tuple[str, str]:
-    """The ends of a `learning_curve` as a clause, and its middle as a sentence."""
-    hits = curve.at(estimator="hit[1]", domain=ALL).frame.set_index("steps")["estimate"]
-    steps = hits.index.max()
-    half = hits.index[hits.index <= steps / 2].max()
-    first, middle, last = (100 * hits[step] for step in (hits.index[0], half, steps))
-    verb = "raises" if last >= first else "lowers"
-    ends = f"Distillation {verb} mean hit[1] from {first:.0f} % to {last:.0f} % in {steps} steps"
-    return ends, f"After {half} steps `hit[1]` was {middle:.0f} %."
+def ends_of(curve: Estimates) -> list[str]:
+    """Mean hit[1] at the start and at the end of a `learning_curve`."""
+    hits = curve.at(estimator="hit[1]", domain=ALL).frame["estimate"]
+    return [f"{100 * hits.iloc[place]:.0f} %" for place in (0, -1)]
 
 
 NO_CURVE = "The card of this pair has no learning curve of its draft, so none is shown here."
 
 
 def training_in_words(trained: Families, profile: str) -> str:
-    """Which trained drafts of a profile's pair come with the kit, what they learned and what they
-    cost, as paragraphs (Markdown).
+    """Which trained drafts of a profile's pair come with the kit and what they learned, as
+    paragraphs (Markdown).
     """
     made = [draft.facts for family in trained.values() for draft in family.values()]
     if not made:
@@ -176,15 +171,17 @@ def training_in_words(trained: Families, profile: str) -> str:
             f"The kit has no further trained draft of `{profile}`, so this section ends here. "
             f"`python -m data.drafts.prepare --profile {profile}` trains some."
         )
-    minutes = sum(facts["minutes"] for facts in made)
-    texts = max(facts["texts"] for facts in made)
     objectives = [f"`{name}`" for name in trained if name != SPECIALIST]
     said = (
         f"The kit has {counted(len(made), 'trained draft')} of this pair, all made from the pair's "
-        "own draft (`data/drafts/README.md`). The training took "
-        f"{minutes:.0f} minutes in total, on at most {texts} texts of the target per draft. The "
-        f"objectives are {named(objectives)}. Seeds differ in the order of the training texts."
+        "own draft. `data/drafts/README.md` says how long and on which texts they were trained. "
+        f"The objectives are {named(objectives)}. Seeds differ in the order of the training texts."
     )
+    if len(trained.get("total-variation", ())) > 1:
+        said += (
+            " Total variation got several seeds after a first look at the prompts that judge the "
+            "drafts."
+        )
     if SPECIALIST not in trained:
         return said
     return (
@@ -351,37 +348,24 @@ class Compared:
     def title(self, is_reliable: bool) -> str:
         """The finding of the figure that shows all drafts."""
         most, fastest = (self.best(name, "x")[0] for name in ("hit[1]", "speedup"))
-        agrees = f"{starting(draft_in_words(most))} agrees most often"
+        said = f"{starting(draft_in_words(most))} agrees most often"
         if not is_reliable:
-            return f"{agrees} with the target"
-        if most == fastest:
-            return f"{agrees} and is predicted to be fastest"
-        return f"{agrees}, but {draft_in_words(fastest)} is predicted fastest"
+            return f"{said} with the target"
+        is_both = "and is" if most == fastest else "but is not"
+        return f"{said}, {is_both} predicted to be fastest"
 
     def answer(self, is_reliable: bool) -> str:
-        """The notebook's answer: which draft agrees most with the target, and which is fastest."""
-        most, share, tied = self.best("hit[1]", "%")
-        said = (
-            f"{starting(draft_in_words(most))} agrees most often with the target ({share} of best "
-            f"tokens){_lead(tied)}."
-        )
+        """Which draft agrees most with the target, and which is fastest: the notebook's answer."""
+        most, share, _ = self.best("hit[1]", "%")
+        name = starting(draft_in_words(most))
+        said = f"{name} agrees most often with the target ({share.span()})."
         if not is_reliable:
             return f"{said} Timing was unreliable, so there is no verdict on speed."
         fastest, number, tied = self.best("speedup", "x")
         name = "the same draft" if fastest == most else draft_in_words(fastest)
-        speed = f"{starting(name)} is predicted to be fastest ({number})"
-        return f"{said} {speed}{_lead(tied)}."
-
-
-def _lead(tied: Sequence[str] | None) -> str:
-    """A lead as the end of an answer's sentence: `choose.best_and_tied`."""
-    if tied is None:
-        return ""
-    if not tied:
-        return ", significantly ahead of all others"
-    is_short = len(tied) == 1 and not re.search(r"\d", tied[0])
-    others = draft_in_words(tied[0]) if is_short else "all others"
-    return f", not significantly ahead of {others}"
+        said += f" {starting(name)} is predicted fastest ({number})"
+        lead = "not significantly" if tied else "significantly"
+        return f"{said}." if tied is None else f"{said}, {lead} ahead of all others."
 
 
 def compared(

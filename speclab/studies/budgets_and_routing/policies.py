@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from speclab.analysis import choose, prompt_sets
+from speclab.analysis import choose
 from speclab.analysis.choose import PLAIN_SETTING, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
@@ -102,14 +102,7 @@ def with_names(numbers: Estimates) -> Estimates:
     return replace(numbers, frame=rows.assign(policy=rows["policy"].replace(IN_WORDS)))
 
 
-def gain_title(gain: Estimates) -> str:
-    """The finding on a setting per domain, from one of `gains_over_always`."""
+def faster_or_slower(gain: Estimates) -> str:
+    """The verdict on one of `gains_over_always`, before 'than'."""
     words = {ABOVE: "significantly faster", BELOW: "significantly slower"}
-    word = words.get(gain.verdict(), "not significantly faster")
-    return f"A setting per domain is {word} than one setting for all"
-
-
-def set_in_words(name: str) -> str:
-    """A set of prompts, in a sentence."""
-    known = (prompt_sets.OWN, prompt_sets.SECOND)
-    return f"the {name}" if name in known else f"the set `{name}`"
+    return words.get(gain.verdict(), "not significantly faster")

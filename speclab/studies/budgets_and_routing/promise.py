@@ -32,15 +32,6 @@ def in_rounds(clock: timing.Measured) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["timed passes", "c", "v(4)"])
 
 
-def loop_in_words(costs: Costs) -> str:
-    """The loop's own time and how far the cost of a block is uncertain, as sentences."""
-    return (
-        f"The loop takes {costs.overhead:.2f} target passes per block of a chain and "
-        f"{costs.loop(False):.2f} per block of a tree. Between the rounds the cost "
-        f"of a block differs by {100 * costs.drift:.0f} %."
-    )
-
-
 def decoded_by(
     pair: Pair,
     plan: policy.Policy,
@@ -105,55 +96,35 @@ def kept(ratio: Any, margin: float, costs: Costs) -> str:
     return OUTCOMES.get(side, stats.INCONCLUSIVE)
 
 
-def outcome_in_words(outcome: str, margin: float) -> str:
-    """What `kept` says, as a sentence."""
-    within = f"to within {100 * margin:.0f} %"
+def agreement_in_words(outcome: str, margin: float) -> str:
+    """What `kept` says of the measured and the predicted speed-up, as a sentence."""
+    within = f"within {100 * margin:.0f} %"
     sentences = {
-        KEPT: f"The prediction holds {within}.",
-        NOT_KEPT: f"The prediction does not hold {within}.",
-        REFUSED: "There is no verdict on the prediction, because timing was unreliable.",
+        KEPT: f"Both agree {within}.",
+        NOT_KEPT: f"They do not agree {within}.",
+        REFUSED: "Timing was unreliable, so there is no verdict on speed.",
     }
-    return sentences.get(outcome, f"Whether the prediction holds {within} is open.")
+    return sentences.get(outcome, f"Whether both agree {within} is open.")
 
 
-def policy_in_words(
-    measured: Estimates,
-    predicted: str,
-    speeds: Estimates,
-    gains: Estimates | None,
-    other: str | None,
-) -> str:
-    """Notebook 09's answer where timing is reliable. measured: speed-up of the checked prompts;
-    predicted: of `predicted_in_words`; speeds, gains: predicted, of the policy and of a setting per
-    domain over one for all (None: one domain), by set; other: the set that is named beside the
-    policy's own prompts.
+def policy_in_words(measured: Estimates, promised: float, prompts: int, agreement: str) -> str:
+    """The measured and the predicted speed-up of the checked prompts, as an answer's first
+    sentences; agreement: of `agreement_in_words`.
     """
-    said = f"The policy's measured speed-up is {measured}, {predicted}."
-    if other:
-        said += f" On {policies.set_in_words(other)} {speeds.at(set=other)} is predicted."
-    return f"{said}{gain_in_words(gains, other)}" if gains else said
-
-
-def predicted_in_words(outcome: str, promised: float, margin: float) -> str:
-    """What `kept` says of a predicted speed-up, as the end of an answer's sentence."""
-    predicted, within = f"the predicted {promised:.2f}x", f"within {100 * margin:.0f} %"
-    said = {
-        KEPT: f"and {predicted} holds {within}",
-        NOT_KEPT: f"but {predicted} does not hold {within}",
-    }
-    return said.get(outcome, f"but whether {predicted} holds {within} is open")
+    return (
+        f"On {prompts} prompts the policy decodes {measured.in_units('')} times as fast as plain "
+        f"decoding (predicted: {promised:.2f}x). {agreement}"
+    )
 
 
 def gain_in_words(gains: Estimates, other: str | None) -> str:
-    """Whether a setting per domain is faster than one for all, as an answer's last sentence."""
+    """Whether a setting per domain is faster than one for all, as an answer's last sentence;
+    other: the set that is named beside the own prompts.
+    """
     own = gains.at(set=prompt_sets.OWN)
-    if own.verdict() == stats.UNDEFINED:
-        return ""
-    words = {stats.ABOVE: "significantly faster", stats.BELOW: "significantly slower"}
-    here = words.get(own.verdict(), "not significantly faster")
-    said = f" A setting per domain is {here} than one for all"
-    there = gains.at(set=other).verdict() if other else own.verdict()
-    if there == own.verdict():
+    there = gains.at(set=other) if other else own
+    said = f" A setting per domain is {policies.faster_or_slower(own)} than one setting"
+    if there.verdict() in (own.verdict(), stats.UNDEFINED):
         return f"{said}."
-    short = {stats.ABOVE: "faster", stats.BELOW: "slower"}
-    return f"{said}, and {short.get(there, 'not significantly so')} there."
+    place = prompt_sets.after_on(other)
+    return f"{said}, and {policies.faster_or_slower(there)} on {place}."

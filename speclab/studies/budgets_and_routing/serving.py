@@ -20,14 +20,13 @@ import pandas as pd
 from speclab.analysis import choose
 from speclab.analysis.choose import PROMPT, UNKNOWN, Choice, PromptCosts, Settings
 from speclab.cost import Costs
-from speclab.estimates import Estimates, named, stack, starting, whole
+from speclab.estimates import Estimates, named, stack
 from speclab.score import POOLED, domains_in
 from speclab.stats import (
     ABOVE,
     BELOW,
     NUMBERS,
     RESAMPLES,
-    UNDEFINED,
     Draws,
     resampling_of,
     verdict,
@@ -70,8 +69,6 @@ def mix_of(mix: Mapping[str, float], domains: Sequence[str]) -> dict[str, float]
 
 def mix_in_words(mix: Mapping[str, float]) -> str:
     """The shares of the requests, as a sentence."""
-    if len({*mix.values()}) == 1 < len(mix):
-        return f"The requests come equally often from {whole('domain', len(mix))}."
     shares = [f"{100 * share:.0f} % {name}" for name, share in mix.items()]
     return f"The requests are {named(shares)}."
 
@@ -271,75 +268,43 @@ def as_drawn(result: Estimates) -> Estimates:
     return Estimates(rows.assign(metric=rows["metric"].map(IN_WORDS), bars="95 % intervals"))
 
 
-def rates_in_words(rate: Estimates) -> str:
-    """Tokens per second of each policy compared with one setting for all, as a sentence."""
-    if rate.frame["low"].isna().all():
-        return "These ratios have no interval, because a domain has too few prompts."
-    words = {ABOVE: "gives more", BELOW: "gives fewer"}
-    neither = "gives neither significantly more nor fewer"
-    said = []
-    for row in policies.with_names(rate).frame.itertuples():
-        word = words.get(verdict(row.low, row.high, 1), neither)
-        said.append(f"{starting(row.policy)} {word} tokens per second than one setting.")
-    return " ".join(said)
-
-
 def batches_in_words(crowd: Estimates) -> str:
-    """From which batch size on drafting slows domains and helps none, as a clause."""
+    """From which batch size on drafting helps no domain, as a clause."""
     rows = crowd.without(domain=POOLED).frame
     if rows["low"].isna().all():
         return "the speed-up of drafting has no interval"
-    sides = rows.assign(side=verdict(rows["low"], rows["high"], 1))
-    wide = sides.pivot(index="batch", columns="domain", values="side").sort_index(ascending=False)
-    slows = (wide == BELOW).astype(int).cummin().sum()  # batch sizes, from the largest down
-    helps = (wide == ABOVE).any(axis=1).astype(int).cummax()
-    most, idle = int(slows.max()), int((helps == 0).sum())
-    said = []
-    if most > idle:
-        names = list(slows.index[slows == most])
-        whom = names[0] if len(names) == 1 else "several domains"
-        said.append(f"{_from(wide.index, most)} drafting slows {whom}")
-    if idle:
-        who = "it" if said else "drafting"
-        said.append(f"{_from(wide.index, idle)} {who} helps no domain")
-    return ", and ".join(said) or f"drafting still helps a domain at batch {wide.index[0]}"
-
-
-def _from(batches: pd.Index, number: int) -> str:
-    """Where something holds at the `number` largest of these batch sizes, the largest first."""
-    return "at any batch" if number == len(batches) else f"from batch {batches[number - 1]}"
-
-
-def saved_in_words(saved: Estimates) -> str:
-    """How much faster one setting for all serves than no drafting, as the end of a sentence."""
-    return f"gives {saved.in_units('x')} the tokens per second of no drafting"
-
-
-def domain_in_words(ratio: Estimates, name: str) -> str:
-    """How much faster a setting per domain serves a set of prompts than one for all."""
-    words = {ABOVE: "faster", BELOW: "slower", UNDEFINED: "not proven faster"}
-    word = words.get(ratio.verdict(1), "not significantly faster")
-    place = policies.set_in_words(name)
-    return f"Per-domain settings are {word} on {place} ({ratio.in_units('x')})."
+    helps = verdict(rows["low"], rows["high"], 1) == ABOVE
+    most = rows["batch"].max()
+    last = rows["batch"][helps].max()  # NaN: none is helped
+    if last == most:
+        return f"drafting still helps a domain at batch {most}"
+    beyond = rows["batch"][~(rows["batch"] <= last)]
+    return f"drafting helps no domain from batch {beyond.min()}"
 
 
 def server_in_words(
-    saved: Mapping[str, Estimates],
-    per_domain: Mapping[str, Estimates],
+    saved: Estimates,
+    per_domain: Estimates | None,
+    place: str,
     batches: str,
     is_measured: bool,
     is_trusted: bool,
 ) -> str:
     """Notebook 14's answer. saved, per_domain: tokens per second, of one setting over no drafting
-    and of a setting per domain over one (none: one domain), on the own prompts and then on another
-    set (by name; it may be missing); batches: of `batches_in_words`, or "".
+    on the own prompts, and of a setting per domain over one on `place` (None: one domain); batches:
+    of `batches_in_words`, or "".
     """
-    own = next(iter(saved))
     start = "In this simulation" if is_measured else "At assumed costs"
-    said = f"{start} one setting {saved_in_words(saved[own])}."
+    said = f"{start} one setting {saved_in_words(saved)}."
     if not is_trusted:
         return f"Timing was unreliable in notebook 09, so there is no verdict on speed. {said}"
     if per_domain:
-        name = list(per_domain)[-1]
-        said += f" {domain_in_words(per_domain[name], name)}"
-    return f"{said} {starting(batches)}." if batches else said
+        words = {ABOVE: "faster", BELOW: "slower"}
+        word = words.get(per_domain.verdict(1), "not significantly faster")
+        said += f" A setting per domain is {word} than one setting {place}."
+    return f"{said} At these costs {batches}." if batches else said
+
+
+def saved_in_words(saved: Estimates) -> str:
+    """How much faster one setting for all serves than no drafting, as the end of a sentence."""
+    return f"gives {saved.in_units('')} times the tokens per second of no drafting"
