@@ -271,7 +271,7 @@ ratios = timing.intervals(ratios, "of", len(each))
 measured, ratio = ratios.at(of="measured"), ratios.at(of="ratio")
 promised = float(seconds["plain"][0] / seconds["promised"][0])
 outcome = promise.kept(next(ratio.rows()), cost_margin, costs)
-agreement = promise.agreement_in_words(outcome, cost_margin)
+agreement = promise.outcome_in_words(outcome, cost_margin)
 
 # %%
 ctx.export(each, "check")

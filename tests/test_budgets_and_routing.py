@@ -134,8 +134,8 @@ def test_a_promise_is_kept_within_a_margin_only(ends, verdict):
     assert promise.kept(ratio, 0.1, Costs.assumed(0.5)) == verdict
     disturbed = Costs(1.0, (1, 2), (0.5, 0.5), (1.0, 0.96))
     assert promise.kept(ratio, 0.1, disturbed) == recommendations.REFUSED
-    assert promise.agreement_in_words(verdict, 0.1).count("10 %") == 1
-    assert "no verdict" in promise.agreement_in_words(recommendations.REFUSED, 0.1)
+    assert promise.outcome_in_words(verdict, 0.1).count("10 %") == 1
+    assert "no verdict" in promise.outcome_in_words(recommendations.REFUSED, 0.1)
 
 
 # ---- in words ------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ def by_set(other, *numbers, less=0.0, **keys):
 def test_the_answer_of_policies_is_short(other, outcome, numbers):
     speeds = by_set(other, *numbers).in_units("x")
     gains = by_set(other, *numbers, less=1).in_units("%", 1)
-    agreement = promise.agreement_in_words(outcome, 0.1)
+    agreement = promise.outcome_in_words(outcome, 0.1)
     said = promise.policy_in_words(speeds.at(set=OWN), 1.45, 8, agreement)
     assert reads_well(said + recommendations.note_on_few(stats_of_few())), said
     assert reads_well(said + promise.gain_in_words(gains, other)), said

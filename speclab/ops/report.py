@@ -141,8 +141,7 @@ def reported(source: Path, figures: Path) -> Reported:
     opening = [Path(path).stem for _, path in PICTURE.findall(text)]
     first = [FINDINGS.get(source.stem[:2]), *opening]
     pictures = sorted(folder.glob("*.png"), key=lambda path: path.stem)
-    for slug in reversed(first):
-        pictures.sort(key=lambda path, slug=slug: path.stem != slug)
+    pictures.sort(key=lambda path: [path.stem != slug for slug in first])
     numbers, captions = (_read(folder / f"{name}.json") for name in ("numbers", "captions"))
     return Reported(source.stem, title[1] if title else source.stem, numbers, pictures, captions)
 

@@ -223,12 +223,9 @@ def draw_text(frame: pd.DataFrame) -> Figure:
     if figures.is_narrow():
         labels = [label.partition(",")[0] for label in labels]
     figure, axes = figures.subplots(height=0.9 + 0.27 * len(labels))
-    for line, own in enumerate(cells):
-        starts = np.flatnonzero(own), np.flatnonzero(~own)
-        for at, (label, colour) in zip(starts, CELLS.items(), strict=True):
-            spans = [(cell + 0.05, 0.9) for cell in at]
-            name = label if line == 0 else "_"
-            axes.broken_barh(spans, (line + 0.08, 0.84), facecolors=colour, lw=0, label=name)
+    for is_shown, (label, colour) in zip((cells, ~cells), CELLS.items(), strict=True):
+        line, place = np.nonzero(is_shown)
+        axes.bar(place + 0.5, 0.84, width=0.9, bottom=line + 0.08, color=colour, label=label)
     axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
     axes.set(xlim=(0, cells.shape[1]), ylim=(len(labels), 0))
     axes.grid(False)
@@ -324,13 +321,11 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
     """
     titles = pd.unique(frame["panel"])
     looks = figures.looks_of(pd.unique(frame["domain"]))
-    shape = (2, -(-len(titles) // 2)) if figures.is_narrow() else (1, len(titles))
-    options = {"sharex": True, "sharey": True, "squeeze": False}
-    figure, grid = figures.subplots(*shape, height=1.9 * shape[0] + 0.8, **options)
+    figure, grid = figures.row_of_panels(len(titles), 2.7, sharex=True, sharey=True)
     numbers = frame.set_index(["panel", "domain", "quantity"])[["estimate", "low", "high"]]
     entropies = numbers["estimate"].xs("entropy", level="quantity")
     middle = (entropies.min() + entropies.max()) / 2
-    for axes, title in zip(grid.flat, titles, strict=False):
+    for axes, title in zip(grid, titles, strict=True):
         for name, look in looks.items():
             x, y = (numbers.loc[title, name, what] for what in ("entropy", "acceptance"))
             axes.plot(x[1:], [y["estimate"]] * 2, color=look["color"])
@@ -343,12 +338,10 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
                 shift = (-5, 5) if is_right else (5, 5)
                 axes.annotate(name, (x["estimate"], y["estimate"]), shift, **place)
         axes.set(title=title)
-    for axes in grid.flat[len(titles) :]:
-        axes.set_axis_off()
-    grid[0, 0].margins(0.2, 0.1)
+    grid[0].margins(0.2, 0.1)
     figure.supxlabel("target entropy (nats)")
     figure.supylabel("acceptance")
-    figures.legend_above(figure, grid[0, 0])
+    figures.legend_above(figure, grid[0])
     return figure
 
 
@@ -361,8 +354,8 @@ def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) ->
 
     families: their titles; whole: the mean in the column `domain`, or the only domain.
     """
-    shown = {name: title for name, title in families.items() if name in set(frame["family"])}
-    parts = {title: frame[frame["family"] == name] for name, title in shown.items()}
+    parts = {title: frame[frame["family"] == name] for name, title in families.items()}
+    parts = {title: part for title, part in parts.items() if len(part)}
     sizes = [part["name"].nunique() for part in parts.values()]
     tall = 0.21 * sum(sizes) + 0.4 * len(sizes) + 0.8
     figure, grid = figures.subplots(
@@ -371,9 +364,7 @@ def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) ->
     domains = [name for name in pd.unique(frame["domain"]) if name != whole]
     mean = MEAN | {"label": "mean of the domains" if domains else whole}
     for axes, (title, rows) in zip(grid.flat, parts.items(), strict=True):
-        is_mean = rows["domain"] == whole
-        looks = {whole: mean}
-        figures.interval_bars(rows[is_mean], axes, "name", "domain", True, rows, looks)
+        figures.interval_bars(rows, axes, "name", horizontal=True, looks={whole: mean})
         places = pd.Index(pd.unique(rows["name"]))
         for domain, look in figures.looks_of(domains).items():
             of_domain = rows[rows["domain"] == domain]

@@ -96,7 +96,7 @@ def kept(ratio: Any, margin: float, costs: Costs) -> str:
     return OUTCOMES.get(side, stats.INCONCLUSIVE)
 
 
-def agreement_in_words(outcome: str, margin: float) -> str:
+def outcome_in_words(outcome: str, margin: float) -> str:
     """What `kept` says of the measured and the predicted speed-up, as a sentence."""
     within = f"within {100 * margin:.0f} %"
     sentences = {
@@ -109,7 +109,7 @@ def agreement_in_words(outcome: str, margin: float) -> str:
 
 def policy_in_words(measured: Estimates, promised: float, prompts: int, agreement: str) -> str:
     """The measured and the predicted speed-up of the checked prompts, as an answer's first
-    sentences; agreement: of `agreement_in_words`.
+    sentences; agreement: of `outcome_in_words`.
     """
     return (
         f"On {prompts} prompts the policy decodes {measured.in_units('')} times as fast as plain "
