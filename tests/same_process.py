@@ -3,6 +3,7 @@ imports take longer than most of our small notebooks.
 """
 
 import multiprocessing
+import os
 
 import nbformat
 from IPython.core.interactiveshell import InteractiveShell
@@ -18,8 +19,9 @@ class SameProcess(Engine):
     @classmethod
     def execute_managed_notebook(cls, nb_man, kernel_name, **options):
         """Run cell by cell, up to the first that fails."""
+        folder = options["resources"]["metadata"]["path"]
         receiver, sender = FORK.Pipe(duplex=False)
-        process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, sender))
+        process = FORK.Process(target=run_cells, args=(nb_man.nb.cells, folder, sender))
         process.start()
         sender.close()
         try:
@@ -30,8 +32,9 @@ class SameProcess(Engine):
             process.join()
 
 
-def run_cells(cells, sender):
-    """Run the cells, up to the first that fails, and send them with their outputs."""
+def run_cells(cells, folder, sender):
+    """Run the cells in this folder, up to the first that fails, and send them with their outputs."""
+    os.chdir(folder)
     shell = InteractiveShell.instance()
     for index, cell in enumerate(cells):
         if cell.cell_type != "code":

@@ -619,6 +619,8 @@ def execute(call: Call, notebook: Notebook, turn: Turn) -> tuple[str, str]:
             progress_bar=bar,
             start_timeout=300,
             on_cell_execute=turn.before,
+            # The kernel's folder. Not the process's: papermill changes that while it saves.
+            resources={"metadata": {"path": str(ROOT)}},
         )
     except (PapermillExecutionError, RuntimeError) as error:  # RuntimeError: the kernel died
         if call.stopped.is_set():
@@ -651,12 +653,12 @@ def how_it_ended(error: Exception) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def kernels(call: Call, at_once: int) -> Iterator[None]:
-    """Kernels of this interpreter at the root of the repository, whatever `python3` means to
-    Jupyter on this machine. They get this process's environment. Threads are shared among the
-    notebooks that run at once; a notebook that measures time gets all of them.
+    """Kernels of this interpreter, whatever `python3` means to Jupyter on this machine. They get
+    this process's environment. Threads are shared among the notebooks that run at once; a notebook
+    that measures time gets all of them.
     """
     before, threads = dict(os.environ), kit.limit_threads()
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(ROOT):
+    with tempfile.TemporaryDirectory() as folder:
         shared = max(threads // at_once, 1)
         for name, count in (("speclab", shared), ("speclab-timed", threads)):
             environment = {"env": {"OMP_NUM_THREADS": str(count)}}
