@@ -33,7 +33,7 @@ class SameProcess(Engine):
 
 
 def run_cells(cells, folder, sender):
-    """Run the cells in this folder, up to the first that fails, and send them with their outputs."""
+    """Run the cells here, up to the first that fails, and send them with their outputs."""
     os.chdir(folder)
     shell = InteractiveShell.instance()
     for index, cell in enumerate(cells):

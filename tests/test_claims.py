@@ -287,7 +287,7 @@ def test_with_too_few_prompts_every_cell_says_so():
     verdicts = of_facts((TOO_FEW, TOO_FEW), (TOO_FEW, NOT_TESTED))
     words = summary.of_facts(verdicts)["word"].tolist()
     assert words == ["too few"] * 5 + [NOT_TESTED, "too few", NOT_TESTED]
-    assert summary.how_many_held(verdicts["verdict"]) == "0 statements held and 0 failed"
+    assert summary.how_many_held(verdicts["verdict"]) == "no statement can be decided"
 
 
 def test_statements_that_hold_or_fail_on_all_pairs():

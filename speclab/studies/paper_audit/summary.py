@@ -125,6 +125,8 @@ def in_numbers(verdicts: pd.DataFrame, listed: Mapping[str, Claim]) -> pd.DataFr
 def how_many_held(verdicts: pd.Series, of: str = "") -> str:
     """How many statements held and failed, as a clause. of: whose statements they are."""
     held, of_form, failed = claims.decided(verdicts)
+    if not held + of_form + failed:
+        return f"no statement{of} can be decided"
     return f"{counted(held + of_form, 'statement')}{of} held and {failed} failed"
 
 
