@@ -33,34 +33,45 @@ FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more
 class Answer:
     """The passes of one answer, as a log reports them.
 
-    accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified.
-    tokens: length of the answer (None: all tokens that its passes emit); before: its tokens before
-    the first pass (1 where the prompt's own pass gives the first token).
+    accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
+    (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
+    emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
+    token). plain: further passes that had no draft, whose position the log does not say.
     """
 
     prompt_id: str
     domain: str
     accepted: Sequence[int]
-    drafted: Sequence[int]
+    drafted: Sequence[int] | None
     tokens: int | None = None
     turn: int = 0
     before: int = 0
+    plain: int = 0
+
+    def padded(self, counts: Sequence[int] | None) -> Array:
+        """Counts of all passes, float [passes]: those without a draft are last and have 0; NaN:
+        unknown.
+        """
+        known = np.full(len(self.accepted), np.nan) if counts is None else np.asarray(counts, float)
+        return np.append(known, np.zeros(self.plain))
 
 
 def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
-    """The passes of answers. ValueError names the answer: no pass, lists of unequal length, more
-    accepted than drafted, or a pass after the end of the answer.
+    """The passes of answers; `drafted` is NaN where a log does not say it. ValueError names the
+    answer: no pass, lists of unequal length, more accepted than drafted, or a pass after the end of
+    the answer.
     """
     answers = list(answers)
     for answer in answers:
         _check(answer)
-    steps = [len(answer.accepted) for answer in answers]
+    steps = [len(answer.accepted) + answer.plain for answer in answers]
     facts = [(a.prompt_id, a.domain, a.turn, a.before, a.tokens) for a in answers]
     frame = pd.DataFrame(facts, columns=["prompt_id", "domain", "turn", "before", "tokens"])
     frame = frame.loc[np.repeat(frame.index, steps)].reset_index(names="answer")
-    for name in ("accepted", "drafted"):
-        counts = [np.asarray(getattr(answer, name), np.int64) for answer in answers]
-        frame[name] = np.concatenate(counts) if counts else []
+    frame["accepted"] = np.concatenate([a.padded(a.accepted) for a in answers]).astype("int64")
+    frame["drafted"] = np.concatenate([a.padded(a.drafted) for a in answers])
+    if frame["drafted"].notna().all():
+        frame["drafted"] = frame["drafted"].astype("int64")
     of_answer = frame.groupby("answer", sort=False)
     whole = frame["accepted"] + 1
     emitted_before = whole.groupby(frame["answer"]).cumsum() - whole
@@ -82,7 +93,8 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
 
 def _check(answer: Answer) -> None:
     """ValueError for an answer whose lists do not fit each other."""
-    accepted, drafted = np.asarray(answer.accepted), np.asarray(answer.drafted)
+    accepted = np.asarray(answer.accepted)
+    drafted = accepted if answer.drafted is None else np.asarray(answer.drafted)
     if accepted.shape != drafted.shape or not accepted.size:
         raise ValueError(
             f"request {answer.prompt_id!r}: {accepted.size} passes by its accepted tokens and "
@@ -126,9 +138,14 @@ def trace_of(passes: pd.DataFrame, unknown: str) -> pd.DataFrame:
     It needs a chain at T = 0 by a draft whose q does not depend on where the block began. An
     accepted token is a hit and the token after a rejection a miss. The token after a fully accepted
     draft is `unknown`: HITS or MISSES. Positions count from the first pass; prompt_id holds the
-    turn.
+    turn. ValueError where the log does not say how many tokens were drafted.
     """
     require(passes, COLUMNS, "passes")
+    if passes["drafted"].isna().any():
+        raise ValueError(
+            "passes: the log does not say how many tokens each pass drafted, so no other gamma can "
+            "be judged; name the draft length (--drafted)"
+        )
     replay.among("unknown", unknown, (MISSES, HITS))
     rows = passes.loc[passes.index.repeat(passes["emitted"])]
     ahead = rows.groupby(level=0).cumcount()

@@ -1,0 +1,372 @@
+"""Logs of other decoders: read, checked, and as `passes`.
+
+A format is a function from one JSON line to `Entry`s; `FORMATS` lists them in the order in which
+they are recognised. A log with counts per pass gives `passes`; a log with totals per request gives
+the same per-prompt sums and no passes. Nothing of a text is kept.
+
+Where the formats come from, and what their fields count: `data/engines/README.md`.
+"""
+
+import gzip
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from speclab import passes, replay
+from speclab.passes import Answer
+from speclab.plain import brief, near, parse_json
+
+UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
+HEURISTIC = "heuristic"
+SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a log says of one answer that has no counts per pass: target passes, draft tokens that
+    were verified (None: not said) and accepted, and emitted tokens.
+    """
+
+    prompt_id: str
+    domain: str
+    blocks: int
+    accepted: int
+    emitted: int
+    drafted: int | None = None
+    turn: int = 0
+
+
+Entry = Answer | Totals
+
+
+@dataclass(frozen=True)
+class Log:
+    """A log as it was read: its format, `passes` (None: the log has totals only), the per-prompt
+    `sums` of `replay.prompt_sums` (without survival columns where there are no passes), and the
+    SHA-256 of each source by name.
+    """
+
+    format: str
+    passes: pd.DataFrame | None
+    sums: pd.DataFrame
+    sources: dict[str, str]
+
+
+# ---- formats -------------------------------------------------------------------------------------
+
+
+class Wrong(ValueError):
+    """What a line says does not fit; the message names the field."""
+
+
+def whole(facts: Mapping[str, Any], name: str) -> int:
+    """A whole number >= 0 of a line. Wrong for anything else."""
+    value = facts.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Wrong(f"{name}={brief(value)}: a whole number from 0 is needed")
+    return value
+
+
+def counts(facts: Mapping[str, Any], name: str) -> list[int]:
+    """A list of whole numbers >= 0 of a line. Wrong for anything else."""
+    values = facts.get(name)
+    if not isinstance(values, list):
+        raise Wrong(f"{name}={brief(values)}: a list of whole numbers is needed")
+    for value in values:
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise Wrong(f"{name} has {brief(value)}: whole numbers from 0 are needed")
+    return values
+
+
+def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]) -> Entry:
+    """One answer of vLLM's statistics, also as AIPerf keeps them; tokens: its completion tokens.
+
+    The prompt's pass gives the first token. vLLM counts no pass without a draft, so tokens that are
+    left came one by one. Without arrays (level `summary`) there are totals only.
+    """
+    blocks = whole(facts, "num_spec_steps")
+    accepted = whole(facts, "num_accepted_draft_tokens")
+    drafted = whole(facts, "num_draft_tokens")
+    if facts.get("per_step_accepted") is None:
+        emitted = accepted + blocks
+        if tokens is not None:
+            blocks += max(tokens - 1 - emitted, 0)
+            emitted = tokens - 1
+        return Totals(*who, blocks=blocks, accepted=accepted, emitted=emitted, drafted=drafted)
+    steps, tried = counts(facts, "per_step_accepted"), counts(facts, "per_step_drafted")
+    for name, total, stated in (
+        ("per_step_accepted has", len(steps), blocks),
+        ("per_step_accepted adds up to", sum(steps), accepted),
+        ("per_step_drafted adds up to", sum(tried), drafted),
+    ):
+        if total != stated:
+            raise Wrong(f"{name} {total}, and the line's total is {stated}")
+    plain = 0 if tokens is None else max(tokens - 1 - accepted - blocks, 0)
+    return Answer(*who, steps, tried, tokens=tokens, before=1, plain=plain)
+
+
+def _vllm(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk."""
+    metrics = line.get("metrics")
+    if not isinstance(metrics, dict) or "speculative_decoding" not in metrics:
+        return None
+    facts = metrics["speculative_decoding"]
+    if facts is None:
+        raise Wrong(
+            "metrics.speculative_decoding is null: vLLM reports it for requests with n=1 only"
+        )
+    usage = line.get("usage") or {}
+    tokens = whole(usage, "completion_tokens") if "completion_tokens" in usage else None
+    return iter([_per_step(facts, tokens, (str(line.get("id")), domain))])
+
+
+def _aiperf(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A record of AIPerf's profile_export.jsonl."""
+    facts = line.get("spec_decode_acceptance")
+    if not isinstance(facts, dict):
+        return None
+    known = line.get("metadata") or {}
+    name = known.get("x_request_id") or known.get("conversation_id") or facts.get("request_id")
+    tokens = facts.get("completion_tokens")
+    return iter([_per_step(facts, tokens, (str(name), domain))])
+
+
+def _sglang(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A response of SGLang: meta_info with totals, the prompt's own token among its completion
+    tokens.
+    """
+    facts = line.get("meta_info")
+    if not isinstance(facts, dict) or "spec_verify_ct" not in facts:
+        return None
+    blocks, tokens = whole(facts, "spec_verify_ct"), whole(facts, "completion_tokens")
+    emitted = max(tokens - 1, 0)
+    if "spec_num_correct_drafts" in facts:
+        accepted = whole(facts, "spec_num_correct_drafts")
+    else:
+        accepted = max(emitted - blocks, 0)
+    drafted = facts.get("spec_num_proposed_drafts")
+    name = str(facts.get("id") or line.get("id"))
+    return iter([Totals(name, domain, blocks, accepted, emitted, drafted)])
+
+
+def _spec_bench(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A line of Spec-Bench or a fork: accept_lengths of all turns in a row, cut by decoding_steps;
+    each length counts the target's own token.
+    """
+    choices = line.get("choices")
+    if not isinstance(choices, list) or "question_id" not in line or not choices:
+        return None
+    if not isinstance(choices[0], dict) or not _lengths_name(choices[0]):
+        return None
+    return _spec_bench_answers(line, choices, domain)
+
+
+def _lengths_name(choice: Mapping[str, Any]) -> str:
+    """How a choice spells its accept lengths (REST writes a colon into the name); "": it has
+    none.
+    """
+    return next((name for name in ("accept_lengths", "accept_lengths:") if name in choice), "")
+
+
+def _spec_bench_answers(
+    line: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], domain: str
+) -> Iterator[Entry]:
+    name = str(line["question_id"])
+    domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
+    for choice in choices:
+        lengths = counts(choice, _lengths_name(choice))
+        steps, tokens = counts(choice, "decoding_steps"), counts(choice, "new_tokens")
+        if sum(steps) != len(lengths) or len(steps) != len(tokens):
+            raise Wrong(
+                f"decoding_steps adds up to {sum(steps)} in {len(steps)} turns, and "
+                f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
+            )
+        if 0 in lengths:
+            raise Wrong("accept_lengths has 0: each length counts the target's own token")
+        first = 0
+        for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
+            of_turn = [length - 1 for length in lengths[first : first + count]]
+            first += count
+            if count:
+                yield Answer(name, domain, of_turn, None, tokens=emitted, turn=turn)
+
+
+def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A line of EAGLE's or Medusa's answers: tokens and passes per turn; `idxs` counts the passes
+    from 0.
+    """
+    choices = line.get("choices")
+    if not isinstance(choices, list) or not choices or "question_id" not in line:
+        return None
+    if not isinstance(choices[0], dict) or "idxs" not in choices[0]:
+        return None
+    name = str(line["question_id"])
+    domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
+
+    def answers() -> Iterator[Entry]:
+        for choice in choices:
+            last, tokens = counts(choice, "idxs"), counts(choice, "new_tokens")
+            if len(last) != len(tokens):
+                raise Wrong(f"idxs has {len(last)} turns and new_tokens {len(tokens)}")
+            for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
+                blocks = index + 1
+                accepted = max(emitted - blocks, 0)
+                yield Totals(name, domain, blocks, accepted, emitted, turn=turn)
+
+    return answers()
+
+
+def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    """A line of `python -m speclab decode`."""
+    if "accepted_per_step" not in line or "target_passes" not in line:
+        return None
+    accepted = counts(line, "accepted_per_step")
+    drafted = counts(line, "drafted_per_step")
+    domain = domain if domain != UNKNOWN else str(line.get("domain", UNKNOWN))
+    tokens = len(line["token_ids"])
+    return iter([Answer(str(line["prompt_id"]), domain, accepted, drafted, tokens=tokens)])
+
+
+Reader = Callable[[Mapping[str, Any], str], Iterator[Entry] | None]
+FORMATS: dict[str, Reader] = {
+    "vllm": _vllm,
+    "aiperf": _aiperf,
+    "sglang": _sglang,
+    "spec-bench": _spec_bench,
+    "eagle": _eagle,
+    "speclab": _speclab,
+}
+
+
+# ---- files ---------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """(where, what) of each line of a file with one JSON object per line, plain or .gz, or with one
+    array of objects. ValueError names file and line.
+    """
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rt", encoding="utf-8") as lines:
+        for number, text in enumerate(lines, 1):
+            where = f"{path.name}, line {number}"
+            if not text.strip():
+                continue
+            try:
+                values = parse_json(text)
+            except ValueError as error:
+                raise ValueError(f"{where} is cut or no JSON ({error})") from None
+            if isinstance(values, list):
+                yield from ((f"{where}, entry {i}", one) for i, one in enumerate(values))
+            else:
+                yield where, values
+
+
+def recognised(line: Any, where: str) -> str:
+    """The format of a line. ValueError where none fits."""
+    for name, reader in FORMATS.items():
+        try:
+            entries = reader(line, UNKNOWN) if isinstance(line, dict) else None
+        except Wrong:
+            return name
+        if entries is not None:
+            return name
+    fields = ", ".join(line) if isinstance(line, dict) else type(line).__name__
+    raise ValueError(
+        f"{where}: no format fits; the line has {brief(fields)}. Formats are {', '.join(FORMATS)}; "
+        "name one with --format"
+    )
+
+
+def read_log(
+    paths: Sequence[Path],
+    kind: str = "",
+    domains: Mapping[str, str] | None = None,
+    drafted: int | str = "",
+) -> Log:
+    """Read files of one format, `kind` (default: recognised by the first line).
+
+    domains: the domain of each prompt_id, in place of what the file says. drafted: tokens per
+    draft, where the format does not say it: a number, or HEURISTIC for transformers' schedule.
+    ValueError names the file
+    and the line: no format fits, a line of another format, an answer that comes twice, counts that
+    do not fit each other, nothing to read. Nothing is half read.
+    """
+    if kind and kind not in FORMATS:
+        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    entries: list[Entry] = []
+    seen: dict[tuple[str, int], str] = {}
+    for path in paths:
+        for where, line in lines_of(path):
+            kind = kind or recognised(line, where)
+            for entry in _entries(line, kind, where, domains):
+                key = (entry.prompt_id, entry.turn)
+                if key in seen:
+                    raise ValueError(
+                        f"{where}: request {entry.prompt_id!r} was read before ({seen[key]}); the "
+                        "file was appended to, or holds several runs: keep one of them"
+                    )
+                seen[key] = where
+                entries.append(_with_drafted(entry, drafted, where))
+    if not entries:
+        raise ValueError(f"{', '.join(path.name for path in paths)}: no request to read")
+    sources = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+    return _log(kind, entries, sources)
+
+
+def _entries(
+    line: Any, kind: str, where: str, domains: Mapping[str, str] | None
+) -> Iterator[Entry]:
+    """The answers of a line, each with its domain. ValueError names the line."""
+    try:
+        found = FORMATS[kind](line, UNKNOWN) if isinstance(line, dict) else None
+        if found is None:
+            raise Wrong(f"it is no line of the format {kind}")
+        for entry in found:
+            of_file = entry.domain
+            domain = of_file if domains is None else domains.get(entry.prompt_id)
+            if domain is None:
+                raise Wrong(f"request {entry.prompt_id!r} is not among the prompts of --prompts")
+            yield entry if domain == of_file else _moved(entry, domain)
+    except (Wrong, KeyError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def _with_drafted(entry: Entry, drafted: int | str, where: str) -> Entry:
+    """The same answer with its draft lengths, where the format does not say them."""
+    if not drafted or not isinstance(entry, Answer):
+        return entry
+    if entry.drafted is not None:
+        raise ValueError(f"{where}: the log says how many tokens were drafted; leave --drafted out")
+    if drafted != HEURISTIC:
+        return replace(entry, drafted=[int(drafted)] * len(entry.accepted))
+    try:
+        return replace(entry, drafted=passes.heuristic_drafted(entry.accepted))
+    except ValueError as error:
+        raise ValueError(f"{where}: request {entry.prompt_id!r}, {error}") from None
+
+
+def _moved(entry: Entry, domain: str) -> Entry:
+    """The same answer in another domain."""
+    return replace(entry, domain=domain)
+
+
+def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
+    """What was read, as frames. ValueError for answers with and without counts per pass mixed."""
+    answers = [entry for entry in entries if isinstance(entry, Answer)]
+    if answers and len(answers) < len(entries):
+        without = next(entry for entry in entries if isinstance(entry, Totals))
+        raise ValueError(
+            f"request {without.prompt_id!r} has totals only, and {len(answers)} of {len(entries)} "
+            "requests have counts per pass: read the two kinds apart"
+        )
+    if answers:
+        frame = passes.of_answers(answers)
+        return Log(kind, frame, replay.prompt_sums(passes.blocks(frame)), sources)
+    rows = [(t.prompt_id, t.domain, t.blocks, t.drafted, t.accepted, t.emitted) for t in entries]
+    totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})
+    by = totals.groupby(["prompt_id", "domain"], sort=False)
+    return Log(kind, None, by.sum(min_count=1).reset_index(), sources)
