@@ -1,0 +1,230 @@
+"""Logs of other decoders: each format by hand, what is wrong by file and line, and a log of a known
+trace.
+"""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from speclab import replay, score
+from speclab.analysis import logs
+from speclab.profiles import ROOT
+from speclab.runs import load_run
+
+PER_STEP = {
+    "mean_acceptance_length": 2.0,
+    "draft_acceptance_rate": 1 / 3,
+    "acceptance_histogram": [1, 1, 1, 0],
+    "num_spec_steps": 3,
+    "num_accepted_draft_tokens": 3,
+    "num_draft_tokens": 8,
+    "num_spec_tokens": 3,
+    "per_step_accepted": [2, 0, 1],
+    "per_step_drafted": [3, 3, 2],
+}
+SUMMARY = {name: value for name, value in PER_STEP.items() if not name.startswith("per_step")}
+TURNS = {"index": 0, "turns": ["not kept"] * 2, "wall_time": [1.0, 1.0]}
+
+
+def vllm(facts=PER_STEP, tokens=7, name="chatcmpl-1"):
+    """A response of vLLM."""
+    return {
+        "id": name,
+        "usage": {"completion_tokens": tokens},
+        "metrics": {"speculative_decoding": facts},
+    }
+
+
+def bench(name=81, **choice):
+    """A line of Spec-Bench: two turns, of 2 passes and of 1."""
+    facts = {"decoding_steps": [2, 1], "new_tokens": [4, 2], "accept_lengths": [3, 1, 2]} | choice
+    return {"question_id": name, "category": "writing", "choices": [TURNS | facts]}
+
+
+LINES = {
+    "vllm": vllm(),
+    "aiperf": {
+        "metadata": {"x_request_id": "chatcmpl-1"},
+        "metrics": {},
+        "spec_decode_acceptance": PER_STEP | {"engine": "vllm", "completion_tokens": 7},
+    },
+    "spec-bench": bench(),
+    "speclab": {
+        "prompt_id": "code-1",
+        "domain": "code",
+        "token_ids": [5] * 6,
+        "accepted_per_step": [2, 0, 1],
+        "drafted_per_step": [3, 3, 2],
+        "target_passes": 3,
+    },
+}
+TOTALS = {
+    "vllm": (vllm(SUMMARY), (3, 8, 3, 6)),
+    "sglang": (
+        {
+            "meta_info": {
+                "id": "a",
+                "spec_verify_ct": 3,
+                "completion_tokens": 7,
+                "spec_num_correct_drafts": 3,
+                "spec_num_proposed_drafts": 9,
+            }
+        },
+        (3, 9, 3, 6),
+    ),
+    "eagle": (
+        {"question_id": 81, "choices": [{"idxs": [1, 0], "new_tokens": [4, 2]}]},
+        (3, None, 3, 6),
+    ),
+}
+
+
+def write(folder, *lines, name="log.jsonl"):
+    path = folder / name
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_a_format_with_counts_per_pass_by_hand(kind, tmp_path):
+    log = logs.read_log([write(tmp_path, LINES[kind])])
+    assert log.format == kind and list(log.sources) == ["log.jsonl"]
+    assert log.passes["accepted"].tolist() == [2, 0, 1]
+    assert log.passes["emitted"].tolist() == [3, 1, 2]
+    sums = log.sums.iloc[0]
+    assert (sums["blocks"], sums["accepted"], sums["emitted"]) == (3, 3, 6)
+    if kind != "spec-bench":
+        assert log.passes["drafted"].tolist() == [3, 3, 2]
+        assert log.passes["turn"].tolist() == [0, 0, 0]
+    else:
+        assert log.passes["drafted"].isna().all() and log.passes["turn"].tolist() == [0, 0, 1]
+        assert log.passes["domain"].unique().tolist() == ["writing"]
+
+
+@pytest.mark.parametrize("kind", TOTALS)
+def test_a_format_with_totals_by_hand(kind, tmp_path):
+    line, (blocks, drafted, accepted, emitted) = TOTALS[kind]
+    log = logs.read_log([write(tmp_path, line)])
+    assert log.passes is None and log.format == kind
+    sums = log.sums.iloc[0]
+    assert (sums["blocks"], sums["accepted"], sums["emitted"]) == (blocks, accepted, emitted)
+    assert sums["drafted"] == drafted if drafted else sums.isna()["drafted"]
+
+
+def test_passes_without_a_draft_are_counted(tmp_path):
+    log = logs.read_log([write(tmp_path, vllm(tokens=9))])
+    assert log.passes["accepted"].tolist() == [2, 0, 1, 0, 0]
+    assert log.passes["drafted"].tolist() == [3, 3, 2, 0, 0]
+    assert log.sums["emitted"].tolist() == [8] and log.sums["blocks"].tolist() == [5]
+    total = logs.read_log([write(tmp_path, vllm(SUMMARY, tokens=9))])
+    assert total.sums["emitted"].tolist() == [8] and total.sums["blocks"].tolist() == [5]
+
+
+def test_tokens_after_the_end_are_cut(tmp_path):
+    log = logs.read_log([write(tmp_path, vllm(tokens=6))])
+    assert log.passes["emitted"].tolist() == [3, 1, 1] and log.sums["emitted"].tolist() == [5]
+
+
+def test_domains_come_from_prompts_and_draft_lengths_from_the_reader(tmp_path):
+    path = write(tmp_path, bench())
+    log = logs.read_log([path], domains={"81": "letters"}, drafted=4)
+    assert log.passes["domain"].unique().tolist() == ["letters"]
+    assert log.passes["drafted"].tolist() == [4, 4, 4]
+    log = logs.read_log([path], drafted=logs.HEURISTIC)
+    assert log.passes["drafted"].tolist() == [5, 4, 5]
+
+
+WRONG = {
+    "cut": ('{"id": "a", "met', "line 2 is cut or no JSON"),
+    "other format": (bench(), "line 2: it is no line of the format vllm"),
+    "null": (vllm(None, name="b"), "line 2: .* is null: vLLM reports it for requests with n=1"),
+    "unequal": (
+        vllm(PER_STEP | {"per_step_drafted": [3, 3]}, name="b"),
+        "line 2: per_step_drafted adds up to 6, and the line's total is 8",
+    ),
+    "fewer steps": (
+        vllm(PER_STEP | {"per_step_accepted": [2, 1]}, name="b"),
+        "line 2: per_step_accepted has 2, and the line's total is 3",
+    ),
+    "negative": (
+        vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
+        "line 2: per_step_accepted has -1: whole numbers from 0 are needed",
+    ),
+    "text": (
+        vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
+        "line 2: num_spec_steps='3': a whole number from 0",
+    ),
+    "twice": (vllm(), r"line 2: request 'chatcmpl-1' was read before \(log.jsonl, line 1\)"),
+    "mixed": (vllm(SUMMARY, name="b"), "'b' has totals only, and 1 of 2 requests have counts"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
+    line, message = WRONG[case]
+    path = write(tmp_path, vllm())
+    with path.open("a") as file:
+        file.write(line if isinstance(line, str) else json.dumps(line))
+    with pytest.raises(ValueError, match=message) as error:
+        logs.read_log([path])
+    assert "Traceback" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"text": "hello"}, "line 1: no format fits; the line has 'text'. Formats are vllm"),
+        (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
+        (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
+    ],
+)
+def test_a_first_line_that_does_not_fit(line, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        logs.read_log([write(tmp_path, line)])
+
+
+def test_calls_that_do_not_fit(tmp_path):
+    path = write(tmp_path, vllm())
+    with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
+        logs.read_log([path], "vlm")
+    with pytest.raises(ValueError, match="line 1: request 'chatcmpl-1' is not among the prompts"):
+        logs.read_log([path], domains={"a": "code"})
+    with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
+        logs.read_log([path], drafted=4)
+    with pytest.raises(ValueError, match="empty.jsonl: no request to read"):
+        logs.read_log([write(tmp_path, name="empty.jsonl")])
+
+
+def test_a_log_made_from_a_known_trace_gives_the_trace_s_numbers(tmp_path):
+    trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
+    visited = replay.replay(trace, 4)
+    lines = []
+    for name, rows in visited.groupby("prompt_id", sort=False):
+        accepted, drafted = rows["accepted"].tolist(), rows["drafted"].tolist()
+        facts = PER_STEP | {"per_step_accepted": accepted, "per_step_drafted": drafted}
+        facts |= {"num_spec_steps": len(rows), "num_accepted_draft_tokens": sum(accepted)}
+        facts |= {"num_draft_tokens": sum(drafted)}
+        lines.append(vllm(facts, int(rows["emitted"].sum()) + 1, name))
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    domains = dict(zip(visited["prompt_id"], visited["domain"], strict=True))
+    log = logs.read_log([path], domains=domains)
+    for name, estimator in score.block_estimators().items():
+        expected = estimator(replay.prompt_sums(visited))
+        here = estimator(log.sums)
+        assert (here == expected).all() if hasattr(here, "all") else here == expected, name
+
+
+ATLAS = Path(ROOT.parent, "shared", "public_traces", "atlas")
+
+
+@pytest.mark.skipif(not ATLAS.is_dir(), reason="needs the public runs in ../shared")
+def test_raw_files_give_the_leaderboard_s_numbers():
+    expected = {"eagle-float16": 3.579, "medusa": 2.306, "sps-68m-float16-temp-0.0": 2.278}
+    for part, tokens in expected.items():
+        path = next(p for p in sorted(ATLAS.glob("*.gz")) if part in p.name)
+        log = logs.read_log([path])
+        per_pass = score.block_estimators()["block_efficiency"](log.sums)
+        assert per_pass == pytest.approx(tokens, abs=0.0005)
