@@ -1,7 +1,7 @@
 """Decode the kit's 200 prompts with `smollm` at T = 0 and write `smollm.jsonl.gz`, the log that
 notebook 16 reads unless you name another one.
 
-    python -m data.logs.prepare                  # about 20 minutes on one core
+    python -m data.logs.prepare                  # ten minutes on one core
 
 The prompts are decoded in a shuffled order, as the requests of a server come mixed. From the lines
 of `decode` the texts and the times are left out. What is left depends on the models and the prompts

@@ -200,19 +200,31 @@ def _spec_bench_answers(
     domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
     for choice in choices:
         lengths = counts(choice, _lengths_name(choice))
-        steps, tokens = counts(choice, "decoding_steps"), counts(choice, "new_tokens")
+        steps, tokens = _steps_of_turns(choice, len(lengths)), counts(choice, "new_tokens")
         if sum(steps) != len(lengths) or len(steps) != len(tokens):
             raise Wrong(
                 f"decoding_steps adds up to {sum(steps)} in {len(steps)} turns, and "
                 f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
             )
-        if 0 in lengths:
-            raise Wrong("accept_lengths has 0: each length counts the target's own token")
         first = 0
         for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
-            of_turn = [length - 1 for length in lengths[first : first + count]]
+            of_turn = lengths[first : first + count]
             first += count
-            yield Answer(name, domain, of_turn, None, tokens=emitted, turn=turn)
+            if count and sum(of_turn) == emitted - 1 and "accept_lengths" not in choice:
+                of_turn[0] += 1  # REST's first length leaves one token out
+            if 0 in of_turn:
+                raise Wrong("accept_lengths has 0: each length counts the target's own token")
+            accepted = [length - 1 for length in of_turn]
+            yield Answer(name, domain, accepted, None, tokens=emitted, turn=turn)
+
+
+def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
+    """Passes of each turn, of `lengths` in all: decoding_steps, or idxs where a fork keeps these
+    (REST). Some methods count both from 0 (REST, Token Recycling).
+    """
+    steps = counts(choice, "idxs" if "idxs" in choice else "decoding_steps")
+    is_from_0 = sum(steps) + len(steps) == lengths
+    return [count + 1 for count in steps] if is_from_0 else steps
 
 
 def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
