@@ -48,6 +48,11 @@ class Answer:
     before: int = 0
     plain: int = 0
 
+    @property
+    def has_passes(self) -> bool:
+        """Whether the answer took a target pass after the prompt's own."""
+        return len(self.accepted) + self.plain > 0
+
     def padded(self, counts: Sequence[int] | None) -> Array:
         """Counts of all passes, float [passes]: those without a draft are last and have 0; NaN:
         unknown.

@@ -7,8 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
+from pandas.testing import assert_frame_equal
 
-from speclab import replay, score
+from speclab import replay, runs, score
 from speclab.analysis import logs
 from speclab.profiles import ROOT
 from speclab.runs import load_run
@@ -193,7 +194,7 @@ def test_calls_that_do_not_fit(tmp_path):
         logs.read_log([path], domains={"a": "code"})
     with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
         logs.read_log([path], drafted=4)
-    with pytest.raises(ValueError, match="empty.jsonl: no request to read"):
+    with pytest.raises(ValueError, match="empty.jsonl: no request with a target pass"):
         logs.read_log([write(tmp_path, name="empty.jsonl")])
 
 
@@ -215,6 +216,134 @@ def test_a_log_made_from_a_known_trace_gives_the_trace_s_numbers(tmp_path):
         expected = estimator(replay.prompt_sums(visited))
         here = estimator(log.sums)
         assert (here == expected).all() if hasattr(here, "all") else here == expected, name
+
+
+# ---- folders -------------------------------------------------------------------------------------
+
+
+def read(folder, kind):
+    """A log of one request, with totals only or with passes."""
+    line = TOTALS[kind][0] if kind == "eagle" else LINES[kind]
+    return logs.read_log([write(folder, line)], drafted=3 if kind == "spec-bench" else "")
+
+
+def equal(one, other):
+    """Whether two logs hold the same."""
+    assert_frame_equal(one.sums, other.sums)
+    if one.passes is not None:
+        assert_frame_equal(one.passes, other.passes)
+    facts = ("format", "sources", "drafted", "left_out")
+    return [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "spec-bench", "eagle"])
+def test_a_folder_gives_the_log_back_and_holds_no_text(kind, tmp_path):
+    log = read(tmp_path, kind)
+    folder = tmp_path / "new" / "log"
+    logs.save(log, folder)
+    assert equal(logs.load(folder), log) and equal(logs.opened(folder), log)
+    table = "sums.parquet" if kind == "eagle" else "passes.parquet"
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", table]
+    assert [path.name for path in folder.parent.iterdir()] == ["log"]
+    assert b"not kept" not in b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def test_a_folder_that_exists_is_replaced_only_if_asked_and_only_if_it_is_a_log(tmp_path):
+    log, other = read(tmp_path, "vllm"), read(tmp_path, "eagle")
+    folder = tmp_path / "log"
+    logs.save(log, folder)
+    with pytest.raises(ValueError, match="exists already; name another --out, or .* --force"):
+        logs.save(other, folder)
+    assert equal(logs.load(folder), log)
+    logs.save(other, folder, force=True)
+    assert equal(logs.load(folder), other)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kept.txt").write_text("mine")
+    for path in (tmp_path / "notes", tmp_path / "log.jsonl"):
+        with pytest.raises(ValueError, match="holds something other than a log"):
+            logs.save(log, path, force=True)
+
+
+def test_a_call_that_is_killed_leaves_no_half_folder(tmp_path, monkeypatch):
+    log, folder = read(tmp_path, "vllm"), tmp_path / "log"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(logs, "write_facts", killed)
+        logs.save(log, folder)
+    assert not folder.exists() and [*tmp_path.iterdir()] == [tmp_path / "log.jsonl"]
+    logs.save(log, folder)
+
+
+def changed_table(folder):
+    path = folder / "passes.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+
+def changed_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"vllm"', '"aiperf"'))
+
+
+def resealed_manifest(folder):
+    path = folder / "manifest.json"
+    facts = runs.read_facts(path, "")
+    runs.write_facts(path, facts | {"left_out": -1}, [folder / "passes.parquet"])
+
+
+DAMAGE = {
+    changed_table: r"passes.parquet is damaged or missing \(its checksum differs\)",
+    lambda folder: (folder / "passes.parquet").unlink(): "passes.parquet is damaged or missing",
+    changed_manifest: "has changed since it was written",
+    resealed_manifest: "left_out=-1: .* greater than or equal to 0",
+    lambda folder: (folder / "manifest.json").unlink(): "has no manifest.json, so it holds no log",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_folder_that_has_changed_is_refused(damage, tmp_path):
+    folder = tmp_path / "log"
+    logs.save(read(tmp_path, "vllm"), folder)
+    damage(folder)
+    with pytest.raises(runs.RunError, match=f"{DAMAGE[damage]}.*speclab log FILE"):
+        logs.load(folder)
+
+
+def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_path):
+    path = write(tmp_path, bench())
+    prompts = write(tmp_path, {"question_id": 81, "category": "letters"}, name="prompts.jsonl")
+    log = logs.opened(path, prompts=prompts, drafted="heuristic")
+    assert log.passes["domain"].unique().tolist() == ["letters"]
+    assert log.passes["drafted"].tolist() == [5, 4, 5] and log.drafted == "heuristic"
+    logs.save(log, tmp_path / "log")
+    for options in ({"kind": "vllm"}, {"prompts": prompts}, {"drafted": 4}):
+        with pytest.raises(ValueError, match="is a folder, which was read with its own options"):
+            logs.opened(tmp_path / "log", **options)
+    with pytest.raises(ValueError, match="does not exist; name a log file"):
+        logs.opened(tmp_path / "absent")
+    with pytest.raises(runs.RunError, match="holds no log that this version"):
+        logs.opened(ROOT / "data" / "traces" / "tiny" / "greedy")
+    for drafted in ("0", "four", "-1"):
+        with pytest.raises(ValueError, match="a whole number from 1, or heuristic, is needed"):
+            logs.opened(path, drafted=drafted)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([{"prompt_id": "a"}], "line 1: prompt_id and domain are needed"),
+        ([["a", "code"]], "entry 0: prompt_id and domain are needed"),
+        (
+            [{"prompt_id": 1, "domain": "a"}, {"prompt_id": "1", "domain": "b"}],
+            "line 2: '1' has two domains; keep one",
+        ),
+    ],
+)
+def test_prompts_that_do_not_fit_are_named_by_line(lines, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        logs.domains_of(write(tmp_path, *lines))
 
 
 ATLAS = Path(ROOT.parent, "shared", "public_traces", "atlas")

@@ -1,28 +1,39 @@
-"""Logs of other decoders: read, checked, and as `passes`.
+"""Logs of other decoders: read, checked, as `passes`, and as a folder.
 
 A format is a function from one JSON line to `Entry`s; `FORMATS` lists them in the order in which
 they are recognised. A log with counts per pass gives `passes`; a log with totals per request gives
-the same per-prompt sums and no passes. Nothing of a text is kept.
+the same per-prompt sums and no passes. Nothing of a text is kept. `save` writes a log as a folder
+of one table and a manifest, and `opened` reads such a folder or a log file.
 
 Where the formats come from, and what their fields count: `data/engines/README.md`.
 """
 
 import gzip
-import hashlib
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
 
 import pandas as pd
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab import passes, replay
+from speclab.manifest import Count, Sha256, Text
 from speclab.passes import Answer
-from speclab.plain import brief, near, parse_json
+from speclab.plain import STRICT, Facts, brief, checked, near, parse_json, sha256_of
+from speclab.profiles import ROOT
+from speclab.runs import Damaged, RunError, read_facts, write_facts
+from speclab.score import require
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 HEURISTIC = "heuristic"
 SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
+SCHEMA = "speclab log, 1"
+MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
+AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,11 @@ class Totals:
     drafted: int | None = None
     turn: int = 0
 
+    @property
+    def has_passes(self) -> bool:
+        """Whether the answer took a target pass after the prompt's own."""
+        return self.blocks > 0
+
 
 Entry = Answer | Totals
 
@@ -48,12 +64,17 @@ class Log:
     """A log as it was read: its format, `passes` (None: the log has totals only), the per-prompt
     `sums` of `replay.prompt_sums` (without survival columns where there are no passes), and the
     SHA-256 of each source by name.
+
+    drafted: the draft length that the reader named ("": the log says it, or nobody does).
+    left_out: answers without a target pass, whose only token came with the prompt's own pass.
     """
 
     format: str
     passes: pd.DataFrame | None
     sums: pd.DataFrame
     sources: dict[str, str]
+    drafted: str = ""
+    left_out: int = 0
 
 
 # ---- formats -------------------------------------------------------------------------------------
@@ -179,20 +200,31 @@ def _spec_bench_answers(
     domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
     for choice in choices:
         lengths = counts(choice, _lengths_name(choice))
-        steps, tokens = counts(choice, "decoding_steps"), counts(choice, "new_tokens")
+        steps, tokens = _steps_of_turns(choice, len(lengths)), counts(choice, "new_tokens")
         if sum(steps) != len(lengths) or len(steps) != len(tokens):
             raise Wrong(
                 f"decoding_steps adds up to {sum(steps)} in {len(steps)} turns, and "
                 f"accept_lengths has {len(lengths)} entries, new_tokens {len(tokens)}"
             )
-        if 0 in lengths:
-            raise Wrong("accept_lengths has 0: each length counts the target's own token")
         first = 0
         for turn, (count, emitted) in enumerate(zip(steps, tokens, strict=True)):
-            of_turn = [length - 1 for length in lengths[first : first + count]]
+            of_turn = lengths[first : first + count]
             first += count
-            if count:
-                yield Answer(name, domain, of_turn, None, tokens=emitted, turn=turn)
+            if count and sum(of_turn) == emitted - 1 and "accept_lengths" not in choice:
+                of_turn[0] += 1  # REST's first length leaves one token out
+            if 0 in of_turn:
+                raise Wrong("accept_lengths has 0: each length counts the target's own token")
+            accepted = [length - 1 for length in of_turn]
+            yield Answer(name, domain, accepted, None, tokens=emitted, turn=turn)
+
+
+def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
+    """Passes of each turn, of `lengths` in all: decoding_steps, or idxs where a fork keeps these
+    (REST). Some methods count both from 0 (REST, Token Recycling).
+    """
+    steps = counts(choice, "idxs" if "idxs" in choice else "decoding_steps")
+    is_from_0 = sum(steps) + len(steps) == lengths
+    return [count + 1 for count in steps] if is_from_0 else steps
 
 
 def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
@@ -224,6 +256,11 @@ def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     """A line of `python -m speclab decode`."""
     if "accepted_per_step" not in line or "target_passes" not in line:
         return None
+    if "drafted_per_step" not in line:
+        raise Wrong(
+            "it has no drafted_per_step, because an earlier version of the kit decoded it: decode "
+            "the prompts again (decode --force)"
+        )
     accepted = counts(line, "accepted_per_step")
     drafted = counts(line, "drafted_per_step")
     domain = domain if domain != UNKNOWN else str(line.get("domain", UNKNOWN))
@@ -291,12 +328,15 @@ def read_log(
 
     domains: the domain of each prompt_id, in place of what the file says. drafted: tokens per
     draft, where the format does not say it: a number, or HEURISTIC for transformers' schedule.
-    ValueError names the file
-    and the line: no format fits, a line of another format, an answer that comes twice, counts that
-    do not fit each other, nothing to read. Nothing is half read.
+    ValueError names the file and the line: no format fits, a line of another format, an answer that
+    comes twice, counts that do not fit each other, nothing to read. Nothing is half read.
     """
     if kind and kind not in FORMATS:
         raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    length = _draft_length(drafted)
+    sources = {path.name: sha256_of(path) for path in paths}
+    if len(sources) < len(paths):
+        raise ValueError("two of the files have the same name; rename one of them")
     entries: list[Entry] = []
     seen: dict[tuple[str, int], str] = {}
     for path in paths:
@@ -310,11 +350,24 @@ def read_log(
                         "file was appended to, or holds several runs: keep one of them"
                     )
                 seen[key] = where
-                entries.append(_with_drafted(entry, drafted, where))
+                if entry.has_passes:
+                    entries.append(_with_drafted(entry, length, where))
     if not entries:
-        raise ValueError(f"{', '.join(path.name for path in paths)}: no request to read")
-    sources = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
-    return _log(kind, entries, sources)
+        raise ValueError(f"{', '.join(sources)}: no request with a target pass to read")
+    log = _log(kind, entries, sources)
+    return replace(log, drafted=str(drafted), left_out=len(seen) - len(entries))
+
+
+def _draft_length(drafted: int | str) -> int | str:
+    """The draft length that the reader names: a number, HEURISTIC, or "". ValueError for anything
+    else.
+    """
+    text = str(drafted)
+    if text in ("", HEURISTIC):
+        return text
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"drafted={text!r}: a whole number from 1, or {HEURISTIC}, is needed")
+    return int(text)
 
 
 def _entries(
@@ -341,8 +394,8 @@ def _with_drafted(entry: Entry, drafted: int | str, where: str) -> Entry:
         return entry
     if entry.drafted is not None:
         raise ValueError(f"{where}: the log says how many tokens were drafted; leave --drafted out")
-    if drafted != HEURISTIC:
-        return replace(entry, drafted=[int(drafted)] * len(entry.accepted))
+    if isinstance(drafted, int):
+        return replace(entry, drafted=[drafted] * len(entry.accepted))
     try:
         return replace(entry, drafted=passes.heuristic_drafted(entry.accepted))
     except ValueError as error:
@@ -370,3 +423,114 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
     totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})
     by = totals.groupby(["prompt_id", "domain"], sort=False)
     return Log(kind, None, by.sum(min_count=1).reset_index(), sources)
+
+
+# ---- folders -------------------------------------------------------------------------------------
+
+
+@checked_dataclass(frozen=True, config=STRICT)
+class _Manifest:
+    """What manifest.json says of a log, except its seal."""
+
+    schema: Literal["speclab log, 1"]
+    version: Text  # of the kit
+    format: Literal["vllm", "aiperf", "sglang", "spec-bench", "eagle", "speclab"]
+    sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
+    drafted: Text
+    left_out: Count
+    files: Annotated[dict[Literal["passes.parquet", "sums.parquet"], Sha256], Field(min_length=1)]
+
+
+def save(log: Log, folder: Path, force: bool = False) -> None:
+    """Write a log as a folder: `passes.parquet` (`sums.parquet` where it has totals only) and
+    `manifest.json` with its format, options, sources and checksums. No text is written.
+
+    The folder appears whole or not at all. ValueError if it exists, unless `force` is set and it
+    holds a log or nothing.
+    """
+    refuse_folder(folder, force)
+    name, table = (TOTALS, log.sums) if log.passes is None else (PASSES, log.passes)
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    manifest: Facts = {"schema": SCHEMA, "version": version, "format": log.format}
+    manifest |= {"sources": log.sources, "drafted": log.drafted, "left_out": log.left_out}
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as place:
+        made = Path(place, "log")
+        made.mkdir()
+        table.to_parquet(made / name, index=False, compression="zstd")
+        write_facts(made / MANIFEST, manifest, [made / name])
+        if folder.exists():
+            folder.rename(Path(place, "before"))
+        made.rename(folder)
+
+
+def refuse_folder(folder: Path, force: bool) -> None:
+    """ValueError if `save` may not write this folder."""
+    if not folder.exists():
+        return
+    if not force:
+        raise ValueError(f"{folder} exists already; name another --out, or replace it with --force")
+    holds_log = (folder / MANIFEST).is_file() and (folder / MANIFEST).read_text().find(SCHEMA) > 0
+    if folder.is_file() or (any(folder.iterdir()) and not holds_log):
+        raise ValueError(f"{folder} holds something other than a log; name another --out")
+
+
+def load(folder: Path) -> Log:
+    """The log of a folder that `save` wrote. Damaged if a file has changed since, RunError if the
+    folder holds no log.
+    """
+    path = folder / MANIFEST
+    if not path.is_file():
+        raise RunError(f"{folder} has no {MANIFEST}, so it holds no log; {AGAIN}")
+    facts = read_facts(path, AGAIN)
+    if facts.get("schema") != SCHEMA:
+        raise RunError(f"{folder} holds no log that this version of the kit reads; {AGAIN}")
+    try:
+        facts = asdict(checked(_Manifest, facts, str(path), of_json=True))
+        (name,) = facts.pop("files")
+        table = pd.read_parquet(folder / name)
+        known = {key: facts[key] for key in ("format", "sources", "drafted", "left_out")}
+        if name == TOTALS:
+            return Log(passes=None, sums=require(table, SUMS, name), **known)
+        sums = replay.prompt_sums(passes.blocks(require(table, passes.COLUMNS, name)))
+        return Log(passes=table, sums=sums, **known)
+    except (ValueError, OSError) as error:
+        raise Damaged(f"{path}: {error}; {AGAIN}") from None
+
+
+def opened(
+    path: Path | str, kind: str = "", prompts: Path | str = "", drafted: int | str = ""
+) -> Log:
+    """The log in a folder of `python -m speclab log`, or in a log file that is read now.
+
+    kind, drafted: as of `read_log`; prompts: a file for `domains_of`. All three are for log files
+    only; ValueError with a folder, which holds what was read with its own options.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise ValueError(f"{path} does not exist; name a log file, or a folder of `speclab log`")
+    if not place.is_dir():
+        domains = domains_of(Path(prompts)) if str(prompts) else None
+        return read_log([place], kind, domains, drafted)
+    if kind or str(prompts) or str(drafted):
+        raise ValueError(
+            f"{path} is a folder, which was read with its own options; leave out the format, the "
+            "prompts and the draft length, or name the log file"
+        )
+    return load(place)
+
+
+def domains_of(path: Path) -> dict[str, str]:
+    """The domain of each request, from JSON lines with prompt_id and domain, or with question_id
+    and category (Spec-Bench, MT-Bench). Other fields are not read. ValueError names the line.
+    """
+    found: dict[str, str] = {}
+    for where, line in lines_of(path):
+        facts = line if isinstance(line, dict) else {}
+        name = facts.get("prompt_id", facts.get("question_id"))
+        domain = facts.get("domain", facts.get("category"))
+        if name is None or not isinstance(domain, str) or not domain:
+            raise ValueError(f"{where}: prompt_id and domain are needed")
+        if found.setdefault(str(name), domain) != domain:
+            raise ValueError(f"{where}: {str(name)!r} has two domains; keep one")
+    return found
