@@ -49,7 +49,7 @@ temperature: float = 0.0  # 0 to 10; of the log's requests
 c: float = 0.05  # 0 to 10
 # v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
 # between these n it is interpolated
-v: dict = {}  # 0.01 to 1000; {} means 1 for every n
+v: dict = {}  # 0.01 to 1000; {} means 1 for every n, and n begins at 2
 gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]  # 1 to 64
 deepest: int = 8  # 1 to 64; the deepest depth that is shown
 parts: int = 6  # 3 to 50; parts of the log in the figure of drift
@@ -155,9 +155,9 @@ else:
         depths,
         "depth",
         "depth",
-        "Left: share of draft tokens accepted at a depth, if all tokens above were accepted. "
-        "Right: share of target passes that accept a token at this depth. Bands: 95 % intervals."
-        + study.left_out_in_words(passes),
+        "First panel: share of draft tokens accepted at a depth, if all tokens above were accepted. "
+        "Second panel: share of target passes that accept a token at this depth. Bands: 95 % "
+        "intervals." + study.shown_in_words(passes),
         only={"domain": change.frame["domain"].tolist()},
         columns="panel",
         title=study.depth_in_words(change),
@@ -189,7 +189,8 @@ else:
         "place",
         "along",
         "Tokens per target pass in parts of the log, from its first request (0 %) to its last. "
-        "Flat lines mean no drift. Bands: 95 % intervals over the requests of a part.",
+        "Flat lines mean no drift. Bands: 95 % intervals over the requests of a part."
+        + study.shown_in_words(sums),
         hue="group",
         columns="panel",
         title=study.drift_in_title(tests),
@@ -231,16 +232,15 @@ if not reason:
 if not reason:
     costs = study.costs_of(c, v)
     own_gamma = log_gammas.own_gamma(passes)
-    tried = study.gammas_covered(gammas, own_gamma, costs)
-    logged = study.own_in_words(passes, own_gamma, costs)
-    ctx.say(logged + study.without_cost(gammas, tried))
+    tried = study.gammas_covered(gammas, passes, costs)
+    ctx.say(study.gammas_in_use(gammas, tried, own_gamma))
 
 # %%
 table = None
 if not reason:
-    of_all_requests = choose.of_all_prompts(passes)
-    tokens = log_gammas.bounded(of_all_requests, tried)
-    table = log_gammas.bounds(log_gammas.priced(tokens, costs))
+    every = choose.of_all_prompts(passes)
+    speed = log_gammas.speeds(every, tried, costs)
+    table = log_gammas.bounds(speed)
     ctx.draw(
         drawings.draw_bounds,
         table,
@@ -260,9 +260,8 @@ if not reason:
 
 # %%
 if not reason and len(judged) > 1:
-    each = tokens if of_all_requests is passes else log_gammas.bounded(passes, tried)
-    speed = log_gammas.priced(each, costs)
-    of_domain = {domain: log_gammas.bounds(speed, domain) for domain in judged}
+    each = speed if every is passes else log_gammas.speeds(passes, tried, costs)
+    of_domain = {domain: log_gammas.bounds(each, domain) for domain in judged}
     ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", rows=30)
 
 # %%

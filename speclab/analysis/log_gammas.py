@@ -24,6 +24,8 @@ from speclab.score import POOLED
 from speclab.stats import BELOW, UNDEFINED, Draws
 
 PER_PASS = score.ratio_of("emitted", "blocks", "block_efficiency")
+SPEED = score.ratio_of("emitted", "cost", "speed-up")
+LOGGED = "as logged"  # in place of a gamma: the log's own draft lengths, which vary
 MODEL, HEADS, COPIES, TREES = "draft model", "heads", "copies", "trees"
 NOT_OF_A_CHAIN = {  # why drafts that are not a draft model's chains say nothing about other gammas
     HEADS: "The drafts come from heads, whose guess depends on where a block begins.",
@@ -72,32 +74,32 @@ def own_gamma(log: pd.DataFrame) -> int | None:
     return int(longest) if len(drafting) and is_whole.all() else None
 
 
-def bounded(log: pd.DataFrame, gammas: Iterable[int]) -> Draws:
-    """Draws of the bounds of tokens per target pass, named (gamma, MISSES) and (gamma, HITS). All
-    share the same resampled requests. ValueError: as `passes.trace_of`.
+def speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
+    """Draws of the bounds of the estimated speed-up, named (gamma, MISSES) and (gamma, HITS), on
+    the same resampled requests.
+
+    Gamma 0 is plain decoding, with speed-up 1. If the log's drafts have no fixed length, LOGGED is
+    the log itself, at the lengths that it drafted; both bounds are equal. ValueError: as of
+    `passes.trace_of`, and for a target pass that `costs` do not reach.
     """
     gammas = list(gammas)
     questions = {}
     for unknown in (MISSES, HITS):
         sums = passes.sums_at(log, gammas, unknown)
         for gamma, rows in sums.groupby("gamma"):
-            questions[gamma, unknown] = rows, PER_PASS
-    return stats.jointly(questions)
-
-
-def priced(tokens: Draws, costs: Costs) -> Draws:
-    """Draws of the bounds of the estimated speed-up, from `bounded` tokens per target pass. Gamma 0
-    is plain decoding, with speed-up 1.
-    """
-    speed = {key: own / costs.of_chain(key[0]) for key, own in tokens.values.items()}
-    any_draws = next(iter(speed.values()))
+            cost = rows["blocks"] * costs.of_chain(gamma)
+            questions[gamma, unknown] = rows.assign(cost=cost), SPEED
+    if own_gamma(log) is None:
+        logged = log.assign(cost=costs.of_chain(log["drafted"].to_numpy()))
+        questions |= {(LOGGED, unknown): (logged, SPEED) for unknown in (MISSES, HITS)}
+    draws = stats.jointly(questions)
+    any_draws = draws[gammas[0], MISSES]
     plain = pd.DataFrame(1.0, any_draws.index, any_draws.columns)
-    both = {(0, MISSES): plain, (0, HITS): plain}
-    return replace(tokens, values=both | speed)
+    return replace(draws, values={(0, MISSES): plain, (0, HITS): plain} | draws.values)
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
-    """One row per gamma: the columns BOUNDS, in the order of `speed`.
+    """One row per gamma: the columns BOUNDS, in the order of `speed`, which comes from `speeds`.
 
     least, most: the lower and the upper bound of the speed-up in the sample. low, high: the lower
     end of the lower bound's interval and the upper end of the upper bound's (NaN: fewer than 5

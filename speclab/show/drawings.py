@@ -526,8 +526,8 @@ def draw_bounds(frame: pd.DataFrame, verdicts: Sequence[str], own: int | None = 
             axes.plot(rows.index, rows[end], markeredgewidth=2, **look)
         axes.plot([], [], color=colour, linewidth=7, alpha=0.6, label=verdict)
     axes.axhline(1, color="black", linewidth=0.7, label="plain decoding")
-    names = {0: "plain", own: f"{own}\n(log)"}
-    axes.set_xticks(frame.index, [names.get(gamma, str(gamma)) for gamma in frame["gamma"]])
+    names = {"0": "plain", str(own): f"{own}\n(log)"}
+    axes.set_xticks(frame.index, [names.get(gamma, gamma) for gamma in frame["gamma"].astype(str)])
     axes.grid(axis="x", visible=False)
     axes.set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up (x)")
     figures.legend_above(figure, axes)

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import score, stats
-from speclab.analysis import choose, significance
+from speclab.analysis import choose, log_gammas, significance
 from speclab.analysis.choose import PROMPT
-from speclab.analysis.log_gammas import BEST, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW, own_gamma
+from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
 from speclab.analysis.logs import UNKNOWN, Log
 from speclab.cost import Costs
 from speclab.estimates import WORDS, Estimates, counted, named, stack, starting, whole
@@ -36,10 +36,13 @@ TREND = ("rises", "falls", "does not change significantly")
 
 def costs_of(c: float, v: Mapping[str, float]) -> Costs:
     """Costs from a draft pass over a target pass (c) and the cost of a target pass over n tokens,
-    by n (v; {}: 1 for every n). ValueError: a size that is no whole number from 1.
+    by n (v; {}: 1 for every n). ValueError: an n that is no whole number from 2.
     """
     if not v:
         return Costs.assumed(c)
+    wrong = [n for n in v if not str(n).isdecimal() or int(n) < 2]
+    if wrong:
+        raise ValueError(f"v has n = {wrong[0]}: whole numbers from 2 are needed, and v(1) is 1")
     ratios = {1: 1.0} | {int(n): float(ratio) for n, ratio in v.items()}
     sizes = tuple(sorted(ratios))
     return Costs(1.0, sizes, (c,) * len(sizes), tuple(ratios[n] for n in sizes))
@@ -99,15 +102,16 @@ def grouped(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[frame["domain"].isin(largest)]
 
 
-def left_out_in_words(frame: pd.DataFrame) -> str:
-    """How many domains `grouped` leaves out, as a sentence of a caption; "": none."""
-    domains = frame["domain"].nunique()
-    shown = grouped(frame)["domain"].nunique()
-    if len(frame) == len(grouped(frame)):
+def shown_in_words(frame: pd.DataFrame) -> str:
+    """Which domains `grouped` keeps, as a sentence of a caption; "": all."""
+    domains, shown = frame["domain"].nunique(), grouped(frame)["domain"]
+    if shown.nunique() == domains:
         return ""
-    return (
-        f" {shown} of {domains} domains are drawn (at least {MIN_PROMPTS} requests, the largest)."
-    )
+    if shown.iloc[0] == EVERY:
+        return " All requests are drawn together."
+    if shown.nunique() == 1:
+        return f" Only the largest of {domains} domains is drawn."
+    return f" Only the largest {shown.nunique()} of {domains} domains are drawn."
 
 
 # ---- tokens per target pass ----------------------------------------------------------------------
@@ -228,7 +232,7 @@ def drafted_in_words(log: pd.DataFrame) -> str:
             "The log does not say how many tokens each pass drafted. So every pass counts as "
             "having a token at every depth."
         )
-    if fixed := own_gamma(log):
+    if fixed := log_gammas.own_gamma(log):
         return f"Every draft has {counted(fixed, 'token')}, fewer only where the answer ends."
     ends = log["drafted"].agg(["min", "max"])
     return (
@@ -287,11 +291,14 @@ def mix_change(sums: pd.DataFrame) -> float:
 
 def bands(sums: pd.DataFrame, parts: int) -> pd.DataFrame:
     """Tokens per target pass along the log by `groups`: panel, group, place (% of the requests, the
-    middle of the part), estimate, low, high. A group has fewer parts where they would hold fewer
-    than 5 requests.
+    middle of the part), estimate, low, high. Only the domains of `grouped` have rows. A group has
+    fewer parts where they would hold fewer than 5 requests.
     """
     tables = {}
+    drawn = {EVERY, *grouped(sums)["domain"]}
     for name, rows in groups(sums):
+        if name not in drawn:
+            continue
         count = min(parts, len(rows) // MIN_PROMPTS)
         number = in_parts(len(rows), count)
         table = stats.by_domain(rows.assign(domain=number.astype(str)), PER_PASS)
@@ -346,37 +353,28 @@ def drift_in_words(tests: pd.DataFrame, mix: float) -> str:
 # ---- the gamma to try ----------------------------------------------------------------------------
 
 
-def gammas_covered(gammas: Sequence[int], own: int | None, costs: Costs) -> list[int]:
+def gammas_covered(gammas: Sequence[int], log: pd.DataFrame, costs: Costs) -> list[int]:
     """The gammas to compare, ascending, with the log's own: those whose target pass has a cost.
-    ValueError: none has.
+    ValueError if the costs do not reach the log's longest draft.
     """
+    longest, largest = log["drafted"].max(), costs.sizes[-1]
+    if longest >= largest:
+        raise ValueError(
+            f"v reaches {counted(largest, 'token')}, and the log's longest draft needs "
+            f"{longest + 1}: add a larger n to v"
+        )
+    own = log_gammas.own_gamma(log)
     every = {*gammas, own} - {None}
-    largest = costs.sizes[-1]
-    if covered := sorted(gamma for gamma in every if gamma < largest):
-        return covered
-    raise ValueError(
-        f"v reaches {counted(largest, 'token')}, and every gamma needs one token more than it "
-        "drafts; add larger n to v, or smaller gammas"
-    )
+    return sorted(gamma for gamma in every if gamma < largest)
 
 
-def own_in_words(log: pd.DataFrame, own: int | None, costs: Costs) -> str:
-    """The log's own gamma, or the estimated speed-up of drafts of varying length, as a sentence."""
-    if own:
-        return f"The log's own gamma is {own}."
-    said = "The log's drafts have no fixed length"
-    if log["drafted"].max() >= costs.sizes[-1]:
-        return f"{said}, and v does not reach the longest, so the log itself has no speed-up here."
-    blocks = log.assign(cost=costs.of_chain(log["drafted"].to_numpy()))
-    speed = stats.by_domain(choose.of_all_prompts(blocks), score.ratio_of("emitted", "cost"))
-    logged = Estimates(speed).at(domain=POOLED).in_units("x")
-    return f"{said}. As logged, the estimated speed-up is {logged}."
-
-
-def without_cost(gammas: Sequence[int], tried: Sequence[int]) -> str:
-    """Which gammas have no cost, as a sentence; "": all have. tried: of `gammas_covered`."""
+def gammas_in_use(gammas: Sequence[int], tried: Sequence[int], own: int | None) -> str:
+    """The log's own gamma, and which gammas have no cost, as sentences. tried: of
+    `gammas_covered`.
+    """
+    said = f"The log's own gamma is {own}." if own else "The log's drafts have no fixed length."
     without = sorted({*gammas} - {*tried})
-    return f" v does not reach {gammas_in_words(without)}." if without else ""
+    return f"{said} There is no v for {gammas_in_words(without)}." if without else said
 
 
 def best_of(table: pd.DataFrame) -> pd.Series:
@@ -384,36 +382,45 @@ def best_of(table: pd.DataFrame) -> pd.Series:
     return table[table["verdict"] == BEST].iloc[0]
 
 
-def undecided(table: pd.DataFrame) -> list[int]:
+def undecided(table: pd.DataFrame) -> list[int | str]:
     """The gammas that may be faster than the best, since the bounds overlap."""
     return table.loc[table["verdict"] == OPEN, "gamma"].tolist()
 
 
-def gammas_in_words(gammas: Sequence[int]) -> str:
-    """'gamma 3', 'gammas 5 and 6', '8 gammas from 5 to 20' or, with 0, 'plain decoding'."""
-    drafting = [gamma for gamma in gammas if gamma]
-    parts = ["plain decoding"] if len(drafting) < len(gammas) else []
-    if len(drafting) > 3:
-        parts.append(f"{len(drafting)} gammas from {drafting[0]} to {drafting[-1]}")
-    elif drafting:
-        noun = "gamma" if len(drafting) == 1 else "gammas"
-        parts.append(f"{noun} {named([*map(str, drafting)])}")
+def gammas_in_words(gammas: Sequence[int | str]) -> str:
+    """'gamma 3', 'gammas 5 and 6', '8 gammas from 5 to 20'; 0 is 'plain decoding', and LOGGED
+    'drafting as logged'.
+    """
+    special = {0: "plain decoding", LOGGED: f"drafting {LOGGED}"}
+    parts = [special[gamma] for gamma in gammas if gamma in special]
+    numbers = [gamma for gamma in gammas if gamma not in special]
+    if len(numbers) > 3:
+        parts.append(f"{len(numbers)} gammas from {numbers[0]} to {numbers[-1]}")
+    elif numbers:
+        noun = "gamma" if len(numbers) == 1 else "gammas"
+        parts.append(f"{noun} {named([*map(str, numbers)])}")
     return named(parts)
 
 
+def speed_in_words(row: pd.Series) -> str:
+    """The lower bound of a speed-up: '1.76x' if the log decides it exactly, else 'at least
+    1.76x'.
+    """
+    least = f"{row['least']:.2f}x"
+    return least if np.isclose(row["least"], row["most"]) else f"at least {least}"
+
+
 def bounds_in_title(table: pd.DataFrame) -> str:
-    """The gamma to try, as a title without a full stop."""
-    row = best_of(table)
-    if not row["gamma"]:
-        return "No gamma is certain to be faster than plain decoding"
-    certain = f"Gamma {row['gamma']} is certain to give {row['least']:.2f}x or more"
-    is_exact = np.isclose(row["least"], row["most"])
-    if is_exact:
-        certain = f"Gamma {row['gamma']} gives {row['least']:.2f}x"
-    others = undecided(table)
+    """The gamma to try, as a title."""
+    row, others = best_of(table), undecided(table)
+    setting = starting(gammas_in_words([row["gamma"]]))
+    if row["gamma"] != 0:
+        said = f"{setting} gives {speed_in_words(row)}"
+        more = f"; {gammas_in_words(others)} may be faster"
+        return said + (more if others else ", and no other gamma tried is faster")
     if not others:
-        return f"{certain}, and no other gamma can be faster"
-    return f"{certain}; {gammas_in_words(others)} may be faster"
+        return f"{setting} is the fastest on these requests"
+    return f"No gamma is certain to be faster; {gammas_in_words(others)} may be"
 
 
 def by_domain_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -425,7 +432,7 @@ def by_domain_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         row = best_of(table)
         ends = f"{row['least']:.2f}x", f"{row['most']:.2f}x"
         others = ", ".join(map(str, undecided(table))) or "none"
-        rows.append((domain, row["gamma"], *ends, others))
+        rows.append((domain, str(row["gamma"]), *ends, others))
     names = ["domain", "gamma to try", "at least", "at most", "may be faster"]
     return pd.DataFrame(rows, columns=names)
 
@@ -438,16 +445,22 @@ def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -
     if table is None:
         return f"{said} The log cannot say which other gamma would be faster."
     row, others = best_of(table), undecided(table)
-    price = f"If a draft pass costs {100 * c:g} % of a target pass,"
-    if not row["gamma"]:
-        said = f"{said} {price} no gamma is certain to beat plain decoding."
+    said += f" If a draft pass costs {100 * c:g} % of a target pass,"
+    setting = gammas_in_words([row["gamma"]])
+    if row["gamma"] == 0:
+        none = "no gamma is certain to beat plain decoding"
+        said += f" {none if others else 'plain decoding is the fastest here'}."
     else:
-        least = f"{row['least']:.2f}x"
-        bound = least if np.isclose(row["least"], row["most"]) else f"at least {least}"
-        said = f"{said} {price} try gamma {row['gamma']} (estimated speed-up {bound})."
-    if not others:
-        return f"{said} No other gamma can be faster."
+        verb = "keep" if row["gamma"] == LOGGED else "try"
+        said += f" {verb} {setting} (estimated speed-up {speed_in_words(row)})."
+    if others:
+        return f"{said} {undecided_in_words(others)} may be faster: the log cannot decide."
+    return said if row["gamma"] == 0 else f"{said} No other gamma tried is faster here."
+
+
+def undecided_in_words(others: Sequence[int | str]) -> str:
+    """'Gamma 3' or 'Three other gammas', as the start of a sentence."""
     if len(others) == 1:
-        return f"{said} {starting(gammas_in_words(others))} may be faster: the log cannot decide."
-    number = WORDS[len(others)] if len(others) < len(WORDS) else len(others)
-    return f"{said} {starting(f'{number} other gammas')} may be faster: the log cannot decide."
+        return starting(gammas_in_words(others))
+    number = WORDS[len(others)] if len(others) < len(WORDS) else str(len(others))
+    return starting(f"{number} other gammas")
