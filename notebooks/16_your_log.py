@@ -155,8 +155,8 @@ else:
         depths,
         "depth",
         "depth",
-        "First panel: share of draft tokens accepted at a depth, if all tokens above were accepted. "
-        "Second panel: share of target passes that accept a token at this depth. Bands: 95 % "
+        "First panel: share of draft tokens that are accepted at a depth, if all tokens above "
+        "were. Second panel: share of target passes that accept a token at this depth. Bands: 95 % "
         "intervals." + study.shown_in_words(passes),
         only={"domain": change.frame["domain"].tolist()},
         columns="panel",

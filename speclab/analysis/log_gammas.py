@@ -109,7 +109,7 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     gamma and hits for the other, although both have the same text. So OPEN may be too cautious, and
     SLOWER is not.
     """
-    gammas = list(dict.fromkeys(gamma for gamma, _ in speed.values))
+    gammas = list(dict.fromkeys(key[0] for key in speed.values))
     least, most = (
         np.stack([speed[gamma, unknown][domain] for gamma in gammas], axis=1)
         for unknown in (MISSES, HITS)

@@ -209,9 +209,9 @@ def depth_change(draws: stats.Draws) -> Estimates:
     """Acceptance, if all above was accepted, at the deepest level minus at depth 1, by depth (the
     deepest) and domain, in points.
     """
-    depths = [depth for panel, depth in draws.values if panel == GIVEN]
-    change = draws[GIVEN, depths[-1]] - draws[GIVEN, depths[0]]
-    table = draws.table({depths[-1]: change}, "depth")
+    deepest = max(key[1] for key in draws.values)
+    change = draws[GIVEN, deepest] - draws[GIVEN, 1]
+    table = draws.table({deepest: change}, "depth")
     return Estimates(table).without(domain=[ALL, POOLED]).in_units("points")
 
 
@@ -364,7 +364,7 @@ def gammas_covered(gammas: Sequence[int], log: pd.DataFrame, costs: Costs) -> li
             f"{longest + 1}: add a larger n to v"
         )
     own = log_gammas.own_gamma(log)
-    every = {*gammas, own} - {None}
+    every = {*gammas, own or gammas[0]}
     return sorted(gamma for gamma in every if gamma < largest)
 
 
