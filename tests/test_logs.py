@@ -151,13 +151,13 @@ WRONG = {
     ),
     "negative": (
         vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
-        "line 2: per_step_accepted has -1: whole numbers from 0 are needed",
+        "line 2: per_step_accepted has -1: whole numbers from 0 to",
     ),
     "text": (
         vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
         "line 2: num_spec_steps='3': a whole number from 0",
     ),
-    "twice": (vllm(), r"line 2: request 'chatcmpl-1' was read before \(log.jsonl, line 1\)"),
+    "twice": (vllm(), r"line 2: request '1' was read before \(log.jsonl, line 1\)"),
     "mixed": (vllm(SUMMARY, name="b"), "'b' has totals only, and 1 of 2 requests have counts"),
 }
 
@@ -190,7 +190,7 @@ def test_calls_that_do_not_fit(tmp_path):
     path = write(tmp_path, vllm())
     with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
         logs.read_log([path], "vlm")
-    with pytest.raises(ValueError, match="line 1: request 'chatcmpl-1' is not among the prompts"):
+    with pytest.raises(ValueError, match="line 1: request '1' is not among the prompts"):
         logs.read_log([path], domains={"a": "code"})
     with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
         logs.read_log([path], drafted=4)
