@@ -19,10 +19,11 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab import passes
+from speclab.analysis.specdecode_bench import LIMIT
 from speclab.manifest import Count, Sha256, Text
 from speclab.passes import Answer
 from speclab.plain import STRICT, Facts, brief, checked, near, parse_json, sha256_of
@@ -30,11 +31,13 @@ from speclab.profiles import ROOT
 from speclab.prompts import check_domain
 from speclab.runs import Damaged, RunError, read_facts, write_facts
 from speclab.score import require
+from speclab.stats import RESAMPLES
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 HEURISTIC = "heuristic"
 MOST = 10_000_000  # tokens or passes of an answer
 SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
+MOST_WEIGHTS, FEWEST_RESAMPLES = 20_000_000, 200  # of `resamples`
 SCHEMA = "speclab log, 1"
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
@@ -80,6 +83,18 @@ class Log:
     sources: dict[str, str]
     drafted: str = ""
     left_out: int = 0
+
+    @property
+    def requests(self) -> int:
+        """Number of requests. The turns of a conversation are one request."""
+        return self.sums["prompt_id"].nunique()
+
+
+def resamples(log: Log) -> int:
+    """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
+    that the weights fit into memory.
+    """
+    return min(RESAMPLES, max(MOST_WEIGHTS // log.requests, FEWEST_RESAMPLES))
 
 
 # ---- formats -------------------------------------------------------------------------------------
@@ -290,6 +305,30 @@ def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     return iter([Answer(name, domain, accepted, drafted, tokens=tokens)])
 
 
+def _specdecode(field: str) -> "Reader":
+    """The reader of SpecDecode-Bench's traces for one proposer. Entry i of `acc_len` is what a
+    block emits that begins at token i. The passes are the blocks that a decoder visits, from token
+    1 on, because the first token comes with the prompt's own pass.
+    """
+
+    def reader(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+        facts = line.get(field)
+        if not isinstance(facts, dict) or "acc_len" not in facts:
+            return None
+        emitted = counts(facts, "acc_len")
+        if 0 in emitted:
+            raise Wrong("acc_len has 0: each entry counts the target's own token")
+        accepted, at = [], 1
+        while at < len(emitted):
+            accepted.append(emitted[at] - 1)
+            at += emitted[at]
+        drafted = [LIMIT] * len(accepted)
+        name = _identity(line.get("id"))
+        return iter([Answer(name, domain, accepted, drafted, tokens=len(emitted), before=1)])
+
+    return reader
+
+
 Reader = Callable[[Mapping[str, Any], str], Iterator[Entry] | None]
 FORMATS: dict[str, Reader] = {
     "vllm": _vllm,
@@ -299,6 +338,10 @@ FORMATS: dict[str, Reader] = {
     "eagle": _eagle,
     "speclab": _speclab,
 }
+# a line of SpecDecode-Bench has two proposers, so the format has to be named
+RECOGNISED = tuple(FORMATS)
+FORMATS |= {"specdecode-eagle": _specdecode("acc_eagle")}
+FORMATS |= {"specdecode-ngram": _specdecode("acc_ngram")}
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -334,9 +377,9 @@ def _texts_of(path: Path) -> Iterator[str]:
 
 def recognised(line: Any, where: str) -> str:
     """The format of a line. ValueError where none fits."""
-    for name, reader in FORMATS.items():
+    for name in RECOGNISED:
         try:
-            entries = reader(line, UNKNOWN) if isinstance(line, dict) else None
+            entries = FORMATS[name](line, UNKNOWN) if isinstance(line, dict) else None
         except (Wrong, AttributeError, LookupError, TypeError):
             return name
         if entries is not None:
@@ -361,8 +404,8 @@ def read_log(
     ValueError names the file and the line: no format fits, a line of another format, an answer that
     comes twice, counts that do not fit each other, nothing to read. Nothing is half read.
     """
-    if kind and kind not in FORMATS:
-        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    if kind:
+        _known_format(kind)
     length = _draft_length(drafted)
     sources = {path.name: sha256_of(path) for path in paths}
     if len(sources) < len(paths):
@@ -459,13 +502,20 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
 # ---- folders -------------------------------------------------------------------------------------
 
 
+def _known_format(name: str) -> str:
+    """The name of a format. ValueError for another name."""
+    if name not in FORMATS:
+        raise ValueError(f"format {name!r} is unknown: {near(name, FORMATS)}")
+    return name
+
+
 @checked_dataclass(frozen=True, config=STRICT)
 class _Manifest:
     """What manifest.json says of a log, except its seal."""
 
     schema: Literal["speclab log, 1"]
     version: Text  # of the kit
-    format: Literal["vllm", "aiperf", "sglang", "spec-bench", "eagle", "speclab"]
+    format: Annotated[Text, AfterValidator(_known_format)]
     sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
     drafted: Text
     left_out: Count
@@ -501,8 +551,7 @@ def refuse_folder(folder: Path, force: bool) -> None:
         return
     if not force:
         raise ValueError(f"{folder} exists already; name another --out, or replace it with --force")
-    holds_log = (folder / MANIFEST).is_file() and (folder / MANIFEST).read_text().find(SCHEMA) > 0
-    if folder.is_file() or (any(folder.iterdir()) and not holds_log):
+    if folder.is_file() or {path.name for path in folder.iterdir()} - {MANIFEST, PASSES, TOTALS}:
         raise ValueError(f"{folder} holds something other than a log; name another --out")
 
 
