@@ -11,7 +11,7 @@ from speclab.analysis import logs
 from speclab.analysis.choose import of_all_prompts
 from speclab.analysis.logs import Log
 from speclab.estimates import counted
-from speclab.score import POOLED, block_estimators
+from speclab.score import POOLED, block_estimators, domains_in
 from speclab.stats import by_domain, cell
 
 ALL_REQUESTS = "all requests"
@@ -24,7 +24,7 @@ def lines_of(log: Log, folder: Path) -> list[str]:
     lines = [f"{folder} holds a log in the format {log.format}: {size}."]
     if log.left_out:
         answers = counted(log.left_out, "answer")
-        lines.append(f"{answers} took no target pass (one token at most), and they are left out.")
+        lines.append(f"{answers} took no target pass (one token at most): left out.")
     lines.append("Tokens per target pass, with 95 % intervals over requests:")
     lines += [f"  {row}" for row in tokens_per_pass(log)]
     if log.passes is None:
@@ -39,7 +39,7 @@ def lines_of(log: Log, folder: Path) -> list[str]:
 def tokens_per_pass(log: Log) -> list[str]:
     """A line for each domain if there are several, and one for all requests."""
     sums = log.sums
-    domains = sums["domain"].unique()
+    domains = domains_in(sums)
     by_name = _estimates(log, sums).set_index("domain")
     lines = [_line(name, by_name.loc[name]) for name in domains if len(domains) > 1]
     together = _estimates(log, of_all_prompts(sums)).set_index("domain")
