@@ -45,6 +45,8 @@ PURE = (
     "analysis.fetch",
     "analysis.significance",
     "studies.at_scale",
+    "studies.your_log",
+    "analysis.log_gammas",
     "studies.paper_audit.evidence",
     "analysis.claims",
     "studies.paper_audit.author_records",
