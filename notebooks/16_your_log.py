@@ -158,7 +158,7 @@ else:
         "First panel: share of draft tokens that are accepted at a depth, if all tokens above "
         "were. Second panel: share of target passes that accept a token at this depth. Bands: 95 % "
         "intervals." + study.shown_in_words(passes),
-        only={"domain": change.frame["domain"].tolist()},
+        only={"domain": passes["domain"].unique().tolist() + [study.EVERY]},
         columns="panel",
         title=study.depth_in_words(change),
         y="share (%)",
@@ -195,7 +195,7 @@ else:
         columns="panel",
         title=study.drift_in_title(tests),
         y="tokens per target pass",
-        x_label="place among the requests (%)",
+        x_label="position among the requests (%)",
     )
 
 # %% [markdown]

@@ -26,6 +26,7 @@ from speclab.score import require
 COLUMNS = ["prompt_id", "domain", "turn", "step", "start", "remaining"]
 COLUMNS += ["drafted", "accepted", "emitted"]
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
+PART = 500_000  # passes that are summed at once
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
 
 
@@ -36,7 +37,8 @@ class Answer:
     accepted: draft tokens that each pass accepted; drafted: draft tokens that each pass verified
     (None: the log does not say). tokens: length of the answer (None: all tokens that its passes
     emit); before: its tokens before the first pass (1 where the prompt's own pass gives the first
-    token). plain: further passes that had no draft, whose position the log does not say.
+    token). plain: further passes that had no draft, whose position the log does not say. where: the
+    file and the line, for messages.
     """
 
     prompt_id: str
@@ -47,6 +49,13 @@ class Answer:
     turn: int = 0
     before: int = 0
     plain: int = 0
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        """The answer in a message."""
+        name = f"request {self.prompt_id!r}"
+        return f"{self.where}: {name}" if self.where else name
 
     @property
     def has_passes(self) -> bool:
@@ -54,11 +63,12 @@ class Answer:
         return len(self.accepted) + self.plain > 0
 
     def padded(self, counts: Sequence[int] | None) -> Array:
-        """Counts of all passes, float [passes]: those without a draft are last and have 0; NaN:
-        unknown.
+        """Counts of all passes, int32 [passes], or NaN where they are unknown; passes without a
+        draft are last and have 0.
         """
-        known = np.full(len(self.accepted), np.nan) if counts is None else np.asarray(counts, float)
-        return np.append(known, np.zeros(self.plain))
+        unknown = np.full(len(self.accepted), np.nan)
+        known = unknown if counts is None else np.asarray(counts, np.int32)
+        return np.append(known, np.zeros(self.plain, np.int32))
 
 
 def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
@@ -68,49 +78,59 @@ def of_answers(answers: Iterable[Answer]) -> pd.DataFrame:
     """
     answers = list(answers)
     for answer in answers:
-        _check(answer)
-    steps = [len(answer.accepted) + answer.plain for answer in answers]
-    facts = [(a.prompt_id, a.domain, a.turn, a.before, a.tokens) for a in answers]
-    frame = pd.DataFrame(facts, columns=["prompt_id", "domain", "turn", "before", "tokens"])
-    frame = frame.loc[np.repeat(frame.index, steps)].reset_index(names="answer")
-    frame["accepted"] = np.concatenate([a.padded(a.accepted) for a in answers]).astype("int64")
-    frame["drafted"] = np.concatenate([a.padded(a.drafted) for a in answers])
-    if frame["drafted"].notna().all():
-        frame["drafted"] = frame["drafted"].astype("int64")
-    of_answer = frame.groupby("answer", sort=False)
-    whole = frame["accepted"] + 1
-    emitted_before = whole.groupby(frame["answer"]).cumsum() - whole
-    frame["step"] = of_answer.cumcount()
-    frame["start"] = frame["before"] + emitted_before
-    ends = frame["before"] + whole.groupby(frame["answer"]).transform("sum")
-    frame["remaining"] = frame["tokens"].fillna(ends).astype("int64") - frame["start"]
-    after = frame["remaining"] < 1
-    if after.any():
-        row = frame[after].iloc[0]
+        _check_lists(answer)
+    passes_of = np.array([len(answer.accepted) + answer.plain for answer in answers])
+    first = np.cumsum(passes_of) - passes_of
+    at = np.repeat(np.arange(len(answers)), passes_of)  # of each pass, its answer
+    step = np.arange(len(at)) - first[at]
+    accepted = np.concatenate([answer.padded(answer.accepted) for answer in answers])
+    drafted = np.concatenate([answer.padded(answer.drafted) for answer in answers])
+    wrong = (accepted < 0) | (accepted > drafted)
+    if wrong.any():
+        row = wrong.argmax()
         raise ValueError(
-            f"request {row['prompt_id']!r}: pass {row['step']} begins at token {row['start']}, and "
-            f"the answer has {row['tokens']:.0f} tokens"
+            f"{answers[at[row]].name}: pass {step[row]} accepts {accepted[row]} of "
+            f"{drafted[row]:.0f} drafted tokens"
         )
-    frame["emitted"] = whole.clip(upper=frame["remaining"])
-    frame["accepted"] = frame["accepted"].clip(upper=frame["remaining"])
+    whole = accepted.astype(np.int64) + 1
+    before_pass = np.cumsum(whole) - whole
+    before_answer = np.array([answer.before for answer in answers]) - before_pass[first]
+    start = before_pass + before_answer[at]
+    ends = np.add.reduceat(whole, first) + before_pass[first] + before_answer
+    tokens = np.array([answer.tokens for answer in answers], float)
+    length = np.where(np.isnan(tokens), ends, tokens).astype(np.int64)
+    remaining = length[at] - start
+    if (remaining < 1).any():
+        row = (remaining < 1).argmax()
+        raise ValueError(
+            f"{answers[at[row]].name}: pass {step[row]} begins at token {start[row]}, and the "
+            f"answer has {length[at[row]]} tokens"
+        )
+    facts = [(answer.prompt_id, answer.domain, answer.turn) for answer in answers]
+    frame = pd.DataFrame(facts, columns=["prompt_id", "domain", "turn"])
+    frame = frame.astype({"turn": "int32"}).iloc[at].reset_index(drop=True)
+    counts = {
+        "step": step,
+        "start": start,
+        "remaining": remaining,
+        "drafted": drafted,
+        "accepted": np.minimum(accepted, remaining),
+        "emitted": np.minimum(whole, remaining),
+    }
+    for name, values in counts.items():
+        is_known = values.dtype.kind == "i"
+        frame[name] = values.astype(np.int32) if is_known else values
     return frame[COLUMNS]
 
 
-def _check(answer: Answer) -> None:
-    """ValueError for an answer whose lists do not fit each other."""
-    accepted = np.asarray(answer.accepted)
-    drafted = accepted if answer.drafted is None else np.asarray(answer.drafted)
-    if accepted.shape != drafted.shape or not accepted.size:
+def _check_lists(answer: Answer) -> None:
+    """ValueError for an answer without a pass, or whose lists have different lengths."""
+    accepted, drafted = len(answer.accepted), answer.drafted
+    of_drafted = accepted if drafted is None else len(drafted)
+    if of_drafted != accepted or not answer.has_passes:
         raise ValueError(
-            f"request {answer.prompt_id!r}: {accepted.size} passes by its accepted tokens and "
-            f"{drafted.size} by its drafted tokens; one entry per pass is needed in both"
-        )
-    wrong = (accepted < 0) | (accepted > drafted)
-    if wrong.any():
-        step = wrong.argmax()
-        raise ValueError(
-            f"request {answer.prompt_id!r}: pass {step} accepts {accepted[step]} of "
-            f"{drafted[step]} drafted tokens"
+            f"{answer.name}: {accepted} passes by its accepted tokens and {of_drafted} by its "
+            "drafted tokens; one entry per pass is needed in both"
         )
 
 
@@ -131,6 +151,19 @@ def blocks(passes: pd.DataFrame) -> pd.DataFrame:
     depths = range(1, max(passes["accepted"].max(), 1) + 1)
     survival = {f"survival_{d}": (passes["accepted"] >= d).astype(float) for d in depths}
     return known.assign(weight=1.0, truncated=truncated, **survival)
+
+
+def sums(passes: pd.DataFrame) -> pd.DataFrame:
+    """`replay.prompt_sums` of passes. They are summed in parts, so that the passes of a large log
+    need little memory.
+    """
+    parts = []
+    for begin in range(0, len(passes), PART):
+        part = blocks(passes.iloc[begin : begin + PART])
+        parts.append(replay.prompt_sums(part))
+    together = pd.concat(parts, ignore_index=True).fillna(0.0)
+    by_prompt = together.groupby(["prompt_id", "domain"], sort=False, observed=True)
+    return by_prompt.sum().reset_index()
 
 
 # ---- another gamma -------------------------------------------------------------------------------

@@ -7,9 +7,12 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from speclab import replay, runs, score
+from speclab.__main__ import main
 from speclab.analysis import logs
 from speclab.profiles import ROOT
 from speclab.runs import load_run
@@ -137,6 +140,27 @@ def test_domains_come_from_prompts_and_draft_lengths_from_the_reader(tmp_path):
     assert log.passes["drafted"].tolist() == [5, 4, 5]
 
 
+def test_an_answer_of_one_token_takes_no_pass_and_is_counted(tmp_path):
+    none = {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
+    none |= {"per_step_accepted": [], "per_step_drafted": []}
+    log = logs.read_log([write(tmp_path, vllm(), vllm(PER_STEP | none, 1, "b"))])
+    assert log.left_out == 1 and log.requests == 1 and len(log.passes) == 3
+
+
+@pytest.mark.parametrize(
+    ("proposer", "accepted"), [("eagle", [2, 1, 1]), ("ngram", [0, 20, 0, 0, 0])]
+)
+def test_a_trace_of_starts_gives_the_passes_that_a_decoder_visits(proposer, accepted, tmp_path):
+    ngram = [1, 1, 21, *[1] * 20, 1, 1, 1]
+    line = {"id": "7", "acc_eagle": {"acc_len": [1, 3, 9, 9, 2, 9, 21]}}
+    path = write(tmp_path, line | {"acc_ngram": {"acc_len": ngram}})
+    with pytest.raises(ValueError, match="line 1: no format fits; .* name one with --format"):
+        logs.read_log([path])
+    log = logs.read_log([path], f"specdecode-{proposer}")
+    assert log.passes["accepted"].tolist() == accepted
+    assert log.passes["start"].iloc[0] == 1 and set(log.passes["drafted"]) == {20}
+
+
 WRONG = {
     "cut": ('{"id": "a", "met', "line 2 is cut or no JSON"),
     "other format": (bench(), "line 2: it is no line of the format vllm"),
@@ -151,13 +175,15 @@ WRONG = {
     ),
     "negative": (
         vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
-        "line 2: per_step_accepted has -1: whole numbers from 0 are needed",
+        "line 2: per_step_accepted has -1: whole numbers from 0 to",
     ),
     "text": (
         vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
         "line 2: num_spec_steps='3': a whole number from 0",
     ),
-    "twice": (vllm(), r"line 2: request 'chatcmpl-1' was read before \(log.jsonl, line 1\)"),
+    "twice": (vllm(), r"line 2: request '1' was read before \(log.jsonl, line 1\)"),
+    "no id": (vllm(name=None), "line 2: the request has no id"),
+    "usage": (vllm() | {"usage": 7, "id": "b"}, "line 2: a field is not as in the format vllm"),
     "mixed": (vllm(SUMMARY, name="b"), "'b' has totals only, and 1 of 2 requests have counts"),
 }
 
@@ -179,6 +205,12 @@ def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
         ({"text": "hello"}, "line 1: no format fits; the line has 'text'. Formats are vllm"),
         (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
         (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
+        (bench() | {"category": "pooled"}, "domain='pooled': tables use this name for totals"),
+        (
+            {k: v for k, v in LINES["speclab"].items() if k != "drafted_per_step"},
+            "line 1: it has no drafted_per_step, .* decode the prompts again",
+        ),
+        (LINES["speclab"] | {"prompt_id": None}, "line 1: the request has no id"),
     ],
 )
 def test_a_first_line_that_does_not_fit(line, message, tmp_path):
@@ -186,11 +218,59 @@ def test_a_first_line_that_does_not_fit(line, message, tmp_path):
         logs.read_log([write(tmp_path, line)])
 
 
+@pytest.mark.parametrize("kind", [*LINES, "sglang", "eagle"])
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["metrics", "usage", "choices", "meta_info", "metadata", "token_ids"]),
+        st.recursive(
+            st.none() | st.integers() | st.text(max_size=2),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+            max_leaves=4,
+        ),
+        min_size=1,
+        max_size=2,
+    )
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+def test_any_line_is_read_or_refused_by_its_place(kind, values, folder):
+    line = LINES[kind] if kind in LINES else TOTALS[kind][0]
+    path = write(folder, line | values)
+    try:
+        logs.read_log([path], kind)
+    except ValueError as error:
+        assert "log.jsonl" in str(error)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for the files of all examples."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"{}" * 999)[:-9], b"no gzip", b"\x1f\x8b"])
+def test_a_damaged_file_is_named(content, tmp_path):
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="log.jsonl.gz is damaged or cannot be read"):
+        logs.read_log([path])
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\xff{}")
+    with pytest.raises(ValueError, match="log.jsonl is damaged or cannot be read"):
+        logs.read_log([path])
+
+
+def test_files_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    paths = [write(tmp_path, vllm()), write(tmp_path / "a", vllm(name="b"))]
+    with pytest.raises(ValueError, match="two of the files have the same name"):
+        logs.read_log(paths)
+
+
 def test_calls_that_do_not_fit(tmp_path):
     path = write(tmp_path, vllm())
     with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
         logs.read_log([path], "vlm")
-    with pytest.raises(ValueError, match="line 1: request 'chatcmpl-1' is not among the prompts"):
+    with pytest.raises(ValueError, match="line 1: request '1' is not among the prompts"):
         logs.read_log([path], domains={"a": "code"})
     with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
         logs.read_log([path], drafted=4)
@@ -344,6 +424,47 @@ def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_p
 def test_prompts_that_do_not_fit_are_named_by_line(lines, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         logs.domains_of(write(tmp_path, *lines))
+
+
+# ---- the verb ------------------------------------------------------------------------------------
+
+
+def test_the_verb_saves_a_log_and_says_what_it_holds(tmp_path, capsys):
+    lines = [bench(name) for name in range(6)]
+    path, out = write(tmp_path, *lines), tmp_path / "it's a log"
+    assert main(["log", str(path), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "6 requests, 18 target passes" in said and "all requests: 2.00 [2.00, 2.00]" in said
+    assert "name it with --drafted" in said and "it'\"'\"'s a log" in said
+    assert main(["log", str(path), "--out", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    words = ["--out", str(out), "--force", "--drafted", "4", "--format", "spec-bench"]
+    prompts = write(
+        tmp_path,
+        *({"prompt_id": i, "domain": "ab"[i % 2]} for i in range(6)),
+        name="prompts.jsonl",
+    )
+    assert main(["log", str(path), *words, "--prompts", str(prompts)]) == 0
+    said = capsys.readouterr().out
+    assert "  a: 2.00 (3 requests)" in said, "three requests are too few for an interval"
+    assert "--drafted" not in said
+    log = logs.load(out)
+    assert log.drafted == "4" and sorted(log.sums["domain"].unique()) == ["a", "b"]
+
+
+def test_the_verb_says_what_a_log_lacks(tmp_path, capsys):
+    none = {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
+    path = write(tmp_path, vllm(SUMMARY), vllm(SUMMARY | none, 1, "b"))
+    assert main(["log", str(path), "--out", str(tmp_path / "log")]) == 0
+    said = capsys.readouterr().out
+    assert "1 request, 3 target passes" in said and "1 answer took no target pass" in said
+    assert "totals per request only" in said and "all requests: 2.00 (1 request)" in said
+
+
+def test_help_names_every_format(capsys):
+    main(["log", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(name in said for name in logs.FORMATS)
 
 
 ATLAS = Path(ROOT.parent, "shared", "public_traces", "atlas")

@@ -1,4 +1,4 @@
-"""Passes: steps of a decoder, blocks of a replay and a log are one frame; bounds for other gammas."""
+"""Passes: a decoder's steps, a replay's blocks and a log are one frame; bounds for other gammas."""
 
 import gzip
 import json

@@ -74,18 +74,19 @@ class Orders:
 
     def agreement(self) -> dict[str, float]:
         """Kendall's W: estimate, low, high and n_prompts; `unrelated`, its mean for orders that are
-        drawn at random, and p_value (one-sided: how often these agree as much); `shared`, its mean
-        where the domains do not matter and the methods share only the prompts.
+        drawn at random, and p_value (one-sided: how often these agree as much); `shared` and
+        p_shared, the same where the domains do not matter and the methods share only the prompts.
         """
         prompts = self.draws.prompts
         interval = Interval.of(kendalls_w(self.values), prompts, "Kendall's W")
         size, *shape = self.by_chance.shape
         drawn = np.random.default_rng([0, 4]).random((max(size, PERMUTATIONS), *shape))
-        unrelated = kendalls_w(drawn)
+        unrelated, shared = kendalls_w(drawn), kendalls_w(self.by_chance)
         facts = {
             "unrelated": unrelated.mean(),
             "p_value": share_as_high(interval.estimate, unrelated),
-            "shared": kendalls_w(self.by_chance).mean(),
+            "shared": shared.mean(),
+            "p_shared": share_as_high(interval.estimate, shared),
         }
         return vars(interval) | facts
 

@@ -9,7 +9,9 @@ Where the formats come from, and what their fields count: `data/engines/README.m
 """
 
 import gzip
+import re
 import tomllib
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,20 +19,25 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import pandas as pd
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from speclab import passes, replay
+from speclab import passes
+from speclab.analysis.specdecode_bench import LIMIT
 from speclab.manifest import Count, Sha256, Text
 from speclab.passes import Answer
 from speclab.plain import STRICT, Facts, brief, checked, near, parse_json, sha256_of
 from speclab.profiles import ROOT
+from speclab.prompts import check_domain
 from speclab.runs import Damaged, RunError, read_facts, write_facts
 from speclab.score import require
+from speclab.stats import RESAMPLES
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 HEURISTIC = "heuristic"
+MOST = 10_000_000  # tokens or passes of an answer
 SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
+MOST_WEIGHTS, FEWEST_RESAMPLES = 20_000_000, 200  # of `resamples`
 SCHEMA = "speclab log, 1"
 MANIFEST, PASSES, TOTALS = "manifest.json", "passes.parquet", "sums.parquet"
 AGAIN = "write the folder again with `python -m speclab log FILE --out FOLDER --force`"
@@ -49,6 +56,7 @@ class Totals:
     emitted: int
     drafted: int | None = None
     turn: int = 0
+    where: str = ""  # the file and the line, for messages
 
     @property
     def has_passes(self) -> bool:
@@ -76,6 +84,18 @@ class Log:
     drafted: str = ""
     left_out: int = 0
 
+    @property
+    def requests(self) -> int:
+        """Number of requests. The turns of a conversation are one request."""
+        return self.sums["prompt_id"].nunique()
+
+
+def resamples(log: Log) -> int:
+    """How many resamples a log's intervals use: RESAMPLES, and fewer for very many requests, so
+    that the weights fit into memory.
+    """
+    return min(RESAMPLES, max(MOST_WEIGHTS // log.requests, FEWEST_RESAMPLES))
+
 
 # ---- formats -------------------------------------------------------------------------------------
 
@@ -85,22 +105,31 @@ class Wrong(ValueError):
 
 
 def whole(facts: Mapping[str, Any], name: str) -> int:
-    """A whole number >= 0 of a line. Wrong for anything else."""
+    """A whole number from 0 to MOST of a line. Wrong for anything else."""
     value = facts.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise Wrong(f"{name}={brief(value)}: a whole number from 0 is needed")
+    if type(value) is not int or not 0 <= value <= MOST:
+        raise Wrong(f"{name}={brief(value)}: a whole number from 0 to {MOST:,} is needed")
     return value
 
 
 def counts(facts: Mapping[str, Any], name: str) -> list[int]:
-    """A list of whole numbers >= 0 of a line. Wrong for anything else."""
+    """A list of whole numbers from 0 to MOST of a line. Wrong for anything else."""
     values = facts.get(name)
     if not isinstance(values, list):
         raise Wrong(f"{name}={brief(values)}: a list of whole numbers is needed")
-    for value in values:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise Wrong(f"{name} has {brief(value)}: whole numbers from 0 are needed")
+    is_whole = {*map(type, values)} <= {int}
+    if values and not (is_whole and min(values) >= 0 and max(values) <= MOST):
+        wrong = next(v for v in values if type(v) is not int or not 0 <= v <= MOST)
+        raise Wrong(f"{name} has {brief(wrong)}: whole numbers from 0 to {MOST:,} are needed")
     return values
+
+
+def _identity(*names: Any) -> str:
+    """The first known name of a request. Wrong if there is none."""
+    known = [str(name) for name in names if name not in (None, "")]
+    if not known:
+        raise Wrong("the request has no id")
+    return known[0]
 
 
 def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]) -> Entry:
@@ -131,7 +160,9 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
 
 
 def _vllm(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
-    """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk."""
+    """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk. Its id
+    is the request's own after "chatcmpl-" or "cmpl-".
+    """
     metrics = line.get("metrics")
     if not isinstance(metrics, dict) or "speculative_decoding" not in metrics:
         return None
@@ -142,7 +173,8 @@ def _vllm(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         )
     usage = line.get("usage") or {}
     tokens = whole(usage, "completion_tokens") if "completion_tokens" in usage else None
-    return iter([_per_step(facts, tokens, (str(line.get("id")), domain))])
+    name = re.sub(r"^(chat)?cmpl-", "", _identity(line.get("id")))
+    return iter([_per_step(facts, tokens, (name, domain))])
 
 
 def _aiperf(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
@@ -151,9 +183,11 @@ def _aiperf(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     if not isinstance(facts, dict):
         return None
     known = line.get("metadata") or {}
-    name = known.get("x_request_id") or known.get("conversation_id") or facts.get("request_id")
-    tokens = facts.get("completion_tokens")
-    return iter([_per_step(facts, tokens, (str(name), domain))])
+    names = (known.get("x_request_id"), known.get("conversation_id"), facts.get("request_id"))
+    tokens = None
+    if facts.get("completion_tokens") is not None:
+        tokens = whole(facts, "completion_tokens")
+    return iter([_per_step(facts, tokens, (_identity(*names), domain))])
 
 
 def _sglang(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
@@ -169,8 +203,10 @@ def _sglang(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         accepted = whole(facts, "spec_num_correct_drafts")
     else:
         accepted = max(emitted - blocks, 0)
-    drafted = facts.get("spec_num_proposed_drafts")
-    name = str(facts.get("id") or line.get("id"))
+    drafted = None
+    if "spec_num_proposed_drafts" in facts:
+        drafted = whole(facts, "spec_num_proposed_drafts")
+    name = _identity(facts.get("id"), line.get("id"))
     return iter([Totals(name, domain, blocks, accepted, emitted, drafted)])
 
 
@@ -264,8 +300,33 @@ def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     accepted = counts(line, "accepted_per_step")
     drafted = counts(line, "drafted_per_step")
     domain = domain if domain != UNKNOWN else str(line.get("domain", UNKNOWN))
-    tokens = len(line["token_ids"])
-    return iter([Answer(str(line["prompt_id"]), domain, accepted, drafted, tokens=tokens)])
+    tokens = len(counts(line, "token_ids"))
+    name = _identity(line.get("prompt_id"))
+    return iter([Answer(name, domain, accepted, drafted, tokens=tokens)])
+
+
+def _specdecode(field: str) -> "Reader":
+    """The reader of SpecDecode-Bench's traces for one proposer. Entry i of `acc_len` is what a
+    block emits that begins at token i. The passes are the blocks that a decoder visits, from token
+    1 on, because the first token comes with the prompt's own pass.
+    """
+
+    def reader(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+        facts = line.get(field)
+        if not isinstance(facts, dict) or "acc_len" not in facts:
+            return None
+        emitted = counts(facts, "acc_len")
+        if 0 in emitted:
+            raise Wrong("acc_len has 0: each entry counts the target's own token")
+        accepted, at = [], 1
+        while at < len(emitted):
+            accepted.append(emitted[at] - 1)
+            at += emitted[at]
+        drafted = [LIMIT] * len(accepted)
+        name = _identity(line.get("id"))
+        return iter([Answer(name, domain, accepted, drafted, tokens=len(emitted), before=1)])
+
+    return reader
 
 
 Reader = Callable[[Mapping[str, Any], str], Iterator[Entry] | None]
@@ -277,6 +338,10 @@ FORMATS: dict[str, Reader] = {
     "eagle": _eagle,
     "speclab": _speclab,
 }
+# a line of SpecDecode-Bench has two proposers, so the format has to be named
+RECOGNISED = tuple(FORMATS)
+FORMATS |= {"specdecode-eagle": _specdecode("acc_eagle")}
+FORMATS |= {"specdecode-ngram": _specdecode("acc_ngram")}
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -286,28 +351,36 @@ def lines_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """(where, what) of each line of a file with one JSON object per line, plain or .gz, or with one
     array of objects. ValueError names file and line.
     """
+    for number, text in enumerate(_texts_of(path), 1):
+        where = f"{path.name}, line {number}"
+        if not text.strip():
+            continue
+        try:
+            values = parse_json(text)
+        except ValueError as error:
+            raise ValueError(f"{where} is cut or no JSON ({error}); get the file again") from None
+        if isinstance(values, list):
+            yield from ((f"{where}, entry {i}", one) for i, one in enumerate(values))
+        else:
+            yield where, values
+
+
+def _texts_of(path: Path) -> Iterator[str]:
+    """The lines of a file, plain or .gz. ValueError if it is damaged or cannot be read."""
     opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rt", encoding="utf-8") as lines:
-        for number, text in enumerate(lines, 1):
-            where = f"{path.name}, line {number}"
-            if not text.strip():
-                continue
-            try:
-                values = parse_json(text)
-            except ValueError as error:
-                raise ValueError(f"{where} is cut or no JSON ({error})") from None
-            if isinstance(values, list):
-                yield from ((f"{where}, entry {i}", one) for i, one in enumerate(values))
-            else:
-                yield where, values
+    try:
+        with opener(path, "rt", encoding="utf-8") as lines:
+            yield from lines
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
 
 
 def recognised(line: Any, where: str) -> str:
     """The format of a line. ValueError where none fits."""
-    for name, reader in FORMATS.items():
+    for name in RECOGNISED:
         try:
-            entries = reader(line, UNKNOWN) if isinstance(line, dict) else None
-        except Wrong:
+            entries = FORMATS[name](line, UNKNOWN) if isinstance(line, dict) else None
+        except (Wrong, AttributeError, LookupError, TypeError):
             return name
         if entries is not None:
             return name
@@ -331,14 +404,15 @@ def read_log(
     ValueError names the file and the line: no format fits, a line of another format, an answer that
     comes twice, counts that do not fit each other, nothing to read. Nothing is half read.
     """
-    if kind and kind not in FORMATS:
-        raise ValueError(f"format {kind!r} is unknown: {near(kind, FORMATS)}")
+    if kind:
+        _known_format(kind)
     length = _draft_length(drafted)
     sources = {path.name: sha256_of(path) for path in paths}
     if len(sources) < len(paths):
         raise ValueError("two of the files have the same name; rename one of them")
     entries: list[Entry] = []
     seen: dict[tuple[str, int], str] = {}
+    spelled: dict[str, str] = {}
     for path in paths:
         for where, line in lines_of(path):
             kind = kind or recognised(line, where)
@@ -350,8 +424,10 @@ def read_log(
                         "file was appended to, or holds several runs: keep one of them"
                     )
                 seen[key] = where
+                if entry.domain not in (UNKNOWN, *spelled.values()):
+                    check_domain(entry.domain, spelled, where)
                 if entry.has_passes:
-                    entries.append(_with_drafted(entry, length, where))
+                    entries.append(_with_drafted(entry, length))
     if not entries:
         raise ValueError(f"{', '.join(sources)}: no request with a target pass to read")
     log = _log(kind, entries, sources)
@@ -373,52 +449,50 @@ def _draft_length(drafted: int | str) -> int | str:
 def _entries(
     line: Any, kind: str, where: str, domains: Mapping[str, str] | None
 ) -> Iterator[Entry]:
-    """The answers of a line, each with its domain. ValueError names the line."""
+    """The answers of a line, each with its domain and its place. ValueError names the line."""
     try:
         found = FORMATS[kind](line, UNKNOWN) if isinstance(line, dict) else None
         if found is None:
             raise Wrong(f"it is no line of the format {kind}")
         for entry in found:
-            of_file = entry.domain
-            domain = of_file if domains is None else domains.get(entry.prompt_id)
+            domain = entry.domain if domains is None else domains.get(entry.prompt_id)
             if domain is None:
                 raise Wrong(f"request {entry.prompt_id!r} is not among the prompts of --prompts")
-            yield entry if domain == of_file else _moved(entry, domain)
-    except (Wrong, KeyError, TypeError) as error:
+            yield replace(entry, domain=domain, where=where)
+    except Wrong as error:
         raise ValueError(f"{where}: {error}") from None
+    except (AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"{where}: a field is not as in the format {kind} ({error!r})") from None
 
 
-def _with_drafted(entry: Entry, drafted: int | str, where: str) -> Entry:
+def _with_drafted(entry: Entry, drafted: int | str) -> Entry:
     """The same answer with its draft lengths, where the format does not say them."""
     if not drafted or not isinstance(entry, Answer):
         return entry
     if entry.drafted is not None:
-        raise ValueError(f"{where}: the log says how many tokens were drafted; leave --drafted out")
+        raise ValueError(
+            f"{entry.where}: the log says how many tokens were drafted; leave --drafted out"
+        )
     if isinstance(drafted, int):
         return replace(entry, drafted=[drafted] * len(entry.accepted))
     try:
         return replace(entry, drafted=passes.heuristic_drafted(entry.accepted))
     except ValueError as error:
-        raise ValueError(f"{where}: request {entry.prompt_id!r}, {error}") from None
-
-
-def _moved(entry: Entry, domain: str) -> Entry:
-    """The same answer in another domain."""
-    return replace(entry, domain=domain)
+        raise ValueError(f"{entry.name}, {error}") from None
 
 
 def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
     """What was read, as frames. ValueError for answers with and without counts per pass mixed."""
     answers = [entry for entry in entries if isinstance(entry, Answer)]
     if answers and len(answers) < len(entries):
-        without = next(entry for entry in entries if isinstance(entry, Totals))
+        one = next(entry for entry in entries if isinstance(entry, Totals))
         raise ValueError(
-            f"request {without.prompt_id!r} has totals only, and {len(answers)} of {len(entries)} "
-            "requests have counts per pass: read the two kinds apart"
+            f"{one.where}: request {one.prompt_id!r} has totals only, and {len(answers)} of "
+            f"{len(entries)} requests have counts per pass: read the two kinds apart"
         )
     if answers:
         frame = passes.of_answers(answers)
-        return Log(kind, frame, replay.prompt_sums(passes.blocks(frame)), sources)
+        return Log(kind, frame, passes.sums(frame), sources)
     rows = [(t.prompt_id, t.domain, t.blocks, t.drafted, t.accepted, t.emitted) for t in entries]
     totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})
     by = totals.groupby(["prompt_id", "domain"], sort=False)
@@ -428,13 +502,20 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
 # ---- folders -------------------------------------------------------------------------------------
 
 
+def _known_format(name: str) -> str:
+    """The name of a format. ValueError for another name."""
+    if name not in FORMATS:
+        raise ValueError(f"format {name!r} is unknown: {near(name, FORMATS)}")
+    return name
+
+
 @checked_dataclass(frozen=True, config=STRICT)
 class _Manifest:
     """What manifest.json says of a log, except its seal."""
 
     schema: Literal["speclab log, 1"]
     version: Text  # of the kit
-    format: Literal["vllm", "aiperf", "sglang", "spec-bench", "eagle", "speclab"]
+    format: Annotated[Text, AfterValidator(_known_format)]
     sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
     drafted: Text
     left_out: Count
@@ -470,8 +551,7 @@ def refuse_folder(folder: Path, force: bool) -> None:
         return
     if not force:
         raise ValueError(f"{folder} exists already; name another --out, or replace it with --force")
-    holds_log = (folder / MANIFEST).is_file() and (folder / MANIFEST).read_text().find(SCHEMA) > 0
-    if folder.is_file() or (any(folder.iterdir()) and not holds_log):
+    if folder.is_file() or {path.name for path in folder.iterdir()} - {MANIFEST, PASSES, TOTALS}:
         raise ValueError(f"{folder} holds something other than a log; name another --out")
 
 
@@ -492,7 +572,7 @@ def load(folder: Path) -> Log:
         known = {key: facts[key] for key in ("format", "sources", "drafted", "left_out")}
         if name == TOTALS:
             return Log(passes=None, sums=require(table, SUMS, name), **known)
-        sums = replay.prompt_sums(passes.blocks(require(table, passes.COLUMNS, name)))
+        sums = passes.sums(require(table, passes.COLUMNS, name))
         return Log(passes=table, sums=sums, **known)
     except (ValueError, OSError) as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from None

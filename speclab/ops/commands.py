@@ -247,6 +247,45 @@ def _decode(profile, changes, **options) -> None:
     echo(line)
 
 
+@verb("log")
+@click.argument("files", nargs=-1, required=True, type=PLACE, metavar="FILE...")
+@option("--out", type=PLACE, required=True, help="Folder for the log.")
+@option(
+    "--format",
+    "kind",
+    help="Format of the files: vllm, aiperf, sglang, spec-bench, eagle, speclab, specdecode-eagle "
+    "or specdecode-ngram (default: recognised; the last two must be named).",
+)
+@option(
+    "--prompts",
+    type=PLACE,
+    help="JSON lines with prompt_id and domain: the domain of each request.",
+)
+@option(
+    "--drafted",
+    metavar="K",
+    help="Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of "
+    "transformers.",
+)
+@option("--force", is_flag=True, help="Replace the log in the folder --out.")
+def _log(files, out, kind, prompts, drafted, force) -> None:
+    """Read the log of a server and save its acceptance as a folder.
+
+    Each FILE holds JSON lines (or is such a file as .gz) with what every request drafted and
+    accepted. data/engines/README.md describes the formats. The folder holds numbers, request ids
+    and domains, and no text.
+    """
+    from speclab.analysis import logs
+    from speclab.ops.log_file import lines_of
+
+    logs.refuse_folder(out, force)
+    domains = logs.domains_of(prompts) if prompts else None
+    log = logs.read_log(files, kind or "", domains, drafted or "")
+    logs.save(log, out, force)
+    for line in lines_of(log, out):
+        echo(line)
+
+
 # ---- the notebooks -------------------------------------------------------------------------------
 
 

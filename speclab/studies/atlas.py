@@ -5,17 +5,17 @@ resampled together. Tokens per target pass are a ratio of sums over prompts.
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
-import numpy as np
 import pandas as pd
 
-from speclab import passes, score, stats
+from speclab import score, stats
 from speclab.analysis import atlas
 from speclab.analysis.association import correlation
 from speclab.analysis.concordance import Orders
 from speclab.estimates import Estimates, counted, named, stack, whole
 from speclab.score import ALL, POOLED
-from speclab.stats import ABOVE, BELOW, NUMBERS
+from speclab.stats import ABOVE, BELOW
 
 PER_PASS = score.ratio_of("emitted", "blocks", "tokens per target pass")
 METHODS = {  # on Vicuna-7B, all of Spec-Bench, one schedule each
@@ -49,6 +49,7 @@ PAIRS = {  # runs whose texts are compared; the runs of a repository are from on
         ("sps", "plain-c"),
     ],
 }
+MEAN, DIFFERENCE = "mean of the pairs", "difference"
 PAPERS = {  # the paper's domains among Spec-Bench's categories; the others have too few prompts
     "writing": "chat",
     "roleplay": "chat",
@@ -153,14 +154,12 @@ def easy_for_both(frames: Mapping[str, pd.DataFrame], others: Iterable[str]) -> 
     first = next(iter(frames.values()))
     table = first[["prompt_id", "domain"]].assign(**rates)
     ranks = table.groupby("domain")[[*rates]].rank(pct=True)
-    within = table.assign(**ranks)
+    scopes = {EVERYWHERE: table, WITHIN: table.assign(**ranks)}
     rows = []
-    for other in others:
-        for name in frames:
-            if name != other:
-                for scope, part in ((EVERYWHERE, table), (WITHIN, within)):
-                    number = vars(correlation(part, name, other))
-                    rows.append({"method": name, "other": other, "over": scope} | number)
+    pairs = [(name, other) for name in frames for other in others if name != other]
+    for (name, other), (scope, part) in product(pairs, scopes.items()):
+        number = vars(correlation(part, name, other))
+        rows.append({"method": name, "other": other, "over": scope} | number)
     return Estimates(pd.DataFrame(rows))
 
 
@@ -174,8 +173,8 @@ def by_size() -> tuple[Estimates, Estimates]:
     frames = on_mt_bench(SIZES)
     draws = stats.jointly({size: (rows, PER_PASS) for size, rows in frames.items()})
     small, *larger = SIZES
-    steps = {f"{size} minus {small}": (draws[size] - draws[small])[POOLED] for size in larger}
-    return Estimates(draws.table(key="target")), Estimates(draws.table(steps, key="sizes"))
+    steps = {size: (draws[size] - draws[small])[POOLED] for size in larger}
+    return Estimates(draws.table(key="target")), Estimates(draws.table(steps, key="size"))
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -183,7 +182,7 @@ def by_size() -> tuple[Estimates, Estimates]:
 
 def same_texts() -> Estimates:
     """The share of prompts whose first answer is the same text in two runs, by kind (MACHINES,
-    METHOD) and pair; then the mean of each kind's pairs, and METHOD minus MACHINES.
+    METHOD) and pair; then the MEAN of each kind's pairs, and the DIFFERENCE of METHOD and MACHINES.
     """
     first = atlas.in_tasks(atlas.answers().query("turn == 0 and text.notna()"))
     texts = first.pivot(index=["prompt_id", "domain"], columns="run", values="text")
@@ -194,17 +193,21 @@ def same_texts() -> Estimates:
         same = both[one] == both[other]
         questions[key] = (same.rename("same").reset_index(), score.mean_of("same"))
     draws = stats.jointly(questions)
-    numbers = {key: draws[key][POOLED] for key in questions}
+    numbers = {(kind, pair_in_words(*pair)): draws[kind, pair][POOLED] for kind, pair in pairs}
+    means = {}
     for kind, kinds in PAIRS.items():
-        of_kind = [numbers[kind, pair] for pair in kinds]
-        numbers[kind, ("mean", "of these")] = sum(of_kind) / len(of_kind)
-    means = {kind: numbers[kind, ("mean", "of these")] for kind in PAIRS}
-    numbers["difference", (METHOD, MACHINES)] = means[METHOD] - means[MACHINES]
-    parts = {
-        (kind, " and ".join(pair)): draws.table({"same": number}, "share")
-        for (kind, pair), number in numbers.items()
-    }
+        of_kind = [draws[kind, pair][POOLED] for pair in kinds]
+        means[kind] = numbers[kind, MEAN] = sum(of_kind) / len(of_kind)
+    numbers[DIFFERENCE, DIFFERENCE] = means[METHOD] - means[MACHINES]
+    parts = {key: draws.table({"same": number}, "share") for key, number in numbers.items()}
     return Estimates(stack(parts, ["kind", "runs"]).drop(columns="share")).in_units("%")
+
+
+def pair_in_words(one: str, other: str) -> str:
+    """Two runs as 'EAGLE and plain A'; A, B and C are the machines of the plain runs."""
+    methods = atlas.runs().set_index("run")["method"]
+    names = [f"plain {run[-1].upper()}" if "plain" in run else methods[run] for run in (one, other)]
+    return named(names)
 
 
 # ---- the paper's claims --------------------------------------------------------------------------
@@ -237,7 +240,7 @@ def evidence_of(run: str) -> dict[str, pd.DataFrame]:
     }
     table = draws.table(numbers, "claim")
     known = table[~table["domain"].isin([ALL, POOLED])]
-    return {claim: part for claim, part in known.groupby("claim", sort=False)}
+    return dict(list(known.groupby("claim", sort=False)))
 
 
 # ---- sentences -----------------------------------------------------------------------------------
@@ -251,27 +254,28 @@ def methods_in_words(spreads: pd.DataFrame) -> str:
     return named(list(spreads.loc[is_found, "method"])) if is_found.any() else "no method"
 
 
-def order_in_words(agreement: Mapping[str, float], things: str = "methods") -> str:
-    """Whether orders agree more than unrelated orders, as a sentence."""
+def order_in_words(agreement: Mapping[str, float]) -> str:
+    """Whether the methods agree on an order, and whether shared prompts explain it: a sentence."""
     number = stats.cell(agreement["estimate"], agreement["low"], agreement["high"], 2)
     if agreement["p_value"] >= 0.05:
-        return f"The {things} do not significantly agree on an order (Kendall's W {number})."
-    return f"The {things} partly share an order (Kendall's W {number}; 1 is full agreement)."
+        return f"The methods do not significantly agree on an order (Kendall's W {number})."
+    explained = "which shared prompts alone could explain"
+    if agreement["p_shared"] < 0.05:
+        explained = "more than shared prompts alone explain"
+    return f"They partly share an order (Kendall's W {number}), {explained}."
 
 
 def tasks_in_words(spreads: pd.DataFrame, agreement: Mapping[str, float]) -> str:
     """The notebook's answer. spreads, agreement: of `Orders`."""
-    found = spreads[spreads["p_holm"] < 0.05]
+    found = spreads[spreads["p_holm"] < 0.05].sort_values("estimate")
+    order = order_in_words(agreement)
     if found.empty:
-        return (
-            f"Inconclusive: for no method do tasks differ significantly in tokens per target pass. "
-            f"{order_in_words(agreement)}"
-        )
-    ends = found.sort_values("estimate").iloc[[0, -1]].drop_duplicates("method")
-    parts = [f"{row.estimate:.2f}x with {row.method}" for row in ends.itertuples()]
+        return f"Inconclusive: the tasks do not differ significantly with any method. {order}"
+    ends = found.iloc[[0, -1]].drop_duplicates("method")
+    parts = [f"{row.estimate:.2f}x ({row.method})" for row in ends.itertuples()]
     return (
-        f"Yes for {methods_in_words(spreads)}: the best task emits {' to '.join(parts)} the tokens "
-        f"per target pass of the worst task. {order_in_words(agreement)}"
+        f"Yes, for {methods_in_words(spreads)}. The best task emits {' to '.join(parts)} the "
+        f"tokens per target pass of the worst task. {order}"
     )
 
 
@@ -284,8 +288,8 @@ def depth_in_words(changes: Estimates) -> str:
 
 def texts_in_words(same: Estimates) -> str:
     """How many texts agree, and whether the method matters more than the machine, as sentences."""
-    means = same.at(runs="mean and of these")
-    difference = same.at(kind="difference").in_units("points", 1)
+    means = same.at(runs=MEAN)
+    difference = same.at(kind=DIFFERENCE).in_units("points", 1)
     outcome = {ABOVE: "more often than", BELOW: "less often than"}
     how = outcome.get(difference.verdict())
     verdict = f"agree significantly {how}" if how else "do not differ significantly from"
@@ -294,3 +298,56 @@ def texts_in_words(same: Estimates) -> str:
         f"prompts, speculative and plain decoding on one machine for {means.at(kind=METHOD)}. "
         f"Speculative texts {verdict} texts of another machine ({difference})."
     )
+
+
+def chance_in_words(agreement: Mapping[str, float]) -> str:
+    """How an agreement compares with both kinds of chance, as sentences."""
+    unrelated, shared = agreement["unrelated"], agreement["shared"]
+    more = "more" if agreement["p_value"] < 0.05 else "not significantly more"
+    beyond = "more than" if agreement["p_shared"] < 0.05 else "not significantly more than"
+    return (
+        f"The methods agree {more} than unrelated orders would ({unrelated:.2f}). They agree "
+        f"{beyond} methods that share only the prompts ({shared:.2f})."
+    )
+
+
+def depth_title(changes: Estimates) -> str:
+    """For how many methods acceptance rises, and for how many it falls, as a title."""
+    verdicts = list(stats.verdict(changes.frame["low"], changes.frame["high"]))
+    rises, falls = verdicts.count(ABOVE), verdicts.count(BELOW)
+    total = counted(len(verdicts), "method")
+    what = f"rises for {rises} and falls for {falls} of {total}"
+    return f"From depth {FIRST} to {DEEP}, acceptance {what}"
+
+
+def texts_title(same: Estimates) -> str:
+    """How often texts agree between machines, and between methods, as a title."""
+    means = same.at(runs=MEAN).frame.set_index("kind")["estimate"]
+    plain, method = (f"{100 * means[kind]:.0f} %" for kind in (MACHINES, METHOD))
+    return f"Two machines agree on {plain} of plain texts, two methods on one machine on {method}"
+
+
+def gap_in_words(gaps: Estimates) -> str:
+    """For which methods acceptance is higher in chat than in math, as a sentence; the paper says
+    higher.
+    """
+    words = "higher in chat for", "lower in chat for", "not significantly different for"
+    clauses = gaps.sentence(*words, names="method")
+    return f"Compared with math, acceptance is {clauses} (chat minus math: {gaps.span()})."
+
+
+def headline(spreads: pd.DataFrame) -> str:
+    """The report's number: the ratio of best to worst task for the first method."""
+    row = spreads.iloc[0]
+    return (
+        f"Public runs, {row['method']} on Vicuna-7B: **{row['estimate']:.2f}x** the tokens per "
+        "target pass on the best task, compared with the worst"
+    )
+
+
+def size_in_words(steps: Estimates) -> str:
+    """Whether Medusa emits more tokens per target pass on larger targets, as a sentence."""
+    words = "rise significantly at", "fall significantly at", "do not change significantly at"
+    clauses = steps.sentence(*words, names="size")
+    least = next(iter(SIZES))
+    return f"Compared with {least}, Medusa's tokens per target pass {clauses} ({steps})."

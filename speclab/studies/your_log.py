@@ -198,11 +198,19 @@ def by_depth(log: pd.DataFrame, deepest: int) -> stats.Draws:
 
 
 def depths_table(draws: stats.Draws) -> Estimates:
-    """The draws of `by_depth` as estimates: panel, depth, domain."""
+    """The draws of `by_depth` as estimates: panel, depth, domain. Where some have an interval, the
+    others are left out, since too few passes reach their depth.
+    """
     parts = {}
     for key, shares in draws.values.items():
         parts[key] = draws.table({"": shares}).drop(columns="name")
-    return Estimates(stack(parts, ["panel", "depth"]))
+    return with_intervals(stack(parts, ["panel", "depth"]))
+
+
+def with_intervals(table: pd.DataFrame) -> Estimates:
+    """The rows with an interval; all rows if no row has one."""
+    known = table.dropna(subset="low")
+    return Estimates(table if known.empty else known.reset_index(drop=True))
 
 
 def depth_change(draws: stats.Draws) -> Estimates:
@@ -212,7 +220,8 @@ def depth_change(draws: stats.Draws) -> Estimates:
     deepest = max(key[1] for key in draws.values)
     change = draws[GIVEN, deepest] - draws[GIVEN, 1]
     table = draws.table({deepest: change}, "depth")
-    return Estimates(table).without(domain=[ALL, POOLED]).in_units("points")
+    of_domains = table[~table["domain"].isin([ALL, POOLED])]
+    return with_intervals(of_domains).in_units("points")
 
 
 def depth_in_words(change: Estimates) -> str:
