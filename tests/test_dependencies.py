@@ -46,7 +46,6 @@ PURE = (
     "analysis.significance",
     "passes",
     "analysis.logs",
-    "analysis.log_gammas",
     "analysis.log_summary",
     "studies.at_scale",
     "studies.your_log",
