@@ -49,7 +49,7 @@ temperature: float = 0.0  # 0 to 10; of the log's requests
 c: float = 0.05  # 0 to 10
 # v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
 # between these n it is interpolated
-v: dict = {}  # 0.01 to 1000; {} means 1 for every n, and n begins at 2
+v: dict = {}  # 0.01 to 1000; n from 2 on; {} means 1 for every n
 gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]  # 1 to 64
 deepest: int = 8  # 1 to 64; the deepest depth that is shown
 parts: int = 6  # 3 to 50; parts of the log in the figure of drift
@@ -204,6 +204,9 @@ else:
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
 # all are hits, its most. These **bounds** are hard. At the log's own gamma they are equal.
+#
+# This holds for chains of a draft model at T = 0. A log does not show what drafted, so the
+# parameters `drafts` and `temperature` say it.
 
 # %%
 reason = log_gammas.why_not(passes, drafts, temperature)
