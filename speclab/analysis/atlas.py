@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab import passes, replay
+from speclab import passes
 from speclab.analysis.logs import HEURISTIC
 from speclab.passes import Answer
 from speclab.place import ROOT
@@ -104,8 +104,3 @@ def sums() -> pd.DataFrame:
 def in_tasks(frame: pd.DataFrame) -> pd.DataFrame:
     """A frame of Spec-Bench with its six tasks as domains, MT-Bench's categories as one."""
     return frame.assign(domain=frame["domain"].map(TASKS).fillna(CONVERSATION))
-
-
-def survivors(run: str) -> pd.DataFrame:
-    """Per-prompt sums of a run's passes (`replay.prompt_sums`), with survival by depth."""
-    return replay.prompt_sums(passes.blocks(passes_of(run)))

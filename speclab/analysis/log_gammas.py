@@ -19,6 +19,7 @@ import pandas as pd
 from speclab import passes, score, stats
 from speclab.analysis import choose
 from speclab.cost import Costs
+from speclab.estimates import named
 from speclab.passes import HITS, MISSES
 from speclab.score import POOLED
 from speclab.stats import BELOW, UNDEFINED, Draws
@@ -32,6 +33,7 @@ NOT_OF_A_CHAIN = {  # why drafts that are not a draft model's chains say nothing
     COPIES: "The drafts are copies, and what is copied depends on where a block begins.",
     TREES: "The drafts are trees, and the log does not say which branch was accepted.",
 }
+OF_FORMAT = {"specdecode-eagle": HEADS, "specdecode-ngram": COPIES}  # formats that say what drafts
 NO_OTHER = "So it decides nothing about another gamma."
 NO_PASSES = "The log has totals per request only, and no counts per pass."
 # what is said of a gamma compared with the gamma whose lower bound is the highest
@@ -126,3 +128,25 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     _, high = stats.bounds_of(most[1:], n_prompts)
     columns = dict(zip(BOUNDS, [gammas, least[0], most[0], low, high, words], strict=True))
     return pd.DataFrame(columns)
+
+
+def best_gamma(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int, str]:
+    """The gamma with the highest lower bound of the estimated speed-up (0: plain), of 0 to
+    `longest` and the log's own, and sentences that explain it. Conditions and errors as of
+    `speeds`.
+    """
+    gammas = sorted({*range(1, longest + 1), own_gamma(log) or 1})
+    speed = speeds(choose.of_all_prompts(log), gammas, costs)
+    numbers = {key: draws for key, draws in speed.values.items() if key[0] != LOGGED}
+    table = bounds(replace(speed, values=numbers))
+    best = table[table["verdict"] == BEST].iloc[0]
+    gamma = int(best["gamma"])
+    said = (
+        f"Use gamma = {gamma}. Of 0 (plain) to {gammas[-1]} it has the highest lower bound of the "
+        f"estimated speed-up, {best['least']:.2f}x (upper bound {best['most']:.2f}x)."
+    )
+    others = table.loc[table["verdict"] == OPEN, "gamma"].astype(str).tolist()
+    if others:
+        noun = "Gamma" if len(others) == 1 else "Gammas"
+        said += f" {noun} {named(others)} may be faster: the log cannot decide."
+    return gamma, said

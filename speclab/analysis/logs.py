@@ -578,6 +578,11 @@ def load(folder: Path) -> Log:
         raise Damaged(f"{path}: {error}; {AGAIN}") from None
 
 
+def is_log(folder: Path) -> bool:
+    """Whether a folder looks like one that `save` wrote."""
+    return any((folder / name).is_file() for name in (PASSES, TOTALS))
+
+
 def opened(
     path: Path | str, kind: str = "", prompts: Path | str = "", drafted: int | str = ""
 ) -> Log:

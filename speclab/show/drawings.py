@@ -532,3 +532,34 @@ def draw_bounds(frame: pd.DataFrame, verdicts: Sequence[str], own: int | None = 
     axes.set(xlabel="gamma (draft tokens proposed)", ylabel="estimated speed-up (x)")
     figures.legend_above(figure, axes)
     return figure
+
+
+# ---- the atlas -----------------------------------------------------------------------------------
+
+
+def draw_relative(frame: pd.DataFrame, rows: str, columns: str, label: str) -> Figure:
+    """A cell for each value of `rows` and `columns` with the estimate, under it its interval.
+    Colours: blue above 1, red below 1. label: what the numbers are.
+    """
+    down, across = (list(pd.unique(frame[key])) for key in (rows, columns))
+    narrow = figures.is_narrow()
+    tall = 0.42 * len(down) + 1.1
+    figure, axes = figures.subplots(height=tall)
+    wide = frame.pivot(index=rows, columns=columns, values="estimate").loc[down, across]
+    reach = np.abs(np.log(wide.to_numpy())).max()
+    cells = axes.imshow(np.log(wide), cmap="RdBu", vmin=-reach, vmax=reach, aspect="auto")
+    cells.set_alpha(0.5)
+    for row in frame.itertuples(index=False):
+        at = (across.index(getattr(row, columns)), down.index(getattr(row, rows)))
+        text = f"{row.estimate:.2f}"
+        if not narrow:
+            text += f"\n[{row.low:.2f}, {row.high:.2f}]"
+        axes.text(*at, text, ha="center", va="center", size="small" if narrow else "x-small")
+    axes.set_xticks(range(len(across)), across)
+    axes.set_yticks(range(len(down)), down)
+    axes.tick_params(length=0, axis="x", labelrotation=60 if narrow else 0)
+    axes.tick_params(length=0)
+    axes.grid(False)
+    axes.spines[:].set_visible(False)
+    figure.supxlabel(label)
+    return figure
