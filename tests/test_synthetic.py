@@ -15,7 +15,15 @@ from speclab.estimates import Estimates
 from speclab.passes import Answer
 from speclab.stats import NUMBERS
 from speclab.studies.budgets_and_routing import serving, synthetic
-from speclab.studies.budgets_and_routing.synthetic import DRAWN, FIXED, LATE, SHUFFLED, THROUGHPUT
+from speclab.studies.budgets_and_routing.synthetic import (
+    DRAWN,
+    EQUAL,
+    FIXED,
+    LATE,
+    RECORDED,
+    SHUFFLED,
+    THROUGHPUT,
+)
 
 BY_HAND = [4, 0, 0, 1, 4], [1, 4]  # accepted tokens of the passes of two requests
 TOKENS = 80
@@ -127,10 +135,21 @@ def test_requests_that_differ_have_a_tail_that_no_mean_shows():
     assert ratios.at(metric=THROUGHPUT).frame["estimate"].between(0.95, 1.05).all()
 
 
+def test_answers_are_cut_to_one_length_by_hand():
+    """Requests of 7 and 5 tokens, and one of 3, which is left out; only the first turn counts."""
+    log = log_of([[4, 1], [1, 2], [0, 1]])
+    both = pd.concat([log, log.assign(turn=1)], ignore_index=True)
+    cut = synthetic.of_equal_length(both)
+    assert cut["prompt_id"].tolist() == ["p00", "p01", "p01"]
+    assert cut["remaining"].tolist() == [5, 5, 3]
+    assert cut["accepted"].tolist() == [4, 1, 2]
+    assert cut["emitted"].tolist() == [5, 2, 3]
+
+
 def test_several_runs_and_what_is_said_of_them():
     logs = {"alike": random_log(*[0.6] * 12), "unlike": random_log(*[0.9, 0.1] * 6)}
     ratios, varied = synthetic.of_runs(logs, [1, 8], 0.8, 20, 2)
-    assert len(ratios.frame) == 2 * 2 * 3 * 3
+    assert len(ratios.frame) == 2 * 2 * 2 * 3 * 3
     assert varied.frame["run"].tolist() == ["alike", "unlike"]
     assert "At batch 8" in synthetic.fairness_in_words(ratios, varied)
 
@@ -156,13 +175,14 @@ HIGH, LOW, SAME, MISSING = (1.2, 1.1, 1.3), (0.7, 0.6, 0.8), (1, 0.9, 1.1), (np.
 )
 def test_fairness_in_words(numbers, said):
     rows = [
-        (run, 64, kind, metric, *of_run)
+        (answers, run, 64, kind, metric, *of_run)
         for run, of_run in numbers.items()
+        for answers in (EQUAL, RECORDED)
         for kind in (FIXED, SHUFFLED)
         for metric in (LATE, THROUGHPUT)
     ]
-    columns = ["run", "batch", "acceptance", "metric", *NUMBERS]
+    columns = ["answers", "run", "batch", "acceptance", "metric", *NUMBERS]
     ratios = Estimates(pd.DataFrame(rows, columns=columns)).in_units("x")
     text = synthetic.fairness_in_words(ratios, ratios.at(metric=LATE, acceptance=FIXED))
-    assert said in text
+    assert text.count(said) == 2
     assert "nan" not in text

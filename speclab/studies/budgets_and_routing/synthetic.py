@@ -27,6 +27,7 @@ from speclab.score import POOLED, Estimator, block_estimators, divide
 from speclab.studies.budgets_and_routing import serving
 
 FIXED, DRAWN, SHUFFLED = "fixed schedule", "independent draws", "shuffled passes"
+EQUAL, RECORDED = "answers of equal length", "recorded lengths"
 THROUGHPUT = "throughput"
 LATE = "95th-percentile latency"
 METRICS = [THROUGHPUT, "median latency", LATE]
@@ -108,7 +109,7 @@ def needed_by_kind(log: pd.DataFrame, kinds: Mapping[str, Array], streams: int) 
 
 
 def over_real(
-    log: pd.DataFrame, slots: int, load: float, requests: int, streams: int, n: int = 500
+    log: pd.DataFrame, slots: int, load: float, requests: int, streams: int, n: int = 250
 ) -> pd.DataFrame:
     """Synthetic over real METRICS of a server of `slots` requests at once, as `Draws.table`:
     acceptance, metric, estimate, low, high, … `log`: a frame of `passes`; each request is served
@@ -148,18 +149,33 @@ def over_real(
 # ---- of several runs -----------------------------------------------------------------------------
 
 
+def of_equal_length(log: pd.DataFrame) -> pd.DataFrame:
+    """The passes of the first answers of the requests that reach their median length, cut there."""
+    first = log[log["turn"] == 0]
+    tokens = first.groupby("prompt_id")["emitted"].sum()
+    length = int(tokens.median())
+    reaches = first["prompt_id"].map(tokens) >= length
+    kept = first[reaches & (first["start"] < length)]
+    room = length - kept["start"]
+    counts = {name: np.minimum(kept[name], room) for name in ("accepted", "emitted")}
+    return kept.assign(remaining=room, **counts)
+
+
 def of_runs(
     logs: Mapping[str, pd.DataFrame], batches: Sequence[int], *stream: float
 ) -> tuple[Estimates, Estimates]:
-    """`over_real` by run (a name of `logs`) and batch, and the variance of a real pass over that of
-    FIXED by run; stream: load, requests and streams.
+    """`over_real` by length of the answers (EQUAL or RECORDED), run (a name of `logs`) and batch,
+    and the variance of a real pass over that of FIXED by run; stream: load, requests and streams.
     """
-    parts = {(run, n): over_real(log, n, *stream) for run, log in logs.items() for n in batches}
-    varied = {}
+    parts, varied = {}, {}
     for run, log in logs.items():
+        for batch in batches:
+            equal = of_equal_length(log)
+            parts[EQUAL, run, batch] = over_real(equal, batch, *stream)
+            parts[RECORDED, run, batch] = over_real(log, batch, *stream)
         room = replay.prompt_sums(passes.blocks(log), ends="room")
         varied[run] = stats.by_domain(room, VARIANCE)
-    ratios = Estimates(stack(parts, ["run", "batch"])).in_units("x")
+    ratios = Estimates(stack(parts, ["answers", "run", "batch"])).in_units("x")
     pooled = Estimates.stacked(varied, "run").at(domain=POOLED)
     return ratios, pooled.in_units("x", 0)
 
@@ -170,13 +186,19 @@ def fairness_in_words(ratios: Estimates, varied: Estimates) -> str:
     """
     batch = ratios.frame["batch"].max()
     shown = ratios.at(batch=batch)
-    rate = shown.at(acceptance=FIXED, metric=THROUGHPUT)
-    late = shown.at(acceptance=FIXED, metric=LATE)
-    shuffled = shown.at(acceptance=SHUFFLED, metric=LATE)
-    words = "too high for", "too low for", "not significantly different for", "run"
+    fixed = shown.at(acceptance=FIXED)
+    late = fixed.at(metric=LATE)
+    equal, recorded = (
+        late.at(answers=name).sentence(
+            "too high for", "too low for", "not significantly different for", "run", than=1
+        )
+        for name in (EQUAL, RECORDED)
+    )
+    shuffled = shown.at(acceptance=SHUFFLED, metric=LATE, answers=EQUAL)
     return (
-        f"The fixed schedule gives {rate.span()} of the real throughput. At batch {batch} its "
-        f"95th-percentile latency is {late.sentence(*words, than=1)}. A real pass has "
-        f"{varied.span()} the variance of a scheduled pass. Shuffled passes have the real variance, "
-        f"and give {shuffled.span()} of the real latency."
+        f"The fixed schedule gives {fixed.at(metric=THROUGHPUT).span()} of the real throughput. "
+        f"At batch {batch} with {EQUAL}, its 95th-percentile latency is {equal}. With {RECORDED} "
+        f"it is {recorded}. A real pass has {varied.span()} the variance of a scheduled pass. "
+        f"Shuffled passes have the real variance, and with {EQUAL} they give {shuffled.span()} of "
+        "the real latency."
     )
