@@ -53,6 +53,8 @@ v: dict = {}  # 0.01 to 1000; n from 2 on; {} means 1 for every n
 gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]  # 1 to 64
 deepest: int = 8  # 1 to 64; the deepest depth that is shown
 parts: int = 6  # 3 to 50; parts of the log in the figure of drift
+# the engine whose options end the page
+engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 # requests that are read closely; of a longer log evenly spaced ones
 most_requests: int = 5000  # 15 to 1000000
 
@@ -74,6 +76,7 @@ hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
 from speclab.analysis import choose, log_gammas, logs, significance
+from speclab.ops import export
 from speclab.place import ROOT
 from speclab.show import drawings, notebook
 from speclab.studies import your_log as study
@@ -209,7 +212,8 @@ else:
 # parameters `drafts` and `temperature` say it.
 
 # %%
-reason = log_gammas.why_not(passes, drafts, temperature)
+made_by = log_gammas.OF_FORMAT.get(own.format, drafts)  # some formats say what drafted
+reason = log_gammas.why_not(passes, made_by, temperature)
 if reason:
     ctx.say(reason)
 
@@ -266,6 +270,18 @@ if not reason and len(judged) > 1:
     each = speed if every is passes else log_gammas.speeds(passes, tried, costs)
     of_domain = {domain: log_gammas.bounds(each, domain) for domain in judged}
     ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", rows=30)
+
+# %% [markdown]
+# ## 5. The options for your server
+# These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
+# for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
+# folder of a log.
+
+# %%
+gamma = study.gamma_to_set(table)
+ctx.say(study.options_in_words(table))
+if gamma:
+    print(export.commands_of_log(every, engine, gamma))
 
 # %%
 ctx.record(tokens_per_pass=of_all.value)
