@@ -125,7 +125,7 @@ def counts(facts: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _identity(*names: Any) -> str:
-    """The first known name of a request. Wrong if there is none."""
+    """The first known name of a request. Wrong if no name is known."""
     known = [str(name) for name in names if name not in (None, "")]
     if not known:
         raise Wrong("the request has no id")
