@@ -412,10 +412,10 @@ def gammas_in_words(gammas: Sequence[int | str]) -> str:
 
 
 def speed_in_words(row: pd.Series) -> str:
-    """The lower bound of a speed-up: '1.76x' if the log decides it exactly, else 'at least
-    1.76x'.
+    """The lower bound of a speed-up: '1.76x [1.72, 1.80]' if the log decides it exactly, else 'at
+    least 1.76x [1.72, 1.80]'.
     """
-    least = f"{row['least']:.2f}x"
+    least = stats.cell(row["least"], row["low"], row["least_high"], 2, "x")
     return least if np.isclose(row["least"], row["most"]) else f"at least {least}"
 
 
@@ -433,13 +433,14 @@ def bounds_in_title(table: pd.DataFrame) -> str:
 
 
 def by_domain_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The gamma to try by domain, one row each: domain, gamma, its bounds as cells, and the gammas
-    that the log cannot rule out.
+    """The gamma to try by domain, one row each: domain, gamma, its lower bound with the interval,
+    its upper bound, and the gammas that the log cannot rule out.
     """
     rows = []
     for domain, table in tables.items():
         row = best_of(table)
-        ends = f"{row['least']:.2f}x", f"{row['most']:.2f}x"
+        least = stats.cell(row["least"], row["low"], row["least_high"], 2, "x")
+        ends = least, f"{row['most']:.2f}x"
         others = ", ".join(map(str, undecided(table))) or "none"
         rows.append((domain, str(row["gamma"]), *ends, others))
     names = ["domain", "gamma to try", "at least", "at most", "may be faster"]
@@ -488,8 +489,7 @@ def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -
 
 
 def undecided_in_words(others: Sequence[int | str]) -> str:
-    """'Gamma 3' or 'Three other gammas', as the start of a sentence."""
-    if len(others) == 1:
-        return starting(gammas_in_words(others))
-    number = WORDS[len(others)] if len(others) < len(WORDS) else str(len(others))
-    return starting(f"{number} other gammas")
+    """'One other setting', 'Three other settings' or 'More than six other settings'."""
+    number = WORDS[len(others)] if len(others) < len(WORDS) else f"more than {WORDS[-1]}"
+    noun = "setting" if len(others) == 1 else "settings"
+    return starting(f"{number} other {noun}")
