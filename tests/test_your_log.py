@@ -307,6 +307,7 @@ SENTENCES = [
     *(study.size_in_words(one, one) for one in (ONE_LOG, TWO)),
     *(study.drafted_in_words(log_of([1, 0, 0], one)) for one in (None, [1, 1, 1], [3, 2, 1])),
     *(study.gammas_in_use([1, 9], tried, own) for tried in ([1, 9], [1]) for own in (1, None)),
+    *(study.options_in_words(one) for one in (None, *BOUNDS)),
     *(study.too_short(count).replace("*", "") for count in (1, 14)),
     *(log_gammas.why_not(None), study.ONE_GROUP),
 ]
@@ -335,6 +336,8 @@ def test_the_answer_follows_the_bounds():
     assert "plain decoding is the fastest here." in ANSWERS[5]
     assert "no gamma is certain to beat plain decoding. Gamma 4 may be faster" in ANSWERS[6]
     assert "keep drafting as logged" in ANSWERS[7]
+    gammas = [study.gamma_to_set(one) for one in (None, *BOUNDS)]
+    assert gammas == [0, 4, 4, 4, 6, 0, 0, 0, 4]
 
 
 def test_the_shipped_log_is_the_replay_prompt_by_prompt():

@@ -446,6 +446,26 @@ def by_domain_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
+def gamma_to_set(table: pd.DataFrame | None) -> int:
+    """The gamma that a server's options name; 0: none (plain decoding, drafts of varying length, or
+    no `log_gammas.bounds`).
+    """
+    gamma = 0 if table is None else best_of(table)["gamma"]
+    return 0 if gamma == LOGGED else int(gamma)
+
+
+def options_in_words(table: pd.DataFrame | None) -> str:
+    """What to tell the server, as a sentence. table: as of `gamma_to_set`."""
+    if table is None:
+        return "The log decides no gamma, so there are no options to print."
+    gamma = best_of(table)["gamma"]
+    if gamma == LOGGED:
+        return "Keep the options with which the log was made."
+    if not gamma:
+        return "Start the server without a draft model."
+    return f"Draft {counted(gamma, 'token')} per target pass."
+
+
 def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -> str:
     """The notebook's answer. per_pass: of all requests, one row; table: of `log_gammas.bounds`, or
     None where the log decides nothing about another gamma.
