@@ -502,6 +502,9 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
 # ---- folders -------------------------------------------------------------------------------------
 
 
+Table = Literal["passes.parquet", "sums.parquet"]
+
+
 def _known_format(name: str) -> str:
     """The name of a format. ValueError for another name."""
     if name not in FORMATS:
@@ -519,7 +522,7 @@ class _Manifest:
     sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
     drafted: Text
     left_out: Count
-    files: Annotated[dict[Literal["passes.parquet", "sums.parquet"], Sha256], Field(min_length=1)]
+    files: Annotated[dict[Table, Sha256], Field(min_length=1, max_length=1)]
 
 
 def save(log: Log, folder: Path, force: bool = False) -> None:
@@ -571,11 +574,20 @@ def load(folder: Path) -> Log:
         table = pd.read_parquet(folder / name)
         known = {key: facts[key] for key in ("format", "sources", "drafted", "left_out")}
         if name == TOTALS:
-            return Log(passes=None, sums=require(table, SUMS, name), **known)
-        sums = passes.sums(require(table, passes.COLUMNS, name))
-        return Log(passes=table, sums=sums, **known)
+            return Log(passes=None, sums=_checked_table(table, SUMS, name), **known)
+        _checked_table(table, passes.COLUMNS, name)
+        return Log(passes=table, sums=passes.sums(table), **known)
     except (ValueError, OSError) as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from None
+
+
+def _checked_table(table: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+    """The table. ValueError unless it has rows, all columns, and counts from 0."""
+    for column in require(table, columns, name).columns.difference(["prompt_id", "domain"]):
+        is_number = pd.api.types.is_numeric_dtype(table[column])
+        if not is_number or (table[column] < 0).any():
+            raise ValueError(f"{name}: {column} must hold numbers from 0")
+    return table
 
 
 def is_log(folder: Path) -> bool:
