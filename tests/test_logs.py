@@ -263,6 +263,14 @@ def test_a_damaged_file_is_named(content, tmp_path):
         logs.read_log([path])
 
 
+def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path):
+    path = write(tmp_path, vllm(), vllm(name="cmpl-b"))
+    rows = [{"prompt_id": "chatcmpl-1", "domain": "x"}, {"prompt_id": "b", "domain": "y"}]
+    log = logs.opened(path, prompts=write(tmp_path, *rows, name="prompts.jsonl"))
+    assert log.sums["prompt_id"].tolist() == ["1", "b"]
+    assert log.sums["domain"].tolist() == ["x", "y"]
+
+
 def test_files_of_one_name_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
     paths = [write(tmp_path, vllm()), write(tmp_path / "a", vllm(name="b"))]
