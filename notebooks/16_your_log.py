@@ -240,7 +240,8 @@ if not reason:
     costs = study.costs_of(c, v)
     own_gamma = log_gammas.own_gamma(passes)
     tried = study.gammas_covered(gammas, passes, costs)
-    ctx.say(study.gammas_in_use(gammas, tried, own_gamma))
+    in_use = study.gammas_in_use(gammas, tried, own_gamma)
+    ctx.say(in_use + study.without_draft_in_words(own))
 
 # %%
 table = None

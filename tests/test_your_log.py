@@ -228,6 +228,14 @@ def test_a_long_log_is_thinned_evenly():
     assert "This page uses 4 of them" in study.size_in_words(log, few)
 
 
+def test_passes_without_a_draft_make_a_servers_bounds_approximate():
+    log = as_log(log_of([2, 0, 0], [2, 2, 0], requests=2))
+    assert study.without_draft_in_words(log).startswith(" 2 target passes had no draft. The log")
+    assert study.without_draft_in_words(replace(log, format="speclab")) == ""
+    assert study.without_draft_in_words(as_log(log_of([2, 0], [2, 2]))) == ""
+    assert study.without_draft_in_words(replace(log, passes=None)) == ""
+
+
 def test_at_most_so_many_requests_are_drawn():
     dots = study.dots(sums_of(*[2.0] * (study.MOST_DOTS + 50)))
     assert len(dots) == study.MOST_DOTS and (dots["of_request"] == 2).all()

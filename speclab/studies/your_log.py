@@ -386,6 +386,20 @@ def gammas_in_use(gammas: Sequence[int], tried: Sequence[int], own: int | None) 
     return f"{said} There is no v for {gammas_in_words(without)}." if without else said
 
 
+def without_draft_in_words(log: Log) -> str:
+    """That a server does not say when its passes without a draft were, as sentences; "": there are
+    none, or the log is our own decoder's, which says it.
+    """
+    count = 0 if log.passes is None else int((log.passes["drafted"] == 0).sum())
+    if not count or log.format == "speclab":
+        return ""
+    had = f"{counted(count, 'target pass')} had no draft"
+    return (
+        f" {had}. The log does not say when, so their tokens count at the end of the answer, and "
+        "the bounds are approximate."
+    )
+
+
 def best_of(table: pd.DataFrame) -> pd.Series:
     """The row of the gamma with the highest lower bound. table: of `log_gammas.bounds`."""
     return table[table["verdict"] == BEST].iloc[0]
