@@ -465,8 +465,10 @@ def _entries(
 
 def _with_drafted(entry: Entry, drafted: int | str) -> Entry:
     """The same answer with its draft lengths, where the format does not say them."""
-    if not drafted or not isinstance(entry, Answer):
+    if not drafted:
         return entry
+    if not isinstance(entry, Answer):
+        raise ValueError(f"{entry.where}: the log has totals only; leave --drafted out")
     if entry.drafted is not None:
         raise ValueError(
             f"{entry.where}: the log says how many tokens were drafted; leave --drafted out"
