@@ -40,12 +40,14 @@ FINDINGS = {
     "04": "conditional",  # depth is selection
     "11": "claims",  # the paper's acceptance belongs to no lossless decoder
     "15": "together",  # at scale
+    "17": "tasks",  # other methods and targets
 }
 
 # findings that are not the profile's own
 ELSEWHERE = {
     "00": "From a toy example with five words, not from this pair.",
     "15": "From another pair, not from this pair.",
+    "17": "From public runs of other pairs, not from this pair.",
 }
 
 
