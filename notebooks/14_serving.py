@@ -69,6 +69,7 @@ from speclab.analysis.texts import SEEDS, Text
 from speclab.studies.budgets_and_routing import policies, recommendations, serving, synthetic
 
 RUNS = ["greedy", "seeds", "others"]
+READS = ["data/atlas"]
 
 # %% [markdown]
 # ## What is served

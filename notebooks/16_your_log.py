@@ -49,10 +49,12 @@ temperature: float = 0.0  # 0 to 10; of the log's requests
 c: float = 0.05  # 0 to 10
 # v(n), time of a target pass over n tokens divided by the time over one, as {"8": 1.1, "64": 2.0};
 # between these n it is interpolated
-v: dict = {}  # 0.01 to 1000; {} means 1 for every n, and n begins at 2
+v: dict = {}  # 0.01 to 1000; n from 2 on; {} means 1 for every n
 gammas: list = [1, 2, 3, 4, 5, 6, 8, 10, 12, 16]  # 1 to 64
 deepest: int = 8  # 1 to 64; the deepest depth that is shown
 parts: int = 6  # 3 to 50; parts of the log in the figure of drift
+# the engine whose options end the page
+engine: str = "vllm"  # one of vllm, sglang, llama.cpp, transformers, tensorrt-llm
 # requests that are read closely; of a longer log evenly spaced ones
 most_requests: int = 5000  # 15 to 1000000
 
@@ -74,6 +76,7 @@ hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
 from speclab.analysis import choose, log_gammas, logs, significance
+from speclab.ops import export
 from speclab.place import ROOT
 from speclab.show import drawings, notebook
 from speclab.studies import your_log as study
@@ -106,7 +109,7 @@ print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {b
 # %%
 per_pass = study.per_pass(sums)
 dots = study.dots(sums)
-assert abs(dots.loc[dots.index.min(), "of_request"] - by_hand) < 1e-12 or len(dots) < len(sums)
+assert dots["of_request"].get(0, by_hand) == by_hand  # of many requests some are drawn
 of_all = per_pass.at(domain=study.EVERY)
 of_domains = per_pass.without(domain=study.EVERY)
 ctx.table(per_pass, "tokens-per-pass", rows=30, cells=per_pass.wide("domain", "estimator"))
@@ -204,9 +207,13 @@ else:
 # **miss**. Both would be so under any gamma. Only the token after a fully accepted draft is
 # unknown. If all unknown tokens are misses, another gamma has its fewest tokens per target pass; if
 # all are hits, its most. These **bounds** are hard. At the log's own gamma they are equal.
+#
+# This holds for chains of a draft model at T = 0. A log does not show what drafted, so the
+# parameters `drafts` and `temperature` say it.
 
 # %%
-reason = log_gammas.why_not(passes, drafts, temperature)
+made_by = log_gammas.OF_FORMAT.get(own.format, drafts)  # some formats say what drafted
+reason = log_gammas.why_not(passes, made_by, temperature)
 if reason:
     ctx.say(reason)
 
@@ -233,7 +240,8 @@ if not reason:
     costs = study.costs_of(c, v)
     own_gamma = log_gammas.own_gamma(passes)
     tried = study.gammas_covered(gammas, passes, costs)
-    ctx.say(study.gammas_in_use(gammas, tried, own_gamma))
+    in_use = study.gammas_in_use(gammas, tried, own_gamma)
+    ctx.say(in_use + study.without_draft_in_words(own))
 
 # %%
 table = None
@@ -263,6 +271,18 @@ if not reason and len(judged) > 1:
     each = speed if every is passes else log_gammas.speeds(passes, tried, costs)
     of_domain = {domain: log_gammas.bounds(each, domain) for domain in judged}
     ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", rows=30)
+
+# %% [markdown]
+# ## 5. The options for your server
+# These lines make a server draft the gamma to try. A log names no models, so TARGET and DRAFT stand
+# for yours. For other engines use `python -m speclab export FOLDER --for ENGINE --c 0.05` with the
+# folder of a log.
+
+# %%
+gamma = study.gamma_to_set(table)
+ctx.say(study.options_in_words(table))
+if gamma:
+    print(export.commands_of_log(every, engine, gamma))
 
 # %%
 ctx.record(tokens_per_pass=of_all.value)

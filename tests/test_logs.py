@@ -4,8 +4,11 @@ trace.
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from speclab.__main__ import main
 from speclab.analysis import logs
 from speclab.profiles import ROOT
 from speclab.runs import load_run
+from speclab.stats import RESAMPLES
 
 PER_STEP = {
     "mean_acceptance_length": 2.0,
@@ -259,6 +263,14 @@ def test_a_damaged_file_is_named(content, tmp_path):
         logs.read_log([path])
 
 
+def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path):
+    path = write(tmp_path, vllm(), vllm(name="cmpl-b"))
+    rows = [{"prompt_id": "chatcmpl-1", "domain": "x"}, {"prompt_id": "b", "domain": "y"}]
+    log = logs.opened(path, prompts=write(tmp_path, *rows, name="prompts.jsonl"))
+    assert log.sums["prompt_id"].tolist() == ["1", "b"]
+    assert log.sums["domain"].tolist() == ["x", "y"]
+
+
 def test_files_of_one_name_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
     paths = [write(tmp_path, vllm()), write(tmp_path / "a", vllm(name="b"))]
@@ -373,10 +385,18 @@ def resealed_manifest(folder):
     runs.write_facts(path, facts | {"left_out": -1}, [folder / "passes.parquet"])
 
 
+def resealed_table(folder):
+    facts = runs.read_facts(folder / "manifest.json", "")
+    path = folder / "passes.parquet"
+    pd.read_parquet(path).assign(accepted=-1).to_parquet(path)
+    runs.write_facts(folder / "manifest.json", facts, [path])
+
+
 DAMAGE = {
     changed_table: r"passes.parquet is damaged or missing \(its checksum differs\)",
     lambda folder: (folder / "passes.parquet").unlink(): "passes.parquet is damaged or missing",
     changed_manifest: "has changed since it was written",
+    resealed_table: "passes.parquet: accepted must hold numbers from 0",
     resealed_manifest: "left_out=-1: .* greater than or equal to 0",
     lambda folder: (folder / "manifest.json").unlink(): "has no manifest.json, so it holds no log",
 }
@@ -459,6 +479,14 @@ def test_the_verb_says_what_a_log_lacks(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "1 request, 3 target passes" in said and "1 answer took no target pass" in said
     assert "totals per request only" in said and "all requests: 2.00 (1 request)" in said
+
+
+def test_very_many_requests_are_resampled_less_often(tmp_path):
+    log = read(tmp_path, "vllm")
+    many = replace(log, sums=pd.DataFrame({"prompt_id": np.arange(40_000)}))
+    assert logs.resamples(log) == RESAMPLES and logs.resamples(many) == 500
+    most = replace(log, sums=pd.DataFrame({"prompt_id": np.arange(400_000)}))
+    assert logs.resamples(most) == logs.FEWEST_RESAMPLES
 
 
 def test_help_names_every_format(capsys):

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 
 from speclab import passes, replay, score
+from speclab.__main__ import main
+from speclab.analysis import logs
+from speclab.decode import decode_prompt
 from speclab.passes import HITS, MISSES, Answer
 from speclab.profiles import ROOT
+from speclab.prompts import encode_prompts, load_prompts
 from speclab.runs import load_run
+from speclab.sampling import Sampling
+from speclab.shapes import Shape
+from speclab.tree import chain
 
 ATLAS = ROOT.parent / "shared" / "public_traces" / "atlas"
 
@@ -69,6 +76,57 @@ def test_answers_that_do_not_fit_are_named(changed, message):
     facts = {"accepted": [2, 0, 3], "drafted": [3, 3, 3], "tokens": 6} | changed
     with pytest.raises(ValueError, match=message):
         passes.of_answers([Answer("a", "code", **facts)])
+
+
+def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(tiny_pair, tmp_path):
+    gamma, shipped = 3, ROOT / "data" / "traces" / "tiny" / "greedy"
+    prompts = load_prompts("project", 2)
+    names = [prompt.prompt_id for prompt in prompts]
+    trace = load_run(shipped).trace
+    blocks = replay.replay(trace[trace["prompt_id"].isin(names)], gamma)
+    replayed = passes.of_blocks(blocks)
+
+    steps = []
+    for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 512):
+        shape = Shape(chain(gamma))
+        text = decode_prompt(tiny_pair, prompt, "greedy", shape, Sampling(), 64)
+        drafted = [step.drafted for step in text.steps]
+        accepted = [step.accepted for step in text.steps]
+        steps.append(
+            Answer(prompt.prompt_id, prompt.domain, accepted, drafted, len(text.token_ids))
+        )
+    decoded = passes.of_answers(steps)
+
+    lines = "".join(f"{prompt_line(prompt)}\n" for prompt in prompts)
+    (tmp_path / "prompts.jsonl").write_text(lines, encoding="utf-8")
+    words = f"decode --profile tiny --set device=cpu --shape chain:{gamma}".split()
+    places = ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "log.jsonl")]
+    assert main([*words, *places]) == 0
+    written = logs.opened(tmp_path / "log.jsonl").passes
+    logs.save(logs.opened(tmp_path / "log.jsonl"), tmp_path / "folder")
+    kept = logs.load(tmp_path / "folder").passes
+
+    assert_frame_equal(written, decoded)
+    assert_frame_equal(kept, decoded)
+    # the decoder cannot know where a text ends, and drafts beyond it
+    cut = decoded.assign(drafted=decoded[["drafted", "remaining"]].min(axis=1))
+    assert_frame_equal(cut, replayed, check_dtype=False)
+    assert (decoded["drafted"] >= replayed["drafted"]).all()
+
+
+def prompt_line(prompt):
+    """A prompt as a line of a prompts file."""
+    facts = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "prompt": prompt.text}
+    return json.dumps(facts)
+
+
+def test_sums_in_parts_are_the_sums(monkeypatch):
+    whole = trace({"a": [0, 0, 1, 0, 0, 0], "b": [1, 1], "c": [0] * 9})
+    log = passes.of_blocks(replay.replay(whole, 3))
+    together = passes.sums(log)
+    assert_frame_equal(together, replay.prompt_sums(passes.blocks(log)), check_dtype=False)
+    monkeypatch.setattr(passes, "PART", 1)
+    assert_frame_equal(passes.sums(log), together, check_dtype=False)
 
 
 RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)

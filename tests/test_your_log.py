@@ -228,6 +228,14 @@ def test_a_long_log_is_thinned_evenly():
     assert "This page uses 4 of them" in study.size_in_words(log, few)
 
 
+def test_passes_without_a_draft_make_a_servers_bounds_approximate():
+    log = as_log(log_of([2, 0, 0], [2, 2, 0], requests=2))
+    assert study.without_draft_in_words(log).startswith(" 2 target passes had no draft. The log")
+    assert study.without_draft_in_words(replace(log, format="speclab")) == ""
+    assert study.without_draft_in_words(as_log(log_of([2, 0], [2, 2]))) == ""
+    assert study.without_draft_in_words(replace(log, passes=None)) == ""
+
+
 def test_at_most_so_many_requests_are_drawn():
     dots = study.dots(sums_of(*[2.0] * (study.MOST_DOTS + 50)))
     assert len(dots) == study.MOST_DOTS and (dots["of_request"] == 2).all()
@@ -248,7 +256,8 @@ def numbers(*rows):
 def table(best, *others):
     """A table of `log_gammas.bounds`: gamma, least, most, verdict."""
     rows = pd.DataFrame([best, *others], columns=["gamma", "least", "most", "verdict"])
-    return rows.assign(low=rows["least"], high=rows["most"])
+    ends = {"low": rows["least"] - 0.04, "least_high": rows["least"] + 0.04}
+    return rows.assign(**ends, high=rows["most"] + 0.04)
 
 
 PER_PASS = numbers((study.EVERY, 2.11, 2.06, 2.16))
@@ -307,6 +316,7 @@ SENTENCES = [
     *(study.size_in_words(one, one) for one in (ONE_LOG, TWO)),
     *(study.drafted_in_words(log_of([1, 0, 0], one)) for one in (None, [1, 1, 1], [3, 2, 1])),
     *(study.gammas_in_use([1, 9], tried, own) for tried in ([1, 9], [1]) for own in (1, None)),
+    *(study.options_in_words(one) for one in (None, *BOUNDS)),
     *(study.too_short(count).replace("*", "") for count in (1, 14)),
     *(log_gammas.why_not(None), study.ONE_GROUP),
 ]
@@ -330,11 +340,13 @@ def test_every_title_is_short(title):
 
 
 def test_the_answer_follows_the_bounds():
-    assert "try gamma 4 (estimated speed-up 1.76x). No other gamma tried" in ANSWERS[1]
-    assert "at least 1.70x). Two other gammas may be faster" in ANSWERS[3]
+    assert "try gamma 4 (estimated speed-up 1.76x [1.72, 1.80]). No other" in ANSWERS[1]
+    assert "at least 1.70x [1.66, 1.74]). Two other settings may be faster" in ANSWERS[3]
     assert "plain decoding is the fastest here." in ANSWERS[5]
-    assert "no gamma is certain to beat plain decoding. Gamma 4 may be faster" in ANSWERS[6]
+    assert "no gamma is certain to beat plain decoding. One other setting may" in ANSWERS[6]
     assert "keep drafting as logged" in ANSWERS[7]
+    gammas = [study.gamma_to_set(one) for one in (None, *BOUNDS)]
+    assert gammas == [0, 4, 4, 4, 6, 0, 0, 0, 4]
 
 
 def test_the_shipped_log_is_the_replay_prompt_by_prompt():

@@ -41,7 +41,7 @@ BEST, SLOWER = "to try: highest lower bound", "significantly slower"
 OPEN, TIED = "undecided: bounds overlap", "no significant difference"
 TOO_FEW = "lower, too few requests"
 # columns of `bounds`
-BOUNDS = ["gamma", "least", "most", "low", "high", "verdict"]
+BOUNDS = ["gamma", "least", "most", "low", "least_high", "high", "verdict"]
 
 
 def why_not(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
@@ -103,9 +103,9 @@ def speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     """One row per gamma: the columns BOUNDS, in the order of `speed`, which comes from `speeds`.
 
-    least, most: the lower and the upper bound of the speed-up in the sample. low, high: the lower
-    end of the lower bound's interval and the upper end of the upper bound's (NaN: fewer than 5
-    requests). verdict: BEST for the gamma with the highest lower bound. Any other gamma is SLOWER
+    least, most: the lower and the upper bound of the speed-up in the sample. low, least_high: the
+    interval of the lower bound; high: the upper end of the upper bound's interval (NaN: fewer than
+    5 requests). verdict: BEST for the gamma with the highest lower bound. Any other gamma is SLOWER
     if its upper bound minus that lower bound is significantly negative, OPEN if its upper bound is
     above that lower bound, else TIED (TOO_FEW: no interval). Unknown positions are misses for one
     gamma and hits for the other, although both have the same text. So OPEN may be too cautious, and
@@ -124,10 +124,10 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     cases = [sides == BELOW, gap[0] > 1e-9, sides == UNDEFINED]
     words = np.select(cases, [SLOWER, OPEN, TOO_FEW], TIED).astype(object)
     words[best] = BEST
-    low, _ = stats.bounds_of(least[1:], n_prompts)
-    _, high = stats.bounds_of(most[1:], n_prompts)
-    columns = dict(zip(BOUNDS, [gammas, least[0], most[0], low, high, words], strict=True))
-    return pd.DataFrame(columns)
+    of_least = stats.bounds_of(least[1:], n_prompts)
+    high = stats.bounds_of(most[1:], n_prompts)[1]
+    columns = [gammas, least[0], most[0], *of_least, high, words]
+    return pd.DataFrame(dict(zip(BOUNDS, columns, strict=True)))
 
 
 def best_gamma(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int, str]:

@@ -35,6 +35,7 @@ from speclab.stats import RESAMPLES
 
 UNKNOWN = "unknown"  # the domain of a request that nothing assigns to one
 HEURISTIC = "heuristic"
+PREFIX = re.compile(r"^(chat)?cmpl-")  # of vLLM's id of a response
 MOST = 10_000_000  # tokens or passes of an answer
 SUMS = ["prompt_id", "domain", "blocks", "drafted", "accepted", "emitted"]
 MOST_WEIGHTS, FEWEST_RESAMPLES = 20_000_000, 200  # of `resamples`
@@ -125,7 +126,7 @@ def counts(facts: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _identity(*names: Any) -> str:
-    """The first known name of a request. Wrong if there is none."""
+    """The first known name of a request. Wrong if no name is known."""
     known = [str(name) for name in names if name not in (None, "")]
     if not known:
         raise Wrong("the request has no id")
@@ -145,7 +146,7 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
         emitted = accepted + blocks
         if tokens is not None:
             blocks += max(tokens - 1 - emitted, 0)
-            emitted = tokens - 1
+            emitted = max(tokens - 1, 0)
         return Totals(*who, blocks=blocks, accepted=accepted, emitted=emitted, drafted=drafted)
     steps, tried = counts(facts, "per_step_accepted"), counts(facts, "per_step_drafted")
     for name, total, stated in (
@@ -159,9 +160,9 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
     return Answer(*who, steps, tried, tokens=tokens, before=1, plain=plain)
 
 
-def _vllm(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
-    """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk. Its id
-    is the request's own after "chatcmpl-" or "cmpl-".
+def _vllm(line: Mapping[str, Any]) -> Iterator[Entry] | None:
+    """A response of vLLM with --per-request-spec-decode-metrics, or its last streamed chunk. The
+    request's own id follows a PREFIX.
     """
     metrics = line.get("metrics")
     if not isinstance(metrics, dict) or "speculative_decoding" not in metrics:
@@ -173,11 +174,11 @@ def _vllm(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         )
     usage = line.get("usage") or {}
     tokens = whole(usage, "completion_tokens") if "completion_tokens" in usage else None
-    name = re.sub(r"^(chat)?cmpl-", "", _identity(line.get("id")))
-    return iter([_per_step(facts, tokens, (name, domain))])
+    name = PREFIX.sub("", _identity(line.get("id")))
+    return iter([_per_step(facts, tokens, (name, UNKNOWN))])
 
 
-def _aiperf(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     """A record of AIPerf's profile_export.jsonl."""
     facts = line.get("spec_decode_acceptance")
     if not isinstance(facts, dict):
@@ -187,10 +188,10 @@ def _aiperf(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     tokens = None
     if facts.get("completion_tokens") is not None:
         tokens = whole(facts, "completion_tokens")
-    return iter([_per_step(facts, tokens, (_identity(*names), domain))])
+    return iter([_per_step(facts, tokens, (_identity(*names), UNKNOWN))])
 
 
-def _sglang(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+def _sglang(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     """A response of SGLang: meta_info with totals, the prompt's own token among its completion
     tokens.
     """
@@ -207,10 +208,10 @@ def _sglang(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
     if "spec_num_proposed_drafts" in facts:
         drafted = whole(facts, "spec_num_proposed_drafts")
     name = _identity(facts.get("id"), line.get("id"))
-    return iter([Totals(name, domain, blocks, accepted, emitted, drafted)])
+    return iter([Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)])
 
 
-def _spec_bench(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+def _spec_bench(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     """A line of Spec-Bench or a fork: accept_lengths of all turns in a row, cut by decoding_steps;
     each length counts the target's own token.
     """
@@ -219,7 +220,7 @@ def _spec_bench(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         return None
     if not isinstance(choices[0], dict) or not _lengths_name(choices[0]):
         return None
-    return _spec_bench_answers(line, choices, domain)
+    return _spec_bench_answers(line, choices)
 
 
 def _lengths_name(choice: Mapping[str, Any]) -> str:
@@ -230,10 +231,9 @@ def _lengths_name(choice: Mapping[str, Any]) -> str:
 
 
 def _spec_bench_answers(
-    line: Mapping[str, Any], choices: Sequence[Mapping[str, Any]], domain: str
+    line: Mapping[str, Any], choices: Sequence[Mapping[str, Any]]
 ) -> Iterator[Entry]:
-    name = str(line["question_id"])
-    domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
+    who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
     for choice in choices:
         lengths = counts(choice, _lengths_name(choice))
         steps, tokens = _steps_of_turns(choice, len(lengths)), counts(choice, "new_tokens")
@@ -251,7 +251,7 @@ def _spec_bench_answers(
             if 0 in of_turn:
                 raise Wrong("accept_lengths has 0: each length counts the target's own token")
             accepted = [length - 1 for length in of_turn]
-            yield Answer(name, domain, accepted, None, tokens=emitted, turn=turn)
+            yield Answer(*who, accepted, None, tokens=emitted, turn=turn)
 
 
 def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
@@ -263,7 +263,7 @@ def _steps_of_turns(choice: Mapping[str, Any], lengths: int) -> list[int]:
     return [count + 1 for count in steps] if is_from_0 else steps
 
 
-def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+def _eagle(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     """A line of EAGLE's or Medusa's answers: tokens and passes per turn; `idxs` counts the passes
     from 0.
     """
@@ -272,8 +272,7 @@ def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         return None
     if not isinstance(choices[0], dict) or "idxs" not in choices[0]:
         return None
-    name = str(line["question_id"])
-    domain = domain if domain != UNKNOWN else str(line.get("category", UNKNOWN))
+    who = _identity(line["question_id"]), str(line.get("category", UNKNOWN))
 
     def answers() -> Iterator[Entry]:
         for choice in choices:
@@ -283,12 +282,12 @@ def _eagle(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
             for turn, (index, emitted) in enumerate(zip(last, tokens, strict=True)):
                 blocks = index + 1
                 accepted = max(emitted - blocks, 0)
-                yield Totals(name, domain, blocks, accepted, emitted, turn=turn)
+                yield Totals(*who, blocks, accepted, emitted, turn=turn)
 
     return answers()
 
 
-def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+def _speclab(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     """A line of `python -m speclab decode`."""
     if "accepted_per_step" not in line or "target_passes" not in line:
         return None
@@ -299,10 +298,9 @@ def _speclab(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
         )
     accepted = counts(line, "accepted_per_step")
     drafted = counts(line, "drafted_per_step")
-    domain = domain if domain != UNKNOWN else str(line.get("domain", UNKNOWN))
     tokens = len(counts(line, "token_ids"))
-    name = _identity(line.get("prompt_id"))
-    return iter([Answer(name, domain, accepted, drafted, tokens=tokens)])
+    who = _identity(line.get("prompt_id")), str(line.get("domain", UNKNOWN))
+    return iter([Answer(*who, accepted, drafted, tokens=tokens)])
 
 
 def _specdecode(field: str) -> "Reader":
@@ -311,7 +309,7 @@ def _specdecode(field: str) -> "Reader":
     1 on, because the first token comes with the prompt's own pass.
     """
 
-    def reader(line: Mapping[str, Any], domain: str) -> Iterator[Entry] | None:
+    def reader(line: Mapping[str, Any]) -> Iterator[Entry] | None:
         facts = line.get(field)
         if not isinstance(facts, dict) or "acc_len" not in facts:
             return None
@@ -324,12 +322,12 @@ def _specdecode(field: str) -> "Reader":
             at += emitted[at]
         drafted = [LIMIT] * len(accepted)
         name = _identity(line.get("id"))
-        return iter([Answer(name, domain, accepted, drafted, tokens=len(emitted), before=1)])
+        return iter([Answer(name, UNKNOWN, accepted, drafted, tokens=len(emitted), before=1)])
 
     return reader
 
 
-Reader = Callable[[Mapping[str, Any], str], Iterator[Entry] | None]
+Reader = Callable[[Mapping[str, Any]], Iterator[Entry] | None]
 FORMATS: dict[str, Reader] = {
     "vllm": _vllm,
     "aiperf": _aiperf,
@@ -379,7 +377,7 @@ def recognised(line: Any, where: str) -> str:
     """The format of a line. ValueError where none fits."""
     for name in RECOGNISED:
         try:
-            entries = FORMATS[name](line, UNKNOWN) if isinstance(line, dict) else None
+            entries = FORMATS[name](line) if isinstance(line, dict) else None
         except (Wrong, AttributeError, LookupError, TypeError):
             return name
         if entries is not None:
@@ -451,7 +449,7 @@ def _entries(
 ) -> Iterator[Entry]:
     """The answers of a line, each with its domain and its place. ValueError names the line."""
     try:
-        found = FORMATS[kind](line, UNKNOWN) if isinstance(line, dict) else None
+        found = FORMATS[kind](line) if isinstance(line, dict) else None
         if found is None:
             raise Wrong(f"it is no line of the format {kind}")
         for entry in found:
@@ -502,6 +500,9 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
 # ---- folders -------------------------------------------------------------------------------------
 
 
+Table = Literal["passes.parquet", "sums.parquet"]
+
+
 def _known_format(name: str) -> str:
     """The name of a format. ValueError for another name."""
     if name not in FORMATS:
@@ -519,7 +520,7 @@ class _Manifest:
     sources: Annotated[dict[Text, Sha256], Field(min_length=1)]
     drafted: Text
     left_out: Count
-    files: Annotated[dict[Literal["passes.parquet", "sums.parquet"], Sha256], Field(min_length=1)]
+    files: Annotated[dict[Table, Sha256], Field(min_length=1, max_length=1)]
 
 
 def save(log: Log, folder: Path, force: bool = False) -> None:
@@ -571,11 +572,20 @@ def load(folder: Path) -> Log:
         table = pd.read_parquet(folder / name)
         known = {key: facts[key] for key in ("format", "sources", "drafted", "left_out")}
         if name == TOTALS:
-            return Log(passes=None, sums=require(table, SUMS, name), **known)
-        sums = passes.sums(require(table, passes.COLUMNS, name))
-        return Log(passes=table, sums=sums, **known)
+            return Log(passes=None, sums=_checked_table(table, SUMS, name), **known)
+        _checked_table(table, passes.COLUMNS, name)
+        return Log(passes=table, sums=passes.sums(table), **known)
     except (ValueError, OSError) as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from None
+
+
+def _checked_table(table: pd.DataFrame, columns: list[str], name: str) -> pd.DataFrame:
+    """The table. ValueError unless it has rows, all columns, and counts from 0."""
+    for column in require(table, columns, name).columns.difference(["prompt_id", "domain"]):
+        is_number = pd.api.types.is_numeric_dtype(table[column])
+        if not is_number or (table[column] < 0).any():
+            raise ValueError(f"{name}: {column} must hold numbers from 0")
+    return table
 
 
 def is_log(folder: Path) -> bool:
@@ -607,7 +617,8 @@ def opened(
 
 def domains_of(path: Path) -> dict[str, str]:
     """The domain of each request, from JSON lines with prompt_id and domain, or with question_id
-    and category (Spec-Bench, MT-Bench). Other fields are not read. ValueError names the line.
+    and category (Spec-Bench, MT-Bench). A vLLM id may have its PREFIX. Other fields are not read.
+    ValueError names the line.
     """
     found: dict[str, str] = {}
     for where, line in lines_of(path):
@@ -616,6 +627,7 @@ def domains_of(path: Path) -> dict[str, str]:
         domain = facts.get("domain", facts.get("category"))
         if name is None or not isinstance(domain, str) or not domain:
             raise ValueError(f"{where}: prompt_id and domain are needed")
-        if found.setdefault(str(name), domain) != domain:
-            raise ValueError(f"{where}: {str(name)!r} has two domains; keep one")
+        request = PREFIX.sub("", str(name))
+        if found.setdefault(request, domain) != domain:
+            raise ValueError(f"{where}: {request!r} has two domains; keep one")
     return found

@@ -386,6 +386,20 @@ def gammas_in_use(gammas: Sequence[int], tried: Sequence[int], own: int | None) 
     return f"{said} There is no v for {gammas_in_words(without)}." if without else said
 
 
+def without_draft_in_words(log: Log) -> str:
+    """That a server does not say when its passes without a draft were, as sentences; "": there are
+    none, or the log is our own decoder's, which says it.
+    """
+    count = 0 if log.passes is None else int((log.passes["drafted"] == 0).sum())
+    if not count or log.format == "speclab":
+        return ""
+    had = f"{counted(count, 'target pass')} had no draft"
+    return (
+        f" {had}. The log does not say when, so their tokens count at the end of the answer, and "
+        "the bounds are approximate."
+    )
+
+
 def best_of(table: pd.DataFrame) -> pd.Series:
     """The row of the gamma with the highest lower bound. table: of `log_gammas.bounds`."""
     return table[table["verdict"] == BEST].iloc[0]
@@ -412,10 +426,10 @@ def gammas_in_words(gammas: Sequence[int | str]) -> str:
 
 
 def speed_in_words(row: pd.Series) -> str:
-    """The lower bound of a speed-up: '1.76x' if the log decides it exactly, else 'at least
-    1.76x'.
+    """The lower bound of a speed-up: '1.76x [1.72, 1.80]' if the log decides it exactly, else 'at
+    least 1.76x [1.72, 1.80]'.
     """
-    least = f"{row['least']:.2f}x"
+    least = stats.cell(row["least"], row["low"], row["least_high"], 2, "x")
     return least if np.isclose(row["least"], row["most"]) else f"at least {least}"
 
 
@@ -433,17 +447,38 @@ def bounds_in_title(table: pd.DataFrame) -> str:
 
 
 def by_domain_table(tables: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The gamma to try by domain, one row each: domain, gamma, its bounds as cells, and the gammas
-    that the log cannot rule out.
+    """The gamma to try by domain, one row each: domain, gamma, its lower bound with the interval,
+    its upper bound, and the gammas that the log cannot rule out.
     """
     rows = []
     for domain, table in tables.items():
         row = best_of(table)
-        ends = f"{row['least']:.2f}x", f"{row['most']:.2f}x"
+        least = stats.cell(row["least"], row["low"], row["least_high"], 2, "x")
+        ends = least, f"{row['most']:.2f}x"
         others = ", ".join(map(str, undecided(table))) or "none"
         rows.append((domain, str(row["gamma"]), *ends, others))
     names = ["domain", "gamma to try", "at least", "at most", "may be faster"]
     return pd.DataFrame(rows, columns=names)
+
+
+def gamma_to_set(table: pd.DataFrame | None) -> int:
+    """The gamma that a server's options name; 0: none (plain decoding, drafts of varying length, or
+    no `log_gammas.bounds`).
+    """
+    gamma = 0 if table is None else best_of(table)["gamma"]
+    return 0 if gamma == LOGGED else int(gamma)
+
+
+def options_in_words(table: pd.DataFrame | None) -> str:
+    """What to tell the server, as a sentence. table: as of `gamma_to_set`."""
+    if table is None:
+        return "The log decides no gamma, so there are no options to print."
+    gamma = best_of(table)["gamma"]
+    if gamma == LOGGED:
+        return "Keep the options with which the log was made."
+    if not gamma:
+        return "Start the server without a draft model."
+    return f"Draft {counted(gamma, 'token')} per target pass."
 
 
 def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -> str:
@@ -468,8 +503,7 @@ def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -
 
 
 def undecided_in_words(others: Sequence[int | str]) -> str:
-    """'Gamma 3' or 'Three other gammas', as the start of a sentence."""
-    if len(others) == 1:
-        return starting(gammas_in_words(others))
-    number = WORDS[len(others)] if len(others) < len(WORDS) else str(len(others))
-    return starting(f"{number} other gammas")
+    """'One other setting', 'Three other settings' or 'More than six other settings'."""
+    number = WORDS[len(others)] if len(others) < len(WORDS) else f"more than {WORDS[-1]}"
+    noun = "setting" if len(others) == 1 else "settings"
+    return starting(f"{number} other {noun}")
