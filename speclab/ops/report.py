@@ -40,7 +40,6 @@ FINDINGS = {
     "04": "conditional",  # depth is selection
     "11": "claims",  # the paper's acceptance belongs to no lossless decoder
     "15": "together",  # at scale
-    "17": "tasks",  # other methods and targets
 }
 
 # findings that are not the profile's own
