@@ -114,7 +114,7 @@ def test_slots_are_the_event_loop(pairs, slots):
 
 
 def ratios_of(log, slots):
-    table = synthetic.over_real(log, slots, 0.8, 60, 10, n=200)
+    table = synthetic.over_real(log, [slots], 0.8, 60, 10, n=200)
     return Estimates(table)
 
 
@@ -156,7 +156,7 @@ def test_several_runs_and_what_is_said_of_them():
 
 def test_a_log_without_room_is_named():
     with pytest.raises(ValueError, match="every pass may be cut by the end of its answer"):
-        synthetic.over_real(log_of([[2], [2]], 2), 1, 0.8, 5, 1)
+        synthetic.over_real(log_of([[2], [2]], 2), [1], 0.8, 5, 1)
 
 
 # ---- in words ------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from speclab.passes import Answer
 from speclab.place import ROOT
 from speclab.plain import near, read_yaml
 
-FOLDER = ROOT / "data" / "atlas"
+READS = ["data/atlas"]
+FOLDER = ROOT / READS[0]
 TABLE, SOURCES = FOLDER / "atlas.parquet", FOLDER / "sources.yaml"
 CHECK_OUT = "restore data/atlas from the repository"
 FACTS = ["run", "method", "target", "set", "K", "temperature", "repository", "commit", "licence"]

@@ -109,14 +109,19 @@ def needed_by_kind(log: pd.DataFrame, kinds: Mapping[str, Array], streams: int) 
 
 
 def over_real(
-    log: pd.DataFrame, slots: int, load: float, requests: int, streams: int, n: int = 250
+    log: pd.DataFrame,
+    batches: Sequence[int],
+    load: float,
+    requests: int,
+    streams: int,
+    n: int = 250,
 ) -> pd.DataFrame:
-    """Synthetic over real METRICS of a server of `slots` requests at once, as `Draws.table`:
-    acceptance, metric, estimate, low, high, … `log`: a frame of `passes`; each request is served
-    equally often, and every pass takes equally long.
+    """Synthetic over real METRICS of a server of up to `batch` requests at once: batch, then as of
+    `Draws.table` acceptance, metric, estimate, low, high, … `log`: a frame of `passes`; each
+    request is served equally often, and every pass takes equally long.
 
     Throughput: tokens per pass of work. Latency includes waiting, and is a mean over `streams` of
-    this many `requests`. load: share of the time that real passes keep the slots busy. Load and
+    this many `requests`. load: share of the time that real passes keep the server busy. Load and
     mean acceptance are those of each resample. ValueError if no pass has room.
     """
     room = replay.prompt_sums(passes.blocks(log), ends="room").sort_values("prompt_id")
@@ -131,19 +136,33 @@ def over_real(
     mean = 1 + accepted / blocks
     scale = np.stack([np.ones(1 + n), *[mean[0] / mean] * len(kinds)])
     work = needed.mean(axis=0) @ weights.T * scale
-    gap = work[0] / weights.sum(axis=1) / (load * slots)
-    latency = np.zeros((2, *scale.shape))
+    gap = work[0] / weights.sum(axis=1) / load
+    tables = {}
+    for slots in batches:
+        latency = latencies(needed, scale, weights, gap / slots, requests, slots)
+        numbers = np.stack([weights @ tokens / work, *latency], axis=-1)
+        ratios = numbers[1:] / numbers[0]
+        frames = [pd.DataFrame(rows, columns=METRICS) for rows in ratios]
+        draws = stats.Draws(dict(zip(kinds, frames, strict=True)), prompts, {})
+        tables[slots] = draws.table(key="acceptance").rename(columns={"domain": "metric"})
+    return stack(tables, "batch")
+
+
+def latencies(
+    needed: Array, scale: Array, weights: Array, gap: Array, requests: int, slots: int
+) -> Array:
+    """Median and 95th-percentile latency, [2, kinds, rows], the mean over streams. needed:
+    [streams, kinds, prompts], times `scale` [kinds, rows]; weights: of prompts, [rows, prompts];
+    gap: mean time between arrivals, [rows].
+    """
+    by_stream = []
     for number, of_prompt in enumerate(needed):
         rng = np.random.default_rng([0, number])
         which, arrival = serving.draw(weights, gap[:, None], requests, rng)
         service = of_prompt[:, which] * scale[..., None]
-        waiting = finish_in_slots(arrival, service, slots) - arrival
-        latency += np.quantile(waiting, [0.5, 0.95], axis=-1)
-    numbers = np.stack([weights @ tokens / work, *latency])
-    ratios = numbers / numbers[:, :1]
-    frames = [pd.DataFrame(ratios[:, 1 + i].T, columns=METRICS) for i in range(len(kinds))]
-    draws = stats.Draws(dict(zip(kinds, frames, strict=True)), prompts, {})
-    return draws.table(key="acceptance").rename(columns={"domain": "metric"})
+        latency = finish_in_slots(arrival, service, slots) - arrival
+        by_stream.append(np.quantile(latency, [0.5, 0.95], axis=-1))
+    return np.mean(by_stream, axis=0)
 
 
 # ---- of several runs -----------------------------------------------------------------------------
@@ -164,18 +183,16 @@ def of_equal_length(log: pd.DataFrame) -> pd.DataFrame:
 def of_runs(
     logs: Mapping[str, pd.DataFrame], batches: Sequence[int], *stream: float
 ) -> tuple[Estimates, Estimates]:
-    """`over_real` by length of the answers (EQUAL or RECORDED), run (a name of `logs`) and batch,
-    and the variance of a real pass over that of FIXED by run; stream: load, requests and streams.
+    """`over_real` by length of the answers (EQUAL or RECORDED) and run (a name of `logs`), and the
+    variance of a real pass over that of FIXED by run; stream: load, requests and streams.
     """
     parts, varied = {}, {}
     for run, log in logs.items():
-        for batch in batches:
-            equal = of_equal_length(log)
-            parts[EQUAL, run, batch] = over_real(equal, batch, *stream)
-            parts[RECORDED, run, batch] = over_real(log, batch, *stream)
+        parts[EQUAL, run] = over_real(of_equal_length(log), batches, *stream)
+        parts[RECORDED, run] = over_real(log, batches, *stream)
         room = replay.prompt_sums(passes.blocks(log), ends="room")
         varied[run] = stats.by_domain(room, VARIANCE)
-    ratios = Estimates(stack(parts, ["answers", "run", "batch"])).in_units("x")
+    ratios = Estimates(stack(parts, ["answers", "run"])).in_units("x")
     pooled = Estimates.stacked(varied, "run").at(domain=POOLED)
     return ratios, pooled.in_units("x", 0)
 
