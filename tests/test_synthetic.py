@@ -162,15 +162,17 @@ def test_a_log_without_room_is_named():
 # ---- in words ------------------------------------------------------------------------------------
 
 HIGH, LOW, SAME, MISSING = (1.2, 1.1, 1.3), (0.7, 0.6, 0.8), (1, 0.9, 1.1), (np.nan,) * 3
+NEAR = (1.1, 1.01, 1.19)  # significant alone, and not among four comparisons
 
 
 @pytest.mark.parametrize(
     ("numbers", "said"),
     [
-        ({"a": LOW}, "is too low for a."),
-        ({"a": LOW, "b": LOW}, "is too low for a and b."),
+        ({"a": LOW}, "is too low for a"),
+        ({"a": LOW, "b": LOW}, "is too low for a and b"),
         ({"a": LOW, "b": HIGH, "c": SAME}, "low for a; too high for b; not significantly"),
-        ({"a": MISSING}, "is undefined for a."),
+        ({"a": NEAR, "b": SAME}, "not significantly different for a and b"),
+        ({"a": MISSING}, "is undefined for a"),
     ],
 )
 def test_fairness_in_words(numbers, said):
@@ -200,4 +202,4 @@ def test_a_throughput_that_is_right():
     ratios = Estimates(pd.DataFrame(rows, columns=columns)).in_units("x")
     text = synthetic.fairness_in_words(ratios, ratios.at(metric=LATE, acceptance=FIXED))
     assert text.startswith("With the fixed schedule throughput lies within 2 % of the real")
-    assert text.count("is not significantly different for a.") == 2
+    assert text.count("is not significantly different for a") == 2

@@ -21,6 +21,7 @@ import pandas as pd
 from scipy.optimize import brentq
 
 from speclab import passes, replay, stats
+from speclab.analysis import claims
 from speclab.estimates import Estimates, stack
 from speclab.plain import Array
 from speclab.score import POOLED, Estimator, block_estimators, divide
@@ -200,12 +201,14 @@ def of_runs(
 
 def fairness_in_words(ratios: Estimates, varied: Estimates) -> str:
     """What the fixed schedule gets right and wrong in the largest batch, as sentences; arguments:
-    see `of_runs`.
+    see `of_runs`. The intervals of latency are widened for their number (`claims.widened`).
     """
     batch = ratios.frame["batch"].max()
     shown = ratios.at(batch=batch)
     fixed = shown.at(acceptance=FIXED)
     rate, late = fixed.at(metric=THROUGHPUT), fixed.at(metric=LATE)
+    low, high = claims.widened(late.frame)
+    late = Estimates(late.frame.assign(low=low, high=high))
     region = (1 - CLOSE, 1 + CLOSE)
     is_close = stats.verdict(rate.frame["low"], rate.frame["high"], region) == stats.WITHIN
     how = "lies within" if is_close.all() else "may be off by more than"
@@ -215,7 +218,7 @@ def fairness_in_words(ratios: Estimates, varied: Estimates) -> str:
     return (
         f"With the fixed schedule throughput {how} {100 * CLOSE:.0f} % of the real throughput. At "
         f"batch {batch} with {EQUAL}, its 95th-percentile latency is {equal}. With {RECORDED} it "
-        f"is {recorded}. A real pass has {varied.span()} the variance of a scheduled pass. "
-        f"Shuffled passes have the real variance, and with {EQUAL} they give {shuffled.span()} of "
-        "the real latency."
+        f"is {recorded} (Bonferroni). A real pass has {varied.span()} the variance of a scheduled "
+        f"pass. Shuffled passes have the real variance, and with {EQUAL} they give "
+        f"{shuffled.span()} of the real latency."
     )
