@@ -406,7 +406,6 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     if elsewhere is None:
         return f"{text} No other prompts were tested."
     rows = elsewhere.frame
-    first = rows["cause"][rows["first"] == "yes"]
-    same = first == best.row.cause
+    leads = (rows["cause"] == best.row.cause) & (rows["first"] == "yes")
     sets = counted(len(rows), "other prompt set")
-    return f"{text} In {same.sum()} of {sets} this state leads, in {(~same).sum()} another."
+    return f"{text} This state costs most in {leads.sum()} of {sets}."
