@@ -18,8 +18,8 @@
 # ![Verdicts on the paper's and the article's claims](../figures/smollm/11/claims.png)
 #
 # *Runs on* any machine · *minutes* about one on 2 cores · *reads* the recorded texts of the pairs,
-# and, if they exist, the tables of notebooks 08 and 10 and the authors' public records (`make
-# author-records`) · *writes* `figures/<profile>/11/`.
+# `data/atlas`, and, if they exist, the tables of notebooks 08 and 10 and the authors' public
+# records (`make author-records`) · *writes* `figures/<profile>/11/`.
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
@@ -31,6 +31,8 @@ beside: list = ["tiny", "smollm"]  # any
 cs: list = [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.29, 0.4, 0.5, 0.7, 1.0]  # 0.0001 to 10
 # slopes of v(n) = 1 + slope (n - 1), the cost of a target pass over n tokens
 slopes: list = [0.0, 0.1]  # 0 to 10
+# runs of data/atlas with Spec-Bench's tasks; [] for none
+public_runs: list = ["eagle", "recycling", "medusa", "sps", "pld", "lookahead"]  # any
 article_cost: float = 0.05  # 0.0001 to 10; c in the article's example: 5 ms / 100 ms
 # folder of the authors' records; empty: $SPECLAB_AUTHOR_RECORDS, else data/runs/author-records
 author_records: str = ""  # any
@@ -56,7 +58,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import cost, stats
-from speclab.analysis import claims, prompt_sets, published
+from speclab.analysis import atlas, claims, prompt_sets, published
 from speclab.analysis.prompt_sets import OWN
 from speclab.estimates import counted
 from speclab.show import drawings, notebook
@@ -67,7 +69,8 @@ from speclab.show.tables import markdown
 from speclab.studies.paper_audit import author_records as authors, evidence, summary
 from speclab.studies.paper_audit.other_notebooks import tables_of
 
-READS = ["{beside}", "{author_records}"]  # the profiles and the folder that parameters name
+# the profiles and the folder that parameters name, and the atlas
+READS = ["{beside}", "{author_records}", "data/atlas"]
 RUNS = ["greedy", "sampled", "others", "others-sampled"]
 
 # %%
@@ -176,6 +179,23 @@ ctx.say(
 
 # %%
 ctx.say("**Not tested:**\n\n" + "\n".join(summary.not_tested(listed, of_pairs)))
+
+# %% [markdown]
+# ### Does the task matter most on public runs?
+# The atlas (`data/atlas`) holds the passes of public runs with Vicuna-7B at T = 0. Passes can
+# decide two claims about tasks. The tasks are Spec-Bench's six with 80 prompts each. MT-Bench's
+# conversations count as chat, and `math_reasoning` as math. The first number is the share of the
+# variance of acceptance between tasks minus the share between depths. The second number is the
+# share of the variance between texts that lies between tasks. A text is measured by its tokens per
+# target pass. [17](17_atlas.ipynb) tests the claims about chat, math and depth on the same runs.
+
+# %%
+if public_runs:
+    methods = atlas.runs().set_index("run")["method"]
+    public = evidence.on_public_runs({methods[run]: run for run in public_runs}, listed)
+    on_public = claims.verdict_table(listed, public)
+    ctx.table(public, "public-runs", rows=20, cells=summary.of_runs(on_public))
+    ctx.say(summary.runs_in_words(on_public))
 
 # %% [markdown]
 # ## 2. One claim by hand

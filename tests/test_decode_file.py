@@ -179,6 +179,15 @@ def test_a_line_says_which_blocks_were_copied(decoded):
     assert "copied_per_step" not in decoded("other")[0]
 
 
+def test_a_line_says_what_every_pass_drafted_and_accepted(decoded, call_of, tmp_path):
+    for row in decoded(max_new_tokens=10):
+        drafted, accepted = row["drafted_per_step"], row["accepted_per_step"]
+        assert len(drafted) == len(accepted) == row["target_passes"]
+        assert drafted[0] == row["drafted"] == 3 and max(drafted) <= 3
+        assert all(a <= d for a, d in zip(accepted, drafted, strict=True))
+        assert "domain" not in row, "these prompts have no domain"
+
+
 # ---- going on ------------------------------------------------------------------------------------
 
 

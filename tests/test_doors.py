@@ -117,6 +117,16 @@ COMMANDS = {
         "--set domains=[maths]": "'math'",
         "--profile twice.yaml": "'seed' occurs twice",
     },
+    "log prompts.jsonl --out new": {
+        "": "prompts.jsonl, line 1: no format fits",
+        "nowhere.jsonl": "nowhere.jsonl",
+        "--format vlm": "did you mean 'vllm'",
+        "--format vllm": "prompts.jsonl, line 1: it is no line of the format vllm",
+        "--drafted four": "drafted='four'",
+        "--prompts results.jsonl": "results.jsonl, line 1: prompt_id and domain are needed",
+        "--out empty": "empty exists already",
+        "--out prompts.jsonl --force": "holds something other than a log",
+    },
     "reproduce --out new": {
         "--notebook 99": "99",
         "--notebook 00 --parameter gammas=[1]": "gammas",

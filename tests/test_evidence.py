@@ -11,13 +11,14 @@ import pytest
 from made_pair import STRINGS, made_pair, made_text
 from test_choose import trace_of as trace_of_texts
 
-from speclab import replay, score
-from speclab.analysis import claims, variance_components
+from speclab import passes, replay, score
+from speclab.analysis import atlas, claims, variance_components
 from speclab.analysis.claims import AT_0, AT_1, FAILS, HOLDS, PUBLISHED, SOURCES, TURNS
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
+from speclab.passes import Answer
 from speclab.profiles import load_profile
-from speclab.studies.paper_audit import evidence, other_notebooks, speed
+from speclab.studies.paper_audit import evidence, other_notebooks, speed, summary
 
 LISTED = claims.claims()
 GRID = [(0.1, 0.0)]
@@ -88,6 +89,40 @@ def test_late_and_early_are_of_the_same_prompts():
     point(evidence.measure(greedy(pd.concat([early, late], ignore_index=True)), *asked), 1.0)
     with pytest.raises(ValueError, match="positions from 32 on"):
         evidence.measure(greedy(early), *asked)
+
+
+def test_tokens_that_passes_tested_by_hand():
+    """Down to depth 3, and no token beyond the draft, the answer or the first rejection."""
+    log = passes.of_answers([Answer("a", "code", [5, 0, 1, 2], [8, 8, 1, 8], tokens=11)])
+    tested = evidence.tested_in(log)
+    assert tested.groupby("step")["depth"].agg(list).tolist() == [[1, 2, 3], [1], [1], [1, 2]]
+    assert tested["kept"].tolist() == [True] * 3 + [False] + [True] + [True] * 2
+
+
+def test_public_runs_are_judged_and_counted():
+    runs = {"EAGLE": "eagle", "PLD": "pld"}
+    found = evidence.on_public_runs(runs, LISTED)
+    verdicts = claims.verdict_table(LISTED, found)
+    assert found["row"].unique().tolist() == ["all", "domain"]
+    assert verdicts["verdict"].tolist() == [FAILS] * 4
+    lines = summary.runs_in_words(verdicts).splitlines()
+    assert len(lines) == 2
+    assert all(line.endswith("It holds in 0 and fails in 2 of 2 public runs.") for line in lines)
+    shown = summary.of_runs(verdicts)
+    assert shown["run"].tolist() == [*runs]
+    share = found.query("pair == 'PLD' and row == 'domain'")["estimate"].item()
+    log = atlas.in_tasks(atlas.passes_of("pld"))
+    means = log.groupby(["domain", "prompt_id"])["emitted"].mean()
+    levels = means.groupby("domain").mean().var()
+    within = means.groupby("domain").var().mean()
+    assert share == pytest.approx(levels / (levels + within), abs=0.05)
+
+
+def test_a_claim_that_one_run_confirms():
+    rows = pd.DataFrame({"said": ["so it is"], "verdict": [HOLDS]})
+    assert (
+        summary.runs_in_words(rows) == "* “So it is.” It holds in 1 and fails in 0 of 1 public run."
+    )
 
 
 def test_tested_tokens_by_hand():

@@ -21,7 +21,7 @@ from test_decode import tiny_prompts
 from test_metrics import BY_HAND
 
 from speclab.__main__ import main
-from speclab.analysis import choose, policy
+from speclab.analysis import choose, logs, policy
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
 from speclab.ops import export
@@ -214,6 +214,71 @@ def test_a_speculation_profile_is_of_the_same_gamma_and_writes_over_nothing(kind
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1, "refused before any work"
+
+
+# ---- from a log ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def saved_log(tmp_path_factory):
+    """The folder of the shipped log, which drafts chains of 4."""
+    folder = tmp_path_factory.mktemp("logs") / "log"
+    logs.save(logs.opened(ROOT / "data" / "logs" / "smollm.jsonl.gz"), folder)
+    return folder
+
+
+@pytest.mark.parametrize("engine", SAID)
+def test_a_shell_reads_what_a_log_recommends(engine, saved_log, told):
+    words, files = told("bash", export.commands_of_log(logs.load(saved_log).passes, engine, 3))
+    options = {word for word in words if word.startswith("--")}
+    assert options <= {*export.ENGINES[engine]["options"]}
+    assert "revision" not in " ".join(words) and "TARGET" in " ".join([*words, str(files)])
+    configs = [yaml.safe_load(word) for word in words if word.startswith("{")]
+    if configs:
+        assert [config["num_speculative_tokens"] for config in configs] == [3, 3]
+
+
+def test_rates_of_a_log_are_those_of_its_run_at_its_own_gamma(saved_log):
+    log = logs.load(saved_log).passes
+    run = export.run_named("smollm/greedy")
+
+    def rates(text):
+        """The acceptance rates of a load test."""
+        return json.loads(text.split('"synthetic_acceptance_rates": ')[1].split("}")[0])
+
+    assert rates(export.commands_of_log(log, "vllm", 4)) == rates(export.commands(run, "vllm", 4))
+    known, other = export.commands_of_log(log, "vllm", 4), export.commands_of_log(log, "vllm", 6)
+    assert "counts as rejected" in other and "counts as rejected" not in known
+    assert len(rates(other)) == 6
+
+
+def test_the_gamma_of_a_log_has_the_highest_lower_bound(saved_log, tmp_path, capsys):
+    command = ["export", str(saved_log), "--for", "vllm", "--c"]
+    assert main([*command, "0.05"]) == 0
+    said = capsys.readouterr().out
+    assert "# Use gamma = 4." in said and '"num_speculative_tokens": 4' in said
+    assert "chains of a draft model at T = 0" in said
+    assert main([*command, "0.9"]) == 0
+    said = capsys.readouterr().out
+    assert "# Use gamma = 0." in said and "start the server without a draft model" in said
+    assert main(command[:-1]) == 2
+    assert "--c must name the cost" in capsys.readouterr().err
+    assert main([*command, "0.1", "--profile-json", str(tmp_path / "new.json")]) == 2
+    assert "--profile-json needs a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "reason"),
+    [
+        ({"question_id": 1, "choices": [{"idxs": [1], "new_tokens": [4]}]}, "", "totals per"),
+        ({"id": "1", "acc_eagle": {"acc_len": [1, 3, 1]}}, "specdecode-eagle", "come from heads"),
+    ],
+)
+def test_a_log_that_decides_no_gamma_is_refused(line, kind, reason, tmp_path, capsys):
+    (tmp_path / "log.jsonl").write_text(json.dumps(line))
+    logs.save(logs.opened(tmp_path / "log.jsonl", kind), tmp_path / "log")
+    assert main(["export", str(tmp_path / "log"), "--for", "sglang", "--c", "0.1"]) == 2
+    assert reason in capsys.readouterr().err
 
 
 # ---- names of others -----------------------------------------------------------------------------

@@ -28,7 +28,18 @@ for finder in sys.meta_path:
 """
 # these name tokens by the target's tokenizer, for which transformers is needed
 NAMING = ("06", "07", "11")
-READERS = ("03", "04", "05", "06", "07", "11", "13", "14", "15")  # notebooks that load no model
+READERS = (
+    "03",
+    "04",
+    "05",
+    "06",
+    "07",
+    "11",
+    "13",
+    "14",
+    "15",
+    "16",
+)  # notebooks that load no model
 READING = [path for path in SOURCES if path.name[:2] in READERS]
 
 

@@ -22,6 +22,7 @@ STOPPED = (
     "speclab: stopped. Finished work of record, decode, reproduce and fetch is kept. Run the same "
     "command again (without --force) to continue."
 )
+PLAIN_SERVER = "# start the server without a draft model"
 PLACE = click.Path(path_type=Path)
 TYPES = {Path: PLACE, Path | None: PLACE}
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
@@ -177,13 +178,18 @@ def _explore(folders, profile, changes, out) -> None:
 def _export(run, engine, c, profile_json) -> None:
     """Print the server options for the best draft length.
 
-    RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), or a profile (its
-    greedy run).
+    RUN is the folder of a run or trace, a trace of the kit (smollm/sampled), a profile (its greedy
+    run), or the folder of a log (`speclab log`; needs --c).
 
     The best draft length is the smallest gamma that is not significantly slower than the fastest.
+    From a log it is the gamma with the highest lower bound of the speed-up.
     """
-    from speclab.analysis import choose, policy
+    from speclab.analysis import choose, logs, policy
     from speclab.ops import export
+
+    if logs.is_log(Path(run)):
+        _export_log(Path(run), engine, c, profile_json)
+        return
 
     if profile_json and profile_json.exists():
         raise ValueError(f"--profile-json {profile_json} exists already; name a new file")
@@ -197,9 +203,32 @@ def _export(run, engine, c, profile_json) -> None:
     echo(f"# {said}")
     echo(f"# costs: {measured}")
     lines = export.commands(recorded, engine, gamma)
-    click.echo(lines or "# start the server without a draft model")
+    click.echo(lines or PLAIN_SERVER)
     if profile_json:
         export.write_profile(recorded, gamma or 1, rule, profile_json)
+
+
+def _export_log(folder: Path, engine: str, c: float | None, profile_json: Path | None) -> None:
+    """Print what `export` prints, from the folder of a log of chains at T = 0."""
+    from speclab.analysis import log_gammas, logs
+    from speclab.cost import Costs
+    from speclab.ops import export
+
+    if profile_json or c is None:
+        raise ValueError(
+            f"{folder} is a log, which names no models: --profile-json needs a run, and --c must "
+            "name the cost of a draft pass in target passes"
+        )
+    log = logs.load(folder)
+    drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
+    reason = log_gammas.why_not(log.passes, drafts)
+    if log.passes is None or reason:
+        raise ValueError(f"{folder}: {reason}")
+    gamma, said = log_gammas.best_gamma(log.passes, Costs.assumed(c))
+    echo(f"# {said}")
+    echo(f"# costs: assumed, c = {c:g}, v = 1 and o = 0")
+    echo("# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models")
+    click.echo(export.commands_of_log(log.passes, engine, gamma) or PLAIN_SERVER)
 
 
 def options_of(call: type) -> Callable[[Callable], Callable]:
@@ -245,6 +274,45 @@ def _decode(profile, changes, **options) -> None:
     call.out.parent.mkdir(parents=True, exist_ok=True)  # an error before anything is loaded
     decode_file(call, load_pair(call.profile))
     echo(line)
+
+
+@verb("log")
+@click.argument("files", nargs=-1, required=True, type=PLACE, metavar="FILE...")
+@option("--out", type=PLACE, required=True, help="Folder for the log.")
+@option(
+    "--format",
+    "kind",
+    help="Format of the files: vllm, aiperf, sglang, spec-bench, eagle, speclab, specdecode-eagle "
+    "or specdecode-ngram (default: recognised; the last two must be named).",
+)
+@option(
+    "--prompts",
+    type=PLACE,
+    help="JSON lines with prompt_id and domain: the domain of each request.",
+)
+@option(
+    "--drafted",
+    metavar="K",
+    help="Tokens per draft, if the files do not say it: a number, or heuristic, the schedule of "
+    "transformers.",
+)
+@option("--force", is_flag=True, help="Replace the log in the folder --out.")
+def _log(files, out, kind, prompts, drafted, force) -> None:
+    """Read the log of a server and save its acceptance as a folder.
+
+    Each FILE holds JSON lines (or is such a file as .gz) with what every request drafted and
+    accepted. data/engines/README.md describes the formats. The folder holds numbers, request ids
+    and domains, and no text.
+    """
+    from speclab.analysis import logs
+    from speclab.analysis.log_summary import lines_of
+
+    logs.refuse_folder(out, force)
+    domains = logs.domains_of(prompts) if prompts else None
+    log = logs.read_log(files, kind or "", domains, drafted or "")
+    logs.save(log, out, force)
+    for line in lines_of(log, out):
+        echo(line)
 
 
 # ---- the notebooks -------------------------------------------------------------------------------

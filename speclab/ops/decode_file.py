@@ -25,9 +25,11 @@ def decode_file(call: DecodeCall, pair: Pair) -> int:
     after the lines of an earlier call and removes half a line. Prints how many prompts were cut,
     and how many have no domain that the policy knows.
 
-    A line holds `drafted`, the most tokens of a block, and `plain_difference` (see there) if texts
-    are compared with plain greedy decoding. Returns how many texts differ, and prints it on
-    standard error. ValueError if the file holds something else.
+    A line holds the prompt's `domain` if it has one, `drafted`, the most tokens of a block,
+    `drafted_per_step` and `accepted_per_step`, the drafted and the accepted tokens of each target
+    pass, and `plain_difference` (see there) if texts are compared with plain greedy decoding.
+    Returns how many texts differ, and prints it on standard error. ValueError if the file holds
+    something else.
     """
     out, limit = call.out, call.profile.max_prompt_tokens
     is_checked = call.is_greedy and (call.check or not pair.is_exact)
@@ -91,12 +93,15 @@ def decoded_row(
         "text": text,
         "token_ids": list(decoded.token_ids),
         "drafted": shape.size,
+        "drafted_per_step": [step.drafted for step in decoded.steps],
         "accepted_per_step": [step.accepted for step in decoded.steps],
         "target_passes": decoded.target_passes,
         "draft_passes": decoded.draft_passes,
         "time_s": decoded.time_s,
         "prefill_time_s": decoded.prefill_time_s,
     }
+    if prompt.domain:
+        row["domain"] = prompt.domain
     if shape.lookup:
         row["copied_per_step"] = [step.copied for step in decoded.steps]
     if is_checked:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab import replay
+from speclab import passes, replay
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
@@ -99,13 +99,9 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     """
     if not gamma:
         return ""
-    figures = metrics.figures(sums_of(run, gamma, rule_of(run, engine)), gamma)
     pair = run.manifest["pair"]
     is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
     values: dict[str, Any] = {
-        "gamma": gamma,
-        "gamma_and_bonus": gamma + 1,
-        "survival": figures["survival_by_depth"],
         "unquant": "unquant" if is_target_alone else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
     }
@@ -113,6 +109,37 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         values[name] = as_argument(pair[name]["path"])
         values[f"{name}_revision"] = pair[name]["revision"]
         values[f"{name}_dtype"] = pair[name]["dtype"]
+    return _printed(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values)
+
+
+def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
+    """The lines that draft chains of `gamma` tokens as `commands` prints them, from the passes of a
+    log. TARGET and DRAFT stand for the models, which a log does not name. Conditions as of
+    `passes.trace_of`.
+
+    The acceptance rates for load tests are exact at the log's own gamma. At another gamma a token
+    that the log does not know counts as rejected, and a comment says so.
+    """
+    if not gamma:
+        return ""
+    sums, with_hits = (
+        replay.prompt_sums(replay.replay(passes.trace_of(log, unknown), gamma))
+        for unknown in (passes.MISSES, passes.HITS)
+    )
+    optional = ("revision", "dtype")
+    values: dict[str, Any] = {f"{name}_{what}": None for name in MODELS for what in optional}
+    values |= {"unquant": None, "own_vocabularies": None, "target": "TARGET", "draft": "DRAFT"}
+    lines = _printed(engine, gamma, sums, values)
+    is_exact = sums["blocks"].sum() == with_hits["blocks"].sum()
+    if is_exact or "synthetic" not in lines:
+        return lines
+    return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
+
+
+def _printed(engine: str, gamma: int, sums: pd.DataFrame, values: dict[str, Any]) -> str:
+    """What an engine's options print for chains of `gamma` tokens."""
+    survival = metrics.figures(sums, gamma)["survival_by_depth"]
+    values = values | {"gamma": gamma, "gamma_and_bonus": gamma + 1, "survival": survival}
     template = ENGINES[engine]["print"]
     lines = [filled(line, values) for line in template.splitlines()]
     return "\n".join(line for line in lines if line is not None)

@@ -10,6 +10,7 @@
 3. How close a target pass over one token and the recorder come to this machine's limits. The
    limits are a read of all weights that the pass uses, on one thread and on two, and the
    floating-point operations per second of a square matrix product.
+4. Reading a large log (`log_bench`): seconds and peak memory, with their goals.
 
 All results are written to build/bench.json, from which tables of README.md and GLOSSARY.md are
 made.
@@ -25,6 +26,7 @@ from statistics import median
 from typing import Any
 
 import literal
+import log_bench
 import pandas as pd
 import torch
 from toy import plain, record_block
@@ -443,6 +445,8 @@ def main():
     found |= decoding()
     print()
     found["bars"] = show(bars(found))
+    print("\nreading a log of vLLM, detailed")
+    found["log"] = show(pd.DataFrame([log_bench.measured()]))
     place = ROOT / "build" / "bench.json"
     place.parent.mkdir(exist_ok=True)
     place.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

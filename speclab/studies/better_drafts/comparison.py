@@ -364,8 +364,12 @@ class Compared:
         fastest, number, tied = self.best("speedup", "x")
         name = "the same draft" if fastest == most else draft_in_words(fastest)
         said += f" {starting(name)} is predicted fastest ({number})"
-        lead = "not significantly" if tied else "significantly"
-        return f"{said}." if tied is None else f"{said}, {lead} ahead of all others."
+        if tied is None:
+            return f"{said}."
+        if not tied:
+            return f"{said}, significantly ahead of all others."
+        others = named([draft_in_words(name) for name in tied])
+        return f"{said}, not significantly ahead of {others}."
 
 
 def compared(

@@ -110,10 +110,10 @@ def finish_times(arrival: np.ndarray, service: np.ndarray) -> np.ndarray:
 
 
 def draw(
-    shares: np.ndarray, gap: float, requests: int, rng: np.random.Generator
+    shares: np.ndarray, gap: float | np.ndarray, requests: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """A stream from each row of prompt probabilities [rows, prompts]: prompt numbers and arrival
-    times, [rows, requests] each.
+    times, [rows, requests] each. gap: mean time between arrivals, one or [rows, 1].
     """
     coins = rng.random((len(shares), requests))
     ends = shares.cumsum(axis=1)

@@ -18,8 +18,9 @@ import numpy as np
 import pandas as pd
 
 from speclab import replay, score
-from speclab.analysis import association, bins, prompt_sets, variance_components
+from speclab.analysis import association, atlas, bins, prompt_sets, variance_components
 from speclab.analysis.claims import (
+    AT_0,
     AT_1,
     PUBLISHED,
     SOURCES,
@@ -132,11 +133,17 @@ def with_trees(text: Text) -> pd.DataFrame:
 
 
 def tested_tokens(text: Text) -> pd.DataFrame:
-    """One row for each token of drafted chains that a decoder tests, because all tokens before it
-    were accepted (T > 0: the draft's best tokens): prompt_id, domain, depth, kept, ….
+    """`tested_in` chains of the paper's depth (T > 0: of the draft's best tokens)."""
+    return tested_in(text.tree(chain(PAPER_TREE.max_depth)))
+
+
+def tested_in(blocks: pd.DataFrame) -> pd.DataFrame:
+    """One row for each drafted token, down to the depth of the paper's tree, that a decoder tests
+    because all tokens before it were accepted: prompt_id, domain, depth, kept, …. blocks: also
+    `passes`.
     """
-    blocks = text.tree(chain(PAPER_TREE.max_depth))
-    tested = np.minimum(blocks["accepted"] + 1, blocks["drafted"])
+    most = blocks[["drafted", "remaining"]].min(axis=1).clip(upper=PAPER_TREE.max_depth)
+    tested = np.minimum(blocks["accepted"] + 1, most).astype(int)
     rows = blocks.loc[blocks.index.repeat(tested)]
     depth = rows.groupby(level=0).cumcount() + 1
     return rows.assign(depth=depth, kept=rows["accepted"] >= depth)
@@ -211,9 +218,7 @@ def measure(
         table = association.correlations(rows, other, column, method)
         return rows_of(f"{method.title()} of {number} and {other}", table)
     if shares == "texts":
-        found = variance_components.shares(rows, column)
-        table = pd.DataFrame(map(vars, found.values())).assign(domain=list(found))
-        return rows_of(f"share of the variance between texts, {text.acceptance.name}", table)
+        return shares_of_texts(rows, column, text.acceptance.name)
     if shares:
         return difference_of_shares(rows, column, *shares)
     named = estimators(text)
@@ -258,6 +263,13 @@ def difference_of_shares(rows: pd.DataFrame, column: str, first: str, second: st
         raise ValueError("one domain only: a share of variance between domains needs two")
     shares = [(rows, share_between(rows, column, factor)) for factor in (first, second)]
     return difference(f"share of {first} - share of {second}", "all", *shares)
+
+
+def shares_of_texts(rows: pd.DataFrame, column: str, name: str) -> pd.DataFrame:
+    """Shares of the variance of a column between texts (`variance_components`)."""
+    found = variance_components.shares(rows, column)
+    table = pd.DataFrame(map(vars, found.values())).assign(domain=list(found))
+    return rows_of(f"share of the variance between texts, {name}", table)
 
 
 def share_between(rows: pd.DataFrame, value: str, factor: str) -> Estimator:
@@ -334,6 +346,22 @@ def of_pair(
         warmer = attempt(warmer_less_greedy, tree, greedy, sampled)
         evidence["temperature", AT_1] = warmer
         parts.append(in_frame(listed, pair.profile.name, evidence, prompts))
+    return pd.concat(parts, ignore_index=True)
+
+
+def on_public_runs(runs: Mapping[str, str], listed: Mapping[str, Claim]) -> pd.DataFrame:
+    """The claims about the spread between tasks on runs of the atlas (name -> run), whose tasks are
+    Spec-Bench's: `claims.COLUMNS`. A text is measured by its emitted tokens per target pass.
+    ValueError for a run without passes.
+    """
+    parts = []
+    for name, run in runs.items():
+        log = atlas.in_tasks(atlas.passes_of(run))
+        by_depth = attempt(difference_of_shares, tested_in(log), "kept", "domain", "depth")
+        of_texts = attempt(shares_of_texts, log, "emitted", "tokens per target pass")
+        of_tasks = of_texts[of_texts["row"] != "prompt"]
+        evidence = {("task-depth", AT_0): by_depth, ("task-first", AT_0): of_tasks}
+        parts.append(in_frame(listed, name, evidence))
     return pd.concat(parts, ignore_index=True)
 
 

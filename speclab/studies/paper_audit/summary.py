@@ -75,6 +75,14 @@ def measured_c(tables: Tables) -> float | None:
     return float(tables[PASS_TIMES].set_index("n").loc[1, "c(n)"])
 
 
+def of_runs(verdicts: pd.DataFrame) -> pd.DataFrame:
+    """Verdicts on public runs and their numbers: a row per run, a column per claim."""
+    cells = verdicts["verdict"] + ": " + verdicts["measured"]
+    wide = verdicts.assign(cell=cells).pivot(index="pair", columns="said", values="cell")
+    wide = wide.loc[verdicts["pair"].unique(), verdicts["said"].unique()]
+    return wide.rename_axis(columns=None, index="run").reset_index()
+
+
 # ---- sentences -----------------------------------------------------------------------------------
 
 
@@ -95,6 +103,16 @@ def alike(verdicts: pd.DataFrame) -> list[str]:
         counts = f"{failed.sum()} failed and {held.sum()} held"
         lines.append(f"* **{starting(whole('pair', pairs))}, {asked}:** {counts} ({said or '–'}).")
     return lines
+
+
+def runs_in_words(verdicts: pd.DataFrame) -> str:
+    """In how many public runs each claim holds and fails, as list items."""
+    lines = []
+    for said, rows in verdicts.groupby("said", sort=False):
+        held, _, failed = claims.decided(rows["verdict"])
+        runs = counted(len(rows), "public run")
+        lines.append(f"* “{starting(said)}.” It holds in {held} and fails in {failed} of {runs}.")
+    return "\n".join(lines)
 
 
 def not_tested(listed: Mapping[str, Claim], verdicts: pd.DataFrame) -> list[str]:

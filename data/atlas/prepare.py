@@ -1,0 +1,111 @@
+"""Makes atlas.parquet from the raw files of its sources (`sources.yaml`):
+
+    python -m data.atlas.prepare --data FOLDER
+
+FOLDER holds the files anywhere below it, as .jsonl or .jsonl.gz, under any names: each is found by
+its SHA-256. To get one: git clone https://github.com/REPOSITORY, then git checkout COMMIT. Nothing
+is written before all files are found and read. The texts are compared, and not kept.
+"""
+
+import argparse
+import hashlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from speclab.analysis import atlas, logs
+from speclab.analysis.fetch import content_of
+
+SMALL = {"prompt_id": "int16", "turn": "int8", "tokens": "int16", "passes": "int16"}
+COLUMNS = ["run", "prompt_id", "domain", "turn", "tokens", "passes", "accepted", "text"]
+
+
+def files_in(folder: Path) -> dict[str, Path]:
+    """The JSON lines below a folder, by the SHA-256 of their content."""
+    paths = [*folder.rglob("*.jsonl"), *folder.rglob("*.jsonl.gz")]
+    return {hashlib.sha256(content_of(path)).hexdigest(): path for path in sorted(paths)}
+
+
+def answers_of(run: Mapping[str, Any], paths: list[Path]) -> pd.DataFrame:
+    """The answers of one run of sources.yaml: COLUMNS but text, which is the answer's own text."""
+    names = categories() if run["format"] == "eagle" else None
+    log = logs.read_log(paths, run["format"], domains=names)
+    rows = of_totals(log.sums) if log.passes is None else of_passes(log.passes)
+    texts = pd.DataFrame(texts_of(paths), columns=["prompt_id", "turn", "text"])
+    rows = rows.astype({"prompt_id": "int64"}).merge(texts, how="left", validate="1:1")
+    return rows.assign(run=run["run"], target=run["target"])
+
+
+def of_passes(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per answer from one per pass."""
+    by_answer = frame.groupby(["prompt_id", "domain", "turn"], sort=False)
+    rows = by_answer.agg(
+        tokens=("emitted", "sum"),
+        passes=("emitted", "size"),
+        accepted=("accepted", list),
+    )
+    return rows.reset_index()
+
+
+def of_totals(sums: pd.DataFrame) -> pd.DataFrame:
+    """One row per request, as turn 0, from its totals."""
+    rows = sums.rename(columns={"emitted": "tokens", "blocks": "passes"})
+    return rows[["prompt_id", "domain", "tokens", "passes"]].assign(turn=0, accepted=None)
+
+
+def categories() -> dict[str, str]:
+    """MT-Bench's category of each prompt_id."""
+    facts = atlas.sources()["mt_bench"]
+    first, each, names = facts["first"], facts["each"], facts["categories"]
+    return {str(first + i): names[i // each] for i in range(each * len(names))}
+
+
+def texts_of(paths: list[Path]) -> Iterator[tuple[int, int, str]]:
+    """(prompt_id, turn, text) of each answer that has counts per pass."""
+    for path in paths:
+        for _, line in logs.lines_of(path):
+            choice = line["choices"][0]
+            if "decoding_steps" in choice or "accept_lengths:" in choice:
+                for turn, text in enumerate(choice["turns"]):
+                    yield line["question_id"], turn, text.strip()
+
+
+def table(found: Mapping[str, Path]) -> pd.DataFrame:
+    """The answers of all runs, in the order of sources.yaml. ValueError names what is missing."""
+    parts = []
+    for run in atlas.sources()["runs"]:
+        missing = [name for name, digest in run["files"].items() if digest not in found]
+        if missing:
+            raise ValueError(f"{run['repository']}: {missing[0]} is not there, or has other bytes")
+        parts.append(answers_of(run, [found[digest] for digest in run["files"].values()]))
+    return compact(pd.concat(parts, ignore_index=True))
+
+
+def compact(rows: pd.DataFrame) -> pd.DataFrame:
+    """COLUMNS in small types. `text`: the number of a text among the answers of a target to the
+    same turn, in order of appearance; missing where there is no text.
+    """
+    of_turn = rows.groupby(["target", "domain", "prompt_id", "turn"], sort=False)["text"]
+    number = of_turn.transform(lambda texts: pd.factorize(texts)[0])
+    rows = rows.assign(text=number.astype("Int8").mask(rows["text"].isna()))
+    return rows[COLUMNS].astype({"run": "category", "domain": "category", **SMALL})
+
+
+def main() -> None:
+    """Write atlas.parquet and say what it holds."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    rows = table(files_in(parser.parse_args().data))
+    write(rows, atlas.TABLE)
+    print(f"{atlas.TABLE}: {len(rows):,} answers, {rows['passes'].sum():,} passes")
+
+
+def write(rows: pd.DataFrame, path: Path) -> None:
+    """Write the table as it is shipped."""
+    rows.to_parquet(path, index=False, compression="zstd", compression_level=19)
+
+
+if __name__ == "__main__":
+    main()

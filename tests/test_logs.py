@@ -1,0 +1,508 @@
+"""Logs of other decoders: each format by hand, what is wrong by file and line, and a log of a known
+trace.
+"""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from speclab import replay, runs, score
+from speclab.__main__ import main
+from speclab.analysis import logs
+from speclab.profiles import ROOT
+from speclab.runs import load_run
+from speclab.stats import RESAMPLES
+
+PER_STEP = {
+    "mean_acceptance_length": 2.0,
+    "draft_acceptance_rate": 1 / 3,
+    "acceptance_histogram": [1, 1, 1, 0],
+    "num_spec_steps": 3,
+    "num_accepted_draft_tokens": 3,
+    "num_draft_tokens": 8,
+    "num_spec_tokens": 3,
+    "per_step_accepted": [2, 0, 1],
+    "per_step_drafted": [3, 3, 2],
+}
+SUMMARY = {name: value for name, value in PER_STEP.items() if not name.startswith("per_step")}
+TURNS = {"index": 0, "turns": ["not kept"] * 2, "wall_time": [1.0, 1.0]}
+
+
+def vllm(facts=PER_STEP, tokens=7, name="chatcmpl-1"):
+    """A response of vLLM."""
+    return {
+        "id": name,
+        "usage": {"completion_tokens": tokens},
+        "metrics": {"speculative_decoding": facts},
+    }
+
+
+def bench(name=81, **choice):
+    """A line of Spec-Bench: two turns, of 2 passes and of 1."""
+    facts = {"decoding_steps": [2, 1], "new_tokens": [4, 2], "accept_lengths": [3, 1, 2]} | choice
+    return {"question_id": name, "category": "writing", "choices": [TURNS | facts]}
+
+
+LINES = {
+    "vllm": vllm(),
+    "aiperf": {
+        "metadata": {"x_request_id": "chatcmpl-1"},
+        "metrics": {},
+        "spec_decode_acceptance": PER_STEP | {"engine": "vllm", "completion_tokens": 7},
+    },
+    "spec-bench": bench(),
+    "speclab": {
+        "prompt_id": "code-1",
+        "domain": "code",
+        "token_ids": [5] * 6,
+        "accepted_per_step": [2, 0, 1],
+        "drafted_per_step": [3, 3, 2],
+        "target_passes": 3,
+    },
+}
+TOTALS = {
+    "vllm": (vllm(SUMMARY), (3, 8, 3, 6)),
+    "sglang": (
+        {
+            "meta_info": {
+                "id": "a",
+                "spec_verify_ct": 3,
+                "completion_tokens": 7,
+                "spec_num_correct_drafts": 3,
+                "spec_num_proposed_drafts": 9,
+            }
+        },
+        (3, 9, 3, 6),
+    ),
+    "eagle": (
+        {"question_id": 81, "choices": [{"idxs": [1, 0], "new_tokens": [4, 2]}]},
+        (3, None, 3, 6),
+    ),
+}
+
+
+def write(folder, *lines, name="log.jsonl"):
+    path = folder / name
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_a_format_with_counts_per_pass_by_hand(kind, tmp_path):
+    log = logs.read_log([write(tmp_path, LINES[kind])])
+    assert log.format == kind and list(log.sources) == ["log.jsonl"]
+    assert log.passes["accepted"].tolist() == [2, 0, 1]
+    assert log.passes["emitted"].tolist() == [3, 1, 2]
+    sums = log.sums.iloc[0]
+    assert (sums["blocks"], sums["accepted"], sums["emitted"]) == (3, 3, 6)
+    if kind != "spec-bench":
+        assert log.passes["drafted"].tolist() == [3, 3, 2]
+        assert log.passes["turn"].tolist() == [0, 0, 0]
+    else:
+        assert log.passes["drafted"].isna().all() and log.passes["turn"].tolist() == [0, 0, 1]
+        assert log.passes["domain"].unique().tolist() == ["writing"]
+
+
+@pytest.mark.parametrize("kind", TOTALS)
+def test_a_format_with_totals_by_hand(kind, tmp_path):
+    line, (blocks, drafted, accepted, emitted) = TOTALS[kind]
+    log = logs.read_log([write(tmp_path, line)])
+    assert log.passes is None and log.format == kind
+    sums = log.sums.iloc[0]
+    assert (sums["blocks"], sums["accepted"], sums["emitted"]) == (blocks, accepted, emitted)
+    assert sums["drafted"] == drafted if drafted else sums.isna()["drafted"]
+
+
+def test_passes_without_a_draft_are_counted(tmp_path):
+    log = logs.read_log([write(tmp_path, vllm(tokens=9))])
+    assert log.passes["accepted"].tolist() == [2, 0, 1, 0, 0]
+    assert log.passes["drafted"].tolist() == [3, 3, 2, 0, 0]
+    assert log.sums["emitted"].tolist() == [8] and log.sums["blocks"].tolist() == [5]
+    total = logs.read_log([write(tmp_path, vllm(SUMMARY, tokens=9))])
+    assert total.sums["emitted"].tolist() == [8] and total.sums["blocks"].tolist() == [5]
+
+
+def test_tokens_after_the_end_are_cut(tmp_path):
+    log = logs.read_log([write(tmp_path, vllm(tokens=6))])
+    assert log.passes["emitted"].tolist() == [3, 1, 1] and log.sums["emitted"].tolist() == [5]
+
+
+def test_domains_come_from_prompts_and_draft_lengths_from_the_reader(tmp_path):
+    path = write(tmp_path, bench())
+    log = logs.read_log([path], domains={"81": "letters"}, drafted=4)
+    assert log.passes["domain"].unique().tolist() == ["letters"]
+    assert log.passes["drafted"].tolist() == [4, 4, 4]
+    log = logs.read_log([path], drafted=logs.HEURISTIC)
+    assert log.passes["drafted"].tolist() == [5, 4, 5]
+
+
+def test_an_answer_of_one_token_takes_no_pass_and_is_counted(tmp_path):
+    none = {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
+    none |= {"per_step_accepted": [], "per_step_drafted": []}
+    log = logs.read_log([write(tmp_path, vllm(), vllm(PER_STEP | none, 1, "b"))])
+    assert log.left_out == 1 and log.requests == 1 and len(log.passes) == 3
+
+
+@pytest.mark.parametrize(
+    ("proposer", "accepted"), [("eagle", [2, 1, 1]), ("ngram", [0, 20, 0, 0, 0])]
+)
+def test_a_trace_of_starts_gives_the_passes_that_a_decoder_visits(proposer, accepted, tmp_path):
+    ngram = [1, 1, 21, *[1] * 20, 1, 1, 1]
+    line = {"id": "7", "acc_eagle": {"acc_len": [1, 3, 9, 9, 2, 9, 21]}}
+    path = write(tmp_path, line | {"acc_ngram": {"acc_len": ngram}})
+    with pytest.raises(ValueError, match="line 1: no format fits; .* name one with --format"):
+        logs.read_log([path])
+    log = logs.read_log([path], f"specdecode-{proposer}")
+    assert log.passes["accepted"].tolist() == accepted
+    assert log.passes["start"].iloc[0] == 1 and set(log.passes["drafted"]) == {20}
+
+
+WRONG = {
+    "cut": ('{"id": "a", "met', "line 2 is cut or no JSON"),
+    "other format": (bench(), "line 2: it is no line of the format vllm"),
+    "null": (vllm(None, name="b"), "line 2: .* is null: vLLM reports it for requests with n=1"),
+    "unequal": (
+        vllm(PER_STEP | {"per_step_drafted": [3, 3]}, name="b"),
+        "line 2: per_step_drafted adds up to 6, and the line's total is 8",
+    ),
+    "fewer steps": (
+        vllm(PER_STEP | {"per_step_accepted": [2, 1]}, name="b"),
+        "line 2: per_step_accepted has 2, and the line's total is 3",
+    ),
+    "negative": (
+        vllm(PER_STEP | {"per_step_accepted": [4, -1, 0]}, name="b"),
+        "line 2: per_step_accepted has -1: whole numbers from 0 to",
+    ),
+    "text": (
+        vllm(PER_STEP | {"num_spec_steps": "3"}, name="b"),
+        "line 2: num_spec_steps='3': a whole number from 0",
+    ),
+    "twice": (vllm(), r"line 2: request '1' was read before \(log.jsonl, line 1\)"),
+    "no id": (vllm(name=None), "line 2: the request has no id"),
+    "usage": (vllm() | {"usage": 7, "id": "b"}, "line 2: a field is not as in the format vllm"),
+    "mixed": (vllm(SUMMARY, name="b"), "'b' has totals only, and 1 of 2 requests have counts"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_is_wrong_is_named_by_file_and_line(case, tmp_path):
+    line, message = WRONG[case]
+    path = write(tmp_path, vllm())
+    with path.open("a") as file:
+        file.write(line if isinstance(line, str) else json.dumps(line))
+    with pytest.raises(ValueError, match=message) as error:
+        logs.read_log([path])
+    assert "Traceback" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"text": "hello"}, "line 1: no format fits; the line has 'text'. Formats are vllm"),
+        (bench(decoding_steps=[2, 2]), "line 1: decoding_steps adds up to 4 in 2 turns"),
+        (bench(accept_lengths=[3, 0, 2]), "accept_lengths has 0: each length counts the target"),
+        (bench() | {"category": "pooled"}, "domain='pooled': tables use this name for totals"),
+        (
+            {k: v for k, v in LINES["speclab"].items() if k != "drafted_per_step"},
+            "line 1: it has no drafted_per_step, .* decode the prompts again",
+        ),
+        (LINES["speclab"] | {"prompt_id": None}, "line 1: the request has no id"),
+    ],
+)
+def test_a_first_line_that_does_not_fit(line, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        logs.read_log([write(tmp_path, line)])
+
+
+@pytest.mark.parametrize("kind", [*LINES, "sglang", "eagle"])
+@given(
+    values=st.dictionaries(
+        st.sampled_from(["metrics", "usage", "choices", "meta_info", "metadata", "token_ids"]),
+        st.recursive(
+            st.none() | st.integers() | st.text(max_size=2),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner),
+            max_leaves=4,
+        ),
+        min_size=1,
+        max_size=2,
+    )
+)
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
+def test_any_line_is_read_or_refused_by_its_place(kind, values, folder):
+    line = LINES[kind] if kind in LINES else TOTALS[kind][0]
+    path = write(folder, line | values)
+    try:
+        logs.read_log([path], kind)
+    except ValueError as error:
+        assert "log.jsonl" in str(error)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for the files of all examples."""
+    return tmp_path_factory.mktemp("fuzz")
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"{}" * 999)[:-9], b"no gzip", b"\x1f\x8b"])
+def test_a_damaged_file_is_named(content, tmp_path):
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="log.jsonl.gz is damaged or cannot be read"):
+        logs.read_log([path])
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"\xff{}")
+    with pytest.raises(ValueError, match="log.jsonl is damaged or cannot be read"):
+        logs.read_log([path])
+
+
+def test_a_request_of_vllm_is_found_by_its_own_id_and_by_the_response_s(tmp_path):
+    path = write(tmp_path, vllm(), vllm(name="cmpl-b"))
+    rows = [{"prompt_id": "chatcmpl-1", "domain": "x"}, {"prompt_id": "b", "domain": "y"}]
+    log = logs.opened(path, prompts=write(tmp_path, *rows, name="prompts.jsonl"))
+    assert log.sums["prompt_id"].tolist() == ["1", "b"]
+    assert log.sums["domain"].tolist() == ["x", "y"]
+
+
+def test_files_of_one_name_are_refused(tmp_path):
+    (tmp_path / "a").mkdir()
+    paths = [write(tmp_path, vllm()), write(tmp_path / "a", vllm(name="b"))]
+    with pytest.raises(ValueError, match="two of the files have the same name"):
+        logs.read_log(paths)
+
+
+def test_calls_that_do_not_fit(tmp_path):
+    path = write(tmp_path, vllm())
+    with pytest.raises(ValueError, match="format 'vlm' is unknown: did you mean 'vllm'"):
+        logs.read_log([path], "vlm")
+    with pytest.raises(ValueError, match="line 1: request '1' is not among the prompts"):
+        logs.read_log([path], domains={"a": "code"})
+    with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
+        logs.read_log([path], drafted=4)
+    with pytest.raises(ValueError, match="empty.jsonl: no request with a target pass"):
+        logs.read_log([write(tmp_path, name="empty.jsonl")])
+
+
+def test_a_log_made_from_a_known_trace_gives_the_trace_s_numbers(tmp_path):
+    trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
+    visited = replay.replay(trace, 4)
+    lines = []
+    for name, rows in visited.groupby("prompt_id", sort=False):
+        accepted, drafted = rows["accepted"].tolist(), rows["drafted"].tolist()
+        facts = PER_STEP | {"per_step_accepted": accepted, "per_step_drafted": drafted}
+        facts |= {"num_spec_steps": len(rows), "num_accepted_draft_tokens": sum(accepted)}
+        facts |= {"num_draft_tokens": sum(drafted)}
+        lines.append(vllm(facts, int(rows["emitted"].sum()) + 1, name))
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    domains = dict(zip(visited["prompt_id"], visited["domain"], strict=True))
+    log = logs.read_log([path], domains=domains)
+    for name, estimator in score.block_estimators().items():
+        expected = estimator(replay.prompt_sums(visited))
+        here = estimator(log.sums)
+        assert (here == expected).all() if hasattr(here, "all") else here == expected, name
+
+
+# ---- folders -------------------------------------------------------------------------------------
+
+
+def read(folder, kind):
+    """A log of one request, with totals only or with passes."""
+    line = TOTALS[kind][0] if kind == "eagle" else LINES[kind]
+    return logs.read_log([write(folder, line)], drafted=3 if kind == "spec-bench" else "")
+
+
+def equal(one, other):
+    """Whether two logs hold the same."""
+    assert_frame_equal(one.sums, other.sums)
+    if one.passes is not None:
+        assert_frame_equal(one.passes, other.passes)
+    facts = ("format", "sources", "drafted", "left_out")
+    return [getattr(one, name) for name in facts] == [getattr(other, name) for name in facts]
+
+
+@pytest.mark.parametrize("kind", ["vllm", "spec-bench", "eagle"])
+def test_a_folder_gives_the_log_back_and_holds_no_text(kind, tmp_path):
+    log = read(tmp_path, kind)
+    folder = tmp_path / "new" / "log"
+    logs.save(log, folder)
+    assert equal(logs.load(folder), log) and equal(logs.opened(folder), log)
+    table = "sums.parquet" if kind == "eagle" else "passes.parquet"
+    assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", table]
+    assert [path.name for path in folder.parent.iterdir()] == ["log"]
+    assert b"not kept" not in b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+def test_a_folder_that_exists_is_replaced_only_if_asked_and_only_if_it_is_a_log(tmp_path):
+    log, other = read(tmp_path, "vllm"), read(tmp_path, "eagle")
+    folder = tmp_path / "log"
+    logs.save(log, folder)
+    with pytest.raises(ValueError, match="exists already; name another --out, or .* --force"):
+        logs.save(other, folder)
+    assert equal(logs.load(folder), log)
+    logs.save(other, folder, force=True)
+    assert equal(logs.load(folder), other)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "kept.txt").write_text("mine")
+    for path in (tmp_path / "notes", tmp_path / "log.jsonl"):
+        with pytest.raises(ValueError, match="holds something other than a log"):
+            logs.save(log, path, force=True)
+
+
+def test_a_call_that_is_killed_leaves_no_half_folder(tmp_path, monkeypatch):
+    log, folder = read(tmp_path, "vllm"), tmp_path / "log"
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(logs, "write_facts", killed)
+        logs.save(log, folder)
+    assert not folder.exists() and [*tmp_path.iterdir()] == [tmp_path / "log.jsonl"]
+    logs.save(log, folder)
+
+
+def changed_table(folder):
+    path = folder / "passes.parquet"
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+
+
+def changed_manifest(folder):
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace('"vllm"', '"aiperf"'))
+
+
+def resealed_manifest(folder):
+    path = folder / "manifest.json"
+    facts = runs.read_facts(path, "")
+    runs.write_facts(path, facts | {"left_out": -1}, [folder / "passes.parquet"])
+
+
+def resealed_table(folder):
+    facts = runs.read_facts(folder / "manifest.json", "")
+    path = folder / "passes.parquet"
+    pd.read_parquet(path).assign(accepted=-1).to_parquet(path)
+    runs.write_facts(folder / "manifest.json", facts, [path])
+
+
+DAMAGE = {
+    changed_table: r"passes.parquet is damaged or missing \(its checksum differs\)",
+    lambda folder: (folder / "passes.parquet").unlink(): "passes.parquet is damaged or missing",
+    changed_manifest: "has changed since it was written",
+    resealed_table: "passes.parquet: accepted must hold numbers from 0",
+    resealed_manifest: "left_out=-1: .* greater than or equal to 0",
+    lambda folder: (folder / "manifest.json").unlink(): "has no manifest.json, so it holds no log",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_folder_that_has_changed_is_refused(damage, tmp_path):
+    folder = tmp_path / "log"
+    logs.save(read(tmp_path, "vllm"), folder)
+    damage(folder)
+    with pytest.raises(runs.RunError, match=f"{DAMAGE[damage]}.*speclab log FILE"):
+        logs.load(folder)
+
+
+def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_path):
+    path = write(tmp_path, bench())
+    prompts = write(tmp_path, {"question_id": 81, "category": "letters"}, name="prompts.jsonl")
+    log = logs.opened(path, prompts=prompts, drafted="heuristic")
+    assert log.passes["domain"].unique().tolist() == ["letters"]
+    assert log.passes["drafted"].tolist() == [5, 4, 5] and log.drafted == "heuristic"
+    logs.save(log, tmp_path / "log")
+    for options in ({"kind": "vllm"}, {"prompts": prompts}, {"drafted": 4}):
+        with pytest.raises(ValueError, match="is a folder, which was read with its own options"):
+            logs.opened(tmp_path / "log", **options)
+    with pytest.raises(ValueError, match="does not exist; name a log file"):
+        logs.opened(tmp_path / "absent")
+    with pytest.raises(runs.RunError, match="holds no log that this version"):
+        logs.opened(ROOT / "data" / "traces" / "tiny" / "greedy")
+    for drafted in ("0", "four", "-1"):
+        with pytest.raises(ValueError, match="a whole number from 1, or heuristic, is needed"):
+            logs.opened(path, drafted=drafted)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([{"prompt_id": "a"}], "line 1: prompt_id and domain are needed"),
+        ([["a", "code"]], "entry 0: prompt_id and domain are needed"),
+        (
+            [{"prompt_id": 1, "domain": "a"}, {"prompt_id": "1", "domain": "b"}],
+            "line 2: '1' has two domains; keep one",
+        ),
+    ],
+)
+def test_prompts_that_do_not_fit_are_named_by_line(lines, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        logs.domains_of(write(tmp_path, *lines))
+
+
+# ---- the verb ------------------------------------------------------------------------------------
+
+
+def test_the_verb_saves_a_log_and_says_what_it_holds(tmp_path, capsys):
+    lines = [bench(name) for name in range(6)]
+    path, out = write(tmp_path, *lines), tmp_path / "it's a log"
+    assert main(["log", str(path), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "6 requests, 18 target passes" in said and "all requests: 2.00 [2.00, 2.00]" in said
+    assert "name it with --drafted" in said and "it'\"'\"'s a log" in said
+    assert main(["log", str(path), "--out", str(out)]) == 2
+    assert "--force" in capsys.readouterr().err
+    words = ["--out", str(out), "--force", "--drafted", "4", "--format", "spec-bench"]
+    prompts = write(
+        tmp_path,
+        *({"prompt_id": i, "domain": "ab"[i % 2]} for i in range(6)),
+        name="prompts.jsonl",
+    )
+    assert main(["log", str(path), *words, "--prompts", str(prompts)]) == 0
+    said = capsys.readouterr().out
+    assert "  a: 2.00 (3 requests)" in said, "three requests are too few for an interval"
+    assert "--drafted" not in said
+    log = logs.load(out)
+    assert log.drafted == "4" and sorted(log.sums["domain"].unique()) == ["a", "b"]
+
+
+def test_the_verb_says_what_a_log_lacks(tmp_path, capsys):
+    none = {"num_spec_steps": 0, "num_accepted_draft_tokens": 0, "num_draft_tokens": 0}
+    path = write(tmp_path, vllm(SUMMARY), vllm(SUMMARY | none, 1, "b"))
+    assert main(["log", str(path), "--out", str(tmp_path / "log")]) == 0
+    said = capsys.readouterr().out
+    assert "1 request, 3 target passes" in said and "1 answer took no target pass" in said
+    assert "totals per request only" in said and "all requests: 2.00 (1 request)" in said
+
+
+def test_very_many_requests_are_resampled_less_often(tmp_path):
+    log = read(tmp_path, "vllm")
+    many = replace(log, sums=pd.DataFrame({"prompt_id": np.arange(40_000)}))
+    assert logs.resamples(log) == RESAMPLES and logs.resamples(many) == 500
+    most = replace(log, sums=pd.DataFrame({"prompt_id": np.arange(400_000)}))
+    assert logs.resamples(most) == logs.FEWEST_RESAMPLES
+
+
+def test_help_names_every_format(capsys):
+    main(["log", "--help"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert all(name in said for name in logs.FORMATS)
+
+
+ATLAS = Path(ROOT.parent, "shared", "public_traces", "atlas")
+
+
+@pytest.mark.skipif(not ATLAS.is_dir(), reason="needs the public runs in ../shared")
+def test_raw_files_give_the_leaderboard_s_numbers():
+    expected = {"eagle-float16": 3.579, "medusa": 2.306, "sps-68m-float16-temp-0.0": 2.278}
+    for part, tokens in expected.items():
+        path = next(p for p in sorted(ATLAS.glob("*.gz")) if part in p.name)
+        log = logs.read_log([path])
+        per_pass = score.block_estimators()["block_efficiency"](log.sums)
+        assert per_pass == pytest.approx(tokens, abs=0.0005)

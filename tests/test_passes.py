@@ -1,0 +1,189 @@
+"""Passes: a decoder's steps, a replay's blocks and a log are one frame; bounds for other gammas."""
+
+import gzip
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pandas.testing import assert_frame_equal
+
+from speclab import passes, replay, score
+from speclab.__main__ import main
+from speclab.analysis import logs
+from speclab.decode import decode_prompt
+from speclab.passes import HITS, MISSES, Answer
+from speclab.profiles import ROOT
+from speclab.prompts import encode_prompts, load_prompts
+from speclab.runs import load_run
+from speclab.sampling import Sampling
+from speclab.shapes import Shape
+from speclab.tree import chain
+
+ATLAS = ROOT.parent / "shared" / "public_traces" / "atlas"
+
+
+def trace(ranks):
+    """A trace of texts by name, from the draft's ranks along each."""
+    parts = [
+        pd.DataFrame({"prompt_id": name, "domain": "code", "draft_rank": rank}).assign(
+            position=np.arange(len(rank))
+        )
+        for name, rank in ranks.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def as_log(frame):
+    """Answers as a server would report them, from passes."""
+    for name, rows in frame.groupby("prompt_id", sort=False):
+        tokens = int(rows["emitted"].sum())
+        yield Answer(name, rows["domain"].iloc[0], [*rows["accepted"]], [*rows["drafted"]], tokens)
+
+
+def test_a_log_of_replayed_blocks_is_the_replay():
+    run = load_run(ROOT / "data" / "traces" / "smollm" / "greedy")
+    visited = replay.replay(run.trace, 4)
+    there = passes.of_blocks(visited)
+    read = passes.of_answers(as_log(there))
+    assert_frame_equal(read, there, check_dtype=False)
+    again = replay.prompt_sums(passes.blocks(read))
+    assert_frame_equal(again, replay.prompt_sums(visited)[list(again)], check_dtype=False)
+
+
+def test_tokens_after_the_end_are_cut_by_hand():
+    answer = Answer("a", "code", [2, 0, 3], [3, 3, 3], tokens=6, before=1)
+    frame = passes.of_answers([answer])
+    assert frame["start"].tolist() == [1, 4, 5]
+    assert frame["remaining"].tolist() == [5, 2, 1]
+    assert frame["accepted"].tolist() == [2, 0, 1]
+    assert frame["emitted"].tolist() == [3, 1, 1]
+    assert passes.blocks(frame)["truncated"].tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"drafted": [3, 3]}, "'a': 3 passes by its accepted tokens and 2 by its drafted"),
+        ({"accepted": [], "drafted": []}, "'a': 0 passes"),
+        ({"accepted": [2, 4, 0]}, "'a': pass 1 accepts 4 of 3 drafted"),
+        ({"tokens": 4}, "'a': pass 2 begins at token 4, and the answer has 4 tokens"),
+    ],
+)
+def test_answers_that_do_not_fit_are_named(changed, message):
+    facts = {"accepted": [2, 0, 3], "drafted": [3, 3, 3], "tokens": 6} | changed
+    with pytest.raises(ValueError, match=message):
+        passes.of_answers([Answer("a", "code", **facts)])
+
+
+def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(tiny_pair, tmp_path):
+    gamma, shipped = 3, ROOT / "data" / "traces" / "tiny" / "greedy"
+    prompts = load_prompts("project", 2)
+    names = [prompt.prompt_id for prompt in prompts]
+    trace = load_run(shipped).trace
+    blocks = replay.replay(trace[trace["prompt_id"].isin(names)], gamma)
+    replayed = passes.of_blocks(blocks)
+
+    steps = []
+    for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 512):
+        shape = Shape(chain(gamma))
+        text = decode_prompt(tiny_pair, prompt, "greedy", shape, Sampling(), 64)
+        drafted = [step.drafted for step in text.steps]
+        accepted = [step.accepted for step in text.steps]
+        steps.append(
+            Answer(prompt.prompt_id, prompt.domain, accepted, drafted, len(text.token_ids))
+        )
+    decoded = passes.of_answers(steps)
+
+    lines = "".join(f"{prompt_line(prompt)}\n" for prompt in prompts)
+    (tmp_path / "prompts.jsonl").write_text(lines, encoding="utf-8")
+    words = f"decode --profile tiny --set device=cpu --shape chain:{gamma}".split()
+    places = ["--prompts", str(tmp_path / "prompts.jsonl"), "--out", str(tmp_path / "log.jsonl")]
+    assert main([*words, *places]) == 0
+    written = logs.opened(tmp_path / "log.jsonl").passes
+    logs.save(logs.opened(tmp_path / "log.jsonl"), tmp_path / "folder")
+    kept = logs.load(tmp_path / "folder").passes
+
+    assert_frame_equal(written, decoded)
+    assert_frame_equal(kept, decoded)
+    # the decoder cannot know where a text ends, and drafts beyond it
+    cut = decoded.assign(drafted=decoded[["drafted", "remaining"]].min(axis=1))
+    assert_frame_equal(cut, replayed, check_dtype=False)
+    assert (decoded["drafted"] >= replayed["drafted"]).all()
+
+
+def prompt_line(prompt):
+    """A prompt as a line of a prompts file."""
+    facts = {"prompt_id": prompt.prompt_id, "domain": prompt.domain, "prompt": prompt.text}
+    return json.dumps(facts)
+
+
+def test_sums_in_parts_are_the_sums(monkeypatch):
+    whole = trace({"a": [0, 0, 1, 0, 0, 0], "b": [1, 1], "c": [0] * 9})
+    log = passes.of_blocks(replay.replay(whole, 3))
+    together = passes.sums(log)
+    assert_frame_equal(together, replay.prompt_sums(passes.blocks(log)), check_dtype=False)
+    monkeypatch.setattr(passes, "PART", 1)
+    assert_frame_equal(passes.sums(log), together, check_dtype=False)
+
+
+RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(RANKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 9))
+def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
+    whole = trace({f"p{i}": ranks for i, ranks in enumerate(texts)})
+    log = passes.of_blocks(replay.replay(whole, gamma))
+    truth = replay.chain_sums(whole, [other]).set_index("prompt_id")["blocks"]
+    least, most = (
+        passes.sums_at(log, [other], unknown).set_index("prompt_id")["blocks"]
+        for unknown in (HITS, MISSES)
+    )
+    assert ((least <= truth) & (truth <= most)).all()
+    if other == gamma:  # its own gamma is known exactly
+        assert (least == most).all()
+
+
+def test_bounds_at_a_long_draft_are_tight_and_turns_are_one_prompt():
+    ranks = [0, 0, 1, 0, 1, 1, 0, 0, 0]
+    whole = trace({"p": ranks})
+    log = passes.of_blocks(replay.replay(whole, 9))
+    two = pd.concat([log, log.assign(turn=1)], ignore_index=True)
+    for unknown in (HITS, MISSES):
+        sums = passes.sums_at(two, [2], unknown)
+        assert sums["blocks"].tolist() == (2 * replay.chain_sums(whole, [2])["blocks"]).tolist()
+
+
+def test_the_heuristic_schedule_by_hand():
+    assert passes.heuristic_drafted([5, 7, 0, 3]).tolist() == [5, 7, 9, 8]
+    assert passes.heuristic_drafted([0] * 7).tolist() == [5, 4, 3, 2, 1, 1, 1]
+    with pytest.raises(ValueError, match="pass 1 accepts 5 tokens where .* drafts 4"):
+        passes.heuristic_drafted([0, 5])
+
+
+@pytest.mark.skipif(not ATLAS.is_dir(), reason="needs the public runs in ../shared")
+def test_public_runs_give_the_published_numbers_and_no_contradiction():
+    with gzip.open(ATLAS / "accept_lengths.jsonl.gz", "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    rows = [row for row in rows if row["bench"] == "spec_bench"]
+    expected = {"EAGLE": 3.579, "Medusa": 2.306, "SpS vicuna-68m, HF heuristic from 5": 2.278}
+    for method, tokens in expected.items():
+        answers = [answer for row in rows if row["method"] == method for answer in turns_of(row)]
+        frame = passes.blocks(passes.of_answers(answers))
+        sums = replay.prompt_sums(frame)
+        per_pass = score.block_estimators()["block_efficiency"](sums)
+        assert per_pass == pytest.approx(tokens, abs=0.0005)
+    assert len(frame) == 40_632  # and `heuristic_drafted` found no contradiction in them
+
+
+def turns_of(row):
+    """The answers of a line; K is the schedule's where the line names none."""
+    for turn, lengths in enumerate(row["turns"]):
+        accepted = np.subtract(lengths, 1)
+        drafted = np.full(len(accepted), row["K"] or 0)
+        if row["K"] is None:
+            drafted = passes.heuristic_drafted(accepted)
+        yield Answer(str(row["prompt"]), row["task"], accepted, drafted, turn=turn)
