@@ -368,7 +368,9 @@ class Compared:
             return f"{said}."
         if not tied:
             return f"{said}, significantly ahead of all others."
-        others = named([draft_in_words(name) for name in tied])
+        others = counted(len(tied), "other draft")
+        if len(tied) == 1:
+            others = draft_in_words(tied[0])
         return f"{said}, not significantly ahead of {others}."
 
 
