@@ -46,6 +46,7 @@ PARAMETERS = {
     "14_serving": "max_gamma=3 budget=4 requests=40 streams=3 batches=[1,4]",
     "15_at_scale": "gammas=[1,3] batches=[1] deepest=3",
     "16_your_log": "gammas=[1,4] parts=3 most_requests=60",
+    "17_atlas": "permutations=200 deepest=3",
 }
 AS_A_USER = "00_by_hand"  # others in kernels: test_jupyterlab, and the slow ones
 PARAMETERS_AS_A_USER = {"11_paper_audit": ""}  # with all files of the pairs

@@ -147,7 +147,7 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
     [
         ("00", {"domains": ["math"], "prompts_per_domain": 5, "max_new_tokens": 8}, 0),
         ("08", {}, 6),
-        *((f"{n:02}", changes, 0) for n in range(16) for changes in ({}, {"top_k": 2})),
+        *((f"{n:02}", changes, 0) for n in range(18) for changes in ({}, {"top_k": 2})),
         *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 13, 14)),
         ("03", {"temperature": 0.7}, 0),
     ],

@@ -46,6 +46,7 @@ FINDINGS = {
 ELSEWHERE = {
     "00": "From a toy example with five words, not from this pair.",
     "15": "From another pair, not from this pair.",
+    "17": "From public runs of other pairs, not from this pair.",
 }
 
 

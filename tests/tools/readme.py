@@ -23,7 +23,9 @@ import jinja2
 import pandas as pd
 
 from speclab import score, stats
+from speclab.analysis.concordance import Orders
 from speclab.analysis.texts import SEEDS, Text
+from speclab.estimates import Estimates
 from speclab.ops import plan, report
 from speclab.plain import read_yaml
 from speclab.profiles import ROOT, load_profile, profile_names
@@ -31,6 +33,7 @@ from speclab.prompts import DOMAINS
 from speclab.replay import chain_sums, prompt_sums
 from speclab.runs import load_run
 from speclab.show.notebook import drawn_in
+from speclab.studies import atlas
 
 MEASURED = {  # by pair, in the order of the columns
     "smollm": Path("figures", "smollm", "measured.json"),
@@ -151,6 +154,8 @@ def values():
         "paper": published(),
         "scale": at_scale(),
         "ran_away": numbers("15_at_scale")["ran_away"],
+        "atlas": atlas.table_of_runs().frame,
+        "of_tasks": of_tasks(),
         "sets": SETS,
         "profiles": [facts_of(name) for name in profile_names() if name != "reference"],
         "engines": read_yaml(ROOT / "data" / "engines" / "names.yaml", "fetch it again"),
@@ -229,6 +234,15 @@ def at_scale():
     chains = pd.read_csv(folder / "tokens-per-pass.csv").query("gamma == 3")
     named = {HIT + AT_0: pd.read_csv(folder / "hit.csv"), CHAIN + AT_0: chains}
     return pd.concat(named, names=["name"]).reset_index("name")
+
+
+def of_tasks():
+    """How much the atlas' tasks differ, by method, and whether the methods agree: sentences."""
+    tasks = Orders.of(atlas.in_tasks(), atlas.PER_PASS)
+    spreads = tasks.spreads()
+    listed = Estimates(spreads[["method", *stats.NUMBERS]]).in_units("x").listed("method")
+    answer = atlas.tasks_in_words(spreads, tasks.agreement())
+    return f"**Does acceptance depend on the task?** {answer} Best over worst task: {listed}."
 
 
 def published():
