@@ -153,7 +153,7 @@ def blocks(passes: pd.DataFrame) -> pd.DataFrame:
     return known.assign(weight=1.0, truncated=truncated, **survival)
 
 
-def sums(passes: pd.DataFrame) -> pd.DataFrame:
+def sums_by_request(passes: pd.DataFrame) -> pd.DataFrame:
     """`replay.prompt_sums` of passes. They are summed in parts, so that the passes of a large log
     need little memory.
     """

@@ -286,6 +286,8 @@ def test_calls_that_do_not_fit(tmp_path):
         logs.read_log([path], domains={"a": "code"})
     with pytest.raises(ValueError, match="the log says how many tokens were drafted"):
         logs.read_log([path], drafted=4)
+    with pytest.raises(ValueError, match="the log has totals only; leave --drafted out"):
+        logs.read_log([write(tmp_path, vllm(SUMMARY), name="sums.jsonl")], drafted=4)
     with pytest.raises(ValueError, match="empty.jsonl: no request with a target pass"):
         logs.read_log([write(tmp_path, name="empty.jsonl")])
 

@@ -123,10 +123,10 @@ def prompt_line(prompt):
 def test_sums_in_parts_are_the_sums(monkeypatch):
     whole = trace({"a": [0, 0, 1, 0, 0, 0], "b": [1, 1], "c": [0] * 9})
     log = passes.of_blocks(replay.replay(whole, 3))
-    together = passes.sums(log)
+    together = passes.sums_by_request(log)
     assert_frame_equal(together, replay.prompt_sums(passes.blocks(log)), check_dtype=False)
     monkeypatch.setattr(passes, "PART", 1)
-    assert_frame_equal(passes.sums(log), together, check_dtype=False)
+    assert_frame_equal(passes.sums_by_request(log), together, check_dtype=False)
 
 
 RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)

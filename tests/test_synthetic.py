@@ -185,4 +185,19 @@ def test_fairness_in_words(numbers, said):
     ratios = Estimates(pd.DataFrame(rows, columns=columns)).in_units("x")
     text = synthetic.fairness_in_words(ratios, ratios.at(metric=LATE, acceptance=FIXED))
     assert text.count(said) == 2
+    assert "throughput may be off by more than 2 %" in text
     assert "nan" not in text
+
+
+def test_a_throughput_that_is_right():
+    rows = [
+        (answers, "a", 8, kind, metric, 1.005, 1.0, 1.01)
+        for answers in (EQUAL, RECORDED)
+        for kind in (FIXED, SHUFFLED)
+        for metric in (LATE, THROUGHPUT)
+    ]
+    columns = ["answers", "run", "batch", "acceptance", "metric", *NUMBERS]
+    ratios = Estimates(pd.DataFrame(rows, columns=columns)).in_units("x")
+    text = synthetic.fairness_in_words(ratios, ratios.at(metric=LATE, acceptance=FIXED))
+    assert text.startswith("With the fixed schedule throughput lies within 2 % of the real")
+    assert text.count("is not significantly different for a.") == 2

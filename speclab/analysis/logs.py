@@ -105,7 +105,7 @@ class Wrong(ValueError):
     """What a line says does not fit; the message names the field."""
 
 
-def whole(facts: Mapping[str, Any], name: str) -> int:
+def whole_number(facts: Mapping[str, Any], name: str) -> int:
     """A whole number from 0 to MOST of a line. Wrong for anything else."""
     value = facts.get(name)
     if type(value) is not int or not 0 <= value <= MOST:
@@ -139,9 +139,9 @@ def _per_step(facts: Mapping[str, Any], tokens: int | None, who: tuple[str, str]
     The prompt's pass gives the first token. vLLM counts no pass without a draft, so tokens that are
     left came one by one. Without arrays (level `summary`) there are totals only.
     """
-    blocks = whole(facts, "num_spec_steps")
-    accepted = whole(facts, "num_accepted_draft_tokens")
-    drafted = whole(facts, "num_draft_tokens")
+    blocks = whole_number(facts, "num_spec_steps")
+    accepted = whole_number(facts, "num_accepted_draft_tokens")
+    drafted = whole_number(facts, "num_draft_tokens")
     if facts.get("per_step_accepted") is None:
         emitted = accepted + blocks
         if tokens is not None:
@@ -173,7 +173,7 @@ def _vllm(line: Mapping[str, Any]) -> Iterator[Entry] | None:
             "metrics.speculative_decoding is null: vLLM reports it for requests with n=1 only"
         )
     usage = line.get("usage") or {}
-    tokens = whole(usage, "completion_tokens") if "completion_tokens" in usage else None
+    tokens = whole_number(usage, "completion_tokens") if "completion_tokens" in usage else None
     name = PREFIX.sub("", _identity(line.get("id")))
     return iter([_per_step(facts, tokens, (name, UNKNOWN))])
 
@@ -187,7 +187,7 @@ def _aiperf(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     names = (known.get("x_request_id"), known.get("conversation_id"), facts.get("request_id"))
     tokens = None
     if facts.get("completion_tokens") is not None:
-        tokens = whole(facts, "completion_tokens")
+        tokens = whole_number(facts, "completion_tokens")
     return iter([_per_step(facts, tokens, (_identity(*names), UNKNOWN))])
 
 
@@ -198,15 +198,15 @@ def _sglang(line: Mapping[str, Any]) -> Iterator[Entry] | None:
     facts = line.get("meta_info")
     if not isinstance(facts, dict) or "spec_verify_ct" not in facts:
         return None
-    blocks, tokens = whole(facts, "spec_verify_ct"), whole(facts, "completion_tokens")
+    blocks, tokens = whole_number(facts, "spec_verify_ct"), whole_number(facts, "completion_tokens")
     emitted = max(tokens - 1, 0)
     if "spec_num_correct_drafts" in facts:
-        accepted = whole(facts, "spec_num_correct_drafts")
+        accepted = whole_number(facts, "spec_num_correct_drafts")
     else:
         accepted = max(emitted - blocks, 0)
     drafted = None
     if "spec_num_proposed_drafts" in facts:
-        drafted = whole(facts, "spec_num_proposed_drafts")
+        drafted = whole_number(facts, "spec_num_proposed_drafts")
     name = _identity(facts.get("id"), line.get("id"))
     return iter([Totals(name, UNKNOWN, blocks, accepted, emitted, drafted)])
 
@@ -465,8 +465,10 @@ def _entries(
 
 def _with_drafted(entry: Entry, drafted: int | str) -> Entry:
     """The same answer with its draft lengths, where the format does not say them."""
-    if not drafted or not isinstance(entry, Answer):
+    if not drafted:
         return entry
+    if not isinstance(entry, Answer):
+        raise ValueError(f"{entry.where}: the log has totals only; leave --drafted out")
     if entry.drafted is not None:
         raise ValueError(
             f"{entry.where}: the log says how many tokens were drafted; leave --drafted out"
@@ -490,7 +492,7 @@ def _log(kind: str, entries: Sequence[Entry], sources: dict[str, str]) -> Log:
         )
     if answers:
         frame = passes.of_answers(answers)
-        return Log(kind, frame, passes.sums(frame), sources)
+        return Log(kind, frame, passes.sums_by_request(frame), sources)
     rows = [(t.prompt_id, t.domain, t.blocks, t.drafted, t.accepted, t.emitted) for t in entries]
     totals = pd.DataFrame(rows, columns=SUMS).astype({"drafted": float})
     by = totals.groupby(["prompt_id", "domain"], sort=False)
@@ -574,7 +576,7 @@ def load(folder: Path) -> Log:
         if name == TOTALS:
             return Log(passes=None, sums=_checked_table(table, SUMS, name), **known)
         _checked_table(table, passes.COLUMNS, name)
-        return Log(passes=table, sums=passes.sums(table), **known)
+        return Log(passes=table, sums=passes.sums_by_request(table), **known)
     except (ValueError, OSError) as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from None
 
