@@ -285,10 +285,10 @@ ctx.plot(
 often = "more" if easier > 0 else "less"
 points = counted(round(100 * abs(easier)), "point")
 ctx.say(
-    f"**Only selection can cause a change.** For {len(same):,} drafted tokens deeper than depth 1, "
-    "all tokens drafted before them are the target's own text. A new block at the same position "
-    "drafts the same token first, so both are accepted or both are rejected. Where blocks reach "
-    f"depth {deepest}, a new block's first token is accepted {points} "
+    f"**Only selection can cause a change.** We checked all {len(same):,} drafted tokens deeper "
+    "than depth 1 whose earlier tokens were all right. Each has the acceptance "
+    "of a new block's first token at its position, because it is the same token. Where blocks "
+    f"reach depth {deepest}, a new block's first token is accepted {points} "
     f"{often} often than over all positions ({cut.name}, {mean})."
     if deepest > 1
     else "The tree has one level, so there is nothing to compare."

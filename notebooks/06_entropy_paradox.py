@@ -249,7 +249,7 @@ ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
 # | exact measure | the best token's acceptance in place of the paper's measure (T = 0) |
 # | rank 0 only | the paper's measure over the draft's best children only |
 # | entropy, token kind, token frequency | *direct standardisation*, below |
-# | draft vocabulary | accepted tokens per token *in the draft's vocabulary* |
+# | draft vocabulary | the acceptance of only those tokens that the draft can propose |
 #
 # **Direct standardisation** computes a domain's mean for another mix of positions. Take entropy: we
 # cut all positions into *quantile bins* of entropy, which hold equally many positions. Then we
@@ -438,7 +438,7 @@ if others:
         there = study.elsewhere_in_words(of_best)
     entropy = leads.at(quantity="entropy", view=greedy.token)
     verdict = study.paradox_in_words(at_0, entropy, domain, greedy.name)
-    ctx.answer(f"{verdict} {study.moves_in_words(of_best_token)} {there}")
+    ctx.answer(f"{verdict} {there} {study.moves_in_words(of_best_token)}")
 else:
     ctx.answer(study.without_comparison(domain, exact if other else None))
 

@@ -144,7 +144,7 @@ def test_the_answer_names_the_higher_domain_first(difference, sides):
     rows = pd.DataFrame({"set": [OWN, SECOND], "compared": 6, "same": [6, 2]})
     elsewhere = study.carried_in_words(rows)
     assert elsewhere == (
-        "On the second prompt set we again found 2 of 6 significant differences between domains."
+        "Of 6 pairs that differ significantly, 2 also do on the second prompt set."
     )
     tests = differences(x={("math", "chat"): (difference, 0.001), ("a", "b"): (0.9, 0.5)})
     said = study.order_in_words(tests, elsewhere)

@@ -204,7 +204,7 @@ def test_the_factor_of_the_largest_change_is_named():
 def test_the_last_set_is_named_and_no_other():
     rows = pd.DataFrame({"set": ["own prompts", "mine"], "estimate": [0.1, -0.1]})
     contrasts = Estimates(rows.assign(low=[0.05, -0.2], high=[0.2, -0.05]))
-    assert study.elsewhere_in_words(contrasts) == "On the set mine it is negative."
+    assert study.elsewhere_in_words(contrasts) == "On the set mine this is negative."
     own = contrasts.at(set="own prompts")
     assert study.elsewhere_in_words(own) == "No other set has enough prompts."
 

@@ -259,7 +259,9 @@ def test_the_answer_counts_the_sets_on_which_this_or_another_state_is_first():
     rows = pd.DataFrame({"cause": ["state: both sure", "state: both unsure", "state: both sure"]})
     rows = rows.assign(estimate=0.3, low=0.2, high=0.4, first=["yes", "yes", "no"])
     said = causes.cost_in_words(Estimates(rows[:1]), Estimates(rows))
-    assert "In 1 of 3 other prompt sets this state leads, in 1 another." in said
+    assert said.endswith("The other prompt sets differ in where rejections cost most.")
+    said = causes.cost_in_words(Estimates(rows[:1]), Estimates(rows[::2]))
+    assert said.endswith("On other prompts rejections may cost most where both models are sure.")
     assert "0.30 [0.20, 0.40] tokens per target pass" in said
     assert causes.cost_where(rows.iloc[2]).startswith("Rejections may cost most where both")
 

@@ -86,7 +86,7 @@ def paradox(number, share, surest, elsewhere, moved):
     numbers = contrast(number, share), contrast(RISES, surest)
     said = entropy_paradox.paradox_in_words(*numbers, "reasoning", "T = 0")
     there = entropy_paradox.elsewhere_in_words(on_sets(*elsewhere))
-    return f"{said} {moved} {there}"
+    return f"{said} {there} {moved}"
 
 
 def state(number, cause="state: only target sure", first="yes"):

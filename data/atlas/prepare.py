@@ -29,12 +29,16 @@ def files_in(folder: Path) -> dict[str, Path]:
 
 
 def answers_of(run: Mapping[str, Any], paths: list[Path]) -> pd.DataFrame:
-    """The answers of one run of sources.yaml: COLUMNS but text, which is the answer's own text."""
+    """The answers of one run of sources.yaml: COLUMNS, where text is the answer's own text."""
     names = categories() if run["format"] == "eagle" else None
-    log = logs.read_log(paths, run["format"], domains=names)
-    rows = of_totals(log.sums) if log.passes is None else of_passes(log.passes)
+    # one file at a time: a run's files may share a name
+    logs_of = [logs.read_log([path], run["format"], domains=names) for path in paths]
+    parts = [
+        of_totals(log.sums) if log.passes is None else of_passes(log.passes) for log in logs_of
+    ]
+    rows = pd.concat(parts, ignore_index=True).astype({"prompt_id": "int64"})
     texts = pd.DataFrame(texts_of(paths), columns=["prompt_id", "turn", "text"])
-    rows = rows.astype({"prompt_id": "int64"}).merge(texts, how="left", validate="1:1")
+    rows = rows.merge(texts, how="left", validate="1:1")
     return rows.assign(run=run["run"], target=run["target"])
 
 

@@ -277,9 +277,14 @@ def best_gamma(
     tied = rows[sides != ABOVE]
     gamma = int(tied.index[0])
     speedups = Estimates(tied).in_units("x").listed("setting")
+    if len(tied) == 1:
+        return gamma, (
+            f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is the fastest, and all others are "
+            f"significantly slower. Predicted speed-up: {speedups}."
+        )
     return gamma, (
         f"Use gamma = {gamma}. Of 0 (plain) to {longest} it is the smallest that is not "
-        f"significantly slower than the fastest. The predicted speed-ups are {speedups}."
+        f"significantly slower than the fastest. Predicted for all of these: {speedups}."
     )
 
 

@@ -256,6 +256,12 @@ def summary(rows: pd.DataFrame) -> str:
     return "; ".join(f"{name} {text}" for name, text in parts.items())
 
 
+def by_row(rows: pd.DataFrame) -> str:
+    """The `summary` of each row (domain), named."""
+    parts = rows.groupby("row", sort=False)
+    return "; ".join(f"{row} {summary(part)}" for row, part in parts)
+
+
 def _digits(number: float) -> str:
     """A number with three significant digits and at most four decimals."""
     return f"{round(number, 4):z.3g}".replace("-", "\N{MINUS SIGN}")
@@ -305,7 +311,7 @@ def verdict_table(
             "said": claim.claim,
             "estimator": ", ".join(new["estimator"].unique()),
             "region": claim.region_said(),
-            "measured": summary(new),
+            "measured": by_row(new) if isinstance(claim.region, Mapping) else summary(new),
             "verdict": found,
             "note": claim.note,
             "holds_at": at_every_slope(costs, HOLDS),

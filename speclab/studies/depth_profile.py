@@ -236,15 +236,12 @@ def rise_with_depth(change: Estimates, deepest: int, by_set: Estimates) -> str:
     rises = (judged["low"] > 0).sum()
     elsewhere = "No other prompts were tested."
     if len(judged):
-        cases = counted(len(judged), "combination")
-        elsewhere = (
-            f"On other prompts it rises significantly in {rises} of {cases} of prompt set and "
-            "domain."
-        )
+        cases = counted(len(judged), "case")
+        elsewhere = f"On other prompts it rises significantly in {rises} of {cases}."
     return (
         f"{starting(yes_or_no(change.verdict()))}. If all earlier tokens were accepted, acceptance "
-        f"changes by {change} from depth 1 to {deepest} (T = 0). Only selection of positions "
-        f"causes this. {elsewhere}"
+        f"changes by {change} from depth 1 to {deepest} (T = 0). This is selection: blocks get "
+        f"deep where the text is easy. {elsewhere}"
     )
 
 

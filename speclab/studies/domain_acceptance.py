@@ -213,5 +213,5 @@ def carried_in_words(carried: pd.DataFrame) -> str:
     if other is None:
         return NO_OTHER
     row = carried.set_index("set").loc[other]
-    pairs = counted(row["compared"], "significant difference")
-    return f"On {after_on(other)} we again found {row['same']} of {pairs} between domains."
+    pairs = counted(row["compared"], "pair")
+    return f"Of {pairs} that differ significantly, {row['same']} also do on {after_on(other)}."

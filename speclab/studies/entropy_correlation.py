@@ -69,8 +69,8 @@ def uncertainty_in_words(
     other prompts, where there are any.
     """
     text = (
-        f"{yes_or_no(area.verdict(0.5)).capitalize()}. The draft is surer of an accepted than a "
-        f"rejected token in {area.in_units('%')} of pairs (T = 0)."
+        f"{yes_or_no(area.verdict(0.5)).capitalize()}. At T = 0, the draft is surer of accepted "
+        f"than rejected tokens in {area.in_units('%')} of pairs."
     )
     if area.known.empty:
         text = "Not tested: no text has both accepted and rejected tokens."
@@ -78,8 +78,8 @@ def uncertainty_in_words(
     if elsewhere is None:
         return text
     falls = verdict(elsewhere.frame["low"], elsewhere.frame["high"]) == BELOW
-    combinations = counted(len(falls), "combination")
-    return f"{text} On other prompts it falls in {falls.sum()} of {combinations}."
+    domains = counted(len(falls), "domain")
+    return f"{text} On other prompts it falls in {falls.sum()} of {domains}."
 
 
 def beside_published(correlations: Estimates) -> Estimates:

@@ -375,7 +375,7 @@ def elsewhere_in_words(contrasts: Estimates) -> str:
     if last.row.set == prompt_sets.OWN:
         return "No other set has enough prompts."
     how = last.tally("is positive", "is negative", "is not significant")
-    return f"On {prompt_sets.after_on(last.row.set)} it {how}."
+    return f"On {prompt_sets.after_on(last.row.set)} this {how}."
 
 
 def moved_most(found: Estimates) -> tuple[str, Estimates, Estimates]:

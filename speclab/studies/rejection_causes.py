@@ -23,7 +23,7 @@ from speclab.analysis import bins, choose
 from speclab.analysis.texts import PLACE, Text
 from speclab.analysis.token_kinds import BEFORE, token_kinds
 from speclab.copying import replayed
-from speclab.estimates import Estimates, counted, named, stack
+from speclab.estimates import Estimates, named, stack
 from speclab.replay import prompt_sums, replay, replay_sampled
 from speclab.score import Estimator, divide
 from speclab.stats import NUMBERS
@@ -406,7 +406,7 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     if elsewhere is None:
         return f"{text} No other prompts were tested."
     rows = elsewhere.frame
-    first = rows["cause"][rows["first"] == "yes"]
-    same = first == best.row.cause
-    sets = counted(len(rows), "other prompt set")
-    return f"{text} In {same.sum()} of {sets} this state leads, in {(~same).sum()} another."
+    least_sure = rows.sort_values("first").iloc[0]  # "no" comes before "yes"
+    if rows["cause"].nunique() > 1:
+        return f"{text} The other prompt sets differ in where rejections cost most."
+    return f"{text} On other prompts {cost_where(least_sure).lower()}."

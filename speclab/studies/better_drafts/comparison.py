@@ -364,8 +364,14 @@ class Compared:
         fastest, number, tied = self.best("speedup", "x")
         name = "the same draft" if fastest == most else draft_in_words(fastest)
         said += f" {starting(name)} is predicted fastest ({number})"
-        lead = "not significantly" if tied else "significantly"
-        return f"{said}." if tied is None else f"{said}, {lead} ahead of all others."
+        if tied is None:
+            return f"{said}."
+        if not tied:
+            return f"{said}, significantly ahead of all others."
+        others = counted(len(tied), "other draft")
+        if len(tied) == 1:
+            others = draft_in_words(tied[0])
+        return f"{said}, not significantly ahead of {others}."
 
 
 def compared(

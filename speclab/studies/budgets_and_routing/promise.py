@@ -112,8 +112,8 @@ def policy_in_words(measured: Estimates, promised: float, prompts: int, agreemen
     sentences; agreement: of `outcome_in_words`.
     """
     return (
-        f"On {prompts} prompts the policy decodes {measured.in_units('')} times as fast as plain "
-        f"decoding (predicted: {promised:.2f}x). {agreement}"
+        f"On {prompts} prompts a setting per domain decodes {measured.in_units('')} times as fast "
+        f"as plain decoding (predicted: {promised:.2f}x). {agreement}"
     )
 
 
@@ -123,7 +123,7 @@ def gain_in_words(gains: Estimates, other: str | None) -> str:
     """
     own = gains.at(set=prompt_sets.OWN)
     there = gains.at(set=other) if other else own
-    said = f" A setting per domain is {policies.faster_or_slower(own)} than one setting"
+    said = f" Such settings are {policies.faster_or_slower(own)} than one setting"
     if there.verdict() in (own.verdict(), stats.UNDEFINED):
         return f"{said}."
     place = prompt_sets.after_on(other)
