@@ -335,12 +335,12 @@ ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "polic
 # Spec-Bench.
 
 # %%
-logs = {ctx.profile.name: passes.of_blocks(replay.replay(trace, gamma))}
+logs = {ctx.profile.name: passes.of_replay(replay.replay(trace, gamma))}
 methods = atlas.runs().set_index("run")["method"]
 for run in public_runs:
     logs[methods[run]] = atlas.in_tasks(atlas.passes_of(run))
 slots = batches[::3]
-ratios, varied = synthetic.of_runs(logs, slots, load, requests, 2 * streams)
+ratios, varied = synthetic.of_logs(logs, slots, load, requests, 2 * streams)
 largest = ratios.at(batch=max(slots))
 
 # %%

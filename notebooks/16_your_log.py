@@ -90,7 +90,7 @@ ctx = notebook.start("16_your_log", profile, overrides)
 whole = logs.opened(ROOT / log, prompts=ROOT / prompts if prompts else "", drafted=drafted)
 own = study.thinned(whole, most_requests)
 sums, passes = own.sums, own.passes
-ctx.say(study.size_in_words(whole, own))
+ctx.say(study.log_in_words(whole, own))
 notebook.few_prompts(sums["domain"].value_counts(sort=False).to_dict())
 
 # %% [markdown]
@@ -107,7 +107,7 @@ by_hand = first["emitted"] / first["blocks"]
 print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {by_hand:.2f}")
 
 # %%
-per_pass = study.per_pass(sums)
+per_pass = study.tokens_per_pass(sums)
 dots = study.dots(sums)
 assert dots["of_request"].get(0, by_hand) == by_hand  # of many requests some are drawn
 of_all = per_pass.at(domain=study.EVERY)
@@ -151,7 +151,7 @@ else:
 if passes is None:
     ctx.say(log_gammas.NO_PASSES)
 else:
-    by_depth = study.by_depth(study.grouped(passes), deepest)
+    by_depth = study.acceptance_by_depth(study.grouped(passes), deepest)
     depths = study.depths_table(by_depth)
     change = study.depth_change(by_depth)
     ctx.plot(
@@ -163,7 +163,7 @@ else:
         "intervals." + study.shown_in_words(passes),
         only={"domain": passes["domain"].unique().tolist() + [study.EVERY]},
         columns="panel",
-        title=study.depth_in_words(change),
+        title=study.depth_in_title(change),
         y="share (%)",
         percent=True,
         limits=(0, 1),
@@ -213,7 +213,7 @@ else:
 
 # %%
 made_by = log_gammas.OF_FORMAT.get(own.format, drafts)  # some formats say what drafted
-reason = log_gammas.why_not(passes, made_by, temperature)
+reason = log_gammas.why_no_bounds(passes, made_by, temperature)
 if reason:
     ctx.say(reason)
 
@@ -237,7 +237,7 @@ if not reason:
 
 # %%
 if not reason:
-    costs = study.costs_of(c, v)
+    costs = study.assumed_costs(c, v)
     own_gamma = log_gammas.own_gamma(passes)
     tried = study.gammas_covered(gammas, passes, costs)
     in_use = study.gammas_in_use(gammas, tried, own_gamma)
@@ -247,7 +247,7 @@ if not reason:
 table = None
 if not reason:
     every = choose.of_all_prompts(passes)
-    speed = log_gammas.speeds(every, tried, costs)
+    speed = log_gammas.bounded_speeds(every, tried, costs)
     table = log_gammas.bounds(speed)
     ctx.draw(
         drawings.draw_bounds,
@@ -268,7 +268,7 @@ if not reason:
 
 # %%
 if not reason and len(judged) > 1:
-    each = speed if every is passes else log_gammas.speeds(passes, tried, costs)
+    each = speed if every is passes else log_gammas.bounded_speeds(passes, tried, costs)
     of_domain = {domain: log_gammas.bounds(each, domain) for domain in judged}
     ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", rows=30)
 

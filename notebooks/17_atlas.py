@@ -102,12 +102,12 @@ assert abs(rows["emitted"].sum() - emitted.sum()) <= 1 and len(rows) == len(acce
 # tokens per target pass on a task, divided by the mean of its six tasks.
 
 # %%
-frames = study.in_tasks()
+frames = study.on_spec_bench()
 tasks = Orders.of(frames, study.PER_PASS, permutations)
 spreads = tasks.spreads()
 levels = Estimates(tasks.draws.table(key="method"))
 ctx.export(levels, "tokens-per-pass")
-relative = study.relative(tasks)
+relative = study.over_mean(tasks)
 
 # %%
 worst = spreads["lowest"].value_counts()
@@ -177,7 +177,7 @@ of_methods, of_targets, of_sizes = agreement.values()
 ctx.say(study.chance_in_words(of_methods))
 
 # %%
-categories = study.relative(targets, "target")
+categories = study.over_mean(targets, "target")
 best = targets.spreads()["highest"].value_counts()
 ctx.draw(
     drawings.draw_relative,
@@ -216,7 +216,7 @@ ctx.plot(
     x_label="depth (drafted tokens)",
     percent=True,
 )
-ctx.say(study.depth_in_words(changes))
+ctx.say(study.rises_in_words(changes))
 
 # %% [markdown]
 # Two effects mix, as [notebook 04](04_depth_profile.ipynb) shows. Only drafts at easy positions get
@@ -259,7 +259,7 @@ ctx.say("*Rank correlations of all pairs of methods, over all prompts.*")
 # the same prompts.
 
 # %%
-of_sizes_table, steps = study.by_size()
+of_sizes_table, steps = study.by_target_size()
 ctx.export(steps, "size-steps")
 pooled = of_sizes_table.at(domain="pooled")
 ctx.plot(
@@ -274,7 +274,7 @@ ctx.plot(
     y="tokens per target pass",
     x_label="",
 )
-ctx.say(study.size_in_words(steps))
+ctx.say(study.sizes_in_words(steps))
 
 # %% [markdown]
 # These runs accept typical tokens, and how many tokens count as typical may differ between targets.

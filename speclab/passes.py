@@ -9,7 +9,7 @@ A pass emits its accepted tokens and one token of the target, but no token after
 answer. Servers count accepted tokens before they check for the end, so the last pass of an answer
 may report more accepted tokens than the answer has; `of_answers` cuts them.
 
-`blocks` turns passes into the frame of `replay.replay`, so every estimator, interval and picture
+`as_blocks` turns passes into the frame of `replay.replay`, so every estimator, interval and picture
 takes them unchanged. `sums_at` answers for another gamma, with hard bounds.
 """
 
@@ -25,6 +25,7 @@ from speclab.score import require
 
 COLUMNS = ["prompt_id", "domain", "turn", "step", "start", "remaining"]
 COLUMNS += ["drafted", "accepted", "emitted"]
+REQUEST = ["prompt_id", "domain"]  # a request; its turns count together
 MISSES, HITS = "misses", "hits"  # what an unknown position is taken for: the lower, the upper bound
 PART = 500_000  # passes that are summed at once
 FIRST, MORE = 5, 2  # the heuristic schedule of transformers: 5 at first, 2 more after a success
@@ -134,14 +135,14 @@ def _check_lists(answer: Answer) -> None:
         )
 
 
-def of_blocks(blocks: pd.DataFrame) -> pd.DataFrame:
+def of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
     """The passes that a replay visits (`replay.replay`, starts="visited")."""
     require(blocks, ["prompt_id", "domain", "start", "remaining", *replay.COUNTS], "blocks")
     step = blocks.groupby("prompt_id", sort=False).cumcount()
     return blocks.assign(turn=0, step=step)[COLUMNS]
 
 
-def blocks(passes: pd.DataFrame) -> pd.DataFrame:
+def as_blocks(passes: pd.DataFrame) -> pd.DataFrame:
     """Passes as the frame of `replay.replay`: one row per pass, with survival_1 … up to the longest
     draft.
     """
@@ -159,11 +160,26 @@ def sums_by_request(passes: pd.DataFrame) -> pd.DataFrame:
     """
     parts = []
     for begin in range(0, len(passes), PART):
-        part = blocks(passes.iloc[begin : begin + PART])
+        part = as_blocks(passes.iloc[begin : begin + PART])
         parts.append(replay.prompt_sums(part))
     together = pd.concat(parts, ignore_index=True).fillna(0.0)
-    by_prompt = together.groupby(["prompt_id", "domain"], sort=False, observed=True)
+    by_prompt = together.groupby(REQUEST, sort=False, observed=True)
     return by_prompt.sum().reset_index()
+
+
+def depth_counts(passes: pd.DataFrame, depth: int) -> pd.DataFrame:
+    """Passes of each request at a depth: prompt_id, domain, passes (all), reached (the target
+    accepted all tokens above, the draft has a token here and the answer goes on) and accepted.
+
+    If it is not known what was drafted, every pass counts as having a token here.
+    """
+    has_token = passes["drafted"].isna() | (passes["drafted"] >= depth)
+    above = passes["accepted"] >= depth - 1
+    goes_on = passes["remaining"] >= depth
+    accepted = passes["accepted"] >= depth
+    reached = has_token & above & goes_on
+    flags = passes[REQUEST].assign(passes=1, reached=reached, accepted=accepted)
+    return flags.groupby(REQUEST, sort=False, observed=True).sum().reset_index()
 
 
 # ---- another gamma -------------------------------------------------------------------------------

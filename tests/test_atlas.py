@@ -28,13 +28,13 @@ PER_PASS = study.PER_PASS
 
 @pytest.mark.parametrize(("run", "expected"), [("eagle", 3.579), ("medusa", 2.306), ("sps", 2.278)])
 def test_the_leaderboard_s_numbers(run, expected):
-    rows = study.prompts_of(run)
+    rows = study.sums_of(run)
     assert len(rows) == 480
     assert PER_PASS(rows) == pytest.approx(expected, abs=0.0005)
 
 
 def test_eagle_s_best_task_over_its_worst():
-    rows = study.in_tasks({"EAGLE": "eagle"})["EAGLE"]
+    rows = study.on_spec_bench({"EAGLE": "eagle"})["EAGLE"]
     by_task = rows.groupby("domain")[["emitted", "blocks"]].sum()
     per_pass = by_task["emitted"] / by_task["blocks"]
     assert len(per_pass) == 6
@@ -61,7 +61,7 @@ def test_passes_and_sums_are_the_same_numbers(run):
     frame = atlas.passes_of(run)
     assert list(frame) == passes.COLUMNS
     by_prompt = frame.groupby("prompt_id")["emitted"].agg(["size", "sum"])
-    sums = study.prompts_of(run).set_index("prompt_id").loc[by_prompt.index]
+    sums = study.sums_of(run).set_index("prompt_id").loc[by_prompt.index]
     assert (by_prompt["size"] == sums["blocks"]).all()
     assert (by_prompt["sum"] <= sums["emitted"]).all()
     longest = atlas.runs().set_index("run").loc[run, "K"]
@@ -70,7 +70,7 @@ def test_passes_and_sums_are_the_same_numbers(run):
 
 def test_plain_runs_emit_one_token_per_pass():
     for run in ("plain-a", "plain-b", "plain-c", "plain-shop", "plain-v1.5"):
-        assert PER_PASS(study.prompts_of(run)) == 1, run
+        assert PER_PASS(study.sums_of(run)) == 1, run
 
 
 def test_runs_that_cannot_be_read_by_pass():
@@ -246,13 +246,13 @@ def test_acceptance_by_depth_counts_passes_that_could_go_so_deep():
     frame = atlas.passes_of("medusa")
     reached = (frame["accepted"] >= 1) & (frame["remaining"] >= 2)
     by_hand = (frame["accepted"] >= 2).sum() / reached.sum()
-    draws = study.next_accepted("medusa", 8)
+    draws = study.accepted_by_depth("medusa", 8)
     assert list(draws.values) == [1, 2, 3, 4]  # as deep as its tree
     assert draws[2]["pooled"].iloc[0] == pytest.approx(by_hand)
 
 
 def test_a_method_is_as_easy_as_itself():
-    frames = study.in_tasks({"PLD": "pld", "PLD again": "pld"})
+    frames = study.on_spec_bench({"PLD": "pld", "PLD again": "pld"})
     easy = study.easy_for_both(frames, ["PLD again"])
     assert easy.frame["over"].tolist() == [study.EVERYWHERE, study.WITHIN]
     assert easy.frame["estimate"].to_numpy() == pytest.approx([1, 1])
@@ -323,12 +323,12 @@ def test_the_answer(p_values, begins, chances, ends):
 
 def test_other_sentences_in_their_branches():
     rises, falls, nothing = (0.1, 0.05, 0.2), (-0.1, -0.2, -0.05), (0.0, -0.1, 0.1)
-    mixed = study.depth_in_words(numbers(rises, falls, nothing))
+    mixed = study.rises_in_words(numbers(rises, falls, nothing))
     assert "falls for Token Recycling" in mixed and "not change significantly for Medusa" in mixed
     title = study.depth_title(numbers(rises, falls, nothing))
     assert title == "From depth 1 to 3, acceptance rises for 1 and falls for 1 of 3 methods"
     assert "lower in chat for EAGLE" in study.gap_in_words(numbers(falls))
     assert study.chance_in_words(agreed(0.3, 0.6)).count("not significantly more") == 2
     assert "not" not in study.chance_in_words(agreed(0.001, 0.001))
-    assert "rise significantly at EAGLE" in study.size_in_words(numbers(rises, key="size"))
+    assert "rise significantly at EAGLE" in study.sizes_in_words(numbers(rises, key="size"))
     assert study.methods_in_words(spread(0.5)) == "no method"

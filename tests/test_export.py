@@ -230,7 +230,9 @@ def saved_log(tmp_path_factory):
 
 @pytest.mark.parametrize("engine", SAID)
 def test_a_shell_reads_what_a_log_recommends(engine, saved_log, told):
-    words, files = told("bash", export.commands_of_log(logs.load(saved_log).passes, engine, 3))
+    words, files = told(
+        "bash", export.commands_of_log(logs.read_folder(saved_log).passes, engine, 3)
+    )
     options = {word for word in words if word.startswith("--")}
     assert options <= {*export.ENGINES[engine]["options"]}
     assert "revision" not in " ".join(words) and "TARGET" in " ".join([*words, str(files)])
@@ -240,7 +242,7 @@ def test_a_shell_reads_what_a_log_recommends(engine, saved_log, told):
 
 
 def test_rates_of_a_log_are_those_of_its_run_at_its_own_gamma(saved_log):
-    log = logs.load(saved_log).passes
+    log = logs.read_folder(saved_log).passes
     run = export.run_named("smollm/greedy")
 
     def rates(text):

@@ -335,7 +335,7 @@ def test_a_folder_gives_the_log_back_and_holds_no_text(kind, tmp_path):
     log = read(tmp_path, kind)
     folder = tmp_path / "new" / "log"
     logs.save(log, folder)
-    assert equal(logs.load(folder), log) and equal(logs.opened(folder), log)
+    assert equal(logs.read_folder(folder), log) and equal(logs.opened(folder), log)
     table = "sums.parquet" if kind == "eagle" else "passes.parquet"
     assert sorted(path.name for path in folder.iterdir()) == ["manifest.json", table]
     assert [path.name for path in folder.parent.iterdir()] == ["log"]
@@ -348,9 +348,9 @@ def test_a_folder_that_exists_is_replaced_only_if_asked_and_only_if_it_is_a_log(
     logs.save(log, folder)
     with pytest.raises(ValueError, match="exists already; name another --out, or .* --force"):
         logs.save(other, folder)
-    assert equal(logs.load(folder), log)
+    assert equal(logs.read_folder(folder), log)
     logs.save(other, folder, force=True)
-    assert equal(logs.load(folder), other)
+    assert equal(logs.read_folder(folder), other)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "kept.txt").write_text("mine")
     for path in (tmp_path / "notes", tmp_path / "log.jsonl"):
@@ -410,7 +410,7 @@ def test_a_folder_that_has_changed_is_refused(damage, tmp_path):
     logs.save(read(tmp_path, "vllm"), folder)
     damage(folder)
     with pytest.raises(runs.RunError, match=f"{DAMAGE[damage]}.*speclab log FILE"):
-        logs.load(folder)
+        logs.read_folder(folder)
 
 
 def test_a_log_is_opened_from_a_file_with_options_or_from_a_folder_without(tmp_path):
@@ -470,7 +470,7 @@ def test_the_verb_saves_a_log_and_says_what_it_holds(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "  a: 2.00 (3 requests)" in said, "three requests are too few for an interval"
     assert "--drafted" not in said
-    log = logs.load(out)
+    log = logs.read_folder(out)
     assert log.drafted == "4" and sorted(log.sums["domain"].unique()) == ["a", "b"]
 
 

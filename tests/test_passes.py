@@ -46,10 +46,10 @@ def as_log(frame):
 def test_a_log_of_replayed_blocks_is_the_replay():
     run = load_run(ROOT / "data" / "traces" / "smollm" / "greedy")
     visited = replay.replay(run.trace, 4)
-    there = passes.of_blocks(visited)
+    there = passes.of_replay(visited)
     read = passes.of_answers(as_log(there))
     assert_frame_equal(read, there, check_dtype=False)
-    again = replay.prompt_sums(passes.blocks(read))
+    again = replay.prompt_sums(passes.as_blocks(read))
     assert_frame_equal(again, replay.prompt_sums(visited)[list(again)], check_dtype=False)
 
 
@@ -60,7 +60,7 @@ def test_tokens_after_the_end_are_cut_by_hand():
     assert frame["remaining"].tolist() == [5, 2, 1]
     assert frame["accepted"].tolist() == [2, 0, 1]
     assert frame["emitted"].tolist() == [3, 1, 1]
-    assert passes.blocks(frame)["truncated"].tolist() == [False, False, True]
+    assert passes.as_blocks(frame)["truncated"].tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(t
     names = [prompt.prompt_id for prompt in prompts]
     trace = load_run(shipped).trace
     blocks = replay.replay(trace[trace["prompt_id"].isin(names)], gamma)
-    replayed = passes.of_blocks(blocks)
+    replayed = passes.of_replay(blocks)
 
     steps = []
     for prompt in encode_prompts(tiny_pair.tokenizer, prompts, 512):
@@ -104,7 +104,7 @@ def test_a_decoder_s_steps_a_replay_s_blocks_and_both_logs_are_the_same_passes(t
     assert main([*words, *places]) == 0
     written = logs.opened(tmp_path / "log.jsonl").passes
     logs.save(logs.opened(tmp_path / "log.jsonl"), tmp_path / "folder")
-    kept = logs.load(tmp_path / "folder").passes
+    kept = logs.read_folder(tmp_path / "folder").passes
 
     assert_frame_equal(written, decoded)
     assert_frame_equal(kept, decoded)
@@ -122,9 +122,9 @@ def prompt_line(prompt):
 
 def test_sums_in_parts_are_the_sums(monkeypatch):
     whole = trace({"a": [0, 0, 1, 0, 0, 0], "b": [1, 1], "c": [0] * 9})
-    log = passes.of_blocks(replay.replay(whole, 3))
+    log = passes.of_replay(replay.replay(whole, 3))
     together = passes.sums_by_request(log)
-    assert_frame_equal(together, replay.prompt_sums(passes.blocks(log)), check_dtype=False)
+    assert_frame_equal(together, replay.prompt_sums(passes.as_blocks(log)), check_dtype=False)
     monkeypatch.setattr(passes, "PART", 1)
     assert_frame_equal(passes.sums_by_request(log), together, check_dtype=False)
 
@@ -136,7 +136,7 @@ RANKS = st.lists(st.integers(0, 1), min_size=2, max_size=30)
 @given(st.lists(RANKS, min_size=1, max_size=3), st.integers(1, 6), st.integers(1, 9))
 def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
     whole = trace({f"p{i}": ranks for i, ranks in enumerate(texts)})
-    log = passes.of_blocks(replay.replay(whole, gamma))
+    log = passes.of_replay(replay.replay(whole, gamma))
     truth = replay.chain_sums(whole, [other]).set_index("prompt_id")["blocks"]
     least, most = (
         passes.sums_at(log, [other], unknown).set_index("prompt_id")["blocks"]
@@ -150,7 +150,7 @@ def test_the_truth_of_another_gamma_lies_in_the_bounds(texts, gamma, other):
 def test_bounds_at_a_long_draft_are_tight_and_turns_are_one_prompt():
     ranks = [0, 0, 1, 0, 1, 1, 0, 0, 0]
     whole = trace({"p": ranks})
-    log = passes.of_blocks(replay.replay(whole, 9))
+    log = passes.of_replay(replay.replay(whole, 9))
     two = pd.concat([log, log.assign(turn=1)], ignore_index=True)
     for unknown in (HITS, MISSES):
         sums = passes.sums_at(two, [2], unknown)
@@ -172,7 +172,7 @@ def test_public_runs_give_the_published_numbers_and_no_contradiction():
     expected = {"EAGLE": 3.579, "Medusa": 2.306, "SpS vicuna-68m, HF heuristic from 5": 2.278}
     for method, tokens in expected.items():
         answers = [answer for row in rows if row["method"] == method for answer in turns_of(row)]
-        frame = passes.blocks(passes.of_answers(answers))
+        frame = passes.as_blocks(passes.of_answers(answers))
         sums = replay.prompt_sums(frame)
         per_pass = score.block_estimators()["block_efficiency"](sums)
         assert per_pass == pytest.approx(tokens, abs=0.0005)

@@ -38,7 +38,7 @@ def log_of(requests, tokens=None):
 
 
 def sums_of(log):
-    return replay.prompt_sums(passes.blocks(log), ends="room")
+    return replay.prompt_sums(passes.as_blocks(log), ends="room")
 
 
 def random_log(*chances):
@@ -148,7 +148,7 @@ def test_answers_are_cut_to_one_length_by_hand():
 
 def test_several_runs_and_what_is_said_of_them():
     logs = {"alike": random_log(*[0.6] * 12), "unlike": random_log(*[0.9, 0.1] * 6)}
-    ratios, varied = synthetic.of_runs(logs, [1, 8], 0.8, 20, 2)
+    ratios, varied = synthetic.of_logs(logs, [1, 8], 0.8, 20, 2)
     assert len(ratios.frame) == 2 * 2 * 2 * 3 * 3
     assert varied.frame["run"].tolist() == ["alike", "unlike"]
     assert "At batch 8" in synthetic.fairness_in_words(ratios, varied)

@@ -22,7 +22,7 @@ from speclab.show import notebook
 from speclab.studies import your_log as study
 
 SHIPPED = ROOT / "data" / "logs" / "smollm.jsonl.gz"
-FREE = study.costs_of(0.0, {})  # drafting costs nothing, so speed-up is tokens per pass
+FREE = study.assumed_costs(0.0, {})  # drafting costs nothing, so speed-up is tokens per pass
 
 
 def log_of(accepted, drafted, requests=1, domain="code", name="r"):
@@ -46,7 +46,7 @@ def sums_of(*per_pass, domain="code", name="r", blocks=10):
 def test_bounds_by_hand():
     """h h ? and h m: at gamma 1 the unknown position decides whether a block more begins."""
     log = log_of([2, 1], [2, 2])  # tokens: h h ?, h m
-    speed = log_gammas.speeds(log, [1, 2], FREE)
+    speed = log_gammas.bounded_speeds(log, [1, 2], FREE)
     ends = {key: speed[key]["pooled"].iloc[0] for key in speed.values}
     trace = passes.trace_of(log, MISSES)
     assert trace["draft_rank"].tolist() == [0, 0, 1, 0, 1]
@@ -59,8 +59,8 @@ def test_bounds_by_hand():
 
 def test_a_block_costs_what_it_drafts_and_plain_decoding_is_1():
     log = log_of([2, 1], [2, 2], requests=6)
-    costs = study.costs_of(0.1, {"2": 1.2, "5": 1.5})
-    speed = log_gammas.speeds(log, [2], costs)
+    costs = study.assumed_costs(0.1, {"2": 1.2, "5": 1.5})
+    speed = log_gammas.bounded_speeds(log, [2], costs)
     v_3 = 1.2 + (1.5 - 1.2) / 3
     assert speed[2, HITS]["pooled"].iloc[0] == pytest.approx(2.5 / (2 * 0.1 + v_3))
     assert (speed[0, HITS] == 1).all(axis=None)
@@ -69,7 +69,7 @@ def test_a_block_costs_what_it_drafts_and_plain_decoding_is_1():
 def test_drafts_of_varying_length_are_priced_as_logged():
     log = log_of([3, 0, 1], [3, 4, 2], requests=6)
     assert log_gammas.own_gamma(log) is None
-    speed = log_gammas.speeds(log, [1], study.costs_of(0.1, {}))
+    speed = log_gammas.bounded_speeds(log, [1], study.assumed_costs(0.1, {}))
     per_token = 7 / (3 + 0.1 * (3 + 4 + 2))
     assert speed[LOGGED, MISSES]["pooled"].iloc[0] == pytest.approx(per_token)
     table = log_gammas.bounds(speed)
@@ -87,22 +87,22 @@ def test_verdicts_follow_the_bounds():
     slower where drafting is free.
     """
     log = log_of([2, 2, 2, 2], [8, 8, 8, 8], requests=20)
-    table = log_gammas.bounds(log_gammas.speeds(log, [1, 2, 8], FREE)).set_index("gamma")
+    table = log_gammas.bounds(log_gammas.bounded_speeds(log, [1, 2, 8], FREE)).set_index("gamma")
     assert table.loc[2, "least"] == table.loc[2, "most"] == 3
     assert table["verdict"].to_dict() == {0: SLOWER, 1: SLOWER, 2: BEST, 8: TIED}
-    few = log_gammas.bounds(log_gammas.speeds(log_of([2, 2], [8, 8], 4), [1, 2], FREE))
+    few = log_gammas.bounds(log_gammas.bounded_speeds(log_of([2, 2], [8, 8], 4), [1, 2], FREE))
     assert few["verdict"].tolist() == [TOO_FEW, TOO_FEW, BEST] and few["low"].isna().all()
     short = log_of([2, 2, 2, 2], [2, 2, 2, 2], requests=20)  # every block is accepted whole
-    table = log_gammas.bounds(log_gammas.speeds(short, [2, 5], FREE)).set_index("gamma")
+    table = log_gammas.bounds(log_gammas.bounded_speeds(short, [2, 5], FREE)).set_index("gamma")
     assert table["verdict"].to_dict() == {0: SLOWER, 2: BEST, 5: OPEN}
     assert (table.loc[5, "least"], table.loc[5, "most"]) == (3, 6)
 
 
 def test_the_truth_lies_in_the_bounds_of_the_speed_up():
     trace = load_run(ROOT / "data" / "traces" / "smollm" / "greedy").trace
-    log = passes.of_blocks(replay.replay(trace, 4))
-    costs = study.costs_of(0.05, {})
-    table = log_gammas.bounds(log_gammas.speeds(log, [1, 3, 4, 6, 12], costs))
+    log = passes.of_replay(replay.replay(trace, 4))
+    costs = study.assumed_costs(0.05, {})
+    table = log_gammas.bounds(log_gammas.bounded_speeds(log, [1, 3, 4, 6, 12], costs))
     truth = replay.chain_sums(trace, [1, 3, 4, 6, 12]).groupby("gamma")[["emitted", "blocks"]].sum()
     for row in table[table["gamma"] > 0].itertuples():
         whole = truth.loc[row.gamma]
@@ -122,21 +122,21 @@ def test_the_truth_lies_in_the_bounds_of_the_speed_up():
     ],
 )
 def test_why_a_log_says_nothing_about_another_gamma(log, asked, message):
-    said = log_gammas.why_not(log, **asked)
+    said = log_gammas.why_no_bounds(log, **asked)
     assert message in said and said.endswith(log_gammas.NO_OTHER)
-    assert log_gammas.why_not(log_of([1], [2])) == ""
+    assert log_gammas.why_no_bounds(log_of([1], [2])) == ""
 
 
 def test_costs_that_do_not_reach():
     log = log_of([2, 1], [2, 2])
-    costs = study.costs_of(0.1, {"8": 1.5})
+    costs = study.assumed_costs(0.1, {"8": 1.5})
     assert (costs.v(1), costs.v(8), costs.c(5)) == (1, 1.5, 0.1)
     assert study.gammas_covered([7, 8, 1], log, costs) == [1, 2, 7]
     with pytest.raises(ValueError, match="v reaches 2 tokens, and the log's longest draft needs 3"):
-        study.gammas_covered([1], log, study.costs_of(0.1, {"2": 1.5}))
+        study.gammas_covered([1], log, study.assumed_costs(0.1, {"2": 1.5}))
     for n in ("0", "1", "two"):
         with pytest.raises(ValueError, match=f"v has n = {n}: whole numbers from 2"):
-            study.costs_of(0.1, {n: 1.5})
+            study.assumed_costs(0.1, {n: 1.5})
 
 
 # ---- depth ---------------------------------------------------------------------------------------
@@ -144,11 +144,11 @@ def test_costs_that_do_not_reach():
 
 def test_acceptance_by_depth_by_hand():
     log = log_of([2, 0, 1, 1], [2, 2, 2, 1])
-    first, second = (study.depth_counts(log, depth).iloc[0] for depth in (1, 2))
+    first, second = (passes.depth_counts(log, depth).iloc[0] for depth in (1, 2))
     assert (first["passes"], first["reached"], first["accepted"]) == (4, 4, 3)
     # the last draft has one token only, and a rejected first token reaches no second
     assert (second["passes"], second["reached"], second["accepted"]) == (4, 2, 1)
-    draws = study.by_depth(log, 8)
+    draws = study.acceptance_by_depth(log, 8)
     assert [*draws.values] == [(panel, d) for d in (1, 2) for panel in (study.GIVEN, study.REACHED)]
     assert draws[study.GIVEN, 2]["code"].iloc[0] == 1 / 2
     assert study.depth_change(draws).frame["estimate"].tolist() == [1 / 2 - 3 / 4]
@@ -157,12 +157,12 @@ def test_acceptance_by_depth_by_hand():
 def test_a_token_after_the_end_is_not_rejected():
     """Two tokens are left, both accepted: the draft's third token has nothing to agree with."""
     log = passes.of_answers([Answer("a", "code", [2], [3], tokens=2)])
-    assert study.depth_counts(log, 3)["reached"].tolist() == [0]
+    assert passes.depth_counts(log, 3)["reached"].tolist() == [0]
 
 
 def test_a_log_without_draft_lengths_counts_every_pass_as_reaching():
     log = log_of([2, 0, 1], None)
-    assert study.depth_counts(log, 2)["reached"].tolist() == [2]
+    assert passes.depth_counts(log, 2)["reached"].tolist() == [2]
     assert "does not say how many" in study.drafted_in_words(log)
 
 
@@ -214,7 +214,7 @@ def test_bands_are_parts_in_log_order_by_hand():
 
 def as_log(frame):
     """A log as it was read."""
-    return Log("vllm", frame, replay.prompt_sums(passes.blocks(frame)), {})
+    return Log("vllm", frame, replay.prompt_sums(passes.as_blocks(frame)), {})
 
 
 def test_a_long_log_is_thinned_evenly():
@@ -225,7 +225,7 @@ def test_a_long_log_is_thinned_evenly():
     assert study.thinned(log, 100) is log
     totals = study.thinned(replace(log, passes=None), 4)
     assert totals.passes is None and len(totals.sums) == 4
-    assert "This page uses 4 of them" in study.size_in_words(log, few)
+    assert "This page uses 4 of them" in study.log_in_words(log, few)
 
 
 def test_passes_without_a_draft_make_a_servers_bounds_approximate():
@@ -304,7 +304,7 @@ DEPTHS = [
 TITLES = [
     *(study.bounds_in_title(one) for one in BOUNDS),
     *(study.drift_in_title(one) for one in DRIFTS),
-    *(study.depth_in_words(one) for one in DEPTHS),
+    *(study.depth_in_title(one) for one in DEPTHS),
     *(study.spread_in_words(sums_of(*values)) for values in ([2.0], [2.0, 1.5, 3.0])),
 ]
 ONE_LOG = as_log(log_of([2, 1], [2, 2]))
@@ -313,12 +313,12 @@ SENTENCES = [
     *ANSWERS,
     *(study.drift_in_words(one, mix) for one in DRIFTS for mix in (0.0, 0.5)),
     *(study.differences_in_words(pairs(*signs)) for signs in ([0], [1], [-1, 1, 0])),
-    *(study.size_in_words(one, one) for one in (ONE_LOG, TWO)),
+    *(study.log_in_words(one, one) for one in (ONE_LOG, TWO)),
     *(study.drafted_in_words(log_of([1, 0, 0], one)) for one in (None, [1, 1, 1], [3, 2, 1])),
     *(study.gammas_in_use([1, 9], tried, own) for tried in ([1, 9], [1]) for own in (1, None)),
     *(study.options_in_words(one) for one in (None, *BOUNDS)),
     *(study.too_short(count).replace("*", "") for count in (1, 14)),
-    *(log_gammas.why_not(None), study.ONE_GROUP),
+    *(log_gammas.why_no_bounds(None), study.ONE_GROUP),
 ]
 
 
@@ -358,7 +358,7 @@ def test_the_shipped_log_is_the_replay_prompt_by_prompt():
     assert len(own) >= 60 and own["domain"].nunique() == 4
     for name in ("domain", "blocks", "emitted", "accepted"):
         assert (own[name] == shared[name]).all(), name
-    per_domain = study.per_pass(log.sums).without(domain=study.EVERY).frame
+    per_domain = study.tokens_per_pass(log.sums).without(domain=study.EVERY).frame
     expected = shared.groupby("domain")[["emitted", "blocks"]].sum()
     for row in per_domain.itertuples():
         whole = expected.loc[row.domain]

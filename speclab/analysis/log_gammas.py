@@ -3,9 +3,9 @@
 A log says at most positions of its texts whether the draft's best token was the target's
 (`passes.trace_of`). So another gamma has hard bounds: a lower one if every unknown position is a
 miss, an upper one if it is a hit. At the log's own draft length both are equal. They hold for
-chains of a separate draft model at T = 0 (`why_not` says what else a log may be). The data cannot
-say more than the bounds, however many requests there are; intervals add what the choice of requests
-leaves open.
+chains of a separate draft model at T = 0 (`why_no_bounds` says what else a log may be). The data
+cannot say more than the bounds, however many requests there are; intervals add what the choice of
+requests leaves open.
 
 Speed-ups are estimates: tokens per target pass divided by the cost of a block (`cost.Costs`).
 """
@@ -44,7 +44,7 @@ TOO_FEW = "lower, too few requests"
 BOUNDS = ["gamma", "least", "most", "low", "least_high", "high", "verdict"]
 
 
-def why_not(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
+def why_no_bounds(log: pd.DataFrame | None, drafts: str = MODEL, temperature: float = 0.0) -> str:
     """Why the passes of a log (None: it has totals only) say nothing about another gamma, as
     sentences; "": they give bounds. drafts: MODEL or a key of NOT_OF_A_CHAIN.
     """
@@ -76,7 +76,7 @@ def own_gamma(log: pd.DataFrame) -> int | None:
     return int(longest) if len(drafting) and is_whole.all() else None
 
 
-def speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
+def bounded_speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
     """Draws of the bounds of the estimated speed-up, named (gamma, MISSES) and (gamma, HITS), on
     the same resampled requests.
 
@@ -101,7 +101,7 @@ def speeds(log: pd.DataFrame, gammas: Iterable[int], costs: Costs) -> Draws:
 
 
 def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
-    """One row per gamma: the columns BOUNDS, in the order of `speed`, which comes from `speeds`.
+    """One row per gamma: the columns BOUNDS, in the order of `speed` (of `bounded_speeds`).
 
     least, most: the lower and the upper bound of the speed-up in the sample. low, least_high: the
     interval of the lower bound; high: the upper end of the upper bound's interval (NaN: fewer than
@@ -130,13 +130,13 @@ def bounds(speed: Draws, domain: str = POOLED) -> pd.DataFrame:
     return pd.DataFrame(dict(zip(BOUNDS, columns, strict=True)))
 
 
-def best_gamma(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int, str]:
+def gamma_to_try(log: pd.DataFrame, costs: Costs, longest: int = 8) -> tuple[int, str]:
     """The gamma with the highest lower bound of the estimated speed-up (0: plain), of 0 to
     `longest` and the log's own, and sentences that explain it. Conditions and errors as of
-    `speeds`.
+    `bounded_speeds`.
     """
     gammas = sorted({*range(1, longest + 1), own_gamma(log) or 1})
-    speed = speeds(choose.of_all_prompts(log), gammas, costs)
+    speed = bounded_speeds(choose.of_all_prompts(log), gammas, costs)
     numbers = {key: draws for key, draws in speed.values.items() if key[0] != LOGGED}
     table = bounds(replace(speed, values=numbers))
     best = table[table["verdict"] == BEST].iloc[0]

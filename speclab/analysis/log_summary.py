@@ -17,7 +17,7 @@ from speclab.stats import by_domain, cell
 ALL_REQUESTS = "all requests"
 
 
-def lines_of(log: Log, folder: Path) -> list[str]:
+def summary_lines(log: Log, folder: Path) -> list[str]:
     """The summary of a log that was saved in `folder`."""
     blocks = int(log.sums["blocks"].sum())
     size = f"{counted(log.requests, 'request')}, {counted(blocks, 'target pass')}"

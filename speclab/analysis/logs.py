@@ -558,7 +558,7 @@ def refuse_folder(folder: Path, force: bool) -> None:
         raise ValueError(f"{folder} holds something other than a log; name another --out")
 
 
-def load(folder: Path) -> Log:
+def read_folder(folder: Path) -> Log:
     """The log of a folder that `save` wrote. Damaged if a file has changed since, RunError if the
     folder holds no log.
     """
@@ -614,7 +614,7 @@ def opened(
             f"{path} is a folder, which was read with its own options; leave out the format, the "
             "prompts and the draft length, or name the log file"
         )
-    return load(place)
+    return read_folder(place)
 
 
 def domains_of(path: Path) -> dict[str, str]:

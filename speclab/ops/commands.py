@@ -219,12 +219,12 @@ def _export_log(folder: Path, engine: str, c: float | None, profile_json: Path |
             f"{folder} is a log, which names no models: --profile-json needs a run, and --c must "
             "name the cost of a draft pass in target passes"
         )
-    log = logs.load(folder)
+    log = logs.read_folder(folder)
     drafts = log_gammas.OF_FORMAT.get(log.format, log_gammas.MODEL)
-    reason = log_gammas.why_not(log.passes, drafts)
+    reason = log_gammas.why_no_bounds(log.passes, drafts)
     if log.passes is None or reason:
         raise ValueError(f"{folder}: {reason}")
-    gamma, said = log_gammas.best_gamma(log.passes, Costs.assumed(c))
+    gamma, said = log_gammas.gamma_to_try(log.passes, Costs.assumed(c))
     echo(f"# {said}")
     echo(f"# costs: assumed, c = {c:g}, v = 1 and o = 0")
     echo("# holds for chains of a draft model at T = 0; TARGET and DRAFT stand for your models")
@@ -305,13 +305,13 @@ def _log(files, out, kind, prompts, drafted, force) -> None:
     and domains, and no text.
     """
     from speclab.analysis import logs
-    from speclab.analysis.log_summary import lines_of
+    from speclab.analysis.log_summary import summary_lines
 
     logs.refuse_folder(out, force)
     domains = logs.domains_of(prompts) if prompts else None
     log = logs.read_log(files, kind or "", domains, drafted or "")
     logs.save(log, out, force)
-    for line in lines_of(log, out):
+    for line in summary_lines(log, out):
         echo(line)
 
 

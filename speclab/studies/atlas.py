@@ -9,7 +9,7 @@ from itertools import product
 
 import pandas as pd
 
-from speclab import score, stats
+from speclab import passes, score, stats
 from speclab.analysis import atlas
 from speclab.analysis.association import correlation
 from speclab.analysis.concordance import Orders
@@ -63,21 +63,21 @@ PAPERS = {  # the paper's domains among Spec-Bench's categories; the others have
 # ---- frames --------------------------------------------------------------------------------------
 
 
-def prompts_of(run: str) -> pd.DataFrame:
+def sums_of(run: str) -> pd.DataFrame:
     """Per-prompt sums of a run: prompt_id and domain as text, blocks, emitted, accepted."""
     rows = atlas.sums().query("run == @run").drop(columns="run")
     return rows.astype({"prompt_id": str, "domain": str}).reset_index(drop=True)
 
 
-def in_tasks(named_runs: Mapping[str, str] = METHODS) -> dict[str, pd.DataFrame]:
+def on_spec_bench(named_runs: Mapping[str, str] = METHODS) -> dict[str, pd.DataFrame]:
     """The sums of runs on Spec-Bench, its six tasks as domains."""
-    return {name: atlas.in_tasks(prompts_of(run)) for name, run in named_runs.items()}
+    return {name: atlas.in_tasks(sums_of(run)) for name, run in named_runs.items()}
 
 
 def on_mt_bench(named_runs: Mapping[str, str]) -> dict[str, pd.DataFrame]:
     """The sums of runs on MT-Bench's 80 prompts, its eight categories as domains."""
     categories = atlas.sources()["mt_bench"]["categories"]
-    frames = {name: prompts_of(run) for name, run in named_runs.items()}
+    frames = {name: sums_of(run) for name, run in named_runs.items()}
     return {
         name: rows[rows["domain"].isin(categories)].reset_index(drop=True)
         for name, rows in frames.items()
@@ -91,13 +91,13 @@ def table_of_runs() -> Estimates:
     facts = atlas.runs().query("method != 'plain'").set_index("run")
     rows = {}
     for run in facts.index:
-        pooled = stats.by_domain(prompts_of(run), PER_PASS).query("domain == @POOLED")
+        pooled = stats.by_domain(sums_of(run), PER_PASS).query("domain == @POOLED")
         rows[tuple(facts.loc[run, ["method", "target", "set"]])] = pooled
     table = stack(rows, ["method", "target", "set"])
     return Estimates(table.drop(columns=["estimator", "domain"]))
 
 
-def relative(orders: Orders, key: str = "method") -> Estimates:
+def over_mean(orders: Orders, key: str = "method") -> Estimates:
     """Each domain's value over the mean of the domains, for each method."""
     draws = orders.draws
     parts = {name: rows.div(rows[ALL], axis=0) for name, rows in draws.values.items()}
@@ -107,7 +107,7 @@ def relative(orders: Orders, key: str = "method") -> Estimates:
 # ---- depth ---------------------------------------------------------------------------------------
 
 
-def next_accepted(run: str, deepest: int) -> stats.Draws:
+def accepted_by_depth(run: str, deepest: int) -> stats.Draws:
     """Acceptance at each depth, given that all tokens above were accepted, over the passes that
     could go so deep: their draft and the rest of the answer were long enough.
 
@@ -116,15 +116,8 @@ def next_accepted(run: str, deepest: int) -> stats.Draws:
     """
     rows = atlas.in_tasks(atlas.passes_of(run))
     depths = range(1, min(deepest, int(rows["drafted"].max())) + 1)
-    columns = {}
-    for depth in depths:
-        can = (rows["drafted"] >= depth) & (rows["remaining"] >= depth)
-        columns[f"reached {depth}"] = can & (rows["accepted"] >= depth - 1)
-        columns[f"passed {depth}"] = can & (rows["accepted"] >= depth)
-    by_prompt = pd.DataFrame(columns).groupby([rows["prompt_id"], rows["domain"]], sort=False)
-    sums = by_prompt.sum().reset_index()
-    shares = {d: (sums, score.ratio_of(f"passed {d}", f"reached {d}")) for d in depths}
-    return stats.jointly(shares)
+    share = score.ratio_of("accepted", "reached")
+    return stats.jointly({depth: (passes.depth_counts(rows, depth), share) for depth in depths})
 
 
 def depth_tables(runs: Mapping[str, str], deepest: int) -> tuple[Estimates, Estimates]:
@@ -133,7 +126,7 @@ def depth_tables(runs: Mapping[str, str], deepest: int) -> tuple[Estimates, Esti
     """
     levels, changes = {}, {}
     for name, run in runs.items():
-        draws = next_accepted(run, deepest)
+        draws = accepted_by_depth(run, deepest)
         levels[name] = draws.table(key="depth")
         change = (draws[DEEP] - draws[FIRST])[POOLED]
         changes[name] = draws.table({"change": change}, key="number")
@@ -166,7 +159,7 @@ def easy_for_both(frames: Mapping[str, pd.DataFrame], others: Iterable[str]) -> 
 # ---- size ----------------------------------------------------------------------------------------
 
 
-def by_size() -> tuple[Estimates, Estimates]:
+def by_target_size() -> tuple[Estimates, Estimates]:
     """(tokens per target pass of Medusa by size of the target and category, the differences between
     sizes pooled over the 80 prompts).
     """
@@ -193,7 +186,7 @@ def same_texts() -> Estimates:
         same = both[one] == both[other]
         questions[key] = (same.rename("same").reset_index(), score.mean_of("same"))
     draws = stats.jointly(questions)
-    numbers = {(kind, pair_in_words(*pair)): draws[kind, pair][POOLED] for kind, pair in pairs}
+    numbers = {(kind, two_runs_in_words(*pair)): draws[kind, pair][POOLED] for kind, pair in pairs}
     means = {}
     for kind, kinds in PAIRS.items():
         of_kind = [draws[kind, pair][POOLED] for pair in kinds]
@@ -203,7 +196,7 @@ def same_texts() -> Estimates:
     return Estimates(stack(parts, ["kind", "runs"]).drop(columns="share")).in_units("%")
 
 
-def pair_in_words(one: str, other: str) -> str:
+def two_runs_in_words(one: str, other: str) -> str:
     """Two runs as 'EAGLE and plain A'; A, B and C are the machines of the plain runs."""
     methods = atlas.runs().set_index("run")["method"]
     names = [f"plain {run[-1].upper()}" if "plain" in run else methods[run] for run in (one, other)]
@@ -220,15 +213,12 @@ def evidence_of(run: str) -> dict[str, pd.DataFrame]:
     rows = atlas.passes_of(run)
     rows = rows.assign(domain=rows["domain"].map(PAPERS), first=rows["accepted"] > 0)
     rows = rows.dropna(subset=["domain"])
-    deep = rows.assign(
-        reached=(rows["accepted"] >= DEEP - 1) & (rows["drafted"] >= DEEP),
-        passed=rows["accepted"] >= DEEP,
-    )
+    deep = passes.depth_counts(rows, DEEP)
     draws = stats.jointly(
         {
             "level": (rows, score.mean_of("first")),
             "length": (rows, score.mean_of("accepted")),
-            "deep": (deep, score.ratio_of("passed", "reached")),
+            "deep": (deep, score.ratio_of("accepted", "reached")),
         }
     )
     level = draws["level"]
@@ -254,7 +244,7 @@ def methods_in_words(spreads: pd.DataFrame) -> str:
     return named(list(spreads.loc[is_found, "method"])) if is_found.any() else "no method"
 
 
-def order_in_words(agreement: Mapping[str, float]) -> str:
+def agreement_in_words(agreement: Mapping[str, float]) -> str:
     """Whether the methods agree on an order, and whether shared prompts explain it: a sentence."""
     number = stats.cell(agreement["estimate"], agreement["low"], agreement["high"], 2)
     if agreement["p_value"] >= 0.05:
@@ -268,7 +258,7 @@ def order_in_words(agreement: Mapping[str, float]) -> str:
 def tasks_in_words(spreads: pd.DataFrame, agreement: Mapping[str, float]) -> str:
     """The notebook's answer. spreads, agreement: of `Orders`."""
     found = spreads[spreads["p_holm"] < 0.05].sort_values("estimate")
-    order = order_in_words(agreement)
+    order = agreement_in_words(agreement)
     if found.empty:
         return f"Inconclusive: the tasks do not differ significantly with any method. {order}"
     ends = found.iloc[[0, -1]].drop_duplicates("method")
@@ -279,7 +269,7 @@ def tasks_in_words(spreads: pd.DataFrame, agreement: Mapping[str, float]) -> str
     )
 
 
-def depth_in_words(changes: Estimates) -> str:
+def rises_in_words(changes: Estimates) -> str:
     """For which methods acceptance rises with depth, and for which it falls, as a sentence."""
     words = "rises for", "falls for", "does not change significantly for"
     clauses = changes.sentence(*words, names="method")
@@ -345,7 +335,7 @@ def headline(spreads: pd.DataFrame) -> str:
     )
 
 
-def size_in_words(steps: Estimates) -> str:
+def sizes_in_words(steps: Estimates) -> str:
     """Whether Medusa emits more tokens per target pass on larger targets, as a sentence."""
     words = "rise significantly at", "fall significantly at", "do not change significantly at"
     clauses = steps.sentence(*words, names="size")

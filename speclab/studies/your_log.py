@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from speclab import score, stats
+from speclab import passes, score, stats
 from speclab.analysis import choose, log_gammas, significance
 from speclab.analysis.choose import PROMPT
 from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
@@ -34,7 +34,7 @@ ONE_GROUP = f"Fewer than two domains have {MIN_PROMPTS} requests, so no domains 
 TREND = ("rises", "falls", "does not change significantly")
 
 
-def costs_of(c: float, v: Mapping[str, float]) -> Costs:
+def assumed_costs(c: float, v: Mapping[str, float]) -> Costs:
     """Costs from a draft pass over a target pass (c) and the cost of a target pass over n tokens,
     by n (v; {}: 1 for every n). ValueError: an n that is no whole number from 2.
     """
@@ -65,7 +65,7 @@ def thinned(log: Log, most: int) -> Log:
     return replace(log, passes=log.passes[is_kept].reset_index(drop=True), sums=sums)
 
 
-def size_in_words(log: Log, used: Log) -> str:
+def log_in_words(log: Log, used: Log) -> str:
     """What a log holds, as sentences. used: the part of it that the page uses."""
     requests, passes = len(log.sums), int(log.sums["blocks"].sum())
     tokens = int(log.sums["emitted"].sum())
@@ -117,7 +117,7 @@ def shown_in_words(frame: pd.DataFrame) -> str:
 # ---- tokens per target pass ----------------------------------------------------------------------
 
 
-def per_pass(sums: pd.DataFrame) -> Estimates:
+def tokens_per_pass(sums: pd.DataFrame) -> Estimates:
     """Tokens per target pass of each domain, then of all requests (EVERY)."""
     of_domains = Estimates(stats.by_domain(sums, PER_PASS)).without(domain=[ALL, POOLED])
     of_all = stats.by_domain(choose.of_all_prompts(sums), PER_PASS)
@@ -169,37 +169,22 @@ def differences_in_words(tests: pd.DataFrame) -> str:
 # ---- survival by depth ---------------------------------------------------------------------------
 
 
-def depth_counts(log: pd.DataFrame, depth: int) -> pd.DataFrame:
-    """Passes of each request at a depth: prompt_id, domain, passes (all), reached (the target
-    accepted all tokens above, the draft has a token here and the answer goes on) and accepted.
-
-    If the log does not say what was drafted, every pass counts as having a token here.
-    """
-    has_token = log["drafted"].isna() | (log["drafted"] >= depth)
-    above = log["accepted"] >= depth - 1
-    goes_on = log["remaining"] >= depth
-    accepted = log["accepted"] >= depth
-    reached = has_token & above & goes_on
-    flags = log[PROMPT].assign(passes=1, reached=reached, accepted=accepted)
-    return flags.groupby(PROMPT, sort=False, observed=True).sum().reset_index()
-
-
-def by_depth(log: pd.DataFrame, deepest: int) -> stats.Draws:
+def acceptance_by_depth(log: pd.DataFrame, deepest: int) -> stats.Draws:
     """Draws named (GIVEN, depth): the share of tokens accepted, if all above were, and
     (REACHED, depth): the share of all passes that accept this many tokens. Depths go up to the
     deepest accepted token, and to `deepest`.
     """
     questions = {}
     for depth in range(1, min(deepest, max(log["accepted"].max(), 1)) + 1):
-        counts = depth_counts(log, depth)
+        counts = passes.depth_counts(log, depth)
         questions[GIVEN, depth] = counts, score.ratio_of("accepted", "reached")
         questions[REACHED, depth] = counts, score.ratio_of("accepted", "passes")
     return stats.jointly(questions)
 
 
 def depths_table(draws: stats.Draws) -> Estimates:
-    """The draws of `by_depth` as estimates: panel, depth, domain. Where some have an interval, the
-    others are left out, since too few passes reach their depth.
+    """The draws of `acceptance_by_depth` as estimates: panel, depth, domain. Where some have an
+    interval, the others are left out, since too few passes reach their depth.
     """
     parts = {}
     for key, shares in draws.values.items():
@@ -224,7 +209,7 @@ def depth_change(draws: stats.Draws) -> Estimates:
     return with_intervals(of_domains).in_units("points")
 
 
-def depth_in_words(change: Estimates) -> str:
+def depth_in_title(change: Estimates) -> str:
     """How acceptance changes with depth, as a title. change: of `depth_change`."""
     depth = change.frame["depth"].iloc[0]
     if depth == 1:
@@ -425,7 +410,7 @@ def gammas_in_words(gammas: Sequence[int | str]) -> str:
     return named(parts)
 
 
-def speed_in_words(row: pd.Series) -> str:
+def gamma_in_words(row: pd.Series) -> str:
     """The lower bound of a speed-up: '1.76x [1.72, 1.80]' if the log decides it exactly, else 'at
     least 1.76x [1.72, 1.80]'.
     """
@@ -438,7 +423,7 @@ def bounds_in_title(table: pd.DataFrame) -> str:
     row, others = best_of(table), undecided(table)
     setting = starting(gammas_in_words([row["gamma"]]))
     if row["gamma"] != 0:
-        said = f"{setting} gives {speed_in_words(row)}"
+        said = f"{setting} gives {gamma_in_words(row)}"
         more = f"; {gammas_in_words(others)} may be faster"
         return said + (more if others else ", and no other gamma tried is faster")
     if not others:
@@ -496,7 +481,7 @@ def answer_in_words(per_pass: Estimates, c: float, table: pd.DataFrame | None) -
         said += f" {none if others else 'plain decoding is the fastest here'}."
     else:
         verb = "keep" if row["gamma"] == LOGGED else "try"
-        said += f" {verb} {setting} (estimated speed-up {speed_in_words(row)})."
+        said += f" {verb} {setting} (estimated speed-up {gamma_in_words(row)})."
     if others:
         return f"{said} {undecided_in_words(others)} may be faster: the log cannot decide."
     return said if row["gamma"] == 0 else f"{said} No other gamma tried is faster here."

@@ -238,7 +238,7 @@ def at_scale():
 
 def of_tasks():
     """How much the atlas' tasks differ, by method, and whether the methods agree: sentences."""
-    tasks = Orders.of(atlas.in_tasks(), atlas.PER_PASS)
+    tasks = Orders.of(atlas.on_spec_bench(), atlas.PER_PASS)
     spreads = tasks.spreads()
     listed = Estimates(spreads[["method", *stats.NUMBERS]]).in_units("x").listed("method")
     answer = atlas.tasks_in_words(spreads, tasks.agreement())

@@ -126,7 +126,7 @@ def over_real(
     this many `requests`. load: share of the time that real passes keep the server busy. Load and
     mean acceptance are those of each resample. ValueError if no pass has room.
     """
-    room = replay.prompt_sums(passes.blocks(log), ends="room").sort_values("prompt_id")
+    room = replay.prompt_sums(passes.as_blocks(log), ends="room").sort_values("prompt_id")
     if not room["blocks"].any():
         raise ValueError("passes: every pass may be cut by the end of its answer; take longer ones")
     kinds = survivals(room)
@@ -182,7 +182,7 @@ def of_equal_length(log: pd.DataFrame) -> pd.DataFrame:
     return kept.assign(remaining=room, **counts)
 
 
-def of_runs(
+def of_logs(
     logs: Mapping[str, pd.DataFrame], batches: Sequence[int], *stream: float
 ) -> tuple[Estimates, Estimates]:
     """`over_real` by length of the answers (EQUAL or RECORDED) and run (a name of `logs`), and the
@@ -192,7 +192,7 @@ def of_runs(
     for run, log in logs.items():
         parts[EQUAL, run] = over_real(of_equal_length(log), batches, *stream)
         parts[RECORDED, run] = over_real(log, batches, *stream)
-        room = replay.prompt_sums(passes.blocks(log), ends="room")
+        room = replay.prompt_sums(passes.as_blocks(log), ends="room")
         varied[run] = stats.by_domain(room, VARIANCE)
     ratios = Estimates(stack(parts, ["answers", "run"])).in_units("x")
     pooled = Estimates.stacked(varied, "run").at(domain=POOLED)
@@ -201,7 +201,7 @@ def of_runs(
 
 def fairness_in_words(ratios: Estimates, varied: Estimates) -> str:
     """What the fixed schedule gets right and wrong in the largest batch, as sentences; arguments:
-    see `of_runs`. The intervals of latency are widened for their number (`claims.widened`).
+    see `of_logs`. The intervals of latency are widened for their number (`claims.widened`).
     """
     batch = ratios.frame["batch"].max()
     shown = ratios.at(batch=batch)
