@@ -167,7 +167,7 @@ shown = orders_table.assign(W=[stats.cell(*row, 2) for row in numbers])
 for chance in ("unrelated", "shared"):
     shown[chance] = [f"{value:.2f}" for value in shown[chance]]
 for chance, p_value in {"unrelated": "p_value", "shared": "p_shared"}.items():
-    shown[chance] += [f" (p {value:.3f})" for value in shown[p_value]]
+    shown[chance] += [f" ({study.p_in_words(p)})" for p in shown[p_value]]
 shown = shown[["compared", "W", "unrelated", "shared"]]
 heads = {"unrelated": "unrelated orders", "shared": "shared prompts only"}
 ctx.table(orders_table, "orders", cells=shown.rename(columns=heads))
@@ -207,9 +207,8 @@ ctx.plot(
     by_depth,
     "depth",
     "depth",
-    "Acceptance by depth, given that all tokens above were accepted. Lines that rise are drafts "
-    "that copy or go on from themselves; lines that fall are trees of heads. Bands: 95 % "
-    "intervals.",
+    "Acceptance by depth, given that all tokens above were accepted. The text below names the "
+    "methods whose line rises or falls. Bands: 95 % intervals.",
     hue="method",
     title=study.depth_title(changes),
     y="accepted tokens (%)",
@@ -220,8 +219,8 @@ ctx.say(study.rises_in_words(changes))
 
 # %% [markdown]
 # Two effects mix, as [notebook 04](04_depth_profile.ipynb) shows. Only drafts at easy positions get
-# deep, and this selection raises the line. Heads predict deep tokens from the same state, and their
-# trees have fewer candidates at greater depth, which lowers the line.
+# deep, and this selection raises the line. The drafts of EAGLE, Medusa and Token Recycling are
+# trees with fewer candidates at greater depth, which lowers the line.
 #
 # ## 5. What is easy for one method, is it easy for another?
 # We rank the 480 prompts by tokens per target pass under each method and correlate the ranks with
@@ -293,9 +292,8 @@ ctx.plot(
     pairs,
     "runs",
     "texts",
-    "Share of 480 prompts with the same first answer, for pairs of runs. The methods differ from "
-    "plain decoding about as often as plain decoding differs between machines. Bars: 95 % "
-    "intervals.",
+    "Share of 480 prompts with the same first answer, for pairs of runs. The text below compares "
+    "both kinds of pairs. Bars: 95 % intervals.",
     hue="kind",
     kind="bars",
     title=study.texts_title(same),

@@ -328,7 +328,7 @@ def test_other_sentences_in_their_branches():
     title = study.depth_title(numbers(rises, falls, nothing))
     assert title == "From depth 1 to 3, acceptance rises for 1 and falls for 1 of 3 methods"
     assert "lower in chat for EAGLE" in study.gap_in_words(numbers(falls))
-    assert study.chance_in_words(agreed(0.3, 0.6)).count("not significantly more") == 2
+    assert study.chance_in_words(agreed(0.3, 0.6)).count("not significantly above") == 2
     assert "not" not in study.chance_in_words(agreed(0.001, 0.001))
     assert "rise significantly at EAGLE" in study.sizes_in_words(numbers(rises, key="size"))
     assert study.methods_in_words(spread(0.5)) == "no method"

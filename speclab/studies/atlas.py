@@ -292,13 +292,18 @@ def texts_in_words(same: Estimates) -> str:
 
 def chance_in_words(agreement: Mapping[str, float]) -> str:
     """How an agreement compares with both kinds of chance, as sentences."""
-    unrelated, shared = agreement["unrelated"], agreement["shared"]
-    more = "more" if agreement["p_value"] < 0.05 else "not significantly more"
-    beyond = "more than" if agreement["p_shared"] < 0.05 else "not significantly more than"
+    above = {True: "significantly above", False: "not significantly above"}
+    of_orders = above[agreement["p_value"] < 0.05]
+    of_prompts = above[agreement["p_shared"] < 0.05]
     return (
-        f"The methods agree {more} than unrelated orders would ({unrelated:.2f}). They agree "
-        f"{beyond} methods that share only the prompts ({shared:.2f})."
+        f"W is {of_orders} the mean of unrelated orders ({agreement['unrelated']:.2f}). It is "
+        f"{of_prompts} the mean of methods that share only the prompts ({agreement['shared']:.2f})."
     )
+
+
+def p_in_words(p_value: float) -> str:
+    """A p-value, as 'p = 0.012'."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
 def depth_title(changes: Estimates) -> str:
