@@ -75,7 +75,7 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-from speclab.analysis import choose, log_gammas, logs, significance
+from speclab.analysis import choose, log_gammas, log_summary, logs, significance
 from speclab.ops import export
 from speclab.place import ROOT
 from speclab.show import drawings, notebook
@@ -107,7 +107,7 @@ by_hand = first["emitted"] / first["blocks"]
 print(f"{first['emitted']:.0f} tokens / {first['blocks']:.0f} target passes = {by_hand:.2f}")
 
 # %%
-per_pass = study.tokens_per_pass(sums)
+per_pass = log_summary.tokens_per_pass(sums)
 dots = study.dots(sums)
 assert dots["of_request"].get(0, by_hand) == by_hand  # of many requests some are drawn
 of_all = per_pass.at(domain=study.EVERY)

@@ -273,7 +273,7 @@ ctx.plot(
     y="tokens per target pass",
     x_label="",
 )
-ctx.say(study.sizes_in_words(steps))
+ctx.say(study.target_sizes_in_words(steps))
 
 # %% [markdown]
 # These runs accept typical tokens, and how many tokens count as typical may differ between targets.

@@ -28,7 +28,7 @@ PER_PASS = study.PER_PASS
 
 @pytest.mark.parametrize(("run", "expected"), [("eagle", 3.579), ("medusa", 2.306), ("sps", 2.278)])
 def test_the_leaderboard_s_numbers(run, expected):
-    rows = study.sums_of(run)
+    rows = study.sums_of_run(run)
     assert len(rows) == 480
     assert PER_PASS(rows) == pytest.approx(expected, abs=0.0005)
 
@@ -61,7 +61,7 @@ def test_passes_and_sums_are_the_same_numbers(run):
     frame = atlas.passes_of(run)
     assert list(frame) == passes.COLUMNS
     by_prompt = frame.groupby("prompt_id")["emitted"].agg(["size", "sum"])
-    sums = study.sums_of(run).set_index("prompt_id").loc[by_prompt.index]
+    sums = study.sums_of_run(run).set_index("prompt_id").loc[by_prompt.index]
     assert (by_prompt["size"] == sums["blocks"]).all()
     assert (by_prompt["sum"] <= sums["emitted"]).all()
     longest = atlas.runs().set_index("run").loc[run, "K"]
@@ -70,7 +70,7 @@ def test_passes_and_sums_are_the_same_numbers(run):
 
 def test_plain_runs_emit_one_token_per_pass():
     for run in ("plain-a", "plain-b", "plain-c", "plain-shop", "plain-v1.5"):
-        assert PER_PASS(study.sums_of(run)) == 1, run
+        assert PER_PASS(study.sums_of_run(run)) == 1, run
 
 
 def test_runs_that_cannot_be_read_by_pass():
@@ -330,5 +330,5 @@ def test_other_sentences_in_their_branches():
     assert "lower in chat for EAGLE" in study.gap_in_words(numbers(falls))
     assert study.chance_in_words(agreed(0.3, 0.6)).count("not significantly above") == 2
     assert "not" not in study.chance_in_words(agreed(0.001, 0.001))
-    assert "rise significantly at EAGLE" in study.sizes_in_words(numbers(rises, key="size"))
+    assert "rise significantly at EAGLE" in study.target_sizes_in_words(numbers(rises, key="size"))
     assert study.methods_in_words(spread(0.5)) == "no method"

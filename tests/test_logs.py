@@ -251,7 +251,14 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("fuzz")
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"{}" * 999)[:-9], b"no gzip", b"\x1f\x8b"])
+DAMAGED = {
+    "cut": gzip.compress(b"{}" * 999, mtime=0)[:-9],
+    "no gzip": b"no gzip",
+    "two bytes": b"\x1f\x8b",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=[*DAMAGED])
 def test_a_damaged_file_is_named(content, tmp_path):
     path = tmp_path / "log.jsonl.gz"
     path.write_bytes(content)

@@ -11,7 +11,7 @@ import pytest
 from test_sentences import BAD
 
 from speclab import passes, replay
-from speclab.analysis import log_gammas, logs
+from speclab.analysis import log_gammas, log_summary, logs
 from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, SLOWER, TIED, TOO_FEW
 from speclab.analysis.logs import Log
 from speclab.estimates import Estimates
@@ -358,7 +358,7 @@ def test_the_shipped_log_is_the_replay_prompt_by_prompt():
     assert len(own) >= 60 and own["domain"].nunique() == 4
     for name in ("domain", "blocks", "emitted", "accepted"):
         assert (own[name] == shared[name]).all(), name
-    per_domain = study.tokens_per_pass(log.sums).without(domain=study.EVERY).frame
+    per_domain = log_summary.tokens_per_pass(log.sums).without(domain=study.EVERY).frame
     expected = shared.groupby("domain")[["emitted", "blocks"]].sum()
     for row in per_domain.itertuples():
         whole = expected.loc[row.domain]

@@ -9,12 +9,13 @@ import pandas as pd
 
 from speclab.analysis import logs
 from speclab.analysis.choose import of_all_prompts
+from speclab.analysis.log_gammas import PER_PASS
 from speclab.analysis.logs import Log
-from speclab.estimates import counted
-from speclab.score import POOLED, block_estimators, domains_in
-from speclab.stats import by_domain, cell
+from speclab.estimates import Estimates, counted
+from speclab.score import ALL, POOLED
+from speclab.stats import RESAMPLES, by_domain, cell
 
-ALL_REQUESTS = "all requests"
+EVERY = "all requests"
 
 
 def summary_lines(log: Log, folder: Path) -> list[str]:
@@ -26,7 +27,7 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
         answers = counted(log.left_out, "answer")
         lines.append(f"{answers} took no target pass (one token at most): left out.")
     lines.append("Tokens per target pass, with 95 % intervals over requests:")
-    lines += [f"  {row}" for row in tokens_per_pass(log)]
+    lines += _lines(tokens_per_pass(log.sums, logs.resamples(log)).frame)
     if log.passes is None:
         lines.append("The log has totals per request only, so nothing is known by depth.")
     elif log.passes["drafted"].isna().any():
@@ -36,22 +37,21 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
     return [*lines, f"To study the log, run `{study}`."]
 
 
-def tokens_per_pass(log: Log) -> list[str]:
-    """A line for each domain if there are several, and one for all requests."""
-    sums = log.sums
-    domains = domains_in(sums)
-    by_name = _estimates(log, sums).set_index("domain")
-    lines = [_line(name, by_name.loc[name]) for name in domains if len(domains) > 1]
-    together = _estimates(log, of_all_prompts(sums)).set_index("domain")
-    return [*lines, _line(ALL_REQUESTS, together.loc[POOLED])]
+def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
+    """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
+    of_domains = by_domain(sums, PER_PASS, n)
+    of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
+    of_all = by_domain(of_all_prompts(sums), PER_PASS, n)
+    row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
+    table = pd.concat([of_domains, row], ignore_index=True)
+    return Estimates(table.assign(estimator="tokens per target pass"))
 
 
-def _estimates(log: Log, sums: pd.DataFrame) -> pd.DataFrame:
-    """Tokens per target pass with intervals, from per-prompt sums."""
-    return by_domain(sums, block_estimators()["block_efficiency"], logs.resamples(log))
-
-
-def _line(name: str, row: pd.Series) -> str:
-    """A number with its interval and its requests."""
-    number = cell(row["estimate"], row["low"], row["high"], 2)
-    return f"{name}: {number} ({counted(row['n_prompts'], 'request')})"
+def _lines(rows: pd.DataFrame) -> list[str]:
+    """Numbers with their intervals and requests; of a single domain only the line of all."""
+    shown = rows if len(rows) > 2 else rows.tail(1)
+    return [
+        f"  {row.domain}: {cell(row.estimate, row.low, row.high, 2)} "
+        f"({counted(row.n_prompts, 'request')})"
+        for row in shown.itertuples()
+    ]

@@ -63,7 +63,7 @@ PAPERS = {  # the paper's domains among Spec-Bench's categories; the others have
 # ---- frames --------------------------------------------------------------------------------------
 
 
-def sums_of(run: str) -> pd.DataFrame:
+def sums_of_run(run: str) -> pd.DataFrame:
     """Per-prompt sums of a run: prompt_id and domain as text, blocks, emitted, accepted."""
     rows = atlas.sums().query("run == @run").drop(columns="run")
     return rows.astype({"prompt_id": str, "domain": str}).reset_index(drop=True)
@@ -71,13 +71,13 @@ def sums_of(run: str) -> pd.DataFrame:
 
 def on_spec_bench(named_runs: Mapping[str, str] = METHODS) -> dict[str, pd.DataFrame]:
     """The sums of runs on Spec-Bench, its six tasks as domains."""
-    return {name: atlas.in_tasks(sums_of(run)) for name, run in named_runs.items()}
+    return {name: atlas.in_tasks(sums_of_run(run)) for name, run in named_runs.items()}
 
 
 def on_mt_bench(named_runs: Mapping[str, str]) -> dict[str, pd.DataFrame]:
     """The sums of runs on MT-Bench's 80 prompts, its eight categories as domains."""
     categories = atlas.sources()["mt_bench"]["categories"]
-    frames = {name: sums_of(run) for name, run in named_runs.items()}
+    frames = {name: sums_of_run(run) for name, run in named_runs.items()}
     return {
         name: rows[rows["domain"].isin(categories)].reset_index(drop=True)
         for name, rows in frames.items()
@@ -91,7 +91,7 @@ def table_of_runs() -> Estimates:
     facts = atlas.runs().query("method != 'plain'").set_index("run")
     rows = {}
     for run in facts.index:
-        pooled = stats.by_domain(sums_of(run), PER_PASS).query("domain == @POOLED")
+        pooled = stats.by_domain(sums_of_run(run), PER_PASS).query("domain == @POOLED")
         rows[tuple(facts.loc[run, ["method", "target", "set"]])] = pooled
     table = stack(rows, ["method", "target", "set"])
     return Estimates(table.drop(columns=["estimator", "domain"]))
@@ -244,7 +244,7 @@ def methods_in_words(spreads: pd.DataFrame) -> str:
     return named(list(spreads.loc[is_found, "method"])) if is_found.any() else "no method"
 
 
-def agreement_in_words(agreement: Mapping[str, float]) -> str:
+def shared_order_in_words(agreement: Mapping[str, float]) -> str:
     """Whether the methods agree on an order, and whether shared prompts explain it: a sentence."""
     number = stats.cell(agreement["estimate"], agreement["low"], agreement["high"], 2)
     if agreement["p_value"] >= 0.05:
@@ -258,7 +258,7 @@ def agreement_in_words(agreement: Mapping[str, float]) -> str:
 def tasks_in_words(spreads: pd.DataFrame, agreement: Mapping[str, float]) -> str:
     """The notebook's answer. spreads, agreement: of `Orders`."""
     found = spreads[spreads["p_holm"] < 0.05].sort_values("estimate")
-    order = agreement_in_words(agreement)
+    order = shared_order_in_words(agreement)
     if found.empty:
         return f"Inconclusive: the tasks do not differ significantly with any method. {order}"
     ends = found.iloc[[0, -1]].drop_duplicates("method")
@@ -340,7 +340,7 @@ def headline(spreads: pd.DataFrame) -> str:
     )
 
 
-def sizes_in_words(steps: Estimates) -> str:
+def target_sizes_in_words(steps: Estimates) -> str:
     """Whether Medusa emits more tokens per target pass on larger targets, as a sentence."""
     words = "rise significantly at", "fall significantly at", "do not change significantly at"
     clauses = steps.sentence(*words, names="size")

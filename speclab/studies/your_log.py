@@ -12,16 +12,16 @@ import numpy as np
 import pandas as pd
 
 from speclab import passes, score, stats
-from speclab.analysis import choose, log_gammas, significance
+from speclab.analysis import log_gammas, significance
 from speclab.analysis.choose import PROMPT
 from speclab.analysis.log_gammas import BEST, LOGGED, OPEN, PER_PASS, SLOWER, TIED, TOO_FEW
+from speclab.analysis.log_summary import EVERY
 from speclab.analysis.logs import UNKNOWN, Log
 from speclab.cost import Costs
 from speclab.estimates import WORDS, Estimates, counted, named, stack, starting, whole
 from speclab.score import ALL, POOLED
 from speclab.stats import MIN_PROMPTS
 
-EVERY = "all requests"
 LEVEL = 0.05  # of Holm's adjusted p
 MIX = 0.1  # from here on a change of the mix of domains is mentioned
 MOST_LINES = 6  # domains in a figure with lines
@@ -115,15 +115,6 @@ def shown_in_words(frame: pd.DataFrame) -> str:
 
 
 # ---- tokens per target pass ----------------------------------------------------------------------
-
-
-def tokens_per_pass(sums: pd.DataFrame) -> Estimates:
-    """Tokens per target pass of each domain, then of all requests (EVERY)."""
-    of_domains = Estimates(stats.by_domain(sums, PER_PASS)).without(domain=[ALL, POOLED])
-    of_all = stats.by_domain(choose.of_all_prompts(sums), PER_PASS)
-    row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
-    table = pd.concat([of_domains.frame, row], ignore_index=True)
-    return Estimates(table.assign(estimator="tokens per target pass"))
 
 
 def dots(sums: pd.DataFrame) -> pd.DataFrame:
