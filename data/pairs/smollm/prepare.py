@@ -190,9 +190,12 @@ MASKED = -1e9
 
 
 class Writer:
-    """The target with its own cache of (transposed) keys and values. bfloat16 is fastest."""
+    """The target with its own cache of (transposed) keys and values. bfloat16 is fastest.
 
-    def __init__(self, folder: Path, dtype: torch.dtype = torch.bfloat16):
+    taps: numbers of layers whose outputs `write` also returns (1: the first layer's).
+    """
+
+    def __init__(self, folder: Path, dtype: torch.dtype = torch.bfloat16, taps: tuple = ()):
         config = json.loads((folder / "config.json").read_text())
         weights = load_file(folder / "model.safetensors")
         weights = {name: value.to(dtype) for name, value in weights.items()}
@@ -206,6 +209,8 @@ class Writer:
         powers = torch.arange(0, self.size, 2) / self.size
         angles = torch.arange(1024)[:, None] / config["rope_parameters"]["rope_theta"] ** powers
         self.cos, self.sin = angles.cos().to(dtype), angles.sin().to(dtype)
+        self.taps = taps
+        self.tapped: list[Tensor] = []  # of the last pass, [rows, n, d] each
 
     @staticmethod
     def _layer(weights: dict[str, Tensor], prefix: str) -> tuple[Tensor, ...]:
@@ -240,13 +245,16 @@ class Writer:
         """
         x = embedding(tokens, self.embed)
         cos, sin = self.cos[places][:, :, None], self.sin[places][:, :, None]
-        for layer, kept in zip(self.layers, cache, strict=True):
+        self.tapped = []
+        for number, (layer, kept) in enumerate(zip(self.layers, cache, strict=True), 1):
             norm, qkv, out, mlp_norm, gate_up, down = layer
             projected = linear(rms_norm(x, norm.shape, norm, self.eps), qkv)
             mixed = self._attend(projected, cos, sin, kept, at, mask)
             x = x + linear(mixed, out)
             gate, up = linear(rms_norm(x, mlp_norm.shape, mlp_norm, self.eps), gate_up).chunk(2, -1)
             x = x + linear(silu(gate) * up, down)
+            if number in self.taps:
+                self.tapped.append(x)
         return rms_norm(x, self.norm.shape, self.norm, self.eps)
 
     def _attend(
@@ -275,7 +283,7 @@ class Writer:
 
         The texts are concatenated, greedy texts first: tokens; length, and first (the first new
         token) of each text; top_ids and top_logp [new tokens, TOP]; and the states [new tokens, d]
-        that predict them.
+        that predict them. With taps also `features`, float16 [tokens - 1 of each text, taps x d].
         """
         rows, longest = len(ids), max(map(len, ids))
         pad = torch.tensor([longest - len(i) for i in ids])  # prompts end in the same column
@@ -288,6 +296,7 @@ class Writer:
         cache = self.cache(2 * rows, longest + NEW_TOKENS)
         first_half = [(keys[:rows], values[:rows]) for keys, values in cache]
         state = self.states(tokens, places, first_half, 0, mask[..., :longest] + causal)[:, -1]
+        front, later = self.tapped, []
         for kept in cache:
             for buffer in kept:
                 buffer[rows:] = buffer[:rows]  # the sampled texts have the same prompts
@@ -312,12 +321,22 @@ class Writer:
             state = self.states(token[:, None], place, cache, column, mask[..., : column + 1])[
                 :, -1
             ]
+            later.append(torch.cat(self.tapped, -1)[:, 0] if self.taps else state[:, :0])
 
         said, top_ids, top_logp, states = (
             torch.stack(part, 1) for part in zip(*steps, strict=True)
         )
         texts = [prompt + row[row >= 0].tolist() for prompt, row in zip(ids * 2, said, strict=True)]
-        return {
+        tapped = {}
+        if self.taps:
+            read = torch.cat(front, -1)
+            new = torch.stack(later, 1)
+            parts = []
+            for row, (prompt, text) in enumerate(zip(ids * 2, texts, strict=True)):
+                parts += [read[row % rows, longest - len(prompt) :]]
+                parts += [new[row, : len(text) - len(prompt) - 1]]
+            tapped["features"] = torch.cat(parts).half().numpy()
+        return tapped | {
             "tokens": np.concatenate([np.array(text, np.uint16) for text in texts]),
             "length": np.array([len(text) for text in texts], np.int32),
             "first": np.array([len(prompt) for prompt in ids * 2], np.int32),

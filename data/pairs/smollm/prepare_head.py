@@ -1,0 +1,362 @@
+"""Train two EAGLE-3 heads for the pair `smollm`, with one budget and two sets of prompts.
+
+Run `python -m data.pairs.smollm.prepare_head STEP --work WORK [--data DATA]` in the root of the kit
+after `make pair PROFILE=smollm`, with the steps in the order of STEPS. DATA is as for `prepare`.
+All results are written to WORK. An interrupted step continues when called again. `write` may run in
+several processes, each with its own `--part`.
+
+`form`: prompts in the format of the kit's own prompts. `mixed`: half of these, and as many prompts
+in no format (people's instructions and bare problems). Both sets have the same number of prompts.
+The heads are networks of the library speculators (EAGLE-3, arXiv:2503.01840).
+"""
+
+import argparse
+import json
+import random
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.numpy import save_file as save_arrays
+from safetensors.torch import load_file
+from speculators.config import SpeculatorsConfig, VerifierConfig
+from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+from speculators.proposals.greedy import GreedyTokenProposalConfig
+from torch import Tensor
+from transformers import LlamaConfig
+
+from data.corpus import code_rows, math_rows, read_jsonl, reasoning_rows
+from data.drafts.train import TrainConfig, optimise
+from data.pairs.smollm.prepare import (
+    HERE,
+    PROMPT_TOKENS,
+    SEED,
+    TARGET,
+    VOCABULARY,
+    Writer,
+    arrays_of,
+    batches_of,
+    chat_ids,
+    digest,
+    settled,
+    shingles_judged,
+    split_texts,
+    target_tokenizer,
+    training_questions,
+    write_json,
+)
+from data.training_prompts.compose import ngrams, shingles, training_prompts
+from speclab.models.folder import ModelFolder
+from speclab.models.head import unrolled
+from speclab.models.trimmed import base_embedding
+from speclab.plain import read_json
+from speclab.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
+from speclab.runs import written
+
+LAYERS = (15, 21, 27)  # N/2, 0.7 N and N - 3 of the target's 30 layers
+BATCHES = 18  # batches of prompts per domain in `form`
+HALF = 4 * BATCHES // 2  # batches of either half of `mixed`
+SETS = ("form", "mixed")
+
+
+# ---- prompts -------------------------------------------------------------------------------------
+
+
+def formed_questions(data: Path) -> dict[str, list[str]]:
+    """Prompts by domain in the format of the kit's prompts, in random order. Chat has composed
+    prompts only.
+    """
+    texts = training_questions(data)
+    texts["chat"] = [p.text for p in training_prompts(1800, SEED, ["chat"])]
+    random.Random(SEED).shuffle(texts["chat"])
+    return texts
+
+
+def free_questions(data: Path) -> list[str]:
+    """Prompts in no format, in random order: people's instructions, and problems of code, math and
+    reasoning without the words that the kit puts around them.
+    """
+    judged = shingles_judged(data)
+    second = [p.text for p in read_prompts(SECOND_PROMPTS)]
+    judged |= set().union(*(shingles(text) for text in second))
+    train, found = data / "train", []
+    for name in ("chat_justeval_outputs.jsonl.gz", "chat_oasst_en100.jsonl.gz"):
+        rows = read_jsonl(train / name, messages=list)
+        found += [row["messages"][0]["content"].strip() for row in rows]
+    mirror = data / "hub_mirror" / "HuggingFaceH4" / "ultrachat_200k" / "default"
+    rows = read_jsonl(mirror / "train_sft.jsonl.gz", messages=list)
+    found += [row["messages"][0]["content"].strip() for row in rows]
+    rng = random.Random(SEED)
+    coding = read_jsonl(train / "mbpp_train_val_prompt.jsonl", text=str)
+    bare = [
+        [row["text"] for row in coding],
+        [key for key, _, _ in math_rows(train)],
+        [key for key, _, _ in reasoning_rows(train)],
+    ]
+    for problems in bare:
+        found += rng.sample(problems, 280)
+    found = [text for text in dict.fromkeys(found) if not ngrams(text) & judged]
+    rng.shuffle(found)
+    return found
+
+
+def prompts(args: argparse.Namespace) -> None:
+    """Write `prompts.json`: [name, batch of token ids], first `form` with the domains in turn, then
+    the half of `mixed` that has no format.
+    """
+    tokenizer = target_tokenizer()
+
+    def batched(texts: list[str], most: int) -> list[list[list[int]]]:
+        """The first batches of the texts that are short enough."""
+        ids = [chat_ids(tokenizer, text) for text in texts]
+        short = [i for i in ids if len(i) <= PROMPT_TOKENS]
+        batches = [batch for batch in batches_of(short) if len(batch) == 48]
+        print(len(texts), "prompts,", len(short), "short enough,", len(batches), "batches")
+        if len(batches) < most:
+            raise ValueError(f"{len(batches)} batches of prompts, {most} are needed")
+        return batches[:most]
+
+    formed = {domain: batched(texts, BATCHES) for domain, texts in formed_questions(args.data).items()}
+    order = [(domain, formed[domain][number]) for number in range(BATCHES) for domain in DOMAINS]
+    order += [("free", batch) for batch in batched(free_questions(args.data), HALF)]
+    settled(args.work / "prompts.json", json.dumps(order).encode(), "shards/*.safetensors")
+
+
+# ---- write: the target's answers with its features -----------------------------------------------
+
+
+def shard_of(work: Path, number: int) -> Path:
+    """The file of a batch of prompts."""
+    return work / "shards" / f"{number:04d}.safetensors"
+
+
+def write(args: argparse.Namespace) -> None:
+    """Write `shards/`: the target's text with the outputs of LAYERS, one file per batch."""
+    order = read_json(args.work / "prompts.json", "run the step `prompts`", list)
+    writer, stop = Writer(TARGET, taps=LAYERS), target_tokenizer().eos_token_id
+    part, parts = map(int, args.part.split("/"))
+    for number, (name, ids) in enumerate(order):
+        path = shard_of(args.work, number)
+        if path.is_file() or number % parts != part:
+            continue
+        used = time.process_time()
+        arrays = writer.write(ids, stop, seed=number)
+        del arrays["states"]
+        written(path, lambda p, arrays=arrays: save_arrays(arrays, p))
+        used = time.process_time() - used
+        most = float(np.abs(arrays["features"]).max())
+        print(path.name, name, len(arrays["top_ids"]), f"tokens, {used:.0f} s, {most:.0f}", flush=True)
+
+
+# ---- train ---------------------------------------------------------------------------------------
+
+WIDTH_OF_MLP = 896  # with the whole width (1,536) the file would be larger than 20 MB
+OF_LAYER = (  # settings that the head's layer shares with the target's layers
+    "hidden_size",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "rms_norm_eps",
+    "vocab_size",
+    "max_position_embeddings",
+    "rope_parameters",
+    "hidden_act",
+    "attention_bias",
+)
+STEPS_AHEAD = 3  # unrolled steps
+FADE = 0.8  # weight of a step over that of the step before
+TEXTS = 24  # per batch, as for the draft
+TRAINING = TrainConfig(
+    steps=360,  # 1.25 times the set, about as long as the draft was trained
+    batch=TEXTS,
+    context=0,
+    lr_matrix=0.01,
+    lr_other=2e-3,
+    warmup_steps=20,
+    decay_share=0.4,
+    checkpoint_every=40,
+    seed=SEED,
+)
+
+
+def kept_tokens() -> Tensor:
+    """The output vocabulary of the shipped draft, which the heads share."""
+    return load_file(HERE / "draft" / "model.safetensors")["kept"].long()
+
+
+def new_head(kept: Tensor) -> Eagle3DraftModel:
+    """A head before training: its output layer has the target's rows, all else is random."""
+    torch.manual_seed(SEED)
+    config = ModelFolder(TARGET).config
+    layer = LlamaConfig(
+        **{name: config[name] for name in OF_LAYER if name in config},
+        intermediate_size=WIDTH_OF_MLP,
+        num_hidden_layers=1,
+        attn_implementation="sdpa",
+    )
+    proposal = GreedyTokenProposalConfig(speculative_tokens=STEPS_AHEAD)
+    verifier = VerifierConfig(name_or_path=None, architectures=config["architectures"])
+    network = Eagle3DraftModel(
+        Eagle3SpeculatorConfig(
+            transformer_layer_config=layer,
+            draft_vocab_size=len(kept),
+            norm_before_residual=True,
+            fc_norm=True,
+            eagle_aux_hidden_state_layer_ids=list(LAYERS),
+            speculators_config=SpeculatorsConfig(
+                algorithm="eagle3",
+                proposal_methods=[proposal],
+                default_proposal_method="greedy",
+                verifier=verifier,
+            ),
+        )
+    ).float()
+    said = torch.zeros(VOCABULARY, dtype=torch.bool)
+    said[kept] = True
+    network.load_vocab_mappings(said, kept - torch.arange(len(kept)))
+    rows = base_embedding(ModelFolder(TARGET)).float()
+    with torch.no_grad():
+        network.embed_tokens.weight.copy_(rows)
+        network.lm_head.weight.copy_(rows[kept])
+        # logits then start with a standard deviation of about one, as the draft's do
+        network.norm.weight.fill_(1 / float(rows[kept].norm(dim=1).mean()))
+    for parameter in network.parameters():
+        parameter.requires_grad_(True)
+    for frozen in (network.embed_tokens, network.verifier_lm_head, network.verifier_norm):
+        frozen.weight.requires_grad_(False)
+    return network
+
+
+class Texts:
+    """The target's texts of a set with their features, in batches of TEXTS of similar length."""
+
+    def __init__(self, work: Path, name: str):
+        order = read_json(work / "prompts.json", "run the step `prompts`", list)
+        half = range(len(order) - HALF, len(order))
+        numbers = range(len(order) - HALF) if name == "form" else [*range(HALF), *half]
+        self.files = [arrays_of(shard_of(work, number)) for number in numbers]
+        self.where = []  # file, place, row of tokens, of features, of answers
+        for file in self.files:
+            length, first = file["length"], file["first"]
+            starts = [np.cumsum(x) - x for x in (length, length - 1, length - first)]
+            self.where += zip([file] * len(length), length, first, *starts, strict=True)
+        self.length = np.array([length for _, length, *_ in self.where])
+        self.batches = len(self.where) // TEXTS
+
+    def batch(self, number: int) -> dict[str, Tensor]:
+        """tokens, int64 [TEXTS, n + 1] and features [TEXTS, n, 3 d], padded on the right; for each
+        step a mask of rows `learned` [TEXTS, n] and the rows of top_ids, top_logp that they learn.
+        """
+        epoch, place = divmod(number, self.batches)
+        rng = np.random.default_rng([SEED, epoch])
+        order = rng.permutation(len(self.where))
+        order = order[np.argsort(self.length[order] // 16, kind="stable")]
+        number = rng.permutation(self.batches)[place]
+        chosen = [self.where[i] for i in np.array_split(order, self.batches)[number]]
+        longest = max(length for _, length, *_ in chosen)
+        tokens = torch.zeros(len(chosen), longest, dtype=torch.long)
+        features = torch.zeros(len(chosen), longest - 1, len(LAYERS) * 576)
+        learned = torch.zeros(STEPS_AHEAD, len(chosen), longest - 1, dtype=torch.bool)
+        ids, logp = [], []
+        for row, (file, length, first, token, feature, answer) in enumerate(chosen):
+            text = file["tokens"][token : token + length].astype(np.int64)
+            tokens[row, :length] = torch.from_numpy(text)
+            read = file["features"][feature : feature + length - 1]
+            features[row, : length - 1] = torch.from_numpy(read)
+            ids.append(file["top_ids"][answer : answer + length - first].astype(np.int64))
+            logp.append(file["top_logp"][answer : answer + length - first].astype(np.float32))
+            for step in range(STEPS_AHEAD):
+                learned[step, row, first - 2 : max(first - 2, length - 2 - step)] = True
+        later = [np.concatenate([part[step:] for part in ids]) for step in range(STEPS_AHEAD)]
+        chance = [np.concatenate([part[step:] for part in logp]) for step in range(STEPS_AHEAD)]
+        return {
+            "tokens": tokens,
+            "features": features,
+            "learned": learned,
+            "top_ids": [torch.from_numpy(part) for part in later],
+            "top_logp": [torch.from_numpy(part) for part in chance],
+        }
+
+
+def loss_of(network: Eagle3DraftModel, batch: dict, place: Tensor) -> Tensor:
+    """Cross-entropy to the target's distribution (its top tokens, as far as they are kept) on its
+    own text, for each unrolled step, weighted by FADE to the power of the step.
+    """
+    total = torch.zeros(())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        steps = unrolled(network, batch["features"], batch["tokens"][:, 1:], STEPS_AHEAD)
+        for step, states in enumerate(steps):
+            logits = network.lm_head(states[batch["learned"][step]]).float()
+            at = place[batch["top_ids"][step]]
+            p = batch["top_logp"][step].exp().masked_fill(at < 0, 0)
+            log_q = logits.log_softmax(-1).gather(-1, at.clamp(min=0))
+            total = total - FADE**step * (p * log_q).sum(-1).mean()
+    return total
+
+
+def train(args: argparse.Namespace) -> None:
+    """Train the head of a set. An interrupted call continues from its last checkpoint."""
+    kept = kept_tokens()
+    place = torch.full((VOCABULARY,), -1)
+    place[kept] = torch.arange(len(kept))
+    network, texts = new_head(kept), Texts(args.work, args.set)
+    held = arrays_of(args.work / "look.safetensors")
+
+    def note(network: Eagle3DraftModel) -> dict[str, float]:
+        """Values for the log of a checkpoint."""
+        return {"core_minutes": round(time.process_time() / 60, 2)} | judge(network, held)
+
+    about = {"set": args.set, "texts": digest(*(file["tokens"] for file in texts.files))}
+    log = optimise(
+        network,
+        texts.batch,
+        TRAINING,
+        args.work / args.set,
+        lambda network, batch, _: loss_of(network, batch, place),
+        note,
+        args.set,
+        about=about,
+    )
+    write_json(args.work / args.set / "log.json", log)
+
+
+# ---- look: text for the learning curve -----------------------------------------------------------
+
+
+def look(args: argparse.Namespace) -> None:
+    """Write the float32 target's greedy text after eight of the kit's prompts of each domain, on
+    which the learning curve is measured.
+    """
+    known, writer = read_prompts(PROJECT_PROMPTS), Writer(TARGET, torch.float32, LAYERS)
+    tokenizer, ids = target_tokenizer(), []
+    for domain in DOMAINS:
+        mine = [prompt.text for prompt in known if prompt.domain == domain][:8]
+        ids += [chat_ids(tokenizer, text) for text in mine]
+    made = writer.write(ids, tokenizer.eos_token_id, seed=0)
+    written(args.work / "look.safetensors", lambda p: save_arrays(made, p))
+
+
+@torch.no_grad()
+def judge(network: Eagle3DraftModel, held: dict[str, np.ndarray]) -> dict[str, float]:
+    """The share of positions where the head's first, second, ... fifth token in a row is the text's,
+    given that all before were, on the greedy half of the held text.
+    """
+    kept = torch.nonzero(network.t2d)[:, 0]
+    features = np.split(held["features"], np.cumsum(held["length"] - 1)[:-1])
+    right: list[list[Tensor]] = [[] for _ in range(5)]
+    texts = list(zip(split_texts(held), held["first"], features, strict=True))
+    for text, first, read in texts[: len(texts) // 2]:
+        tokens = torch.from_numpy(text.astype(np.int64))
+        given = torch.ones(len(text), dtype=torch.bool)
+        features_of = torch.from_numpy(read.astype(np.float32))[None]
+        steps = unrolled(network, features_of, tokens[None, 1:], 5)
+        for step, states in enumerate(steps):
+            rows = slice(first - 2, len(text) - 2 - step)
+            guess = kept[network.lm_head(states[0, rows]).argmax(-1)]
+            hit = guess == tokens[first + step :]
+            given = given[: len(hit)]
+            right[step].append(hit[given])
+            given = given & hit
+    shares = [float(torch.cat(hits).float().mean()) for hits in right]
+    return {f"right {step}": round(share, 4) for step, share in enumerate(shares, 1)}
