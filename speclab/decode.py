@@ -147,6 +147,8 @@ def decode(
         if proposal.run:  # else the draft has not seen the root
             seen = [trunk - 1 + at for at, node in enumerate(proposal.run) if node in path]
             draft.keep(trunk, seen)
+        if pair.target.features is not None:
+            draft.take(pair.target.features[0, [0, *path]])
         context += step.tokens
         left -= len(step.tokens)
         yield step
@@ -165,6 +167,8 @@ def prefill(pair: Pair, prompt_ids: tuple[int, ...], room: int) -> tuple[KVCache
         trunk = torch.tensor([prompt_ids[:-1]])
         for model, cache in zip(models, (target, draft), strict=True):
             model.forward(trunk, cache)
+            if model.features is not None:
+                draft.take(model.features[0])
             wait_for(model.device)
     return target, draft
 

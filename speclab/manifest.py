@@ -4,6 +4,7 @@ A run may come from anybody. Checksums show that a file is unchanged, not that t
 every field has a type, and every column a type and a range.
 """
 
+from collections.abc import Collection
 from typing import Annotated, Literal, get_args
 
 import numpy as np
@@ -51,6 +52,9 @@ NODES = WHO | {
     "target_rank": I32,
     "best_path": pa.bool_(),
 }
+# of a draft whose distributions depend on where the block began (a trained head): the rank and the
+# probability of the text's next tokens, if a block begins at this position
+OF_BLOCKS = {"block_ranks": IDS, "block_q": PROBS}
 META = {"speclab_schema": str(SCHEMA_VERSION)}
 SCHEMAS = {"trace": pa.schema(TRACE, META), "nodes": pa.schema(NODES, META)}
 Table = Literal["trace.parquet", "nodes.parquet"]
@@ -131,11 +135,18 @@ class Manifest:
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
+def schema_of(name: str, columns: Collection[str]) -> pa.Schema:
+    """The schema of a table with these columns: of SCHEMAS, or a head's trace."""
+    if name == "trace" and {*OF_BLOCKS} & {*columns}:
+        return pa.schema(TRACE | OF_BLOCKS, META)
+    return SCHEMAS[name]
+
+
 def check_table(name: str, table: pa.Table, manifest: Facts) -> None:
     """ValueError unless a table has the columns of SCHEMAS and the manifest's number of rows, no
     value is missing or out of range, and positions run from 0 to the end of each prompt's text.
     """
-    wanted, rows = SCHEMAS[name], manifest["rows"][name]
+    wanted, rows = schema_of(name, table.schema.names), manifest["rows"][name]
     if not table.schema.equals(wanted) or table.num_rows != rows:
         raise ValueError(
             f"it has the columns {table.schema.names} and {table.num_rows} rows, instead of "

@@ -33,12 +33,13 @@ from speclab.sampling import (
     sample,
     uniforms,
 )
-from speclab.tree import Tree
+from speclab.tree import Tree, chain
 
 TOP = 8  # draft tokens kept per trace row
 ROWS = 256  # vocabulary-sized rows that are reduced at once
 # logarithm of float32's smallest positive number, which a GPU may flush to 0
 LEAST = -149 * np.log(2)
+LONGEST = 16  # drafted tokens of a block that are recorded of a draft whose q depends on the start
 SMALLEST = 8  # fewest packed tokens; if these do not fit into memory either, it is an error
 
 
@@ -213,6 +214,8 @@ def _hidden(pair: Pair, caches: list[KVCache], tokens: Tensor, *where: Tensor) -
     for model, cache in zip((pair.target, pair.draft), caches, strict=True):
         states = model.forward(tokens[None], cache, *where)
         hidden.append(states[0])
+        if model.features is not None and not where:  # a head then reads the text with them
+            caches[1].take(model.features[0, :-1])
     return hidden
 
 
@@ -266,6 +269,71 @@ def _chunk_nodes(
     return columns
 
 
+def _chunk_blocks(
+    draft: LanguageModel,
+    cache: KVCache,
+    hidden: Tensor,
+    contexts: Tensor,
+    text: Tensor,
+    sampling: Sampling,
+) -> dict[str, Tensor]:
+    """Rank and probability of the text's next LONGEST tokens under a draft whose block begins after
+    `contexts` [m] trunk tokens, and follows the text; [m, LONGEST] each. hidden: its hidden states
+    at these positions. text: the continuation on the draft's device. Entries after the end of the
+    text have no meaning.
+    """
+    trunk_length = cache.length
+    place = contexts - (trunk_length + 1 - len(text))  # of the block's first token
+    ranks, chances = [], []
+    for depth in range(LONGEST):
+        if depth:
+            token = text[(place + depth - 1).clamp(max=len(text) - 1)]
+            visible = _visible(chain(LONGEST), trunk_length, contexts, depth)
+            hidden = draft.forward(token[None], cache, contexts + depth - 1, visible)[0]
+        wanted = text[(place + depth).clamp(max=len(text) - 1)]
+
+        def of_token(
+            part: slice, hidden: Tensor = hidden, wanted: Tensor = wanted
+        ) -> dict[str, Tensor]:
+            """Rank and probability of the text's tokens in a slice of rows."""
+            logits = draft.logits(hidden[part])
+            chance = probabilities(logits, sampling).gather(-1, wanted[part, None])[:, 0]
+            return {"rank": rank_of(rank_key(logits), wanted[part]), "q": chance}
+
+        rows = reduced(len(contexts), of_token)
+        ranks.append(rows["rank"])
+        chances.append(rows["q"])
+    cache.crop(trunk_length)
+    return {"block_ranks": torch.stack(ranks, 1), "block_q": torch.stack(chances, 1)}
+
+
+def _of_blocks(
+    draft: LanguageModel,
+    cache: KVCache,
+    hidden: Tensor,
+    text: Tensor,
+    sampling: Sampling,
+    together: int,
+    firsts: dict[str, Array],
+) -> Columns:
+    """`block_ranks` and `block_q` of every position, as far as the text goes, `together` positions
+    at a time. firsts: of both, the values of the first token, known from the trace.
+    """
+    n = len(text)
+    chunks = []
+    for positions in torch.split(torch.arange(n), together):
+        above = hidden[positions[0] : positions[-1] + 1]
+        contexts = cache.length + 1 - n + positions
+        chunks.append(_chunk_blocks(draft, cache, above, contexts, text, sampling))
+    columns = {}
+    for name, first in firsts.items():
+        rows = torch.cat([chunk[name] for chunk in chunks]).numpy()
+        rows[:, 0] = first  # the same numbers, from a pass of another shape
+        lists = [row[: n - at] for at, row in enumerate(rows)]
+        columns[name] = np.array([*lists, None], dtype=object)[:-1]
+    return columns
+
+
 def record_prompt(
     pair: Pair,
     prompt: EncodedPrompt,
@@ -276,6 +344,8 @@ def record_prompt(
 ) -> Recorded:
     """Trace (one row per position) and nodes (one row per drafted node; no rows for `tree.PLAIN`)
     of one prompt over a given continuation. GLOSSARY.md defines the columns.
+
+    For a head (`LanguageModel.by_start`) the trace also has block_ranks and block_q.
 
     Memory: the weights, both KV caches, and one packed chunk of at most `max_packed_tokens` nodes.
     The result does not depend on the chunk size. Raises NonFiniteProbability (with prompt and
@@ -299,6 +369,12 @@ def record_prompt(
     rows = reduced(n, along_text)
     trace: Columns = {"position": np.arange(n)} | {name: rows[name].numpy() for name in rows}
     _finite(trace, prompt.prompt_id)
+    if pair.draft.by_start:
+        words = text.to(pair.draft.device)
+        firsts = {"block_ranks": trace["draft_rank"], "block_q": trace["q_token"]}
+        trace |= _of_blocks(
+            pair.draft, caches[1], hidden[1], words, sampling, max_packed_tokens, firsts
+        )
     inner = int((tree.width[1:] > 0).sum())
     together = max(1, max_packed_tokens // max(1, inner))
     chunks = []

@@ -12,6 +12,10 @@ position, decides what the target accepts of every draft.
   starts of the blocks in a text are a Markov chain, whose visiting probabilities are computed
   exactly.
 
+A trained head's ranks and probabilities depend on where the block began. Its trace has them for a
+block that begins at each position (`block_ranks`, `block_q`: lists over the text's next tokens).
+The same walks then follow these lists.
+
 Block starts: "visited" means the blocks of a decoder. Its first block starts at position 0, and
 each next block starts where the last block ended. "every" means each position once, as a possible
 start. The two differ, because after a rejection the next block starts in a difficult region.
@@ -52,7 +56,26 @@ class _Texts:
     prompt_id: Array  # [prompts]
     domain: Array  # [prompts]
     length: Array  # [prompts] tokens
-    value: Array  # [prompts, longest] what is replayed, `fill` after the end of a text
+    # [prompts, longest] what is replayed, `fill` after the end of a text; of a head [..., limit]
+    value: Array
+    fill: float
+
+    def ahead(self, depth: int) -> Array:
+        """The value of the next `depth` tokens, [prompts, longest, depth], for a block that begins
+        at each position. ValueError if a head's blocks were recorded for fewer tokens.
+        """
+        if self.value.ndim == 3:
+            limit = self.value.shape[2]
+            if depth > limit and self.length.max() > limit:
+                raise ValueError(
+                    f"a block of {depth} tokens: this head was recorded for blocks of up to "
+                    f"{limit}; give at most {limit}"
+                )
+            beyond = (0, max(0, depth - limit))
+            padded = np.pad(self.value, ((0, 0), (0, 0), beyond), constant_values=self.fill)
+            return padded[..., :depth]
+        padded = np.pad(self.value, ((0, 0), (0, depth - 1)), constant_values=self.fill)
+        return sliding_window_view(padded, depth, axis=1)
 
 
 def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataFrame:
@@ -67,7 +90,7 @@ def replay(trace: pd.DataFrame, shape: Any, starts: str = "visited") -> pd.DataF
     """
     tree = _tree(shape)
     texts = _texts(trace, _ranks(trace), fill=-1)
-    survival = _walk(texts.value, tree)
+    survival = _walk(texts.ahead(tree.max_depth), tree)
     nodes_to_depth = np.bincount(tree.depth)[1:].cumsum()
     blocks = _blocks(texts, survival, nodes_to_depth, starts)
     return blocks.astype({"accepted": "int64", "emitted": "int64", "truncated": bool})
@@ -85,9 +108,10 @@ def replay_sampled(trace: pd.DataFrame, gamma: int, starts: str = "visited") -> 
     and for greedy text, which is not a sample from p.
     """
     check_limit("gamma", gamma)
-    texts = _texts(trace, _ratios(trace), fill=0.0)
-    ahead = np.pad(texts.value, ((0, 0), (0, gamma - 1)))
-    survival = sliding_window_view(ahead, gamma, axis=1).cumprod(axis=-1)
+    p, q = _chances(trace)
+    drawn = _texts(trace, p, fill=1.0).ahead(gamma)
+    texts = _texts(trace, q, fill=0.0)
+    survival = np.minimum(1.0, texts.ahead(gamma) / drawn).cumprod(axis=-1)
     return _blocks(texts, survival, np.arange(1, gamma + 1), starts)
 
 
@@ -145,19 +169,17 @@ def chain_sums(
 
 def _walk(draft_rank: Array, tree: Tree) -> Array:
     """survival[prompt, start, d - 1] in {0., 1.}. From each start the walk goes to the child whose
-    rank is the draft rank of the text's next token.
+    rank is the draft rank of the text's next token, draft_rank [prompts, starts, depth].
     """
     width = tree.width.max()
     child = np.full((tree.size + 1, width + 1), -1)  # the last column stays -1, no such child
     child[tree.parent[1:], tree.rank[1:]] = np.arange(1, tree.size + 1)
     is_drafted = (draft_rank >= 0) & (draft_rank < width)
     column = np.where(is_drafted, draft_rank, width)
-    column = np.pad(column, ((0, 0), (0, tree.max_depth)), constant_values=width)
-    node: Array = np.zeros(draft_rank.shape, dtype=int)
-    survival = np.zeros((*draft_rank.shape, tree.max_depth))
+    node: Array = np.zeros(draft_rank.shape[:2], dtype=int)
+    survival = np.zeros(draft_rank.shape)
     for depth in range(tree.max_depth):
-        ahead = column[:, depth : depth + draft_rank.shape[1]]
-        node = np.where(node >= 0, child[node, ahead], -1)
+        node = np.where(node >= 0, child[node, column[..., depth]], -1)
         survival[..., depth] = node >= 0
     return survival
 
@@ -179,8 +201,8 @@ def _visits(survival: Array) -> Array:
 def _blocks(texts: _Texts, survival: Array, nodes_to_depth: Array, starts: str) -> pd.DataFrame:
     """The frame of `replay`. nodes_to_depth[d - 1]: the number of draft nodes of depth <= d."""
     among("starts", starts, STARTS)
-    weights = _visits(survival) if starts == "visited" else np.ones(texts.value.shape)
-    is_inside = np.arange(texts.value.shape[1]) < texts.length[:, None]
+    weights = _visits(survival) if starts == "visited" else np.ones(survival.shape[:2])
+    is_inside = np.arange(survival.shape[1]) < texts.length[:, None]
     prompt, start = np.nonzero(is_inside & (weights > 0))
     weight = weights[prompt, start]
     survival = survival[prompt, start]
@@ -231,9 +253,9 @@ def _texts(trace: pd.DataFrame, value: Array, fill: float) -> _Texts:
         prompt = prompts[several.idxmax()]
         raise ValueError(f"trace: prompt {prompt!r} has two domains; make prompt_id unique")
     length = np.bincount(code)
-    grid = np.full((len(prompts), length.max()), fill)
+    grid = np.full((len(prompts), length.max(), *value.shape[1:]), fill)
     grid[code, trace["position"].astype(int)] = value
-    return _Texts(np.asarray(prompts), np.asarray(domain), length, grid)
+    return _Texts(np.asarray(prompts), np.asarray(domain), length, grid, fill)
 
 
 def _columns(trace: pd.DataFrame, *names: str) -> list[Array]:
@@ -241,15 +263,40 @@ def _columns(trace: pd.DataFrame, *names: str) -> list[Array]:
     return [trace[name].to_numpy(float) for name in names]
 
 
+def _of_blocks(trace: pd.DataFrame, name: str, first: Array, fill: float) -> Array:
+    """A head's lists as a matrix [rows, limit], `fill` after the end of a text. ValueError if
+    they do not begin with `first`, the same quantity by position: a changed column would otherwise
+    be ignored.
+    """
+    lists = trace[name]
+    matrix = np.full((len(trace), max(1, lists.map(len).max())), fill)
+    for row, values in enumerate(lists):
+        matrix[row, : len(values)] = values
+    differs = matrix[:, 0] != first
+    if differs.any():
+        row = differs.argmax()
+        raise ValueError(
+            f"trace: {name} begins with {matrix[row, 0]:g} at prompt "
+            f"{trace['prompt_id'].iloc[row]!r}, position {trace['position'].iloc[row]}, but the "
+            f"position's own value is {first[row]:g}. The ranks of a head depend on where a block "
+            "begins, so a changed column says nothing about its blocks; leave both unchanged"
+        )
+    return matrix
+
+
 def _ranks(trace: pd.DataFrame) -> Array:
     (rank,) = _columns(trace, "draft_rank")
     is_rank = (rank >= 0) & (rank == np.floor(rank))
     _refuse(trace, ~is_rank, rank, "draft_rank", "an integer >= 0")
+    if "block_ranks" in trace:
+        return _of_blocks(trace, "block_ranks", rank, -1).astype(int)
     return rank.astype(int)
 
 
-def _ratios(trace: pd.DataFrame) -> Array:
-    """min(1, q/p) for the text's tokens. A token that was sampled from p has p > 0."""
+def _chances(trace: pd.DataFrame) -> tuple[Array, Array]:
+    """p and q of the text's tokens; of a head, q [rows, limit]. A token that was sampled from p has
+    p > 0.
+    """
     p, q = _columns(trace, "p_token", "q_token")
     _refuse(trace, ~((p > 0) & (p <= 1.001)), p, "p_token", "in (0, 1]")
     _refuse(trace, ~((q >= 0) & (q <= 1.001)), q, "q_token", "in [0, 1]")
@@ -264,8 +311,9 @@ def _ratios(trace: pd.DataFrame) -> Array:
                 "rejection rule needs text sampled from the target: use a run of kind 'sampled', "
                 "or replay(...) for T = 0"
             )
-    ratio: Array = np.minimum(1.0, q / p)
-    return ratio
+    if "block_q" in trace:
+        q = _of_blocks(trace, "block_q", q, 0.0)
+    return p, q
 
 
 def _refuse(trace: pd.DataFrame, bad: Array, value: Array, name: str, allowed: str) -> None:

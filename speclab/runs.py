@@ -30,7 +30,15 @@ from filelock import FileLock, Timeout
 from tqdm import tqdm
 
 from speclab import place
-from speclab.manifest import KEY_VERSION, SCHEMA_VERSION, SCHEMAS, TABLES, Manifest, check_table
+from speclab.manifest import (
+    KEY_VERSION,
+    SCHEMA_VERSION,
+    SCHEMAS,
+    TABLES,
+    Manifest,
+    check_table,
+    schema_of,
+)
 from speclab.models.folder import ModelFolder, pair_digests, read_by_target
 from speclab.plain import (
     Facts,
@@ -192,8 +200,9 @@ def _table(name: str, prompts: Sequence[EncodedPrompt], recorded: Sequence["Reco
         who = {"prompt_id": [prompt.prompt_id] * count, "domain": [prompt.domain] * count}
         columns = columns | who
         # a column of lists is a matrix here, which Arrow reads row by row
-        rows = {column: list(columns[column]) for column in SCHEMAS[name].names}
-        tables.append(pa.table(rows, SCHEMAS[name]))
+        schema = schema_of(name, columns)
+        rows = {column: list(columns[column]) for column in schema.names}
+        tables.append(pa.table(rows, schema))
     return pa.concat_tables(tables)
 
 

@@ -111,6 +111,11 @@ class ModelFolder:
         return "kept_tokens" in self.config
 
     @property
+    def is_head(self) -> bool:
+        """Whether it is a trained head in the format of speculators (`head`)."""
+        return "speculators_model_type" in self.config
+
+    @property
     def base(self) -> "ModelFolder | None":
         """The model whose embedding (and tokenizer) a draft uses; None if it has its own."""
         return self._beside("embedding_of")

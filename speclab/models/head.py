@@ -1,21 +1,37 @@
 """A trained head as draft: an EAGLE-3 network (arXiv:2503.01840) in the format of speculators.
 
-A head reads the target's hidden states of some layers (`features`). At a token of the text it runs
-on the token's embedding and on the features of the token before. At a drafted token it runs on the
-token's embedding and on its own state at the parent. So its probabilities depend on where the block
-began, and on the path of the block.
+A head reads the target's hidden states after some layers (`features`). At a token of the text it
+runs on the token's embedding and on the features of the token before. At a drafted token it runs on
+the token's embedding and on its own state at the parent. So its probabilities depend on where the
+block began.
 
 The network, its configuration and its files are those of the library speculators, an optional
 extra. `embed_tokens` and `lm_head` are the target's where the head's file has none.
 """
 
+import importlib.util
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
-LONGEST = 16  # drafted tokens that are recorded from each position
+from speclab.models.folder import MEND, ModelFolder
+from speclab.models.model import KVCache, LanguageModel, Projection
+from speclab.models.trimmed import FrozenHead, TrimmedHead
+from speclab.profiles import ModelSpec
+
+LIBRARY = "speculators"
+EAGLE3 = "eagle3"
+# weights that a head's file may lack: the target's, and those that only its training uses
+OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
+OF_TRAINING = ("verifier_norm.weight", "verifier_lm_head.weight")
+ROUNDING = 1e-3  # as pairs.ROUNDING, in float32
+
+
+# ---- the network ---------------------------------------------------------------------------------
 
 
 def unrolled(network: Any, features: Tensor, tokens: Tensor, steps: int) -> Iterator[Tensor]:
@@ -89,3 +105,279 @@ def layers(
 def normed(network: Any, states: Tensor) -> Tensor:
     """States as the output layer reads them."""
     return network.norm(states)
+
+
+# ---- a head as the draft of a pair ---------------------------------------------------------------
+
+
+class HeadCache(KVCache):
+    """Keys and values of a head, the features of the text (as its `fc` gives them), and its own
+    states at every slot. Slot i is token i of the text, or a drafted token after the text.
+    """
+
+    def __init__(self, network: Any, capacity: int = 256):
+        super().__init__(capacity)
+        self._network = network
+        width = network.fc.out_features
+        self.features = network.fc.weight.new_zeros(0, width)
+        self.states = network.fc.weight.new_zeros(0, width)
+
+    @torch.inference_mode()
+    def take(self, features: Tensor) -> None:
+        """Add the target's features [n, layers x d] of the next n tokens of the text."""
+        weight = self._network.fc.weight
+        given = features.to(weight.device, weight.dtype, non_blocking=True)
+        read = self._network.fc(normed_features(self._network, given))
+        self.features = torch.cat([self.features, read])
+
+    def crop(self, length: int) -> None:
+        """Forget everything from `length` on."""
+        super().crop(length)
+        self.features = self.features[:length]
+
+    def keep(self, start: int, index: list[int]) -> None:
+        """Keep the first `start` tokens. Drafted tokens are forgotten even if they are accepted:
+        they run again with the target's features.
+        """
+        super().crop(start)
+
+
+@dataclass(eq=False)
+class Head(LanguageModel):
+    """A head as the kit's draft. It runs only after the target has given it features
+    (`HeadCache.take`) of all tokens before.
+    """
+
+    by_start = True
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """After which layers of the target its features are taken (0: the embedding)."""
+        return tuple(self.network.config.eagle_aux_hidden_state_layer_ids)
+
+    @property
+    def config(self) -> Any:
+        """The settings of its layers."""
+        return self.network.config.transformer_layer_config
+
+    def cache(self, capacity: int = 256) -> HeadCache:
+        """An empty cache."""
+        return HeadCache(self.network, capacity)
+
+    @torch.inference_mode()
+    def forward(
+        self,
+        tokens: Tensor,
+        cache: KVCache,
+        positions: Tensor | None = None,
+        visible: Tensor | None = None,
+    ) -> Tensor:
+        """As `LanguageModel.forward`, for one text [1, n]. A token whose predecessor's features are
+        known reads these; any other token reads the head's own state at its parent, the last token
+        that it sees besides itself.
+        """
+        assert isinstance(cache, HeadCache)
+        past, count = cache.length, tokens.shape[1]
+        slots = torch.arange(past, past + count)
+        if positions is None:
+            positions = slots
+        if visible is None:
+            visible = torch.ones(count, past + count, dtype=torch.bool).tril(past)
+        visible = visible.clone()
+        visible[:, 0] &= slots == 0  # there is nothing before the first token for a head to read
+        before = self._before(cache, slots, visible)
+        states = layers(
+            self.network,
+            self.network.embed_tokens(tokens.to(self.device, non_blocking=True)),
+            before[None],
+            cache,
+            positions.to(self.device, non_blocking=True).expand(tokens.shape),
+            self._mask(visible, count, past),
+        )
+        read = normed(self.network, states)
+        own = read if self.network.config.norm_output else states
+        cache.states = torch.cat([cache.states[:past], own[0]])
+        cache.length = past + count
+        self.passes += 1
+        return read
+
+    def _before(self, cache: HeadCache, slots: Tensor, visible: Tensor) -> Tensor:
+        """What each token reads besides its embedding, [n, d]."""
+        known = len(cache.features)
+        of_text = slots <= known
+        past = int(slots[0])
+        parents = (visible.cumsum(1) == visible.sum(1, keepdim=True) - 1).int().argmax(1)
+        if bool((parents[~of_text] >= past).any()):
+            raise ValueError(
+                f"a head was given the features of {known} tokens and ran on {int(slots[-1])}; "
+                "give it the features of the whole text first"
+            )
+        none = cache.features.new_zeros(1, cache.features.shape[1])
+        source = torch.cat([none, cache.features, cache.states[:past]])
+        index = torch.where(of_text, slots, 1 + known + parents)
+        return source[index.to(source.device, non_blocking=True)]
+
+
+def obstacle(folder: ModelFolder) -> str:
+    """Why the head in a folder cannot be loaded here; '' if it can."""
+    if importlib.util.find_spec(LIBRARY) is None:
+        return (
+            f"{folder.path} is a trained head, which the library {LIBRARY} reads, and it is not "
+            "installed; run `python -m speclab hosted install --heads`"
+        )
+    kind = folder.config.get("speculators_model_type")
+    if kind != EAGLE3:
+        return f"{folder.path} is a head of the kind {kind!r}; the kit reads {EAGLE3!r} heads"
+    return ""
+
+
+def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Head:
+    """The head of `spec` as a draft for a loaded target, which from now on hands out its features.
+
+    ValueError for a head that is damaged, of another kind, or made for a target of another shape.
+    """
+    folder = ModelFolder.fetched(spec)
+    folder.check()
+    if said := obstacle(folder):
+        raise ValueError(said)
+    with folder.used():
+        network = _network(folder)
+    _check_shape(folder, network, target)
+    _load_weights(folder, network, target)
+    del network.verifier_lm_head, network.verifier_norm
+    network = network.to(target.device, dtype).eval().requires_grad_(False)
+    for module in network.modules():
+        if type(module) is torch.nn.Linear and module is not network.lm_head:
+            module.forward = Projection(module.weight, module.bias)
+    said_by, vocab = network.lm_head, network.embed_tokens.num_embeddings
+    if network.use_draft_vocab:
+        kept = network.d2t + torch.arange(len(network.d2t), device=network.d2t.device)
+        output: Any = FrozenHead(TrimmedHead(said_by.weight, kept, vocab))
+    else:
+        output = Projection(said_by.weight)
+    head = Head(
+        body=network,
+        head=output,
+        vocab=vocab,
+        dtype=dtype,
+        device=target.device,
+        network=network,
+        folder=folder,
+    )
+    target.taps = head.layers
+    _probe(head)
+    return head
+
+
+def _network(folder: ModelFolder) -> Any:
+    """The library's network, without weights."""
+    from speculators.config import SpeculatorModelConfig
+    from speculators.models.eagle3 import Eagle3DraftModel
+
+    config = SpeculatorModelConfig.from_pretrained(str(folder.path))
+    config.transformer_layer_config._attn_implementation = "sdpa"
+    # the kit gives it the target's weights itself, and looks for no other model
+    config.speculators_config.verifier.name_or_path = None
+    return Eagle3DraftModel(config).float()
+
+
+def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
+    """ValueError unless the head fits the target: its width, vocabulary and layers."""
+    config, own = target.network.config, network.config
+    layer = own.transformer_layer_config
+    read = network.fc.in_features // len(own.eagle_aux_hidden_state_layer_ids or [0, 0, 0])
+    wanted = {
+        "width": (read, config.hidden_size),
+        "vocabulary": (layer.vocab_size, config.vocab_size),
+    }
+    for name, (its, targets) in wanted.items():
+        if its != targets:
+            raise ValueError(
+                f"{folder.path} was made for a target of {name} {its}, but this target's is "
+                f"{targets}; use a head that was trained for this target"
+            )
+    last = config.num_hidden_layers - 1
+    named = own.eagle_aux_hidden_state_layer_ids
+    if named is None:  # the library's default
+        named = [2, config.num_hidden_layers // 2, config.num_hidden_layers - 3]
+        own.eagle_aux_hidden_state_layer_ids = named
+    if not all(0 <= layer <= last for layer in named):
+        raise ValueError(
+            f"{folder.path} reads the target after the layers {named}, but this target has the "
+            f"layers 1 to {config.num_hidden_layers}, and a head reads before the last; use a head "
+            "that was trained for this target"
+        )
+
+
+def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
+    """Fill the network from its files, and with the target's weights where they have none."""
+    weights: dict[str, Tensor] = {}
+    for file in folder.tensors:
+        weights |= load_file(file)
+    weights = {name: value for name, value in weights.items() if name not in OF_TRAINING}
+    with folder.used():
+        missing, beyond = network.load_state_dict(weights, strict=False)
+    wrong = sorted({*missing} - {*OF_TARGET, *OF_TRAINING}) + sorted(beyond)
+    if wrong:
+        raise ValueError(
+            f"{folder.path}: {len(wrong)} weights are missing or not those of an {EAGLE3} head, as "
+            f"{wrong[:2]}; {MEND}"
+        )
+    if network.use_draft_vocab:
+        _check_maps(folder, network)
+    rows = {name: layer for name, layer in zip(OF_TARGET, _ends(target), strict=True)}
+    with torch.no_grad():
+        for name in {*OF_TARGET} & {*missing}:
+            values = rows[name].to("cpu", torch.float32)
+            if name == OF_TARGET[1] and network.use_draft_vocab:
+                values = values[network.t2d]
+            network.get_parameter(name).copy_(values)
+
+
+def _ends(target: LanguageModel) -> tuple[Tensor, Tensor]:
+    """The weights of a target's embedding and output layer."""
+    network = target.network
+    return network.get_input_embeddings().weight, network.get_output_embeddings().weight
+
+
+def _check_maps(folder: ModelFolder, network: Any) -> None:
+    """ValueError unless `d2t` and `t2d` name the same tokens."""
+    kept = network.d2t + torch.arange(len(network.d2t))
+    said = torch.nonzero(network.t2d)[:, 0]
+    if not torch.equal(kept, said):
+        raise ValueError(
+            f"{folder.path}: d2t and t2d name different tokens of the target; {MEND}"
+        )
+
+
+@torch.inference_mode()
+def _probe(head: Head) -> None:
+    """ValueError unless a packed tree scores as its paths do."""
+    seventh = head.vocab / 7
+    left, right, *text = (int(number * seventh) for number in (3, 5, 1, 2, 4))
+    tapped = len(head.layers) * (head.network.fc.in_features // len(head.layers))
+    features = torch.linspace(-1, 1, tapped).repeat(len(text) - 1, 1)
+
+    def scored(*levels: list[int], visible: Tensor | None = None) -> Tensor:
+        """Logits of the last level after the text."""
+        cache = head.cache()
+        cache.take(features)
+        hidden = head.forward(torch.tensor([text]), cache)
+        for level in levels:
+            places = torch.full((len(level),), len(text))
+            hidden = head.forward(torch.tensor([level]), cache, places, visible)
+        return head.logits(hidden[0])
+
+    sees = torch.ones(2, len(text) + 2, dtype=torch.bool)
+    sees[:, len(text) :] = torch.eye(2, dtype=torch.bool)
+    packed = scored([left, right], visible=sees)
+    alone = torch.cat([scored([left]), scored([right])])
+    said = ~alone.isneginf()
+    gap = float((packed - alone)[said].abs().max())
+    scale = max(1.0, float(alone[said].abs().max()))
+    allowed = ROUNDING if head.dtype == torch.float32 else 0.1
+    if not gap <= allowed * scale:
+        raise ValueError(
+            f"{head.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
+            f"{scale:.3g}; its weights are damaged, or the library does not fit ({LIBRARY})"
+        )

@@ -102,16 +102,21 @@ class LeanBody:
         position_ids: Tensor,
         past_key_values: KVCache,
         use_cache: bool = True,
+        output_hidden_states: bool = False,
     ) -> SimpleNamespace:
         x = embedding(input_ids, self.embed)
         turn = (self.cos[position_ids], self.sin[position_ids])  # [batch, n, 1, head_dim / 2] each
+        states = [x]
         for index, layer in enumerate(self.layers):
             normed = self._norm(x, layer.norm)
             x = x + self._attend(normed, layer, index, turn, attention_mask, past_key_values)
             gate_up = layer.gate_up(self._norm(x, layer.mlp_norm))
             gate, up = gate_up.chunk(2, -1)
             x = x + layer.down(silu(gate) * up)
-        return SimpleNamespace(last_hidden_state=self._norm(x, self.norm))
+            if output_hidden_states:
+                states.append(x)
+        last = self._norm(x, self.norm)
+        return SimpleNamespace(last_hidden_state=last, hidden_states=(*states[:-1], last))
 
     @property
     def projections(self) -> list[Projection]:

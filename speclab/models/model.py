@@ -12,7 +12,7 @@ through the same code. A network is any module with Hugging Face's calling conve
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -72,6 +72,9 @@ class KVCache:
         if not 0 <= length <= self.length:
             raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
         self.length = length
+
+    def take(self, features: Tensor | None) -> None:
+        """Take the target's features of the next tokens of the text, if the model is a head."""
 
     @torch.inference_mode()
     def keep(self, start: int, index: list[int]) -> None:
@@ -189,7 +192,10 @@ class LanguageModel:
 
     It computes hidden states first, and logits only where they are needed. network, folder: its
     source (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows, if
-    there is a choice. passes: forward passes of the body so far.
+    there is a choice. passes: forward passes of the body so far. taps: numbers of the layers after
+    which a trained head reads the hidden states (0: the embedding); by_start: whether its
+    distributions depend on where the block began, as a head's do; features: those of the last
+    pass, [batch, n, taps x d].
     """
 
     body: Any
@@ -202,6 +208,9 @@ class LanguageModel:
     folder: "ModelFolder | None" = None
     few_rows: str | None = None
     passes: int = 0
+    by_start: ClassVar[bool] = False
+    taps: tuple[int, ...] = ()
+    features: Tensor | None = None
 
     def __post_init__(self):
         self.device = torch.device(self.device)
@@ -217,11 +226,16 @@ class LanguageModel:
         return len(getattr(self.head, "kept", range(self.vocab)))
 
     @property
+    def config(self) -> Any:
+        """The settings of its network, or None."""
+        return getattr(self.network, "config", None)
+
+    @property
     def positions(self) -> int:
         """The most tokens of a context. With longrope: the tokens before its angles change, because
         cached keys have the earlier angles.
         """
-        config = getattr(self.network, "config", None)
+        config = self.config
         limit = getattr(config, "max_position_embeddings", None) or 2**31
         rope = getattr(config, "rope_parameters", None) or {}
         if rope.get("rope_type") == "longrope":
@@ -274,7 +288,10 @@ class LanguageModel:
             past_key_values=cache,
             use_cache=True,
             position_ids=positions.expand(tokens.shape),
+            **({"output_hidden_states": True} if self.taps else {}),
         )
+        if self.taps:
+            self.features = torch.cat([out.hidden_states[tap] for tap in self.taps], -1)
         cache.length = past + n
         self.passes += 1
         return out.last_hidden_state

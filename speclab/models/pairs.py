@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from speclab.models import trimmed
+from speclab.models import head, trimmed
 from speclab.models.folder import MEND, ModelFolder
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
@@ -58,11 +58,17 @@ def load_pair(profile: Profile) -> Pair:
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
     target = load_model(profile.target, context)
-    draft = load_model(profile.draft, context)
     tokenizer = target.folder.tokenizer
     stops = target.folder.stop_ids(tokenizer)
-    sizes = target.vocab, draft.vocab
-    shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
+    if ModelFolder.fetched(profile.draft).is_head:
+        dtype = getattr(torch, profile.draft.dtype_on(target.device.type))
+        draft: LanguageModel = head.load_head(profile.draft, target, dtype)
+        shared = target.vocab  # a head has the target's tokens, and no tokenizer
+        _check_window(draft, context)
+    else:
+        draft = load_model(profile.draft, context)
+        sizes = target.vocab, draft.vocab
+        shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
     _check_stops(target.folder, stops, shared)
     target.vocab = draft.vocab = shared
     facts = {
@@ -246,7 +252,7 @@ def _frozen(head: Any) -> Any:
 
 def _check_window(model: LanguageModel, context: int) -> None:
     """ValueError if the model cannot see the whole context at once, or cannot take packed trees."""
-    config, most = model.network.config, model.positions
+    config, most = model.config, model.positions
     if getattr(config, "alibi", False):
         raise ValueError(
             "alibi: its attention depends on positions in the cache, which differ from positions "
@@ -351,7 +357,7 @@ def parameter_count(network: Any) -> int:
 
 def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
     """A manifest's facts about a model."""
-    config = model.network.config
+    config = model.config
     on_gpu = model.device.type == "cuda"
     gpu = torch.cuda.get_device_name(model.device) if on_gpu else None
     return {

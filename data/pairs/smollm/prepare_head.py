@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.numpy import save_file as save_arrays
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from speculators.config import SpeculatorsConfig, VerifierConfig
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
@@ -27,7 +27,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 
 from data.corpus import code_rows, math_rows, read_jsonl, reasoning_rows
-from data.drafts.train import TrainConfig, optimise
+from data.drafts.train import FILE, TrainConfig, optimise
 from data.pairs.smollm.prepare import (
     HERE,
     PROMPT_TOKENS,
@@ -360,3 +360,36 @@ def judge(network: Eagle3DraftModel, held: dict[str, np.ndarray]) -> dict[str, f
             given = given & hit
     shares = [float(torch.cat(hits).float().mean()) for hits in right]
     return {f"right {step}": round(share, 4) for step, share in enumerate(shares, 1)}
+
+
+# ---- export: the shipped heads -------------------------------------------------------------------
+
+HUB_TARGET = "HuggingFaceTB/SmolLM2-135M-Instruct"  # servers load the target by this name
+
+
+def saved(network: Eagle3DraftModel, folder: Path) -> None:
+    """Write a head in the library's format, in float16, without the target's weights."""
+    weights = {}
+    for name, value in network.state_dict().items():
+        if name.startswith(("embed_tokens", "verifier")):
+            continue
+        is_weight = value.is_floating_point()
+        weights[name] = (value.half() if is_weight else value).contiguous()
+    path = folder / "model.safetensors"
+    written(path, lambda p: save_file(weights, p, {"format": "pt"}))
+    config = network.config
+    config.speculators_config.verifier.name_or_path = HUB_TARGET
+    facts = config.to_dict()
+    facts["transformer_layer_config"]["dtype"] = "float16"
+    facts["dtype"] = "float16"
+    write_json(folder / "config.json", dict(sorted(facts.items())))
+    print(path.stat().st_size, "bytes")
+
+
+def export(args: argparse.Namespace) -> None:
+    """Write `export/SET`, the head of a set after its last checkpoint."""
+    network = new_head(kept_tokens())
+    weights = load_file(args.work / args.set / FILE)
+    learned = {k.removeprefix("model."): v for k, v in weights.items() if k.startswith("model.")}
+    network.load_state_dict(learned, strict=False)
+    saved(network, args.work / "export" / args.set)
