@@ -325,7 +325,7 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> N
         )
     if network.use_draft_vocab:
         _check_maps(folder, network)
-    rows = {name: layer for name, layer in zip(OF_TARGET, _ends(target), strict=True)}
+    rows = dict(zip(OF_TARGET, _ends(target), strict=True))
     with torch.no_grad():
         for name in {*OF_TARGET} & {*missing}:
             values = rows[name].to("cpu", torch.float32)
@@ -345,9 +345,7 @@ def _check_maps(folder: ModelFolder, network: Any) -> None:
     kept = network.d2t + torch.arange(len(network.d2t))
     said = torch.nonzero(network.t2d)[:, 0]
     if not torch.equal(kept, said):
-        raise ValueError(
-            f"{folder.path}: d2t and t2d name different tokens of the target; {MEND}"
-        )
+        raise ValueError(f"{folder.path}: d2t and t2d name different tokens of the target; {MEND}")
 
 
 @torch.inference_mode()

@@ -26,7 +26,7 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from torch import Tensor
 from transformers import LlamaConfig
 
-from data.corpus import code_rows, math_rows, read_jsonl, reasoning_rows
+from data.corpus import math_rows, read_jsonl, reasoning_rows
 from data.drafts.train import FILE, TrainConfig, optimise
 from data.pairs.smollm.prepare import (
     HERE,
@@ -117,7 +117,9 @@ def prompts(args: argparse.Namespace) -> None:
             raise ValueError(f"{len(batches)} batches of prompts, {most} are needed")
         return batches[:most]
 
-    formed = {domain: batched(texts, BATCHES) for domain, texts in formed_questions(args.data).items()}
+    formed = {
+        domain: batched(texts, BATCHES) for domain, texts in formed_questions(args.data).items()
+    }
     order = [(domain, formed[domain][number]) for number in range(BATCHES) for domain in DOMAINS]
     order += [("free", batch) for batch in batched(free_questions(args.data), HALF)]
     settled(args.work / "prompts.json", json.dumps(order).encode(), "shards/*.safetensors")
@@ -146,7 +148,9 @@ def write(args: argparse.Namespace) -> None:
         written(path, lambda p, arrays=arrays: save_arrays(arrays, p))
         used = time.process_time() - used
         most = float(np.abs(arrays["features"]).max())
-        print(path.name, name, len(arrays["top_ids"]), f"tokens, {used:.0f} s, {most:.0f}", flush=True)
+        print(
+            path.name, name, len(arrays["top_ids"]), f"tokens, {used:.0f} s, {most:.0f}", flush=True
+        )
 
 
 # ---- train ---------------------------------------------------------------------------------------
@@ -339,8 +343,8 @@ def look(args: argparse.Namespace) -> None:
 
 @torch.no_grad()
 def judge(network: Eagle3DraftModel, held: dict[str, np.ndarray]) -> dict[str, float]:
-    """The share of positions where the head's first, second, ... fifth token in a row is the text's,
-    given that all before were, on the greedy half of the held text.
+    """The share of positions where the head's first, second, ... fifth token in a row is the
+    text's, given that all before were, on the greedy half of the held text.
     """
     kept = torch.nonzero(network.t2d)[:, 0]
     features = np.split(held["features"], np.cumsum(held["length"] - 1)[:-1])

@@ -1,0 +1,376 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 18. What do a target's hidden states buy a draft?
+#
+# The drafts that servers run are mostly **heads**: small networks that read the target's hidden
+# states (EAGLE-3, arXiv:2503.01840). We trained two for our pair's target, with about the minutes
+# and the tokens that its own draft had. Are they accepted more often, at which depth, and are they
+# faster? And how much do their training prompts decide?
+#
+# ![Acceptance of a block's first token by domain](../figures/smollm/18/first-token.png)
+#
+# *Runs on* a CPU, 4 GB · *time* about two minutes on 2 cores · *reads* `data/traces/smollm`,
+# `data/traces/smollm-head` and `data/traces/smollm-head-other` · *decodes* with the extra `heads`
+# and the weights of smollm; without them the measured part is left out · *writes*
+# `figures/<profile>/18/`.
+
+# %% tags=["parameters"]
+# the pair whose heads were recorded
+profile: str = "smollm"
+overrides: dict = {}  # parameters of the profile to change
+largest_gamma: int = 10  # 2 to 16; the longest chain that is replayed
+deepest: int = 6  # 2 to 16; the deepest drafted token whose acceptance is shown
+decoded_gamma: int = 4  # 1 to 16; the chain that is decoded for real
+dynamic: list = [5, 4, 12]  # depth, branches and budget of the tree that EAGLE-2 grows
+prompts_per_domain_timed: int = 2  # 1 to 50
+new_tokens: int = 24  # 2 to 64
+repeats: int = 1  # 1 to 20
+pass_repeats: int = 7  # 3 to 100
+pass_tries: int = 4  # 1 to 20
+level: float = 0.05  # 0.0001 to 0.5; of Holm's p-values
+
+# %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
+# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
+# On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
+import os, pathlib, subprocess, sys
+
+places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
+kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
+if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
+    subprocess.run(["git", "clone", "--depth=1", address, kit])
+if not (kit / "speclab/ops").is_dir():
+    sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
+sys.path.insert(0, str(kit))
+from speclab.ops import hosted
+
+hosted.prepare()
+
+# %% jupyter={"source_hidden": true}
+
+from speclab import cost, score, tree
+from speclab.analysis.prompt_sets import OWN, SECOND
+from speclab.estimates import Estimates, counted, stack
+from speclab.models import pairs, timing
+from speclab.models.folder import ModelFolder
+from speclab.shapes import Shape
+from speclab.show import notebook
+from speclab.studies import trained_heads as study
+from speclab.studies.trained_heads import DRAFT, FORM, HEAD, MIXED
+
+RUNS = []
+READS = study.READS
+
+# %%
+ctx = notebook.start("18_trained_heads", profile, overrides)
+texts = study.heads_of(ctx.profile)
+greedy, sampled = texts.values()
+trained, card = study.trained()
+mixed, form = trained[MIXED], trained[FORM]
+unshown = [score.POOLED]
+
+# %% [markdown]
+# ## 1. Two heads and a draft
+# **The draft** is a language model of its own: four layers of width 256. It reads the text only.
+# **A head** is one decoder layer as wide as the target. At a token of the text it reads the token
+# and what three of the target's layers said at the token before. Behind the text it reads its own
+# states instead. Both output the same 10,240 tokens.
+#
+# The two heads differ in their training prompts only. The target wrote the texts.
+#
+# * **form**: prompts in the format of the kit's own (`data/prompts`).
+# * **mixed**: half of these. The other half has no format: people's instructions, and bare
+#   problems of code, math and reasoning.
+
+# %%
+size = {name: ModelFolder(path).bytes / 1e6 for name, path in study.folders().items()}
+shipped = next(name for name, drafter in trained.items() if drafter == HEAD)
+rows = study.training_table(card)
+ctx.table(rows, "training", digits=3)
+ctx.say(
+    f"The pair ships the head **{shipped}** (`data/pairs/smollm/head`, {size[HEAD]:.1f} MB; the "
+    f"draft has {size[DRAFT]:.1f} MB), because it does better on the second prompt set. The other "
+    "head comes as recorded traces."
+)
+
+# %% [markdown]
+# ## 2. Is the first drafted token accepted more often?
+# All three are asked along the same recorded texts: of the kit's prompts, of the same prompts
+# without the words around each problem, and of a second set in no format (`data/second_prompts`).
+# A block's first token reads the target's features, so a head is at its best there.
+
+# %%
+hits = study.by_set(greedy)
+first = study.table_of(hits)
+ctx.export(first, "first-token-all")
+gain = study.gains(hits)
+over_draft = gain.at(domain=score.ALL)
+ctx.plot(
+    first.without(domain=unshown),
+    x="domain",
+    hue="drafter",
+    columns="prompts",
+    kind="points",
+    percent=True,
+    y="accepted first tokens (%)",
+    slug="first-token",
+    title=f"First token, T = 0: head minus draft is {over_draft.listed('prompts')}",
+    caption="Share of positions at which the first token of a block is accepted at T = 0, by "
+    "domain, prompt set and drafter. `all` is the mean of the domains. Bars: 95 % intervals.",
+)
+
+# %%
+ctx.say(
+    "Against the draft, the head's first token is "
+    + over_draft.sentence(
+        "accepted more often on",
+        "accepted less often on",
+        "accepted neither more nor less often on",
+        names="prompts",
+    )
+    + ". By domain: "
+    + "; ".join(
+        f"{name}: {part.without(domain=[score.ALL, *unshown]).listed()}"
+        for name, part in gain.groups("prompts")
+    )
+    + "."
+)
+
+# %% [markdown]
+# ## 3. What happens deeper in a block?
+# Behind its first token a head reads its own states, which only imitate the target's. A draft of
+# its own sees the same at every depth: the text. So a draft's acceptance, given that all earlier
+# tokens were accepted, rises with depth, because blocks that get deep are at easy positions
+# (notebook 04). A head has the same easy positions, and loses the target's view.
+
+# %%
+depths = study.by_depth(greedy, deepest)
+ctx.export(depths, "depth-all")
+mean = depths.at(domain=score.ALL)
+from_first = study.rises(greedy, deepest)
+ctx.plot(
+    mean,
+    x="depth",
+    hue="drafter",
+    columns="prompts",
+    percent=True,
+    y="accepted, given all above (%)",
+    slug="depth",
+    title=f"From depth 1 to {deepest} acceptance changes by "
+    f"{from_first.at(prompts=OWN).listed('drafter')} ({OWN})",
+    caption="Acceptance of the token at each depth of a block at T = 0, given that all earlier "
+    "tokens of the block were accepted; every position as a start; mean of the domains. Bands: "
+    "95 % intervals.",
+)
+
+# %% [markdown]
+# ## 4. Tokens per target pass
+# Chains of `gamma` tokens are replayed from what was recorded at each start. At T = 0 that is exact
+# for every gamma up to 16. On sampled text it is the exact expectation of the rejection rule.
+
+# %%
+gammas = range(1, largest_gamma + 1)
+passes = {name: study.tokens_per_pass(own, gammas) for name, own in texts.items()}
+tables = {name: study.table_by_gamma(draws) for name, draws in passes.items()}
+tau = Estimates.stacked(tables, "temperature")
+ctx.export(tau, "tokens-per-pass-all")
+cold, warm = passes.values()
+ctx.plot(
+    tau.at(domain=score.ALL),
+    x="gamma",
+    hue="drafter",
+    rows="temperature",
+    columns="prompts",
+    y="tokens per target pass",
+    slug="tokens-per-pass",
+    height=1.9,
+    title=study.longest_in_words(tau, largest_gamma),
+    caption="Tokens per target pass of drafted chains by gamma, drafter, prompt set and "
+    "temperature; mean of the domains. Bands: 95 % intervals.",
+)
+
+# %% [markdown]
+# ## 5. What does it cost, and is it faster?
+# **c** is the time of a draft pass over one token, in target passes over one token. A head has one
+# layer, but a wide one, and the same number of output tokens at more than twice the width. We time
+# the passes of both pairs here, and decode a few prompts of each set plainly and with each drafter.
+# *Dynamic tree* is the tree that EAGLE-2 grows: each block keeps the nodes of the highest
+# probability.
+
+# %% tags=["timed"]
+settings = ctx.profile.replace(temperature=0.0)
+spec = study.head_profile(settings)
+why_not = study.cannot_decode(settings, spec)
+measured, speeds, own_costs = {}, {}, {}
+shapes = {
+    "chain": Shape(tree.chain(decoded_gamma)),
+    "dynamic": Shape(None, None, *dynamic),
+}
+shown = {
+    "chain": f"chain of {decoded_gamma}",
+    "dynamic": f"dynamic tree ({counted(dynamic[-1], 'node')})",
+}
+
+# %% tags=["timed"]
+if not why_not:
+    timed = study.timed_prompts(settings, prompts_per_domain_timed)
+    probes = {"chain": shapes["chain"]}
+    sizes = (1, 2, 3, 4, 5, 6, 8, 12, 17)
+    for drafter, own in {DRAFT: settings, HEAD: spec}.items():
+        pair = pairs.load_pair(own)
+        clock = timing.measured(
+            pair, timed[OWN][:4], probes, new_tokens, sizes, 128, pass_repeats, pass_tries
+        )
+        measured[drafter] = clock.costs
+        speeds[drafter] = {
+            name: timing.decoded_speed(pair, chosen, shapes, new_tokens, repeats)
+            for name, chosen in timed.items()
+        }
+        unlike = study.check_decoded(speeds[drafter], greedy[drafter], shapes, new_tokens)
+        assert not pair.is_exact or not unlike, "same text, same blocks as the replay"
+        own_costs[drafter] = clock.costs.c()
+        del pair
+
+# %%
+stamps = {name: cost.stamp(costs) for name, costs in measured.items()}
+stamp = next((text for text in stamps.values() if text), "")
+if why_not:
+    ctx.say(f"Nothing was decoded here: {why_not}. The costs of the card are used instead.")
+    measured = study.costs_of_card(card)
+ctx.say(
+    f"A draft pass costs c = {measured[DRAFT].c():.3f} for the draft and "
+    f"c = {measured[HEAD].c():.3f} for the head."
+)
+
+# %%
+best = study.best_speeds(cold, measured, gammas)
+predicted = study.speed_table(best, cold)
+ratios = study.ratios_of_speed(best, cold)
+ctx.table(predicted, "predicted", cells=predicted.wide(["prompts", "gamma"], "drafter"))
+ctx.say(
+    "At its best gamma the head is predicted to be "
+    + ratios.sentence(
+        "faster than the draft on",
+        "slower than the draft on",
+        "not significantly faster or slower on",
+        names="prompts",
+        than=1.0,
+    )
+    + f" (multiples of the draft's speed-up: {ratios.listed('prompts')}). These intervals are over "
+    "prompts, with the costs measured above."
+)
+
+# %%
+if not why_not:
+    decoded = study.measured_gain(speeds, shown)
+    ctx.plot(
+        decoded,
+        x="shape",
+        hue="drafter",
+        columns="prompts",
+        kind="points",
+        reference=1,
+        reference_name="plain decoding",
+        y="measured speed-up",
+        x_label="shape of a block",
+        slug="measured",
+        title=study.fastest_in_words(decoded),
+        caption=f"Measured speed-up over plain decoding, {counted(len(timed[OWN]), 'prompt')} of "
+        f"the kit's and {counted(len(timed[SECOND]), 'prompt')} of the second set, up to "
+        f"{new_tokens} tokens each, T = 0. Bars: 95 % intervals over prompts.",
+        stamp=stamp,
+    )
+    notebook.show_table(study.passes_of(speeds, shown))
+
+# %%
+if not why_not:
+    ctx.say(
+        "Every decoded text is the target's own, and every chain has the blocks of its replay: "
+        f"{study.checked_in_words(timed, measured)}."
+    )
+
+# %% [markdown]
+# ## 6. What do the training prompts decide?
+# Both heads had the same number of prompts, texts and steps. So what differs between them is due
+# to the prompts (and to chance: one seed each). Does the mixed set help where prompts have no
+# format, and does the order of the domains follow the training set?
+
+# %%
+changed = study.interaction(greedy, mixed, form)
+ctx.plot(
+    changed.without(domain=unshown),
+    x="domain",
+    hue="on",
+    kind="points",
+    reference=0,
+    reference_name="no difference",
+    percent=True,
+    y="mixed minus form (points)",
+    slug="training-prompts",
+    title=f"The mixed set changes the first token by {changed.at(on=OWN, domain=score.ALL)} on the "
+    f"kit's prompts and by {changed.at(on=SECOND, domain=score.ALL)} on the second set",
+    caption="Acceptance of the first token (T = 0) of the head trained on mixed prompts, minus "
+    "that of the head trained on prompts in the kit's format, on the kit's prompts and on the "
+    "second set. `interaction`: second set minus kit's prompts. Bars: 95 % intervals over prompts.",
+)
+
+# %%
+orders = study.orders(first, [DRAFT, form, mixed])
+ctx.table(orders.replace({form: "head (form)", mixed: "head (mixed)"}), "orders")
+tests = stack(
+    {name: study.pairs_that_change(greedy, name, mixed, form, level) for name in (OWN, SECOND)},
+    "prompts",
+)
+ctx.export(tests, "pairs")
+interaction = changed.at(on="interaction", domain=score.ALL)
+ctx.say(study.order_in_words(orders, tests, form, mixed))
+
+# %% [markdown]
+# ## 7. What we had expected
+# The numbers below were written down before training (`data/pairs/smollm/head/expected.md`).
+
+# %%
+said = study.expected()
+found = study.came(hits, cold, 4, mixed, form)
+compared = study.compared(said, found)
+ctx.table(compared, "expected", rows=20)
+ctx.say(study.hits_in_words(compared))
+
+# %%
+own_tau = {d: cold[OWN][d, decoded_gamma][score.ALL].iloc[0] for d in (DRAFT, HEAD)}
+ctx.record(
+    c_draft=measured[DRAFT].c(),
+    c_head=measured[HEAD].c(),
+    tokens_draft=float(own_tau[DRAFT]),
+    tokens_head=float(own_tau[HEAD]),
+    hit_head=float(hits[OWN][HEAD][score.ALL].iloc[0]),
+    hit_draft=float(hits[OWN][DRAFT][score.ALL].iloc[0]),
+    interaction=interaction.value,
+)
+ctx.answer(study.answer(over_draft, ratios, interaction))
+
+# %% [markdown]
+# ## Try it
+# Predict the result first, then run the cell: how would the head do if drafting were free?
+
+# %%
+free = study.free_of_charge(cold, measured[HEAD], gammas)
+ctx.say(f"With c = 0 the head would reach {free.listed('prompts')}.")
+
+# %% [markdown]
+# <details><summary>What happens</summary>Even a free draft is limited by what the target accepts.
+# The distance to the speed-ups above is what the head's passes cost.</details>
+#
+# ## What we saw, what this does not show, what is next
+# * What we saw: what a head of the same budget gains and loses against a draft of its own, by
+#   prompts and by depth, and that its training prompts decide a part of it.
+# * What this does not show: heads of large models. There one layer costs a hundredth of the target,
+#   and training lasts a thousand times longer. Here there is one seed of each head, and the target
+#   has 135 million parameters.
+# * Next: notebook 15 has EAGLE on Llama-3.1-8B, notebook 17 public runs of several methods.

@@ -1,0 +1,573 @@
+"""Notebook 18: what a trained head gains from the target's hidden states, beside the pair's own
+draft of equal training, and what its training prompts decide.
+
+The heads and the draft predict the same recorded texts of one target. A head's blocks are replayed
+from what was recorded for each start (`record.LONGEST` tokens).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from speclab import replay, score, stats
+from speclab.analysis import significance
+from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
+from speclab.analysis.texts import Text
+from speclab.cost import Costs
+from speclab.estimates import Estimates, counted, named, stack
+from speclab.manifest import OF_BLOCKS
+from speclab.models import head, timing
+from speclab.models.folder import ModelFolder
+from speclab.plain import read_json
+from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.prompts import EncodedPrompt, decoded_prompts
+from speclab.runs import FilesMissing, Run, encoded_prompts, load_run, of_kind
+from speclab.score import ALL, POOLED
+from speclab.shapes import Shape
+from speclab.stats import ABOVE, BELOW, Draws
+
+READS = [
+    "data/traces/smollm",
+    "data/traces/smollm-head",
+    "data/traces/smollm-head-other",
+    "data/pairs/smollm/head",
+]
+DRAFT, HEAD, OTHER = "draft", "head", "other head"
+FOLDERS = dict(zip((DRAFT, HEAD, OTHER), READS, strict=False))
+KINDS = {OWN: "greedy", UNWRAPPED: "unwrapped", SECOND: "second"}
+SAMPLED = {OWN: "sampled", UNWRAPPED: "unwrapped-sampled", SECOND: "second-sampled"}
+OF_HEAD = "data/pairs/smollm/head"
+EXPECTED = ROOT / OF_HEAD / "expected.md"
+CARD = ROOT / OF_HEAD / "card.json"  # how both heads were trained, and which is shipped
+FORM, MIXED = "form", "mixed"  # the two sets of training prompts
+TRAINED = ["prompts", "texts", "tokens", "steps"]  # of a head's entry in the card
+IN_WORDS = {"core_minutes": "minutes on one core", "right 1": "hit[1], learning curve"}
+TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
+ABSENT = (
+    "this notebook compares a pair's draft with trained heads, and only the pair smollm has "
+    "recorded heads (data/traces/smollm-head); run it with profile=smollm"
+)
+
+Sets = dict[str, Text]  # by prompt set
+
+
+def heads_of(profile: Profile, folder: Path = ROOT) -> dict[str, dict[str, Sets]]:
+    """The recorded texts at T = 0 and above, by temperature's name, drafter and prompt set. The
+    other head is recorded at T = 0 only. FilesMissing for a pair without recorded heads.
+
+    ValueError if two drafters were not recorded along the same texts.
+    """
+    if profile.traces != READS[0]:
+        raise FilesMissing(ABSENT)
+    greedy, sampled = {}, {}
+    for drafter, place in FOLDERS.items():
+        greedy[drafter] = _texts(folder / place, KINDS)
+        if drafter != OTHER:
+            sampled[drafter] = _texts(folder / place, SAMPLED)
+    for texts in (greedy, sampled):
+        _check_same(texts)
+    return {"T = 0": greedy, f"T = {profile.sampled_temperature:g}": sampled}
+
+
+def trained(path: Path = CARD) -> tuple[dict[str, str], dict]:
+    """Which drafter was trained on which set of prompts ({MIXED: HEAD, FORM: OTHER} or the other
+    way round), and the card of both heads.
+    """
+    card = read_json(path, "`git checkout` brings it back", dict)
+    shipped = card["shipped"]
+    other = FORM if shipped == MIXED else MIXED
+    return {shipped: HEAD, other: OTHER}, card
+
+
+def folders() -> dict[str, Path]:
+    """Where the weights of the pair's draft and of its head are."""
+    return {DRAFT: ROOT / "data/pairs/smollm/draft", HEAD: ROOT / OF_HEAD}
+
+
+def training_table(card: dict) -> pd.DataFrame:
+    """How both heads were trained: prompts, texts, tokens of the target, steps, minutes on one
+    core, and the last numbers of the learning curve.
+    """
+    rows = []
+    for name in (FORM, MIXED):
+        own = card["heads"][name]
+        rows.append({"head": name} | {key: own[key] for key in TRAINED} | own["log"][-1])
+    table = pd.DataFrame(rows)
+    return table[["head", *TRAINED, "core_minutes", "right 1"]].rename(columns=IN_WORDS)
+
+
+def _texts(folder: Path, kinds: Mapping[str, str]) -> Sets:
+    """The runs of a drafter, by prompt set."""
+    return {name: Text.of(_run(folder / kind)) for name, kind in kinds.items()}
+
+
+def _run(folder: Path) -> Run:
+    if not (folder / "manifest.json").is_file():
+        raise FilesMissing(f"{folder.relative_to(ROOT)} is missing; `git checkout` brings it back")
+    return load_run(folder)
+
+
+def _check_same(texts: Mapping[str, Sets]) -> None:
+    """ValueError unless all drafters were recorded along the same texts."""
+    for name, first in texts[DRAFT].items():
+        for drafter, own in texts.items():
+            rows = [text.trace[["prompt_id", "position", "token"]] for text in (first, own[name])]
+            if not rows[0].equals(rows[1]):
+                raise ValueError(f"{drafter} and {DRAFT} have other texts of {name}; record again")
+
+
+# ---- one drafted token ---------------------------------------------------------------------------
+
+
+def accepted_first(texts: Mapping[str, Sets], prompts: str) -> Draws:
+    """The acceptance of a block's first token by drafter, over the same resampled prompts."""
+    asked = {drafter: sets[prompts].accepted() for drafter, sets in texts.items()}
+    return stats.jointly(asked)
+
+
+def by_set(texts: Mapping[str, Sets]) -> dict[str, Draws]:
+    """`accepted_first` of each prompt set."""
+    return {prompts: accepted_first(texts, prompts) for prompts in texts[DRAFT]}
+
+
+def table_of(draws: Mapping[str, Draws], digits: int = 1) -> Estimates:
+    """Numbers by prompt set, drafter and domain."""
+    parts = {prompts: own.table(key="drafter") for prompts, own in draws.items()}
+    return Estimates.stacked(parts, "prompts").in_units("%", digits)
+
+
+def gains(draws: Mapping[str, Draws], over: str = DRAFT, of: str = HEAD) -> Estimates:
+    """How much more often one drafter's first token is accepted than another's, in points, by
+    prompt set and domain.
+    """
+    parts = {name: own.table({of: own[of] - own[over]}) for name, own in draws.items()}
+    table = Estimates.stacked(parts, "prompts").in_units("points", 1)
+    return Estimates(table.frame.drop(columns="name"), table.digits, table.unit)
+
+
+def coverage(texts: Mapping[str, Sets], kept: Iterable[int]) -> pd.DataFrame:
+    """The share of the target's tokens that a drafter with the output tokens `kept` can be right
+    about, by prompt set and domain.
+    """
+    tokens = [*kept]
+    parts = {}
+    for name, text in texts[DRAFT].items():
+        rows = text.trace.assign(covered=text.trace["token"].isin(tokens))
+        parts[name] = stats.by_domain(rows, score.mean_of("covered"))
+    return stack(parts, "prompts")
+
+
+# ---- depth ---------------------------------------------------------------------------------------
+
+
+def by_depth(texts: Mapping[str, Sets], deepest: int) -> Estimates:
+    """Acceptance of token d of a block, given that all earlier tokens were accepted, over every
+    position as a start: prompts, drafter, depth, domain, estimate, low, high.
+    """
+    parts = {}
+    for prompts in texts[DRAFT]:
+        of_drafter = {}
+        for drafter, sets in texts.items():
+            draws = given_all_above(sets[prompts].chain(deepest, "every"), deepest)
+            of_drafter[drafter] = draws.table(key="depth")
+        parts[prompts] = stack(of_drafter, "drafter")
+    return Estimates(stack(parts, "prompts"))
+
+
+def given_all_above(blocks: pd.DataFrame, deepest: int) -> Draws:
+    """Acceptance at each depth given all above, of `replay` blocks; the draws are named by depth.
+    Starts near the end of a text count as far as it goes.
+    """
+    rows = blocks.assign(survival_0=1.0)
+    asked = {}
+    for depth in range(1, deepest + 1):
+        there = rows["remaining"] >= depth
+        above = rows[f"survival_{depth - 1}"].where(there, 0.0)
+        accepted = rows[f"survival_{depth}"].where(there, 0.0)
+        counted = rows[["prompt_id", "domain"]].assign(above=above, accepted=accepted)
+        asked[depth] = counted, score.ratio_of("accepted", "above", str(depth))
+    return stats.jointly(asked)
+
+
+def rises(texts: Mapping[str, Sets], deepest: int) -> Estimates:
+    """Acceptance given all above at the deepest depth minus depth 1, mean of the domains, in
+    points, by prompt set and drafter.
+    """
+    parts = {}
+    for prompts in texts[DRAFT]:
+        of_drafter = {}
+        for drafter, sets in texts.items():
+            draws = given_all_above(sets[prompts].chain(deepest, "every"), deepest)
+            change = draws[deepest][ALL] - draws[1][ALL]
+            of_drafter[drafter] = draws.table({deepest: change}, key="depth")
+        parts[prompts] = stack(of_drafter, "drafter")
+    return Estimates(stack(parts, "prompts")).in_units("points", 1)
+
+
+# ---- tokens per pass, cost, speed ----------------------------------------------------------------
+
+
+def tokens_per_pass(texts: Mapping[str, Sets], gammas: Sequence[int]) -> dict[str, Draws]:
+    """Tokens per target pass of chains, by prompt set; the draws are named (drafter, gamma)."""
+    draws = {}
+    for prompts in texts[DRAFT]:
+        asked = {}
+        for drafter, sets in texts.items():
+            text = sets[prompts]
+            counts = replay.chain_sums(text.trace, gammas, text.chain_rule)
+            for gamma, rows in counts.groupby("gamma"):
+                asked[drafter, gamma] = rows, TAU
+        draws[prompts] = stats.jointly(asked)
+    return draws
+
+
+def table_by_gamma(draws: Mapping[str, Draws]) -> Estimates:
+    """`tokens_per_pass` by prompt set, drafter, gamma and domain."""
+    parts = {}
+    for prompts, own in draws.items():
+        table = own.table(key="of")
+        keys = pd.DataFrame(table.pop("of").tolist(), columns=["drafter", "gamma"])
+        parts[prompts] = pd.concat([keys, table], axis=1)
+    return Estimates(stack(parts, "prompts"))
+
+
+@dataclass(frozen=True)
+class Best:
+    """The predicted speed-up of a drafter's best gamma on a prompt set, and of all its gammas, as
+    draws over resampled prompts.
+    """
+
+    gamma: int
+    speed: pd.Series
+
+
+def best_speeds(
+    draws: Mapping[str, Draws], costs: Mapping[str, Costs], gammas: Sequence[int]
+) -> dict[tuple[str, str], Best]:
+    """The best gamma of each drafter and prompt set (prompts, drafter), for the mean of the domains
+    at the measured costs. The same gamma is used in all resamples.
+    """
+    found = {}
+    for prompts, own in draws.items():
+        for drafter, measured in costs.items():
+            speeds = {g: own[drafter, g][ALL] / measured.of_chain(g) for g in gammas}
+            best = max(gammas, key=lambda g, speeds=speeds: speeds[g].iloc[0])
+            found[prompts, drafter] = Best(best, speeds[best])
+    return found
+
+
+def speed_table(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Draws]) -> Estimates:
+    """Predicted speed-ups at the best gamma: prompts, drafter, gamma, estimate, low, high."""
+    rows = []
+    for (prompts, drafter), own in best.items():
+        table = draws[prompts].table({drafter: own.speed}, key="drafter")
+        table.insert(1, "gamma", own.gamma)
+        table.insert(0, "prompts", prompts)
+        rows.append(table)
+    return Estimates(pd.concat(rows, ignore_index=True)).in_units("x", 2)
+
+
+def ratios_of_speed(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Draws]) -> Estimates:
+    """The head's predicted speed-up as a multiple of the draft's, by prompt set."""
+    parts = {}
+    for prompts, own in draws.items():
+        ratio = best[prompts, HEAD].speed / best[prompts, DRAFT].speed
+        parts[prompts] = own.table({HEAD: ratio})
+    frame = Estimates.stacked(parts, "prompts").frame.drop(columns="name")
+    return Estimates(frame).in_units("x", 2)
+
+
+def free_of_charge(draws: Mapping[str, Draws], costs: Costs, gammas: Sequence[int]) -> Estimates:
+    """The predicted speed-up of a head whose passes cost nothing, at its best gamma, by prompt
+    set.
+    """
+    free = replace(costs, draft=tuple(0.0 for _ in costs.draft))
+    best = best_speeds(draws, {HEAD: free}, gammas)
+    return speed_table(best, draws)
+
+
+def longest_in_words(tau: Estimates, gamma: int) -> str:
+    """Tokens per target pass of the longest chain at T = 0, draft and head, kit's prompts."""
+    cold = tau.at(temperature="T = 0", prompts=OWN, gamma=gamma, domain=ALL)
+    said = cold.at(drafter=[DRAFT, HEAD]).in_units("", 2).listed("drafter")
+    return f"At gamma {gamma} a target pass emits on the kit's prompts: {said} (T = 0)"
+
+
+# ---- the experiment: two sets of training prompts ------------------------------------------------
+
+
+def interaction(texts: Mapping[str, Sets], mixed: str, form: str) -> Estimates:
+    """hit[1] of the head trained on `mixed` prompts minus that of the head trained in the kit's
+    form: on the kit's prompts, on the second set, and the second minus the first (the
+    interaction), by domain, in points.
+    """
+    asked = {}
+    for name in (OWN, SECOND):
+        for drafter in (mixed, form):
+            asked[name, drafter] = texts[drafter][name].accepted()
+    draws = stats.jointly(asked, same=False)
+    change = {name: draws[name, mixed] - draws[name, form] for name in (OWN, SECOND)}
+    change["interaction"] = change[SECOND] - change[OWN]
+    return Estimates(draws.table(change, key="on")).in_units("points", 1)
+
+
+def orders(table: Estimates, drafters: Iterable[str]) -> pd.DataFrame:
+    """The domains from most to least accepted, by prompt set and drafter."""
+    rows = []
+    for prompts in pd.unique(table.frame["prompts"]):
+        for drafter in drafters:
+            own = table.at(prompts=prompts, drafter=drafter).without(domain=[ALL, POOLED]).frame
+            order = own.sort_values("estimate", ascending=False)["domain"]
+            rows.append((prompts, drafter, " > ".join(order)))
+    return pd.DataFrame(rows, columns=["prompts", "drafter", "order"])
+
+
+def pairs_that_change(
+    texts: Mapping[str, Sets], prompts: str, mixed: str, form: str, level: float
+) -> pd.DataFrame:
+    """For each two domains: by how much the mixed training set changes the difference between them
+    in hit[1], with Holm's p-value and `sign` (`significance.with_signs`).
+    """
+    both = [texts[drafter][prompts].trace for drafter in (mixed, form)]
+    own, others = (trace["hit"].astype(int) for trace in both)
+    rows = both[0][["prompt_id", "domain"]].assign(change=own - others)
+    tests = significance.differences(rows, score.mean_of("change"))
+    return significance.with_signs(tests, level)
+
+
+# ---- what was expected ---------------------------------------------------------------------------
+
+
+def expected(path: Path = EXPECTED) -> pd.DataFrame:
+    """The first table of `expected.md`, written before training: what, and the expected number of
+    each head with its range, if it has one (form, form_low, form_high, mixed, ...).
+    """
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| ")]
+    rows = []
+    for line in lines[2:]:
+        what, draft, form, mixed = (cell.strip() for cell in line.strip("|").split("|"))
+        row: dict[str, object] = {"what": what, "draft": float(draft)}
+        for name, cell in (("form", form), ("mixed", mixed)):
+            numbers = [float(number) for number in re.findall(r"\d+\.\d+", cell)]
+            row[name] = numbers[0]
+            if len(numbers) == 3:
+                row[f"{name}_low"], row[f"{name}_high"] = numbers[1:]
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def came(
+    hits: Mapping[str, Draws], taus: Mapping[str, Draws], gamma: int, mixed: str, form: str
+) -> pd.DataFrame:
+    """What came, in the rows of `expected`: the mean of the domains for draft, form and mixed."""
+    rows = []
+    for prompts in (OWN, UNWRAPPED, SECOND):
+        rows.append({name: hits[prompts][d][ALL].iloc[0] for name, d in _three(mixed, form)})
+    for prompts in (OWN, SECOND):
+        rows.append({n: taus[prompts][d, gamma][ALL].iloc[0] for n, d in _three(mixed, form)})
+    return pd.DataFrame(rows)
+
+
+def _three(mixed: str, form: str) -> list[tuple[str, str]]:
+    return [("draft", DRAFT), ("form", form), ("mixed", mixed)]
+
+
+def compared(said: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+    """Expected beside found, in words: what, head, expected, found, verdict."""
+    rows = []
+    for (_, wanted), (_, got) in zip(said.iterrows(), found.iterrows(), strict=True):
+        for name in ("form", "mixed"):
+            low, high = (wanted.get(f"{name}_{end}", np.nan) for end in ("low", "high"))
+            verdict = f"{got[name] - wanted[name]:+.3f}"
+            if low == low:
+                inside = low <= got[name] <= high
+                verdict += ", in the range" if inside else ", outside the range"
+            rows.append((wanted["what"], name, wanted[name], got[name], verdict))
+    columns = ["what", "head", "expected", "found", "found - expected"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+# ---- measured ------------------------------------------------------------------------------------
+
+Speeds = Mapping[str, Mapping[str, pd.DataFrame]]  # by drafter and prompt set
+
+
+def head_profile(profile: Profile) -> Profile:
+    """The profile with the pair's head as draft."""
+    return profile.replace(draft=ModelSpec(OF_HEAD))
+
+
+def cannot_decode(profile: Profile, with_head: Profile) -> str:
+    """Why nothing can be decoded here; '' if it can."""
+    if said := head.obstacle(ModelFolder(ROOT / OF_HEAD)):
+        return said
+    for name in MODELS:
+        for own in (profile, with_head):
+            folder = ModelFolder.whole(getattr(own, name))
+            if folder is None or not folder.tensors:
+                return f"the weights of the {name} are missing (`make pair PROFILE={profile.name}`)"
+    return ""
+
+
+def timed_prompts(profile: Profile, per_domain: int) -> dict[str, list[EncodedPrompt]]:
+    """The prompts that are decoded, of the kit's own and of the second set."""
+    second = of_kind(profile, "second")
+    return {
+        OWN: decoded_prompts(encoded_prompts(profile), per_domain, profile.notes.decoded_from),
+        SECOND: decoded_prompts(encoded_prompts(second), per_domain),
+    }
+
+
+def check_decoded(
+    speeds: Mapping[str, pd.DataFrame], texts: Sets, shapes: Mapping[str, Shape], new_tokens: int
+) -> list[str]:
+    """The prompts whose decoded text is not the recorded one, or whose chain has other blocks than
+    its replay; [] if all are right.
+    """
+    unlike = []
+    for prompts, own in speeds.items():
+        trace = texts[prompts].trace.query("position < @new_tokens")
+        words = trace.groupby("prompt_id")["token"].agg(tuple)
+        replayed = {
+            name: replay.prompt_sums(replay.replay(_shortened(trace), shape.tree))
+            for name, shape in shapes.items()
+            if shape.tree
+        }
+        for row in own.itertuples(index=False):
+            right = row.text == words[row.prompt_id]
+            if row.method in replayed:
+                sums = replayed[row.method].set_index("prompt_id")["blocks"]
+                right = right and row.blocks == sums[row.prompt_id]
+            if not right:
+                unlike.append(row.prompt_id)
+    return unlike
+
+
+def _shortened(trace: pd.DataFrame) -> pd.DataFrame:
+    """A trace whose texts were cut, with a head's lists cut at the new end."""
+    lists = [name for name in OF_BLOCKS if name in trace]
+    if not lists:
+        return trace
+    length = trace.groupby("prompt_id")["position"].transform("max") + 1
+    left = length - trace["position"]
+    cut = {name: [own[:n] for own, n in zip(trace[name], left, strict=True)] for name in lists}
+    return trace.assign(**cut)
+
+
+def measured_gain(speeds: Speeds, shown: Mapping[str, str]) -> Estimates:
+    """Measured speed-ups over plain decoding, from `timing.decoded_speed`: drafter, prompts, shape,
+    estimate, low, high. shown: the name of each method of the decoder.
+    """
+    parts = {}
+    for (drafter, prompts), own in _each(speeds).items():
+        seconds = timing.drawn_seconds(own)
+        gain = seconds.drop(columns="plain").rdiv(seconds["plain"], axis=0)
+        table = timing.intervals(gain, "shape", own["prompt_id"].nunique()).frame
+        parts[drafter, prompts] = table.assign(shape=table["shape"].map(shown))
+    return Estimates(stack(parts, ["drafter", "prompts"])).in_units("x", 2)
+
+
+def passes_of(speeds: Speeds, shown: Mapping[str, str]) -> pd.DataFrame:
+    """Tokens per target pass of the decoded texts: prompts, shape, and a column per drafter."""
+    parts = {}
+    for key, own in _each(speeds).items():
+        totals = own[own["method"] != "plain"].groupby("method", sort=False)
+        sums = totals[["tokens", "blocks"]].sum()
+        rate = (sums["tokens"] / sums["blocks"]).rename("rate").reset_index()
+        parts[key] = rate.assign(shape=rate.pop("method").map(shown))
+    rows = stack(parts, ["drafter", "prompts"])
+    wide = rows.pivot(index=["prompts", "shape"], columns="drafter", values="rate")
+    return wide.rename_axis(columns=None).reset_index()
+
+
+def _each(speeds: Speeds) -> dict[tuple[str, str], pd.DataFrame]:
+    return {(d, name): own for d, sets in speeds.items() for name, own in sets.items()}
+
+
+def costs_of_card(card: dict) -> dict[str, Costs]:
+    """The costs that were measured when the head was shipped."""
+    return {
+        drafter: Costs(**{name: _tuple(value) for name, value in own.items()})
+        for drafter, own in card["costs"].items()
+    }
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# ---- sentences -----------------------------------------------------------------------------------
+
+
+def fastest_in_words(decoded: Estimates) -> str:
+    """The fastest drafter and shape on each prompt set, as a title."""
+    said = []
+    for prompts, part in decoded.groups("prompts"):
+        best = part.frame.loc[part.frame["estimate"].idxmax()]
+        said.append(f"{prompts}: {best['drafter']}, {best['shape']}, {best['estimate']:.2f}x")
+    return "Fastest on " + "; ".join(said)
+
+
+def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -> str:
+    """How many texts were decoded and compared."""
+    prompts = sum(map(len, timed.values()))
+    return f"{counted(prompts, 'prompt')} with each of {counted(len(drafters), 'drafter')}"
+
+
+def order_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed: str) -> str:
+    """Whether the order of the domains follows the training set."""
+    wide = orders.pivot(index="prompts", columns="drafter", values="order")
+    other = [name for name in (OWN, SECOND) if wide.loc[name, form] != wide.loc[name, mixed]]
+    order = (
+        f"The two heads order the domains differently on {named(other)}."
+        if other
+        else f"Both heads order the domains alike on {named([OWN, SECOND])}."
+    )
+    changed = tests[tests["sign"] != 0]
+    if changed.empty:
+        return (
+            f"{order} The training set changes no difference between two domains significantly "
+            f"(Holm's test over {counted(len(tests) // 2, 'pair')} in each of both sets)."
+        )
+    pairs = [
+        f"{row.pair} by {100 * row.difference:+.1f} points ({row.prompts})"
+        for row in changed.itertuples(index=False)
+    ]
+    return f"{order} The mixed set significantly changes the difference {named(pairs)}."
+
+
+def hits_in_words(table: pd.DataFrame) -> str:
+    """How many expectations with a range held."""
+    ranged = table[table["found - expected"].str.contains("range")]
+    held = ranged["found - expected"].str.contains("in the range").sum()
+    return (
+        f"Of {counted(len(ranged), 'expectation')} with a range, {held} held. The largest error is "
+        f"{(table['found'] - table['expected']).abs().max():.3f}."
+    )
+
+
+def answer(over_draft: Estimates, ratios: Estimates, interaction: Estimates) -> str:
+    """The answer to the notebook's question."""
+    first = over_draft.listed("prompts")
+    speed = ratios.sentence(
+        "faster than the draft on",
+        "slower than the draft on",
+        "not significantly faster or slower on",
+        names="prompts",
+        than=1.0,
+    )
+    verdict = interaction.verdict()
+    depends = {
+        ABOVE: f"Prompts in no format help the head on such prompts: {interaction}",
+        BELOW: f"Prompts in no format hurt the head on such prompts: {interaction}",
+    }.get(verdict, f"What the training prompts decide is not significant: {interaction}")
+    return (
+        f"With equal training, the head's first token is accepted more or less often than the "
+        f"draft's by {first}. At its best gamma the head is predicted to be {speed}. {depends} "
+        "more than on the kit's own."
+    )
