@@ -230,10 +230,10 @@ def table_by_gamma(draws: Mapping[str, Draws]) -> Estimates:
     """`tokens_per_pass` by prompt set, drafter, gamma and domain."""
     parts = {}
     for prompts, own in draws.items():
-        table = own.table(key="of")
-        keys = pd.DataFrame(table.pop("of").tolist(), columns=["drafter", "gamma"])
-        parts[prompts] = pd.concat([keys, table], axis=1)
-    return Estimates(stack(parts, "prompts"))
+        for (drafter, gamma), values in own.values.items():
+            table = own.table({gamma: values}, key="gamma")
+            parts[prompts, drafter, gamma] = table.drop(columns="gamma")
+    return Estimates(stack(parts, ["prompts", "drafter", "gamma"]))
 
 
 @dataclass(frozen=True)
