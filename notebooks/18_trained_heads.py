@@ -74,6 +74,13 @@ greedy, sampled = texts.values()
 trained, card = study.trained()
 mixed, form = trained[MIXED], trained[FORM]
 unshown = [score.POOLED]
+looks = study.in_words(trained)
+
+
+def called(table):
+    """A table with the heads' names."""
+    return Estimates(table.frame.replace({"drafter": looks}), table.digits, table.unit)
+
 
 # %% [markdown]
 # ## 1. Two heads and a draft
@@ -112,7 +119,7 @@ ctx.export(first, "first-token-all")
 gain = study.gains(hits)
 over_draft = gain.at(domain=score.ALL)
 ctx.plot(
-    first.without(domain=unshown),
+    called(first.without(domain=unshown)),
     x="domain",
     hue="drafter",
     columns="prompts",
@@ -155,7 +162,7 @@ ctx.export(depths, "depth-all")
 mean = depths.at(domain=score.ALL)
 from_first = study.rises(greedy, deepest)
 ctx.plot(
-    mean,
+    called(mean),
     x="depth",
     hue="drafter",
     columns="prompts",
@@ -163,7 +170,7 @@ ctx.plot(
     y="accepted, given all above (%)",
     slug="depth",
     title=f"From depth 1 to {deepest} acceptance changes by "
-    f"{from_first.at(prompts=OWN).listed('drafter')} ({OWN})",
+    f"{called(from_first.at(prompts=OWN)).listed('drafter')} ({OWN})",
     caption="Acceptance of the token at each depth of a block at T = 0, given that all earlier "
     "tokens of the block were accepted; every position as a start; mean of the domains. Bands: "
     "95 % intervals.",
@@ -182,7 +189,7 @@ tau = Estimates.stacked(tables, "temperature")
 ctx.export(tau, "tokens-per-pass-all")
 cold, warm = passes.values()
 ctx.plot(
-    tau.at(domain=score.ALL),
+    called(tau.at(domain=score.ALL)),
     x="gamma",
     hue="drafter",
     rows="temperature",
@@ -316,13 +323,13 @@ ctx.plot(
     title=f"The mixed set changes the first token by {changed.at(on=OWN, domain=score.ALL)} on the "
     f"kit's prompts and by {changed.at(on=SECOND, domain=score.ALL)} on the second set",
     caption="Acceptance of the first token (T = 0) of the head trained on mixed prompts, minus "
-    "that of the head trained on prompts in the kit's format, on the kit's prompts and on the "
-    "second set. `interaction`: second set minus kit's prompts. Bars: 95 % intervals over prompts.",
+    "that of the head trained on prompts in the kit's format, on own prompts and on the "
+    "second set. `interaction`: second set minus own prompts. Bars: 95 % intervals over prompts.",
 )
 
 # %%
 orders = study.orders(first, [DRAFT, form, mixed])
-ctx.table(orders.replace({form: "head (form)", mixed: "head (mixed)"}), "orders")
+ctx.table(orders.replace({"drafter": looks}), "orders")
 tests = stack(
     {name: study.pairs_that_change(greedy, name, mixed, form, level) for name in (OWN, SECOND)},
     "prompts",

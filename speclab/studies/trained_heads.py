@@ -26,7 +26,7 @@ from speclab.models.folder import ModelFolder
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, decoded_prompts
-from speclab.runs import FilesMissing, Run, encoded_prompts, load_run, of_kind
+from speclab.runs import FilesMissing, encoded_prompts, load_run, of_kind
 from speclab.score import ALL, POOLED
 from speclab.shapes import Shape
 from speclab.stats import ABOVE, BELOW, Draws
@@ -46,6 +46,10 @@ EXPECTED = ROOT / OF_HEAD / "expected.md"
 CARD = ROOT / OF_HEAD / "card.json"  # how both heads were trained, and which is shipped
 FORM, MIXED = "form", "mixed"  # the two sets of training prompts
 TRAINED = ["prompts", "texts", "tokens", "steps"]  # of a head's entry in the card
+NAMES = {  # of a set of training prompts, after 'head'
+    FORM: "own format",
+    MIXED: "mixed prompts",
+}
 IN_WORDS = {"core_minutes": "minutes on one core", "right 1": "hit[1], learning curve"}
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
 ABSENT = (
@@ -56,22 +60,54 @@ ABSENT = (
 Sets = dict[str, Text]  # by prompt set
 
 
-def heads_of(profile: Profile, folder: Path = ROOT) -> dict[str, dict[str, Sets]]:
+def heads_of(profile: Profile) -> dict[str, dict[str, Sets]]:
     """The recorded texts at T = 0 and above, by temperature's name, drafter and prompt set. The
-    other head is recorded at T = 0 only. FilesMissing for a pair without recorded heads.
+    other head, whose weights are not shipped, is read at T = 0 only. FilesMissing for a pair
+    without recorded heads.
 
     ValueError if two drafters were not recorded along the same texts.
     """
     if profile.traces != READS[0]:
         raise FilesMissing(ABSENT)
-    greedy, sampled = {}, {}
-    for drafter, place in FOLDERS.items():
-        greedy[drafter] = _texts(folder / place, KINDS)
-        if drafter != OTHER:
-            sampled[drafter] = _texts(folder / place, SAMPLED)
+    of_head = head_profile(profile)
+    greedy, sampled = (
+        {
+            drafter: {name: Text.recorded(own, kind) for name, kind in kinds.items()}
+            for drafter, own in {DRAFT: profile, HEAD: of_head}.items()
+        }
+        for kinds in (KINDS, SAMPLED)
+    )
+    greedy[OTHER] = {name: _of_other(greedy[DRAFT][name], kind) for name, kind in KINDS.items()}
     for texts in (greedy, sampled):
         _check_same(texts)
     return {"T = 0": greedy, f"T = {profile.sampled_temperature:g}": sampled}
+
+
+def head_profile(profile: Profile) -> Profile:
+    """The profile with the pair's head as draft."""
+    return profile.replace(name="smollm-head", draft=ModelSpec(OF_HEAD), traces=READS[1])
+
+
+def _of_other(text: Text, kind: str) -> Text:
+    """The other head's run of this kind, as far as it has the prompts of a text."""
+    folder = ROOT / READS[2] / kind
+    if not (folder / "manifest.json").is_file():
+        raise FilesMissing(f"{READS[2]}/{kind} is missing; `git checkout` brings it back")
+    whole = Text.of(load_run(folder))
+    is_here = whole.trace["prompt_id"].isin(text.trace["prompt_id"].unique())
+    return replace(whole, trace=whole.trace[is_here].reset_index(drop=True))
+
+
+def _check_same(texts: Mapping[str, Sets]) -> None:
+    """ValueError unless all drafters were recorded along the same texts."""
+    names = ["prompt_id", "position", "token"]
+    for prompts, first in texts[DRAFT].items():
+        for drafter, own in texts.items():
+            if not first.trace[names].equals(own[prompts].trace[names]):
+                raise ValueError(
+                    f"{drafter} was recorded along other texts than the {DRAFT} ({prompts}); use "
+                    "the pair's own prompts and lengths, or record both again"
+                )
 
 
 def trained(path: Path = CARD) -> tuple[dict[str, str], dict]:
@@ -89,6 +125,11 @@ def folders() -> dict[str, Path]:
     return {DRAFT: ROOT / "data/pairs/smollm/draft", HEAD: ROOT / OF_HEAD}
 
 
+def in_words(trained: Mapping[str, str]) -> dict[str, str]:
+    """The name of each head in figures, by drafter: 'head, mixed prompts'."""
+    return {drafter: f"head, {NAMES[name]}" for name, drafter in trained.items()}
+
+
 def training_table(card: dict) -> pd.DataFrame:
     """How both heads were trained: prompts, texts, tokens of the target, steps, minutes on one
     core, and the last numbers of the learning curve.
@@ -99,26 +140,6 @@ def training_table(card: dict) -> pd.DataFrame:
         rows.append({"head": name} | {key: own[key] for key in TRAINED} | own["log"][-1])
     table = pd.DataFrame(rows)
     return table[["head", *TRAINED, "core_minutes", "right 1"]].rename(columns=IN_WORDS)
-
-
-def _texts(folder: Path, kinds: Mapping[str, str]) -> Sets:
-    """The runs of a drafter, by prompt set."""
-    return {name: Text.of(_run(folder / kind)) for name, kind in kinds.items()}
-
-
-def _run(folder: Path) -> Run:
-    if not (folder / "manifest.json").is_file():
-        raise FilesMissing(f"{folder.relative_to(ROOT)} is missing; `git checkout` brings it back")
-    return load_run(folder)
-
-
-def _check_same(texts: Mapping[str, Sets]) -> None:
-    """ValueError unless all drafters were recorded along the same texts."""
-    for name, first in texts[DRAFT].items():
-        for drafter, own in texts.items():
-            rows = [text.trace[["prompt_id", "position", "token"]] for text in (first, own[name])]
-            if not rows[0].equals(rows[1]):
-                raise ValueError(f"{drafter} and {DRAFT} have other texts of {name}; record again")
 
 
 # ---- one drafted token ---------------------------------------------------------------------------
@@ -295,7 +316,7 @@ def longest_in_words(tau: Estimates, gamma: int) -> str:
     """Tokens per target pass of the longest chain at T = 0, draft and head, kit's prompts."""
     cold = tau.at(temperature="T = 0", prompts=OWN, gamma=gamma, domain=ALL)
     said = cold.at(drafter=[DRAFT, HEAD]).in_units("", 2).listed("drafter")
-    return f"At gamma {gamma} a target pass emits on the kit's prompts: {said} (T = 0)"
+    return f"At gamma {gamma} a target pass emits on own prompts: {said} (T = 0)"
 
 
 # ---- the experiment: two sets of training prompts ------------------------------------------------
@@ -395,11 +416,6 @@ def compared(said: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
 # ---- measured ------------------------------------------------------------------------------------
 
 Speeds = Mapping[str, Mapping[str, pd.DataFrame]]  # by drafter and prompt set
-
-
-def head_profile(profile: Profile) -> Profile:
-    """The profile with the pair's head as draft."""
-    return profile.replace(draft=ModelSpec(OF_HEAD))
 
 
 def cannot_decode(profile: Profile, with_head: Profile) -> str:

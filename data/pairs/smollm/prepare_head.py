@@ -14,6 +14,7 @@ import argparse
 import json
 import random
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +50,14 @@ from data.pairs.smollm.prepare import (
 from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.models.folder import ModelFolder
 from speclab.models.head import unrolled
+from speclab.models.pairs import load_pair
+from speclab.models.timing import costs_of, pass_times
 from speclab.models.trimmed import base_embedding
 from speclab.plain import read_json
+from speclab.profiles import ROOT, ModelSpec, load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
-from speclab.runs import written
+from speclab.runs import load_run, of_kind, record_run, texts_of, written
+from speclab.score import with_hits
 
 LAYERS = (15, 21, 27)  # N/2, 0.7 N and N - 3 of the target's 30 layers
 BATCHES = 18  # batches of prompts per domain in `form`
@@ -397,3 +402,94 @@ def export(args: argparse.Namespace) -> None:
     learned = {k.removeprefix("model."): v for k, v in weights.items() if k.startswith("model.")}
     network.load_state_dict(learned, strict=False)
     saved(network, args.work / "export" / args.set)
+
+
+# ---- card ----------------------------------------------------------------------------------------
+
+KINDS = ("greedy", "unwrapped", "second")
+ALONE = {"depth": 1, "branches": 1, "budget": 1}  # one node per position, for the other head
+
+
+def record(args: argparse.Namespace) -> None:
+    """Record a head along the texts of the shipped runs of smollm, into `runs/SET/KIND`: the kinds
+    of KINDS, or with `--shipped` also those of sampled text, with the profile's tree.
+    """
+    pair = load_profile("smollm")
+    own = pair.replace(name="smollm-head", draft=ModelSpec(str(args.folder)))
+    kinds = (*KINDS, *(f"{kind}-sampled" for kind in KINDS[1:]), "sampled")
+    loaded = load_pair(own)
+    for kind in kinds if args.shipped else KINDS:
+        asked = of_kind(own, kind)
+        if not args.shipped:
+            asked = asked.replace(**ALONE)
+        texts = texts_of(load_run(ROOT / "data/traces/smollm" / kind))
+        folder = args.work / "runs" / args.set / kind
+        record_run(asked, folder, loaded, texts, kind=kind)
+
+
+def hit_on_second(work: Path, name: str) -> float:
+    """hit[1] on the second set, mean of the domains."""
+    trace = with_hits(load_run(work / "runs" / name / "second").trace)
+    return float(trace.groupby("domain")["hit"].mean().mean())
+
+
+def card(args: argparse.Namespace) -> None:
+    """Write the card of both heads into this folder's `head/card.json`. The head with the larger
+    hit[1] on the second set is shipped.
+    """
+    hits = {name: hit_on_second(args.work, name) for name in SETS}
+    heads = {}
+    for name in SETS:
+        texts = Texts(args.work, name)
+        new = sum(len(file["top_ids"]) for file in texts.files)
+        heads[name] = {
+            "prompts": len(texts.where) // 2,
+            "texts": len(texts.where),
+            "tokens": new,
+            "steps": TRAINING.steps,
+            "second": round(hits[name], 4),
+            "log": read_json(args.work / name / "log.json", "run `train` first", list),
+        }
+    shipped = max(SETS, key=lambda name: hits[name])
+    costs = read_json(args.work / "costs.json", "run `costs` first", dict)
+    write_json(HERE / "head" / "card.json", {"shipped": shipped, "heads": heads, "costs": costs})
+
+
+def costs(args: argparse.Namespace) -> None:
+    """Measure what passes of the draft and of the head in `--folder` cost on one thread, and write
+    `costs.json`.
+    """
+    torch.set_num_threads(1)
+    found, own = {}, load_profile("smollm")
+    for drafter, spec in {"draft": own.draft, "head": ModelSpec(str(args.folder))}.items():
+        pair = load_pair(own.replace(draft=spec))
+        found[drafter] = asdict(costs_of(pass_times(pair, SIZES)))
+    write_json(args.work / "costs.json", found)
+
+
+SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
+STEPS = (prompts, write, look, train, export, record, costs, card)
+
+
+def main() -> None:
+    """Run one step."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("step", choices=[step.__name__ for step in STEPS])
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--data", type=Path, help="training text (prompts)")
+    parser.add_argument("--part", default="0/1", help="of the batches, as 0/2 and 1/2 (write)")
+    parser.add_argument("--set", choices=SETS, help="of training prompts (train, export, record)")
+    parser.add_argument("--folder", type=Path, help="of a head (record, costs)")
+    parser.add_argument("--shipped", action="store_true", help="record all kinds of run (record)")
+    args = parser.parse_args()
+    if args.step == "prompts" and not args.data:
+        parser.error("prompts needs --data: the folder of the training text")
+    if args.step in ("train", "export", "record") and not args.set:
+        parser.error(f"{args.step} needs --set: {' or '.join(SETS)}")
+    if args.step in ("record", "costs") and not args.folder:
+        parser.error(f"{args.step} needs --folder: the folder of a head")
+    {step.__name__: step for step in STEPS}[args.step](args)
+
+
+if __name__ == "__main__":
+    main()
