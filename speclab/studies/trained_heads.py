@@ -450,7 +450,7 @@ def check_decoded(
         trace = texts[prompts].trace.query("position < @new_tokens")
         words = trace.groupby("prompt_id")["token"].agg(tuple)
         replayed = {
-            name: replay.prompt_sums(replay.replay(_shortened(trace), shape.tree))
+            name: replay.prompt_sums(replay.replay(shortened(trace), shape.tree))
             for name, shape in shapes.items()
             if shape.tree
         }
@@ -464,7 +464,7 @@ def check_decoded(
     return unlike
 
 
-def _shortened(trace: pd.DataFrame) -> pd.DataFrame:
+def shortened(trace: pd.DataFrame) -> pd.DataFrame:
     """A trace whose texts were cut, with a head's lists cut at the new end."""
     lists = [name for name in OF_BLOCKS if name in trace]
     if not lists:
