@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.numpy import save_file as save_arrays
 from safetensors.torch import load_file, save_file
 from speculators.config import SpeculatorsConfig, VerifierConfig
@@ -244,12 +245,17 @@ class Texts:
         order = read_json(work / "prompts.json", "run the step `prompts`", list)
         half = range(len(order) - HALF, len(order))
         numbers = range(len(order) - HALF) if name == "form" else [*range(HALF), *half]
-        self.files = [arrays_of(shard_of(work, number)) for number in numbers]
-        self.where = []  # file, place, row of tokens, of features, of answers
-        for file in self.files:
+        self.files = []
+        self.where = []  # file, length, first new token, row of tokens, of features, of answers
+        for number in numbers:
+            opened = safe_open(shard_of(work, number), "np")
+            names = ("tokens", "length", "first", "top_ids", "top_logp")
+            file = {name: opened.get_tensor(name) for name in names}
+            self.files.append(file)
             length, first = file["length"], file["first"]
             starts = [np.cumsum(x) - x for x in (length, length - 1, length - first)]
             self.where += zip([file] * len(length), length, first, *starts, strict=True)
+            file["features"] = opened.get_slice("features")  # read text by text
         self.length = np.array([length for _, length, *_ in self.where])
         self.batches = len(self.where) // TEXTS
 
