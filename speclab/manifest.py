@@ -160,6 +160,8 @@ def check_table(name: str, table: pa.Table, manifest: Facts) -> None:
         positions = _first_of_trees(positions, table, manifest["profile"])
     if name == "trace" or len(positions):
         _check_positions(positions, manifest)
+    for column in OF_BLOCKS.keys() & {*table.column_names}:
+        _check_reach(column, table[column], positions)
 
 
 def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
@@ -179,6 +181,17 @@ def _check_values(name: str, column: pa.ChunkedArray, vocabulary: int) -> None:
         allowed = vocabulary - 1
     if not (least >= 0 and most <= allowed):  # so that NaN is refused
         raise ValueError(f"{name} ranges from {least} to {most}, but 0 to {allowed} is allowed")
+
+
+def _check_reach(name: str, lists: pa.ChunkedArray, positions: pd.DataFrame) -> None:
+    """ValueError unless the lists of a head's blocks have one length, except near the end of a
+    text, which they reach.
+    """
+    lengths = pc.list_value_length(lists).to_numpy()
+    sizes = positions.groupby("prompt_id")["prompt_id"].transform("size")
+    left = sizes - positions["position"]
+    if not np.array_equal(lengths, np.minimum(left, lengths.max())):
+        raise ValueError(f"the lists of {name} have other lengths than a head's blocks")
 
 
 def _first_of_trees(positions: pd.DataFrame, table: pa.Table, profile: Facts) -> pd.DataFrame:

@@ -108,6 +108,52 @@ def save_trimmed_draft(folder, base, kept, own=False, dtype=torch.float16, vocab
     return folder
 
 
+def save_random_head(
+    folder, target, said=range(1, 40, 2), taps=(1, 2, 3), layers=1, spread=0.2, **changes
+):
+    """A random head in the format of speculators for the Llama in the folder `target`, without the
+    target's weights. said: the tokens of its vocabulary; taps: the layers that it reads; layers:
+    its own; changes: of its configuration.
+    """
+    from safetensors.torch import save_file
+    from speculators.config import SpeculatorsConfig, VerifierConfig
+    from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+    from speculators.proposals.greedy import GreedyTokenProposalConfig
+    from transformers import AutoConfig, LlamaConfig
+
+    of_target = AutoConfig.from_pretrained(target)
+    settings = {name: getattr(of_target, name) for name in SMALL}
+    layer = LlamaConfig(**settings | {"num_hidden_layers": layers})
+    verifier = VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])
+    method = GreedyTokenProposalConfig(speculative_tokens=3)
+    config = Eagle3SpeculatorConfig(
+        transformer_layer_config=layer,
+        draft_vocab_size=len(said),
+        eagle_aux_hidden_state_layer_ids=list(taps),
+        speculators_config=SpeculatorsConfig(
+            algorithm="eagle3",
+            proposal_methods=[method],
+            default_proposal_method="greedy",
+            verifier=verifier,
+        ),
+        **changes,
+    )
+    network = Eagle3DraftModel(config)
+    torch.manual_seed(7)
+    for value in network.parameters():
+        # norms are not 1: a missing norm would not be noticed
+        value.data.normal_(1 if value.ndim == 1 else 0, 0.2)
+    kept = torch.tensor(said)
+    if network.use_draft_vocab:
+        network.t2d = torch.isin(torch.arange(settings["vocab_size"]), kept)
+        network.d2t = kept - torch.arange(len(kept))
+    of_others = ("embed_tokens", "verifier")
+    weights = {k: v for k, v in network.state_dict().items() if not k.startswith(of_others)}
+    config.save_pretrained(folder)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    return folder
+
+
 @pytest.fixture(scope="session")
 def random_folders(tmp_path_factory):
     """Folders of a random target and a random draft of one vocabulary."""

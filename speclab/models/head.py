@@ -243,7 +243,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     with folder.used():
         network = _network(folder)
     _check_shape(folder, network, target)
-    _load_weights(folder, network, target)
+    borrowed = _load_weights(folder, network, target)
     del network.verifier_lm_head, network.verifier_norm
     network = network.to(target.device, dtype).eval().requires_grad_(False)
     for module in network.modules():
@@ -263,6 +263,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
         device=target.device,
         network=network,
         folder=folder,
+        borrowed=borrowed,
     )
     target.taps = head.layers
     _probe(head)
@@ -309,8 +310,10 @@ def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> No
         )
 
 
-def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
-    """Fill the network from its files, and with the target's weights where they have none."""
+def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> int:
+    """Fill the network from its files, and with the target's weights where they have none; returns
+    the number of the latter.
+    """
     weights: dict[str, Tensor] = {}
     for file in folder.tensors:
         weights |= load_file(file)
@@ -326,12 +329,14 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> N
     if network.use_draft_vocab:
         _check_maps(folder, network)
     rows = dict(zip(OF_TARGET, _ends(target), strict=True))
+    borrowed = [name for name in OF_TARGET if name in missing]
     with torch.no_grad():
-        for name in {*OF_TARGET} & {*missing}:
+        for name in borrowed:
             values = rows[name].to("cpu", torch.float32)
             if name == OF_TARGET[1] and network.use_draft_vocab:
                 values = values[network.t2d]
             network.get_parameter(name).copy_(values)
+    return sum(network.get_parameter(name).numel() for name in borrowed)
 
 
 def _ends(target: LanguageModel) -> tuple[Tensor, Tensor]:

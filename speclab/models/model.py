@@ -192,10 +192,10 @@ class LanguageModel:
 
     It computes hidden states first, and logits only where they are needed. network, folder: its
     source (None: not from a folder). few_rows: which of LIBRARIES multiplies one or two rows, if
-    there is a choice. passes: forward passes of the body so far. taps: numbers of the layers after
-    which a trained head reads the hidden states (0: the embedding); by_start: whether its
-    distributions depend on where the block began, as a head's do; features: those of the last
-    pass, [batch, n, taps x d].
+    there is a choice. passes: forward passes of the body so far. borrowed: how many parameters of
+    its network are the target's. taps: numbers of the layers after which a trained head reads the
+    hidden states (0: the embedding); by_start: whether its distributions depend on where the block
+    began, as a head's do; features: those of the last pass, [batch, n, taps x d].
     """
 
     body: Any
@@ -208,6 +208,7 @@ class LanguageModel:
     folder: "ModelFolder | None" = None
     few_rows: str | None = None
     passes: int = 0
+    borrowed: int = 0
     by_start: ClassVar[bool] = False
     taps: tuple[int, ...] = ()
     features: Tensor | None = None

@@ -369,7 +369,7 @@ def model_facts(spec: ModelSpec, model: LanguageModel) -> dict:
         "kernel": model.kernel,
         "few_rows": model.few_rows,
         "quantised": model.quantised,
-        "parameters": parameter_count(model.network),
+        "parameters": parameter_count(model.network) - model.borrowed,
         "weight_bytes": model.folder.bytes,
         "architecture": type(model.network).__name__,
         "layers": config.num_hidden_layers,

@@ -1,0 +1,688 @@
+"""A trained head as draft: loaded, recorded by start, replayed and decoded as the literal procedure
+does; lossless; and what a wrong feature costs.
+"""
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from conftest import (
+    cut_file,
+    edit_json,
+    profile_of,
+    random_network,
+    save_random_head,
+    save_random_llama,
+    write_prompts,
+)
+from safetensors.torch import load_file, save_file
+
+pytest.importorskip("speculators", reason="the extra `heads` is not installed")
+
+import literal
+from test_decode import DRAWS, SHAPES, TREES, assert_plain, assert_samples_the_target
+from test_record import prompts_of
+from toy import plain, table_of
+
+from speclab import decode as decoding
+from speclab.decode import decode_prompt, prefill
+from speclab.manifest import OF_BLOCKS
+from speclab.models import head as heads
+from speclab.models.folder import ModelFolder
+from speclab.models.lean import LeanBody
+from speclab.models.model import KVCache
+from speclab.models.pairs import load_model, load_pair
+from speclab.profiles import ModelSpec
+from speclab.record import LONGEST, generate, record_prompt
+from speclab.replay import replay, replay_sampled
+from speclab.runs import Damaged, record_run
+from speclab.sampling import Sampling
+from speclab.shapes import Shape, parse_shape
+from speclab.tree import PLAIN, chain, static_tree
+
+GREEDY, WARM = Sampling(), Sampling(1.0)
+SAID = tuple(range(1, 40, 2))
+VARIANTS = {
+    "plain": {},
+    "fc_norm": {"fc_norm": True, "norm_before_residual": True},
+    "norm_before_fc": {"norm_before_fc": True},
+    "norm_output": {"norm_output": True, "fc_norm": True},
+    "all tokens": {"said": range(40), "norm_before_residual": True},
+    "two layers": {"layers": 2, "norm_output": True, "norm_before_residual": True},
+}
+STEPS = 6
+
+
+@pytest.fixture(scope="session")
+def target_folder(tmp_path_factory):
+    """A random target of four layers."""
+    return save_random_llama(tmp_path_factory.mktemp("of-heads") / "target", 1, layers=4)
+
+
+@pytest.fixture(scope="session")
+def pairs(target_folder, tmp_path_factory):
+    """The random target with a head of each variant."""
+    base = tmp_path_factory.mktemp("heads")
+    folders = {
+        name: save_random_head(base / name.replace(" ", "-"), target_folder, **changes)
+        for name, changes in VARIANTS.items()
+    }
+    return {name: load_pair(profile_of(target_folder, path)) for name, path in folders.items()}
+
+
+@pytest.fixture(params=VARIANTS)
+def pair(pairs, request):
+    return pairs[request.param]
+
+
+@pytest.fixture(scope="session")
+def learned(target_folder):
+    """Prompts, and the target's greedy texts, that `trained` has learned."""
+    target = load_model(ModelSpec(str(target_folder), device="cpu"))
+    prompts = prompts_of(*np.random.default_rng(0).integers(2, 40, (24, 4)).tolist())
+    return [*zip(prompts, generate(target, prompts, 32, (), GREEDY, 0), strict=True)]
+
+
+@pytest.fixture(scope="session")
+def trained(target_folder, learned, tmp_path_factory):
+    """The random target with a head that has learned its texts by heart."""
+    path = tmp_path_factory.mktemp("trained") / "head"
+    of_recipe = {"fc_norm": True, "norm_before_residual": True}
+    folder = ModelFolder(save_random_head(path, target_folder, range(1, 40), **of_recipe))
+    target = load_model(ModelSpec(str(target_folder), device="cpu"))
+    network, file = heads._network(folder), path / "model.safetensors"
+    heads._load_weights(folder, network, target)
+    target.taps = network.config.eagle_aux_hidden_state_layer_ids
+    tokens = torch.tensor([[*prompt.ids, *text] for prompt, text in learned])
+    target.forward(tokens, target.cache())
+    train(network, target.features[:, :-1].clone(), tokens[:, 1:])
+    weights = {k: v for k, v in network.state_dict().items() if k in load_file(file)}
+    save_file(weights, file, {"format": "pt"})
+    return dataclasses.replace(load_pair(profile_of(target_folder, path)), stop_ids=frozenset())
+
+
+def train(network, features, tokens):
+    """Fifty steps of AdamW over three drafted tokens from every start. d2t is 1 everywhere."""
+    learns = [value.requires_grad_() for value in network.parameters() if value.isfinite().all()]
+    optimiser = torch.optim.AdamW(learns, 1e-2)
+    for _ in range(50):
+        loss = 0.0
+        for step, states in enumerate(heads.unrolled(network, features, tokens, 3), 1):
+            logits, wanted = network.lm_head(states)[:, :-step], tokens[:, step:] - 1
+            loss += torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), wanted.flatten(), ignore_index=-1
+            )
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+
+
+# ---- the literal procedure -----------------------------------------------------------------------
+
+
+class LiteralHead:
+    """A head of one decoder layer, token by token, from the numbers in its folder and the target's
+    network: no library, no packing. `keys` and `values` are its cache.
+    """
+
+    def __init__(self, pair):
+        folder = pair.draft.folder
+        self.weights, self.facts = load_file(folder.path / "model.safetensors"), folder.config
+        self.target, self.layer = pair.target.network, self.facts["transformer_layer_config"]
+        self.keys, self.values = [], []
+
+    def norm(self, name, x):
+        """RMS norm of a vector."""
+        scale = (x.square().mean() + self.layer["rms_norm_eps"]).rsqrt()
+        return x * scale * self.weights[f"{name}.weight"]
+
+    def times(self, name, x):
+        """A weight of the layer times a vector."""
+        return self.weights[f"layers.0.{name}_proj.weight"] @ x
+
+    def features(self, context):
+        """Features of every token of a context, after `fc`."""
+        states = self.target(input_ids=torch.tensor([context]), output_hidden_states=True)
+        taps = self.facts["eagle_aux_hidden_state_layer_ids"]
+        found = []
+        for at in range(len(context)):
+            parts = [states.hidden_states[tap][0, at] for tap in taps]
+            if self.facts["fc_norm"]:
+                parts = [self.norm(f"fc_norm.{i}", part) for i, part in enumerate(parts)]
+            whole = torch.cat(parts)
+            if self.facts["norm_before_fc"]:
+                whole = self.norm("input_norm", whole)
+            found.append(self.weights["fc.weight"] @ whole)
+        return found
+
+    def turned(self, heads, place):
+        """Rotary positions of vectors [heads, d]."""
+        half = heads.shape[1] // 2
+        rates = self.layer["rope_parameters"]["rope_theta"] ** (-torch.arange(half) / half)
+        cos, sin = (place * rates).cos(), (place * rates).sin()
+        first, second = heads[:, :half], heads[:, half:]
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], 1)
+
+    def run(self, token, before, place):
+        """State of one token after the layer."""
+        count = self.layer["num_attention_heads"]
+        groups = count // self.layer["num_key_value_heads"]
+        own = self.norm("layers.0.hidden_norm", before)
+        embedded = self.target.get_input_embeddings().weight[token]
+        read = torch.cat([self.norm("layers.0.input_layernorm", embedded), own])
+        query = self.turned(self.times("self_attn.q", read).view(count, -1), place)
+        key = self.times("self_attn.k", read).view(count // groups, -1)
+        self.keys.append(self.turned(key, place))
+        self.values.append(self.times("self_attn.v", read).view(count // groups, -1))
+        keys, values = torch.stack(self.keys), torch.stack(self.values)
+        parts = []
+        for head in range(count):
+            scores = keys[:, head // groups] @ query[head] / query.shape[1] ** 0.5
+            parts.append(scores.softmax(0) @ values[:, head // groups])
+        state = own if self.facts["norm_before_residual"] else before
+        state = state + self.times("self_attn.o", torch.cat(parts))
+        normed = self.norm("layers.0.post_attention_layernorm", state)
+        gate = torch.nn.functional.silu(self.times("mlp.gate", normed))
+        return state + self.times("mlp.down", gate * self.times("mlp.up", normed))
+
+    @torch.inference_mode()
+    def block(self, context, text, steps, temperature=1.0):
+        """q of the block that begins after a context, [steps, vocab], if its tokens are `text`."""
+        self.keys, self.values = [], []
+        features = self.features(context)
+        for place in range(1, len(context)):
+            state = self.run(context[place], features[place - 1], place)
+        if len(context) == 1:  # its only token reads no features, and no later token sees it
+            state = self.run(context[0], torch.zeros_like(features[0]), 0)
+            self.keys, self.values = [], []
+        rows = []
+        for step in range(steps):
+            if step:
+                state = self.run(text[step - 1], state, len(context) + step - 1)
+            read = self.norm("norm", state)
+            if self.facts["norm_output"]:
+                state = read
+            rows.append(self.distribution(self.weights["lm_head.weight"] @ read / temperature))
+        return torch.stack(rows)
+
+    def distribution(self, logits):
+        """Probabilities of the target's tokens from logits of the head's own."""
+        q = torch.zeros(self.layer["vocab_size"])
+        d2t = self.weights.get("d2t", torch.zeros(len(logits), dtype=int))
+        q[torch.arange(len(logits)) + d2t] = logits.softmax(0)
+        return q
+
+
+def rank_in(q, token):
+    """How many tokens are better, the lower id first among equals; a token that the head lacks has
+    the number of its tokens.
+    """
+    if q[token] == 0:
+        return int((q > 0).sum())
+    ids = torch.arange(len(q))
+    return int(((q > q[token]) | ((q == q[token]) & (ids < token))).sum())
+
+
+# ---- the network ---------------------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def test_unrolled_is_the_librarys_own_forward(pair):
+    from speculators.models.eagle3 import Eagle3DraftModel
+
+    network = pair.draft.network
+    library = Eagle3DraftModel(network.config).float()
+    library.load_state_dict(network.state_dict(), strict=False)
+    tokens = torch.randint(2, 40, (1, 23))
+    features = torch.randn(1, 23, network.fc.in_features)
+    logits = []
+    library.lm_head.register_forward_hook(lambda *given: logits.append(given[-1]))
+    library(features, tokens, torch.zeros(1, 23, dtype=int), ttt_steps=STEPS)
+    for step, states in enumerate(heads.unrolled(network, features, tokens, STEPS)):
+        found, wanted = network.lm_head(states)[0, : 23 - step], logits[step][0, : 23 - step]
+        torch.testing.assert_close(found, wanted, atol=1e-4, rtol=1e-4)
+    assert len(logits) == STEPS
+
+
+@pytest.mark.parametrize(("kind", "is_lean"), [("Llama", True), ("Qwen2", True), ("Qwen3", False)])
+def test_features_are_the_hidden_states_that_transformers_names(tmp_path, kind, is_lean):
+    """Of every pass: its own tokens, after these layers (0: the embedding)."""
+    folder = save_random_llama(tmp_path / "target", 1, layers=4)
+    random_network(kind, 3, num_hidden_layers=4).save_pretrained(folder)
+    model = load_model(ModelSpec(str(folder), device="cpu"))
+    assert isinstance(model.body, LeanBody) == is_lean
+    model.taps, cache = (0, 2, 3), model.cache()
+    tokens = torch.randint(2, 40, (1, 20))
+    states = model.network(input_ids=tokens, output_hidden_states=True).hidden_states
+    wanted = torch.cat([states[tap] for tap in model.taps], -1)
+    for start, end in ((0, 13), (13, 14), (14, 20)):
+        model.forward(tokens[:, start:end], cache)
+        torch.testing.assert_close(model.features, wanted[:, start:end], atol=1e-4, rtol=1e-4)
+
+
+# ---- recorded by start ---------------------------------------------------------------------------
+
+
+def recorded(pair, prompt, text, sampling=WARM, tree=PLAIN, packed=2048):
+    return record_prompt(pair, prompt, text, tree, sampling, packed)
+
+
+@pytest.fixture(scope="session")
+def written(pairs):
+    """Prompts of one, two and thirty tokens, and the target's greedy texts."""
+    prompts = prompts_of([5], [4, 9], np.random.default_rng(3).integers(2, 40, 30).tolist())
+    return [(prompt, plain(pairs["plain"], prompt, 24)) for prompt in prompts]
+
+
+@torch.inference_mode()
+def test_a_record_is_unrolled_over_the_text(pair, written):
+    for prompt, text in written:
+        trace, context = recorded(pair, prompt, text).trace, [*prompt.ids, *text]
+        pair.target.forward(torch.tensor([context]), pair.target.cache())
+        features, tokens = pair.target.features[:, :-1], torch.tensor([context[1:]])
+        for depth, states in enumerate(heads.unrolled(pair.draft.network, features, tokens, 8)):
+            q = pair.draft.logits(states[0]).softmax(-1)
+            # row t is the block that begins at token t + 2 of the context
+            for position in range(max(0, 2 - len(prompt.ids)), len(text) - depth):
+                row = q[len(prompt.ids) + position - 2]
+                assert_record(trace, position, depth, row, text[position + depth])
+
+
+def assert_record(trace, position, depth, q, token):
+    """The record of a block's token is its rank and probability in q [vocab]."""
+    assert trace["block_ranks"][position][depth] == rank_in(q, token)
+    found = trace["block_q"][position][depth]
+    np.testing.assert_allclose(found, float(q[token]), rtol=1e-3, atol=1e-6)
+
+
+ONE_LAYER = [name for name in VARIANTS if name != "two layers"]
+
+
+@pytest.mark.parametrize("name", ONE_LAYER)
+def test_a_record_is_the_literal_procedure_block_by_block(pairs, written, name):
+    """Also of a prompt of one token, where a head has no features to read."""
+    pair = pairs[name]
+    by_hand = LiteralHead(pair)
+    for prompt, text in written:
+        trace = recorded(pair, prompt, text).trace
+        lengths = [min(LONGEST, len(text) - at) for at in range(len(text))]
+        for column in ("block_ranks", "block_q"):
+            assert [len(row) for row in trace[column]] == lengths
+        for position in (0, 1, 7, len(text) - 3):
+            ahead = text[position : position + LONGEST]
+            rows = by_hand.block([*prompt.ids, *text[:position]], ahead, len(ahead))
+            for depth, (q, token) in enumerate(zip(rows, ahead, strict=True)):
+                assert_record(trace, position, depth, q, token)
+
+
+def test_the_literal_procedure_notices_a_wrong_feature(pairs, written, monkeypatch):
+    """Negative control: features of the token before."""
+    pair, (prompt, text) = pairs["plain"], written[2]
+    by_hand = LiteralHead(pair)
+    honest = by_hand.features
+    monkeypatch.setattr(by_hand, "features", lambda ids: [honest(ids)[0], *honest(ids)[:-1]])
+    trace = recorded(pair, prompt, text).trace
+    with pytest.raises(AssertionError):
+        for depth, q in enumerate(by_hand.block(list(prompt.ids), text, 4)):
+            assert_record(trace, 0, depth, q, text[depth])
+
+
+def test_a_record_does_not_depend_on_the_packing(pair, written):
+    prompt, text = written[2]
+    tree = static_tree(3, 2, 8)
+    whole = recorded(pair, prompt, text, tree=tree)
+    for packed in (1, 7):
+        found = recorded(pair, prompt, text, tree=tree, packed=packed)
+        for table in ("trace", "nodes"):
+            for name, column in getattr(whole, table).items():
+                for one, other in zip(column, getattr(found, table)[name], strict=True):
+                    np.testing.assert_allclose(other, one, rtol=2e-3, atol=1e-5, err_msg=name)
+
+
+# ---- replayed as it decodes ----------------------------------------------------------------------
+
+
+def assert_replayed(pair, prompt, made, tree, sampling=GREEDY):
+    """The steps of a decoded text are those that the record of the text replays; returns how many
+    drafted tokens were accepted.
+    """
+    trace = table_of(recorded(pair, prompt, made.token_ids, sampling).trace)
+    blocks = replay(trace.assign(prompt_id="p", domain="code"), tree)
+    assert [step.accepted for step in made.steps] == blocks["accepted"].tolist()
+    assert [len(step.tokens) for step in made.steps] == blocks["emitted"].tolist()
+    return int(blocks["accepted"].sum())
+
+
+CHAINS = [chain(gamma) for gamma in (1, 2, 3, 5, 16)]
+STATIC = CHAINS + [static_tree(*tree) for tree in TREES]
+
+
+def test_greedy_counts_are_replayed(trained, learned):
+    for tree in STATIC:
+        for prompt, text in learned[:3]:
+            made = decode_prompt(trained, prompt, "greedy", Shape(tree), GREEDY, len(text))
+            assert made.token_ids == text
+            assert assert_replayed(trained, prompt, made, tree) > 0
+
+
+def test_greedy_counts_of_any_variant_are_replayed(pair, written):
+    for tree, (prompt, _) in zip((chain(4), chain(2), static_tree(3, 4)), written, strict=True):
+        made = decode_prompt(pair, prompt, "greedy", Shape(tree), GREEDY, 16)
+        assert_replayed(pair, prompt, made, tree)
+
+
+def test_point_mass_counts_are_replayed_on_sampled_text(trained, learned):
+    accepted = 0
+    for prompt, _ in learned[:3]:
+        for tree in (chain(3), static_tree(3, 2, 8), static_tree(2, 4)):
+            made = decode_prompt(trained, prompt, "point-mass", Shape(tree), WARM, 20)
+            accepted += assert_replayed(trained, prompt, made, tree, WARM)
+    assert accepted > 0
+
+
+@pytest.mark.parametrize("name", ONE_LAYER)
+def test_the_rejection_rules_survival_is_the_literal_product(pairs, name):
+    """Of every start, with p and q as the literal procedures give them."""
+    pair, gamma = pairs[name], 4
+    (prompt,) = prompts_of(range(2, 12))
+    (text,) = generate(pair.target, [prompt], 20, (), WARM, 0)
+    trace = table_of(recorded(pair, prompt, text).trace)
+    frame = trace.assign(prompt_id="p", domain="code")
+    blocks = replay_sampled(frame, gamma, starts="every").set_index("start")
+    context = [*prompt.ids, *text]
+    rows = literal.full_logits(pair.target, [context])[0].softmax(-1)[len(prompt.ids) - 1 :]
+    p = [float(row[token]) for row, token in zip(rows, text, strict=False)]
+    for start in (0, 3, 11):
+        ahead, survival = text[start : start + gamma], 1.0
+        q_rows = LiteralHead(pair).block([*prompt.ids, *text[:start]], ahead, gamma)
+        for depth, (q, token) in enumerate(zip(q_rows, ahead, strict=True)):
+            survival *= min(1.0, float(q[token]) / p[start + depth])
+            found = blocks.loc[start, f"survival_{depth + 1}"]
+            np.testing.assert_allclose(found, survival, rtol=2e-3, atol=1e-6)
+
+
+# ---- lossless ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_greedy_text_is_the_targets_own(trained, learned, pairs, written, shape):
+    """Also in a second call with the same caches."""
+    shape = parse_shape(shape)
+    for pair, prompts in ((trained, learned[:1]), (pairs["norm_output"], written[:2])):
+        for prompt, _ in prompts:
+            made = assert_plain(pair, prompt, shape, 16)
+            caches = prefill(pair, prompt.ids, 16 + shape.room)
+            for _ in range(2):
+                again = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 16, caches=caches)
+                assert again.steps == made.steps
+
+
+RULES = [
+    ("rejection", "chain:3"),
+    ("point-mass", "tree:2,2"),
+    ("point-mass", "dynamic:3,2,4"),
+    ("without-replacement", "tree:2,2"),
+    ("rejection", "chain:2+lookup:2"),
+]
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """A target of eight tokens that never stops, with a head that outputs five of them."""
+    base = tmp_path_factory.mktemp("small")
+    target = save_random_llama(base / "target", 1, vocab=8, layers=4, words=5)
+    head = save_random_head(base / "head", target, (1, 2, 3, 5, 6))
+    return dataclasses.replace(load_pair(profile_of(target, head)), stop_ids=frozenset())
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.parametrize(("rule", "shape"), RULES)
+def test_sampled_first_tokens_have_the_targets_distribution(small, rule, shape, draws):
+    ids = (2, 3, 4, 2, 3) if "lookup" in shape else (2, 3, 4)
+    assert_samples_the_target(small, ids, rule, shape, draws)
+
+
+def test_a_draft_that_reports_another_q_is_seen(small, monkeypatch):
+    """Negative control: the verifier takes the draft for sure of its tokens."""
+    honest = decoding.verify
+
+    def sure(rule, tree, tokens, p, q, coins):
+        return honest(rule, tree, tokens, p, q.pow(4) / q.pow(4).sum(-1, keepdim=True), coins)
+
+    monkeypatch.setattr(decoding, "verify", sure)
+    with pytest.raises(AssertionError):
+        assert_samples_the_target(small, (2, 3, 4), "rejection", "chain:3", 500)
+
+
+def test_the_verifier_gets_the_literal_q(pairs, monkeypatch):
+    """Block after block, of the tokens that were drafted, whatever was accepted before."""
+    pair, (prompt,), given = pairs["fc_norm"], prompts_of([4, 9, 7]), []
+    honest = decoding.verify
+
+    def seen(rule, tree, tokens, p, q, coins):
+        given.append((tokens[1:], q))
+        return honest(rule, tree, tokens, p, q, coins)
+
+    monkeypatch.setattr(decoding, "verify", seen)
+    found, context = LiteralHead(pair), list(prompt.ids)
+    made = decode_prompt(pair, prompt, "rejection", Shape(chain(3)), Sampling(2.0), 16)
+    assert sum(step.accepted for step in made.steps) > 0
+    for step, (tokens, q) in zip(made.steps, given, strict=True):
+        wanted = found.block(context, tokens.tolist(), len(tokens), temperature=2.0)
+        torch.testing.assert_close(q[: len(tokens)], wanted, atol=1e-4, rtol=1e-3)
+        context += step.tokens
+
+
+# ---- what a wrong feature costs ------------------------------------------------------------------
+
+
+def tokens_per_pass(pair, learned):
+    made = [decode_prompt(pair, p, "greedy", Shape(chain(3)), GREEDY, 32) for p, _ in learned[:6]]
+    assert [one.token_ids for one in made] == [text for _, text in learned[:6]], "lossless"
+    return sum(len(one.token_ids) for one in made) / sum(one.target_passes for one in made)
+
+
+def one_layer_off(pair, monkeypatch):
+    monkeypatch.setattr(pair.target, "taps", tuple(tap - 1 for tap in pair.target.taps))
+
+
+def one_token_late(pair, monkeypatch):
+    honest = heads.HeadCache.take
+
+    def late(cache, features):
+        before = getattr(cache, "before", torch.zeros_like(features[:1]))
+        cache.before = features[-1:]
+        honest(cache, torch.cat([before, features[:-1]]))
+
+    monkeypatch.setattr(heads.HeadCache, "take", late)
+
+
+def never_run_again(pair, monkeypatch):
+    """Accepted tokens keep the keys and values of the head's own states."""
+    monkeypatch.setattr(heads.HeadCache, "keep", KVCache.keep)
+
+
+@pytest.mark.parametrize("wrong", [one_layer_off, one_token_late, never_run_again])
+def test_a_wrong_feature_lowers_tokens_per_pass(trained, learned, monkeypatch, wrong):
+    right = tokens_per_pass(trained, learned)
+    assert right > 3
+    wrong(trained, monkeypatch)
+    found = tokens_per_pass(trained, learned)
+    print(wrong.__name__, right, found)
+    assert found < right - 0.5
+
+
+def test_accepted_tokens_that_never_run_again_are_noticed(pairs, trained, learned, monkeypatch):
+    never_run_again(trained, monkeypatch)
+    tree = chain(5)
+    with pytest.raises(AssertionError):
+        for prompt, text in learned:
+            made = decode_prompt(trained, prompt, "greedy", Shape(tree), GREEDY, len(text))
+            assert_replayed(trained, prompt, made, tree)
+
+
+# ---- runs, and what replay refuses ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def head_run(pairs, tmp_path_factory):
+    """A run of two domains, recorded with a head."""
+    base = tmp_path_factory.mktemp("head-run")
+    pair = pairs["plain"]
+    profile = profile_of(pair.target.folder.path, pair.draft.folder.path).replace(
+        prompts=str(write_prompts(base, 2)),
+        prompts_per_domain=2,
+        domains=("code", "chat"),
+        block_prompts=2,
+        max_new_tokens=20,
+    )
+    return record_run(profile, base / "run", pair)
+
+
+def test_a_run_holds_the_lists_and_replays_them(head_run):
+    trace = head_run.trace
+    left = trace.groupby("prompt_id")["position"].transform("size") - trace["position"]
+    for name in OF_BLOCKS:
+        assert trace[name].map(len).tolist() == left.clip(upper=LONGEST).tolist()
+    first = trace["block_ranks"].map(lambda ranks: ranks[0])
+    assert first.tolist() == trace["draft_rank"].tolist()
+    assert replay(trace, LONGEST)["emitted"].sum() == len(trace)
+
+
+def damaged(run, monkeypatch, change):
+    """The run with another trace table."""
+    table = change(pq.read_table(run.folder / "trace.parquet"))
+    monkeypatch.setattr(pq, "read_table", lambda _path: table)
+    return run.table("trace")
+
+
+def shortened(table):
+    """The first position's list without its last number."""
+    lists = table["block_q"].to_pylist()
+    lists[0] = lists[0][:-1]
+    at = table.column_names.index("block_q")
+    return table.set_column(at, table.schema.field(at), pa.array(lists, OF_BLOCKS["block_q"]))
+
+
+def doubled(table):
+    """Probabilities above 1."""
+    at = table.column_names.index("block_q")
+    lists = [[2 + value for value in values] for values in table["block_q"].to_pylist()]
+    return table.set_column(at, table.schema.field(at), pa.array(lists, OF_BLOCKS["block_q"]))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda table: table.drop(["block_q"]), "it has the columns"),
+        (shortened, "the lists of block_q have other lengths"),
+        (doubled, "block_q ranges from 2"),
+    ],
+)
+def test_a_damaged_table_is_refused(head_run, monkeypatch, change, words):
+    with pytest.raises(Damaged, match=words):
+        damaged(head_run, monkeypatch, change)
+
+
+def test_replay_refuses_longer_blocks_and_changed_ranks(head_run):
+    trace = head_run.trace
+    with pytest.raises(ValueError, match="recorded for blocks of up to 16; give at most 16"):
+        replay(trace, LONGEST + 1)
+    with pytest.raises(ValueError, match="block_ranks begins with .* leave both unchanged"):
+        replay(trace.assign(draft_rank=trace["draft_rank"] + 1), 2)
+
+
+# ---- loading -------------------------------------------------------------------------------------
+
+
+def test_borrowed_weights_are_the_targets_and_are_not_counted(target_folder, tmp_path):
+    """The embedding, and the output layer where the head's file has none."""
+    folder = save_random_head(tmp_path / "head", target_folder, SAID)
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    of_target = load_file(target_folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, file, {"format": "pt"})
+    pair = load_pair(profile_of(target_folder, folder))
+    network = pair.draft.network
+    assert torch.equal(network.embed_tokens.weight, of_target["model.embed_tokens.weight"])
+    assert torch.equal(network.lm_head.weight, of_target["lm_head.weight"][list(SAID)])
+    own = {name: value for name, value in weights.items() if name not in ("d2t", "t2d")}
+    assert pair.facts["draft"]["parameters"] == sum(value.numel() for value in own.values())
+    assert pair.facts["draft"]["tokens_said"] == len(SAID)
+
+
+def change_weights(folder, change):
+    """Change the weights of a folder."""
+    file = folder / "model.safetensors"
+    weights = load_file(file)
+    change(weights)
+    save_file(weights, file, {"format": "pt"})
+
+
+def set_layer(folder, **changes):
+    """Change the settings of a head's own layer."""
+    layer = ModelFolder(folder).config["transformer_layer_config"] | changes
+    edit_json(folder / "config.json", transformer_layer_config=layer)
+
+
+BAD = {
+    "another kind": (
+        lambda folder: edit_json(folder / "config.json", speculators_model_type="dflash"),
+        "is a head of the kind 'dflash'; the kit reads 'eagle3' heads",
+    ),
+    "width": (
+        partial(set_layer, hidden_size=64),
+        "target of width 64, but this target's is 32; use a head that was trained",
+    ),
+    "vocabulary": (
+        partial(set_layer, vocab_size=48),
+        "target of vocabulary 48, but this target's is 40",
+    ),
+    "layer": (
+        lambda folder: edit_json(
+            folder / "config.json", eagle_aux_hidden_state_layer_ids=[1, 2, 9]
+        ),
+        r"after the layers \[1, 2, 9\], but this target has the layers 1 to 4",
+    ),
+    "missing": (
+        lambda folder: change_weights(folder, lambda weights: weights.pop("fc.weight")),
+        r"1 weights are missing or not those of an eagle3 head, as \['fc.weight'\]",
+    ),
+    "maps": (
+        lambda folder: change_weights(folder, lambda weights: weights["d2t"].add_(1)),
+        "d2t and t2d name different tokens",
+    ),
+    "shape": (
+        lambda folder: change_weights(
+            folder, lambda weights: weights.update({"norm.weight": torch.ones(31)})
+        ),
+        "its files cannot be used .*norm.weight",
+    ),
+    "cut": (lambda folder: cut_file(folder / "model.safetensors"), "is damaged or cut"),
+    "not finite": (
+        lambda folder: change_weights(folder, lambda weights: weights["fc.weight"].fill_(np.nan)),
+        "a packed tree and its paths differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_head_that_does_not_fit_is_refused_in_one_line(target_folder, tmp_path, name):
+    folder = save_random_head(tmp_path / "head", target_folder, SAID)
+    spoil, words = BAD[name]
+    spoil(folder)
+    with pytest.raises(ValueError, match=words) as refused:
+        load_pair(profile_of(target_folder, folder))
+    assert "\n" not in str(refused.value) and str(folder) in str(refused.value)
+
+
+def test_without_the_library_the_message_says_how_to_install_it(pairs, monkeypatch):
+    pair = pairs["plain"]
+    monkeypatch.setattr(heads.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(ValueError, match="is not installed; run `python -m speclab hosted install"):
+        load_pair(profile_of(pair.target.folder.path, pair.draft.folder.path))
