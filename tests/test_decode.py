@@ -166,13 +166,17 @@ def test_sampled_first_tokens_have_the_targets_distribution(rule, shape, kept, d
     against exact enumeration, also for a draft with a smaller vocabulary.
     """
     ids = (1, 2, 3, 1, 2) if "lookup" in shape else (1, 2, 3)
-    pair = toy_pair(noise=3.0, stop=-1, kept=kept)
-    counts, rng = np.zeros((10, 10)), np.random.default_rng(5)
+    assert_samples_the_target(toy_pair(noise=3.0, stop=-1, kept=kept), ids, rule, shape, draws)
+
+
+def assert_samples_the_target(pair, ids, rule, shape, draws):
+    """The first two tokens of so many texts have the target's distribution."""
+    counts, rng = np.zeros((pair.vocab, pair.vocab)), np.random.default_rng(5)
     for _ in range(draws):
         steps = decode(pair, ids, rule, parse_shape(shape), WARM, 2, rng)
         counts[tuple(token for step in steps for token in step.tokens)] += 1
     first = next_p(pair, ids)
-    expected = draws * np.stack([first[a] * next_p(pair, (*ids, a)) for a in range(10)])
+    expected = draws * np.stack([p * next_p(pair, (*ids, a)) for a, p in enumerate(first)])
     big = expected > 5
     observed = [*counts[big], counts[~big].sum()]
     wanted = [*expected[big], expected[~big].sum()]
