@@ -52,6 +52,7 @@ test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.t
 	@"$(PY)" -m uv venv --quiet --clear --seed --python "$(PY)" .venv-lowest
 	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --resolution lowest-direct -e ".[reproduce,test]" $(INDEX)
 	@"$(PY)" -m uv pip install --quiet --python .venv-lowest --no-deps -r pyproject.toml --extra gptq $(INDEX)
+	@.venv-lowest/bin/python -m speclab hosted install --heads
 	@.venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 test-full: export OMP_NUM_THREADS = 1
@@ -125,4 +126,5 @@ check-python:
 	@$(PYTHON) -m venv .venv
 	@"$(PY)" -m pip install --quiet --disable-pip-version-check -r requirements.lock
 	@"$(PY)" -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@"$(PY)" -m speclab hosted install --heads
 	@touch $@

@@ -66,6 +66,7 @@ ONLY = {
     # ops.pair converts GGUF files, ops.plan counts on the meta device
     "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
     "gptqmodel": {"models.pairs", "drafts.quantise"},
+    "speculators": {"models.head"},
     "papermill": {"ops.reproduce", "ops.parameters"},
     "nbconvert": {"ops.report", "ops.pages"},
     "ray": {"ops.workers"},

@@ -145,6 +145,45 @@ def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys
     assert ("151,936 tokens, the target's 152,064" in padded) == (engine not in SAID)
 
 
+@pytest.fixture(scope="module")
+def headed(qwen):
+    """The same trace as if a head had drafted, whose lists for a block have one entry."""
+    settings = asdict(load_profile("qwen3-8b-eagle3"))
+    facts = {"tokens_said": 32_000, "quantised": False}
+    pair = {name: settings[name] | facts for name in MODELS} | {"shared_vocabulary": 151_936}
+    ranks, chances = ([[v] for v in qwen.trace[name]] for name in ("draft_rank", "q_token"))
+    trace = qwen.trace.assign(block_ranks=ranks, block_q=chances)
+    manifest = qwen.manifest | {"profile": settings, "pair": pair}
+    return SimpleNamespace(trace=trace, manifest=manifest)
+
+
+HEAD, OF_HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3", "08610ffa01dd9f16731fe8f627b85905b6aa51c4"
+ITS_TARGET = "Qwen/Qwen3-8B --revision b968826d9c46dd6066d109eabc6255188de91218"
+SAID_OF_HEAD = {
+    "vllm": f'serve {ITS_TARGET} --speculative-config {{"method": "eagle3", "model": "{HEAD}", '
+    f'"revision": "{OF_HEAD}", "num_speculative_tokens": 1}}',
+    "sglang": f"-m sglang.launch_server --model-path {ITS_TARGET} "
+    f"--speculative-draft-model-revision {OF_HEAD} --speculative-algorithm EAGLE3 "
+    f"--speculative-draft-model-path {HEAD} --speculative-num-steps 1 --speculative-eagle-topk 1 "
+    "--speculative-num-draft-tokens 2",
+}
+
+
+@pytest.mark.parametrize("engine", export.ENGINES)
+def test_a_head_is_written_for_the_engines_that_run_one(engine, headed, told):
+    if engine not in SAID_OF_HEAD:
+        assert "cannot use this draft: it is a trained head" in export.why_not(headed, engine)
+        return
+    assert export.why_not(headed, engine) == ""
+    words, _ = told("bash", export.commands(headed, engine, 1))
+    assert " ".join(" ".join(words).split()) == SAID_OF_HEAD[engine]
+    known = export.ENGINES[engine]
+    assert {word for word in words if word.startswith("--")} <= {*known["options"]}
+    configs = [yaml.safe_load(word) for word in words if word.startswith("{")]
+    assert {key for config in configs for key in config} <= {*known.get("keys", [])}
+    assert export.speculation_profile(headed, 1, "greedy")["method"] == "eagle3"
+
+
 def test_a_vocabulary_that_is_no_number_is_refused(tiny):
     run = copy.deepcopy(tiny)
     run.manifest["profile"]["notes"]["draft_config"] = {"vocab_size": "4096"}

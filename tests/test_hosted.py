@@ -222,6 +222,27 @@ def test_gptqmodel_comes_without_its_own_requirements_and_pips_reason_is_printed
     assert "pcre2.h: No such file" in capsys.readouterr().out
 
 
+def test_speculators_comes_without_its_own_requirements(host):
+    """These would move transformers and datasets, and add a torchvision. What else it imports
+    comes with its requirements, and with all that stays pinned.
+    """
+    hosted.install(heads=True)
+    with_requirements, alone = host.calls
+    assert alone == ["speculators==0.9.0", "--no-deps"]
+    assert names_of(with_requirements) == ["openai"] and "hs-connectors==0.9.0" in with_requirements
+    assert f"torch=={host.packages['torch']}" in with_requirements
+
+
+@pytest.mark.parametrize("package", ["speculators", "openai"])
+def test_without_what_a_head_needs_the_loader_says_how_to_install_it(package, tmp_path):
+    put(tmp_path / "head", text='{"speculators_model_type": "eagle3"}')
+    put(tmp_path / "head", "model.safetensors", "\x08" + "\0" * 7 + "{}      ")
+    words = f"record --profile tiny --out {tmp_path / 'run'} --set draft.path={tmp_path / 'head'}"
+    done = speclab(words, package, HF_HUB_OFFLINE="1")
+    assert done.returncode == 2, done.stderr
+    assert "run `python -m speclab hosted install --heads`" in done.stderr.splitlines()[-1]
+
+
 def test_without_papermill_jupytext_and_nbconvert_the_verb_that_needs_them_says_so():
     """Notebooks need none of them (test_dependencies)."""
     done = speclab("reproduce --notebook 00", "papermill", "jupytext", "nbconvert")

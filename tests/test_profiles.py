@@ -6,7 +6,7 @@ from dataclasses import fields
 import pytest
 
 from speclab import runs
-from speclab.ops.plan import planned_pair
+from speclab.ops.plan import OF_HEAD, planned_pair
 from speclab.plain import parse_yaml, read_yaml
 from speclab.profiles import (
     FOLDER,
@@ -30,6 +30,8 @@ PARAMETERS = {  # as the hub's model cards have them, quantised weights counted 
     "qwen-open": (7_615_616_512, 494_032_768),
     "reasoning": (7_615_616_512, 1_777_088_000),
     "small": (361_821_120, 134_515_008),
+    "llama-3.1-8b-eagle3": (8_030_261_248, 950_026_240),
+    "qwen3-8b-eagle3": (8_190_735_360, 1_021_853_696),
 }
 
 
@@ -53,7 +55,8 @@ def test_notes_hold_the_published_configurations(name):
     sizes = tuple(model.parameters for model in pair)
     assert sizes == PARAMETERS[name]
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    assert all(context <= c["max_position_embeddings"] for c in configs)
+    layers = [config.get(OF_HEAD, config) for config in configs]
+    assert all(context <= layer["max_position_embeddings"] for layer in layers)
     assert ("quantization_config" in configs[0]) == (name in T4)
 
 

@@ -503,15 +503,16 @@ def _hosted() -> None:
 
 @_hosted.command("install")
 @option("--gptq", is_flag=True, help="Also install GPTQModel, for 4-bit models.")
+@option("--heads", is_flag=True, help="Also install speculators, for trained heads.")
 @option("--reproduce", is_flag=True, help="Also install what `reproduce` needs (papermill).")
-def _install(gptq, reproduce) -> None:
+def _install(gptq, heads, reproduce) -> None:
     """Install missing packages into the active environment.
 
     Run it before a notebook imports any of them. torch, numpy, pandas, the running kernel and their
     requirements keep their versions. If the version of one of them does not fit, nothing is
     installed.
     """
-    echo(hosted.install(gptq, reproduce))
+    echo(hosted.install(gptq, heads, reproduce))
 
 
 @_hosted.command("restore")

@@ -53,9 +53,11 @@ def packages(profile: Profile) -> str:
     """Are the packages in the ranges of pyproject.toml, and does torchvision fit torch?"""
     check_torchvision()
     quantised = "quantization_config" in profile.notes.target_config
-    missing = lacking() + lacking("gptq") * quantised
+    has_head = plan.OF_HEAD in plan.known_config(profile, "draft")
+    missing = lacking() + lacking("gptq") * quantised + lacking("heads") * has_head
     if missing:
-        command = "python -m speclab hosted install" + " --gptq" * quantised
+        options = " --gptq" * quantised + " --heads" * has_head
+        command = "python -m speclab hosted install" + options
         raise ValueError(f"missing or out of range: {', '.join(missing)}; run `{command}`")
     return "all fit"
 
@@ -90,15 +92,29 @@ def _away(name: str, answers: bool, variable: str) -> str:
 
 
 def tokenizers(profile: Profile) -> str:
-    """Do both tokenizers agree on the ids that the models share?"""
+    """Do both tokenizers agree on the ids that the models share? A head has the target's."""
     from speclab.models.pairs import check_vocabularies
 
     target, draft = (ModelFolder.whole(getattr(profile, name)) for name in MODELS)
     if not (target and draft):
         return UNKNOWN
+    if draft.is_head:
+        return _vocabulary_of_head(draft, target.config["vocab_size"])
     sizes = target.config["vocab_size"], draft.config["vocab_size"]
     shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
     return f"agree on all {shared:,} ids"
+
+
+def _vocabulary_of_head(head: ModelFolder, size: int) -> str:
+    """Was the head made for a target with this many ids?"""
+    its = head.config[plan.OF_HEAD]["vocab_size"]
+    if its != size:
+        raise ValueError(
+            f"the head was made for a target with {its:,} ids, but this target has {size:,}; use a "
+            "head that was trained for this target"
+        )
+    said = head.config["draft_vocab_size"]
+    return f"the head uses the target's {size:,} ids, and outputs {said:,}"
 
 
 def prompts(profile: Profile) -> str:

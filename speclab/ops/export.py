@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import passes, replay
+from speclab.manifest import OF_BLOCKS
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
@@ -63,7 +64,11 @@ def why_not(run: Run, engine: str) -> str:
     said = pair["draft"]["tokens_said"]
     shared = pair["shared_vocabulary"]
     target, draft = vocabularies(run)
-    if said < shared:
+    if has_head(run):
+        if "print_head" in known:
+            return ""
+        reason = "it is a trained head in the format of speculators"
+    elif said < shared:
         reason = (
             f"its output vocabulary has {said:,} of {shared:,} tokens, and its file format is "
             "speclab's (python -m speclab decode runs it)"
@@ -76,6 +81,11 @@ def why_not(run: Run, engine: str) -> str:
         f"{known['engine']} cannot use this draft: {reason}. Without a draft model, "
         f"{known['engine']} offers: {known['no_model']}"
     )
+
+
+def has_head(run: Run) -> bool:
+    """Whether the draft is a trained head."""
+    return {*OF_BLOCKS} <= {*run.trace}
 
 
 def vocabularies(run: Run) -> list[int]:
@@ -109,7 +119,8 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         values[name] = as_argument(pair[name]["path"])
         values[f"{name}_revision"] = pair[name]["revision"]
         values[f"{name}_dtype"] = pair[name]["dtype"]
-    return _printed(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values)
+    which = "print_head" if has_head(run) else "print"
+    return _printed(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values, which)
 
 
 def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
@@ -136,11 +147,13 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
     return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
 
 
-def _printed(engine: str, gamma: int, sums: pd.DataFrame, values: dict[str, Any]) -> str:
-    """What an engine's options print for chains of `gamma` tokens."""
+def _printed(
+    engine: str, gamma: int, sums: pd.DataFrame, values: dict[str, Any], which: str = "print"
+) -> str:
+    """What an engine's options print for chains of `gamma` tokens, for a draft model or a head."""
     survival = metrics.figures(sums, gamma)["survival_by_depth"]
     values = values | {"gamma": gamma, "gamma_and_bonus": gamma + 1, "survival": survival}
-    template = ENGINES[engine]["print"]
+    template = ENGINES[engine][which]
     lines = [filled(line, values) for line in template.splitlines()]
     return "\n".join(line for line in lines if line is not None)
 
@@ -247,7 +260,7 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
     return {
         "schema_version": "1.0",
         "measured": True,
-        "method": "draft_model",
+        "method": "eagle3" if has_head(run) else "draft_model",
         "draft_checkpoint": settings["draft"],
         "target_model": settings["target"],
         "num_speculative_tokens": gamma,

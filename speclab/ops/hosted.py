@@ -40,7 +40,7 @@ KEPT = (
     *("tornado", "traitlets", "pyzmq", "psutil"),
 )
 # packages that most users do not need, and the option of `hosted install` that installs them
-EXTRAS = {"gptqmodel": "gptq"}
+EXTRAS = {"gptqmodel": "gptq"} | dict.fromkeys(("speculators", "hs_connectors", "openai"), "heads")
 EXTRAS |= dict.fromkeys(("papermill", "jupytext", "nbconvert", "nbformat"), "reproduce")
 LAST_LINES = 12  # of pip's output, printed if it fails
 
@@ -71,17 +71,22 @@ def prepare() -> None:
             sys.exit(str(error))
 
 
-def install(gptq: bool = False, reproduce: bool = False) -> str:
+def install(gptq: bool = False, heads: bool = False, reproduce: bool = False) -> str:
     """Install the packages of pyproject.toml that the active environment lacks, on any machine.
 
     No package of KEPT changes its version. gptq: also GPTQModel and the packages that it imports.
     They are installed without their own requirements, because GPTQModel requires one exact numpy
-    and newer releases of packages that it does not import. reproduce: also the packages that run
-    notebooks from the command line. Returns a line that names upgraded packages. ValueError: a
-    package of KEPT is out of range, or pip fails.
+    and newer releases of packages that it does not import. heads: also speculators, for trained
+    heads. It is installed in the same way, because it requires older releases of transformers and
+    datasets than the kit allows. reproduce: also the packages that run notebooks from the command
+    line. Returns a line that names upgraded packages. ValueError: a package of KEPT is out of
+    range, or pip fails.
     """
     needs = lacking() + lacking("reproduce") * reproduce
     alone = lacking("gptq") * gptq
+    for need in lacking("heads") * heads:
+        is_alone = need.startswith("speculators")
+        (alone if is_alone else needs).append(need)
     where = f"speclab {project()['version']} in {platform() or sys.prefix}"
     if not needs + alone:
         return f"{where}: no package is missing"

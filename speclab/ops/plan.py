@@ -16,7 +16,9 @@ from speclab.models.folder import ModelFolder
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.runs import sizes_of
 
-KNOWN = ("llama", "qwen2", "mistral")  # gated MLP, grouped-query attention, RMSNorm
+# gated MLP, grouped-query attention, RMSNorm
+KNOWN = ("llama", "qwen2", "qwen3", "mistral")
+OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
 # float32, rank keys in float64, a temporary
 LOGIT_BYTES = 44
@@ -44,52 +46,77 @@ class Held:
         return tokens * (self.passing + seen * self.attending)
 
 
-def held(config: Mapping[str, Any], dtype: str, device: str) -> Held:
-    """The model of a config.json in a number format on a device.
+def held(config: Mapping[str, Any], dtype: str, device: str, feeds_head: bool = False) -> Held:
+    """The model or trained head of a config.json in a number format on a device.
 
+    feeds_head: a head reads the model's hidden states, so a pass keeps those of all its layers.
     ValueError for an unknown architecture.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    kind = config.get("model_type")
+    is_head = OF_HEAD in config
+    plain = dict(config[OF_HEAD] if is_head else config)
+    kind = plain.get("model_type")
     if kind not in KNOWN:
         raise ValueError(f"model_type={kind!r} is unknown; known are {', '.join(KNOWN)}")
-    plain = dict(config)
     quantised = plain.pop("quantization_config", None) or {}
     shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(shape, dtype=getattr(torch, dtype))
-    size = network.dtype.itemsize
+    size, width = network.dtype.itemsize, shape.hidden_size
     parameters = network.num_parameters()
     of_layers = network.base_model.layers.parameters()
     products = sum(weight.numel() for weight in of_layers if weight.dim() == 2)
     head = network.get_output_embeddings().weight.numel()
+    per_head = getattr(shape, "head_dim", None) or width // shape.num_attention_heads
+    per_token = 2 * shape.num_key_value_heads * per_head  # keys and values of a layer
+    cached = shape.num_hidden_layers * per_token
+    # the residual stream and its norm, queries, keys and values; gate, up and their product
+    passing = 8 * width + 4 * shape.intermediate_size
+    if feeds_head:
+        passing += (shape.num_hidden_layers + 1) * width
+    if is_head:
+        features = width * len(config.get("eagle_aux_hidden_state_layer_ids") or range(3))
+        # the first layer reads an embedding beside a state, and `fc` reads the features
+        beyond = width * (shape.num_attention_heads * per_head + per_token + features)
+        norms = width + features * bool(config.get("fc_norm") or config.get("norm_before_fc"))
+        head = width * config["draft_vocab_size"]
+        parameters = network.base_model.num_parameters() + head + beyond + norms
+        products += beyond
+        cached += 3 * width  # features and states, and a copy of one while it grows
+        passing += 2 * width + features
     loaded, on_host = parameters * size, head * size  # loading goes weight by weight
+    if is_head:  # its file in 16 bit, and a float32 network with the target's output layer
+        on_host = 6 * parameters + 4 * head
     if quantised:  # read as a whole; a group has a float16 scale and a zero point
         packed = quantised["bits"] / 8
         packed += (2 + packed) / max(32, quantised.get("group_size", 128))
         loaded = on_host = int(products * packed) + (parameters - products) * size
-        loaded += 2 * size * shape.hidden_size * shape.intermediate_size  # one, unpacked for a pass
+        loaded += 2 * size * width * shape.intermediate_size  # one, unpacked for a pass
     elif (
         device == "cpu" and dtype == "float32"
     ):  # products once more, as `Projection` lays them out
         loaded += size * (products + head)
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    entries = shape.num_hidden_layers * shape.num_key_value_heads * width
-    # the residual stream and its norm, queries, keys and values; gate, up and their product
-    passing = 8 * shape.hidden_size + 4 * shape.intermediate_size
     scores = shape.num_attention_heads * (4 + size)
     return Held(
         device=device,
         parameters=parameters,
         loaded=loaded,
         on_host=on_host,
-        cached=2 * entries * size,
+        cached=cached * size,
         passing=passing * size,
         attending=scores + 3 + size,  # and the mask
         vocab=shape.vocab_size,
     )
+
+
+def known_config(profile: Profile, which: str) -> Mapping[str, Any]:
+    """A model's config.json: from this machine, else from the profile's notes; {} if neither has
+    it.
+    """
+    folder = ModelFolder.here(getattr(profile, which))
+    return folder.config if folder else getattr(profile.notes, f"{which}_config")
 
 
 def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, Any]:
@@ -97,8 +124,7 @@ def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, 
     from the hub. ValueError if none has it, or if it is damaged.
     """
     spec: ModelSpec = getattr(profile, which)
-    folder = ModelFolder.here(spec)
-    known = folder.config if folder else getattr(profile.notes, f"{which}_config")
+    known = known_config(profile, which)
     if not known and not asks:
         raise ValueError(f"config.json of {spec.path} is not on this machine yet")
     return known or hub.config(spec)
@@ -111,11 +137,16 @@ def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[He
     be used.
     """
     first = "cuda:0" if gpus else "cpu"
+    configs = {which: config_of(profile, which, asks) for which in MODELS}
+    has_head = OF_HEAD in configs["draft"]
     pair = []
-    for which in MODELS:
+    for which, config in configs.items():
         spec: ModelSpec = getattr(profile, which)
         device = {"auto": first, "cuda": "cuda:0"}.get(spec.device, spec.device)
-        pair.append(held(config_of(profile, which, asks), spec.dtype_on(device), device))
+        if has_head and pair:
+            device = pair[0].device  # where it reads the target's hidden states
+        feeds_head = has_head and not pair
+        pair.append(held(config, spec.dtype_on(device), device, feeds_head))
     return pair
 
 
