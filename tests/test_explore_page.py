@@ -76,7 +76,7 @@ def test_a_trace_that_cannot_be_replayed_is_refused():
 
 
 def second_of(change=None, **facts):
-    """A shipped run and a second draft's run over its texts, where `change` and `facts` spoil it."""
+    """A shipped run, and a second draft's run over its texts that `change` and `facts` spoil."""
     first = shipped("tiny", "greedy")
     second = with_lists(first)
     second.manifest.update(facts)
@@ -112,9 +112,10 @@ def test_a_second_draft_over_other_texts_is_refused(change, facts, said):
 
 def test_a_second_draft_needs_a_run_at_its_temperature():
     first, second = second_of()
-    for runs, others in (([shipped("tiny", "sampled")], [second]), ([first], [second, second])):
+    sampled = shipped("tiny", "sampled")
+    for firsts, others in (([sampled], [second]), ([first], [second, second])):
         with pytest.raises(ValueError, match="no other run of the page has its temperature 0"):
-            trace_data.pack_runs(runs, second=others)
+            trace_data.pack_runs(firsts, second=others)
 
 
 def test_a_head_recorded_for_too_short_blocks_is_refused():

@@ -642,7 +642,7 @@ def test_the_explorer_lies_beside_the_figures_where_a_run_is_recorded(
     repository, monkeypatch, capsys
 ):
     monkeypatch.setattr(
-        reproduce.explorer, "write_page", lambda _, path, *__: path.write_text("page")
+        reproduce.explorer, "write_page", lambda _, path, __: path.write_text("page")
     )
     page, index = repository.figures / "explore.html", repository.build / "index.html"
     assert repository.run() == 0 and not page.exists()

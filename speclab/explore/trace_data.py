@@ -128,8 +128,8 @@ def draft_names(runs: Sequence[Run], second: Sequence[Run]) -> list[str]:
 
 
 def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
-    """ValueError unless each of `second` has another draft, and the target, prompts and token ids of
-    the run at its temperature.
+    """ValueError unless each run of `second` has another draft, and the target, prompts and token
+    ids of the run at its temperature.
     """
     firsts = {run.manifest["profile"]["temperature"]: run for run in runs}
     for run in second:
@@ -196,8 +196,8 @@ def _shape(profile: dict) -> list[int]:
 
 
 def _about(text: _Text, draft: str, details: bool) -> dict[str, Any]:
-    """What the page is told of a run. `ahead`: tokens of a head's lists, 0 without lists. `tree`: the
-    shape of its trees; null unless whole trees were recorded.
+    """What the page is told of a run. `ahead`: tokens of a head's lists, 0 without lists. `tree`:
+    the shape of its trees; null unless whole trees were recorded.
     """
     prompts = text.trace.groupby("prompt_id", observed=True)
     domains = prompts["domain"].first()

@@ -338,7 +338,7 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> N
         )
     if network.use_draft_vocab:
         _check_maps(folder, network)
-    rows = {name: layer for name, layer in zip(OF_TARGET, _ends(target), strict=True)}
+    rows = dict(zip(OF_TARGET, _ends(target), strict=True))
     with torch.no_grad():
         for name in {*OF_TARGET} & {*missing}:
             values = rows[name].to("cpu", torch.float32)
