@@ -9,13 +9,37 @@ import pandas as pd
 from speclab import stats
 from speclab.analysis.texts import Text
 from speclab.profiles import ROOT
-from speclab.runs import load_run
+from speclab.runs import Run, load_run
 
 
 @cache
 def shipped(pair, kind):
     """A shipped run of a pair, only to be read."""
     return load_run(ROOT / "data" / "traces" / pair / kind)
+
+
+def with_lists(run, seed=0, ahead=16):
+    """A run as if its draft were a head: made ranks and q of the next `ahead` tokens at every
+    position, beside its own of the first, and other weights.
+    """
+    rng = np.random.default_rng(seed)
+    trace = run.trace.sort_values(["prompt_id", "position"])
+    left = trace.groupby("prompt_id")["position"].transform("size") - trace["position"]
+    counts = left.clip(upper=ahead)
+    columns = {
+        "block_ranks": ("draft_rank", lambda count: rng.geometric(0.6, count) - 1),
+        "block_q": ("q_token", rng.random),
+    }
+    for name, (own, made) in columns.items():
+        lists = [[one, *made(count - 1)] for one, count in zip(trace[own], counts, strict=True)]
+        kind = trace[own].dtype
+        trace[name] = [np.array(values, kind) for values in lists]
+    profile = run.manifest["profile"]
+    profile = profile | {"draft": profile["draft"] | {"path": "made/head"}}
+    weights = run.manifest["weights"] | {"draft": f"{seed:040d}"}
+    made_run = Run(run.folder, run.manifest | {"profile": profile, "weights": weights})
+    made_run.__dict__.update(trace=trace, nodes=run.nodes)
+    return made_run
 
 
 def frame_of(**domains):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from browser import READY, chromium, opened
-from frames import shipped
+from frames import shipped, with_lists
 from test_sentences import BAD
 
 from speclab import runs
@@ -73,6 +73,61 @@ def test_other_runs_are_refused(other):
 def test_a_trace_that_cannot_be_replayed_is_refused():
     with pytest.raises(ValueError, match="position"):
         trace_data.pack_runs([made_run(position=0)])
+
+
+def second_of(change=None, **facts):
+    """A shipped run, and a second draft's run over its texts that `change` and `facts` spoil."""
+    first = shipped("tiny", "greedy")
+    second = with_lists(first)
+    second.manifest.update(facts)
+    if change:
+        second.__dict__["trace"] = change(second.trace)
+    return first, second
+
+
+def another_token(trace):
+    row = trace[trace["position"] == 3].index[0]
+    return trace.assign(token=trace["token"].where(trace.index != row, 5))
+
+
+@pytest.mark.parametrize(
+    ("change", "facts", "said"),
+    [
+        (another_token, {}, "its text differs at prompt 'chat-00', position 3"),
+        (
+            lambda trace: trace[trace["prompt_id"] != "math-01"],
+            {},
+            "differs at prompt 'math-01', position 0",
+        ),
+        (None, {"prompt_set": "others"}, "it has other prompts"),
+        (None, {"weights": {"target": "another", "draft": "head"}}, "it has another target"),
+        (None, {"weights": shipped("tiny", "greedy").manifest["weights"]}, "it has the same draft"),
+    ],
+)
+def test_a_second_draft_over_other_texts_is_refused(change, facts, said):
+    first, second = second_of(change, **facts)
+    with pytest.raises(ValueError, match=f"second draft, .*{said}.*record it with the target"):
+        trace_data.pack_runs([first], second=[second])
+
+
+def test_a_second_draft_needs_a_run_at_its_temperature():
+    first, second = second_of()
+    sampled = shipped("tiny", "sampled")
+    for firsts, others in (([sampled], [second]), ([first], [second, second])):
+        with pytest.raises(ValueError, match="no other run of the page has its temperature 0"):
+            trace_data.pack_runs(firsts, second=others)
+
+
+def test_a_head_recorded_for_too_short_blocks_is_refused():
+    run = with_lists(shipped("tiny", "greedy"), ahead=3)
+    with pytest.raises(ValueError, match="recorded for blocks of up to 3"):
+        trace_data.pack_runs([run])
+
+
+def test_two_drafts_of_one_name_are_numbered():
+    first, second = second_of()
+    assert trace_data.draft_names([first], [second]) == ["draft", "head"]
+    assert trace_data.draft_names([second], [second]) == ["head 1", "head 2"]
 
 
 def test_the_most_prompts_that_fit_are_kept(monkeypatch):
@@ -161,6 +216,34 @@ def tiny_file(tmp_path_factory):
     both = [shipped("tiny", kind) for kind in ("greedy", "sampled")]
     file.write_text(page.page(both, per_domain=6), encoding="utf-8")
     return file
+
+
+def test_a_second_draft_is_chosen_and_compared(browser, tmp_path):
+    """The head has a greedy run only: at T = 1 it cannot be chosen, and with it T = 1 cannot be."""
+    both = [shipped("tiny", kind) for kind in ("greedy", "sampled")]
+    file = tmp_path / "explore.html"
+    file.write_text(page.page(both, per_domain=2, second=[with_lists(both[0])]), "utf-8")
+    shown, wrong = opened(browser, file, viewport={"width": 1280, "height": 900})
+    shown.locator("#models").get_by_role("radio", name="head").check()
+    assert shown.get_by_role("radio", name="T = 1", exact=True).is_disabled()
+    shown.locator("#beside-part summary").click()
+    slide(shown, "beside", 4)
+    said = shown.locator("#beside-summary").inner_text()
+    assert re.match(r"Compared with gamma 4 \(head\), gamma 4 \(draft\) (saves|needs)", said)
+    assert "with draft and" in shown.locator("#gamma-words").inner_text()
+    rejected = shown.locator("#words .recovered").count()
+    later = shown.evaluate("explore.view.cut.tokens.find((one) => one.place === 1).position")
+    shown.evaluate("(position) => explore.act.select(position)", later)
+    assert "first token of a block" in shown.locator("#details").inner_text()
+    shown.reload()
+    shown.wait_for_selector(READY)
+    assert shown.locator("#words .recovered").count() == rejected
+    assert shown.evaluate("explore.view.run.draft") == "head"
+    shown.locator("#models").get_by_role("radio", name="draft").check()
+    shown.get_by_role("radio", name="T = 1", exact=True).check()
+    assert shown.locator("#models").get_by_role("radio", name="head").is_disabled()
+    assert wrong == []
+    shown.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from browser import chromium, opened
-from frames import shipped
+from frames import shipped, with_lists
 from numpy.testing import assert_allclose
 
 from speclab import profiles, replay, runs, stats
@@ -18,6 +18,7 @@ from speclab.studies.budgets_and_routing import serving
 from speclab.tree import chain, static_tree
 
 PAIRS = ("tiny", "smollm")
+HEAD = "tiny with a head"  # the second draft of its page
 KINDS = ("greedy", "sampled")
 CHAINS = [{"kind": "chain", "gamma": gamma} for gamma in range(1, 17)]
 TREES = [  # depth, branches, budget
@@ -42,7 +43,8 @@ def rule_of(kind, shape):
 
 @pytest.fixture(scope="module")
 def recorded():
-    return {pair: [shipped(pair, kind) for kind in KINDS] for pair in PAIRS}
+    found = {pair: [shipped(pair, kind) for kind in KINDS] for pair in PAIRS}
+    return found | {HEAD: [with_lists(run) for run in found["tiny"]]}
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +54,11 @@ def pages(recorded, tmp_path_factory):
     with chromium() as browser:
         found = {}
         for pair, both in recorded.items():
+            first, second = (recorded["tiny"], both) if pair == HEAD else (both, ())
             file = folder / f"{pair}.html"
             prompts = page.recorded_prompts(both[0])
             encoded = runs.encoded_again(both[0], prompts)
-            packed = trace_data.pack_runs(both, encoded=encoded)
+            packed = trace_data.pack_runs(first, encoded=encoded, second=second)
             file.write_text(page.assemble(packed, title=pair), encoding="utf-8")
             found[pair], wrong = opened(browser, file)
             assert not wrong
@@ -72,12 +75,16 @@ SUMS_OF_TEXTS = """([number, shapes, names]) => {
 }"""
 
 
+def place_of(pair, kind):
+    """The number of a pair's run on its page; a head is the second draft of its page."""
+    return KINDS.index(kind) + len(KINDS) * (pair == HEAD)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("pair", [*PAIRS, HEAD])
 def test_every_text_at_every_setting(pages, recorded, pair, kind):
-    number = KINDS.index(kind)
-    trace = recorded[pair][number].trace
-    found = pages[pair].evaluate(SUMS_OF_TEXTS, [number, SHAPES, SUMS])
+    trace = recorded[pair][KINDS.index(kind)].trace
+    found = pages[pair].evaluate(SUMS_OF_TEXTS, [place_of(pair, kind), SHAPES, SUMS])
     assert len(found) == len(SHAPES)
     assert len(found[0]) == trace["prompt_id"].nunique()
     for shape, sums in zip(SHAPES, found, strict=True):
@@ -88,6 +95,18 @@ def test_every_text_at_every_setting(pages, recorded, pair, kind):
         expected = replay.prompt_sums(blocks)[SUMS].to_numpy()
         exact = rule_of(kind, shape) != "rejection"
         assert_allclose(sums, expected, rtol=0, atol=0 if exact else 1e-9, err_msg=str(shape))
+
+
+def test_a_heads_lists_matter(pages):
+    """Negative control: its first ranks are the other draft's, and its counts are not."""
+    one, two = pages[HEAD].evaluate(
+        """(shapes) => [0, 2].map((number) => shapes.map((shape) => {
+          const { domainSums } = explore.modules["model.js"];
+          return domainSums(explore.view.trace.runs[number], null, shape).blocks;
+        }))""",
+        [CHAINS[0], CHAINS[1], CHAINS[3]],
+    )
+    assert one[0] == two[0] and one[1:] != two[1:]
 
 
 ENDINGS = """([number, shape]) => {

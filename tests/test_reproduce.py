@@ -641,7 +641,9 @@ def test_prompts_are_counted_and_not_multiplied(changes, said, monkeypatch, tmp_
 def test_the_explorer_lies_beside_the_figures_where_a_run_is_recorded(
     repository, monkeypatch, capsys
 ):
-    monkeypatch.setattr(reproduce.explorer, "write_page", lambda _, path: path.write_text("page"))
+    monkeypatch.setattr(
+        reproduce.explorer, "write_page", lambda _, path, __: path.write_text("page")
+    )
     page, index = repository.figures / "explore.html", repository.build / "index.html"
     assert repository.run() == 0 and not page.exists()
     assert "explore.html is not written" in capsys.readouterr().out

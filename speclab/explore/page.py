@@ -18,11 +18,20 @@ from pathlib import Path
 import pandas as pd
 
 from speclab.cost import Costs, disturbed
-from speclab.explore.trace_data import Packed, pack_runs
+from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
 from speclab.plain import read_json
-from speclab.profiles import Profile
+from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
-from speclab.runs import Run, RunError, encoded_again, recorded_run, tokenizer_of, written
+from speclab.runs import (
+    Run,
+    RunError,
+    encoded_again,
+    load_run,
+    notice,
+    recorded_run,
+    tokenizer_of,
+    written,
+)
 from speclab.show import notebook, pictures
 
 ASSETS = Path(__file__).parent / "assets"
@@ -58,6 +67,7 @@ LEAD = (
     "which ones are kept, why others are rejected, and how much faster decoding becomes on your "
     "machine. No model runs here."
 )
+KINDS = ("greedy", "sampled")  # of runs that a profile's page shows
 LARGEST = 4_000_000  # bytes of a page
 LINK = r'href="(\d\d/README\.md)"'
 CHOICE = ("prompts_per_domain", "domains")  # of the prompts of a set
@@ -113,13 +123,14 @@ def in_script(value: object) -> str:
     return json.dumps(value, sort_keys=True).replace("<", "\\u003c")
 
 
-def page_digest(runs: Sequence[Run], beside: Beside) -> str:
+def page_digest(runs: Sequence[Run], beside: Beside, second: Sequence[Run] = ()) -> str:
     """A digest of what a page depends on: its pieces, this package's code, the runs' settings and
     tables, and what it takes from its folder. A page that was written without the tokenizer has no
     such digest, and is written again at every call.
     """
     names = ("key", "profile", "prompt_set", "files")
-    known = [[run.manifest[name] for name in names] for run in in_order(runs)]
+    shown = [*in_order(runs), *in_order(second)]
+    known = [[run.manifest[name] for name in names] for run in shown]
     known.append([asdict(beside)])
     found = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     for path in sorted([*ASSETS.iterdir(), *Path(__file__).parent.glob("*.py")]):
@@ -160,21 +171,22 @@ def page(
     parts: Iterable[str] = PARTS,
     per_domain: int | None = None,
     beside: Beside = NOTHING,
+    second: Sequence[Run] = (),
 ) -> str:
     """The page of one run, or of a greedy and a sampled run of a pair, in at most LARGEST bytes:
     with all prompts where they fit, else the first half of each domain's, and so on.
 
     per_domain: only this many first prompts of each domain, for a
-    small page. ValueError as `trace_data.pack_runs`, and where not even one prompt of each domain
-    fits.
+    small page. second: runs of a second draft over the same texts. ValueError as
+    `trace_data.pack_runs`, and where not even one prompt of each domain fits.
     """
-    runs = in_order(runs)
+    runs, second = in_order(runs), in_order(second)
     tokenizer = tokenizer_of(runs[0])
     strings = tokenizer and pictures.strings_of(tokenizer)
     details = bool({"text", "tree"} & set(parts))
     prompts = recorded_prompts(runs[0])
     encoded = encoded_again(runs[0], prompts) if tokenizer and prompts else {}
-    pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded)
+    pack = partial(pack_runs, runs, strings, prompts, details, encoded=encoded, second=second)
     room = LARGEST - len(assemble(None, parts).encode()) - 4096  # title and notes
     packed = pack(per_domain)
     while len(packed.base64) > room:
@@ -186,19 +198,23 @@ def page(
         packed = pack(packed.prompts // 2)
     profile = runs[0].manifest["profile"]
     pair, about = profile["name"], profile.get("description")
-    words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs)}
+    words = {"title": f"speclab: explore {pair}", "notes": _notes(packed, runs, second)}
     words["pair"] = f"The pair {pair}: {about}." if about else f"The pair {pair}."
-    words["digest"] = page_digest(runs, beside) if tokenizer else ""
+    words["digest"] = page_digest(runs, beside, second) if tokenizer else ""
     return assemble(packed, parts, beside, **words)
 
 
-def _notes(packed: Packed, runs: Sequence[Run]) -> str:
+def _notes(packed: Packed, runs: Sequence[Run], second: Sequence[Run]) -> str:
     temperatures = [f"T = {run.manifest['profile']['temperature']:g}" for run in runs]
     prompts = f"{packed.prompts} prompt{'s' * (packed.prompts != 1)}"
     notes = (
         f"The texts were recorded at {' and '.join(temperatures)}, with at most {prompts} per "
         "domain."
     )
+    if second:
+        name = draft_names(runs, second)[-1]
+        there = " and ".join(f"T = {run.manifest['profile']['temperature']:g}" for run in second)
+        notes += f" A second draft, {name}, was recorded over the same texts at {there}."
     if packed.prompts < packed.recorded:
         notes += (
             f" The run has up to {packed.recorded} prompts per domain. This page holds the first "
@@ -229,13 +245,30 @@ def runs_there(profile: Profile) -> list[Run]:
     """The recorded greedy and sampled runs of a profile; nothing is recorded here. RunError if
     there is neither, or if one is damaged.
     """
-    recorded = [recorded_run(profile, kind) for kind in ("greedy", "sampled")]
+    recorded = [recorded_run(profile, kind) for kind in KINDS]
     if found := [run for run in recorded if run]:
         return found
     raise RunError(
         f"{profile.name}: neither its greedy nor its sampled run is recorded here; record one "
         "first (python -m speclab record)"
     )
+
+
+def heads_there(profile: Profile, runs: Sequence[Run]) -> list[Run]:
+    """The shipped runs of a trained head beside the profile's traces (folder NAME-head), over the
+    texts of these runs. None, with a notice, over other texts, as those of a changed profile.
+    """
+    beside = ROOT / f"{profile.traces}-head"
+    folders = [beside / kind for kind in KINDS if profile.traces]
+    heads = [load_run(folder) for folder in folders if folder.is_dir()]
+    if not heads:
+        return []
+    try:
+        check_second(runs, heads)
+    except ValueError as error:
+        notice(f"the explorer shows no head: {error}")
+        return []
+    return heads
 
 
 def machine_of(exported: Path) -> Costs | None:
@@ -259,11 +292,11 @@ def machine_of(exported: Path) -> Costs | None:
     return None if disturbed(costs) else costs
 
 
-def write_page(runs: Sequence[Run], path: Path) -> bool:
+def write_page(runs: Sequence[Run], path: Path, second: Sequence[Run] = ()) -> bool:
     """Write the whole page if anything that it depends on has changed. Returns whether it was
     written. Measured costs and linked pages are read from the same folder (`Beside`).
 
-    ValueError if `path` is a file of another kind.
+    second: as of `page`. ValueError if `path` is a file of another kind.
     """
     head = ""
     if path.is_file():
@@ -272,9 +305,9 @@ def write_page(runs: Sequence[Run], path: Path) -> bool:
     if path.exists() and MARK not in head:
         raise ValueError(f"--out {path} is not a page of this kit; name a new file")
     beside = Beside.found(path.parent)
-    if f'content="{page_digest(runs, beside)}"' in head:
+    if f'content="{page_digest(runs, beside, second)}"' in head:
         return False
-    html = page(runs, beside=beside).encode()
+    html = page(runs, beside=beside, second=second).encode()
     written(path, lambda place: place.write_bytes(html))
     return True
 

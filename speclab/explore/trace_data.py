@@ -12,6 +12,7 @@ import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from speclab.runs import Run
 from speclab.tree import static_tree
 
 TOP = 5  # of the draft's best tokens, at every position
+LONGEST = 16  # drafted tokens of the page's longest block
 MOST = 65535  # the largest number of two bytes: a probability is kept in parts of 1/65535
 NATS = 1000  # an entropy is kept in parts of 1/1000 nat
 # columns that are shown, and the number of parts of 1
@@ -59,6 +61,7 @@ def pack_runs(
     details: bool = True,
     per_domain: int | None = None,
     encoded: Mapping[str, Sequence[int]] | None = None,
+    second: Sequence[Run] = (),
 ) -> Packed:
     """One or two runs of a pair: of greedy text (T = 0), of text sampled at a temperature, or one
     of each.
@@ -67,13 +70,15 @@ def pack_runs(
     that are known. details: the texts, and facts of a token that the replay does not need
     (the draft's best tokens, entropies, drawn trees). per_domain: only this many first prompts
     of each domain. encoded: the token ids of each prompt, with which greedy text also says what a
-    lookup would copy. ValueError for other runs, of two pairs or other prompts, or of a trace that
-    cannot be replayed.
+    lookup would copy. second: runs of another draft over the same texts. ValueError for other runs,
+    of two pairs or other prompts, or of a trace that cannot be replayed, and for a second draft's
+    run over other texts.
     """
     _check(runs)
-    texts = [_in_order(run, per_domain) for run in runs]
+    check_second(runs, second)
+    texts = [_in_order(run, per_domain) for run in [*runs, *second]]
+    names = draft_names(runs, second)
     used = _token_ids(texts) if details else []
-    shapes = [_shape(text.profile) for text in texts if details and len(text.deeper)]
     columns = {}
     for number, text in enumerate(texts):
         made = _columns(text, used, details)
@@ -81,7 +86,7 @@ def pack_runs(
             made |= _copies(text.trace, encoded)
         for name, values in made.items():
             columns[f"{number}.{name}"] = values
-    about = [_about(text) for text in texts]
+    about = [_about(text, name, details) for text, name in zip(texts, names, strict=True)]
     shown = {name for facts in about for name in facts["prompt"]}
     profile = texts[0].profile
     header = {"pair": profile["name"], "description": profile.get("description") or ""}
@@ -89,7 +94,6 @@ def pack_runs(
     header["strings"] = [strings[token] if strings else f"#{token}" for token in used]
     header["prompts"] = {p.prompt_id: p.text for p in prompts if p.prompt_id in shown}
     header["top"] = TOP if details else 0
-    header["tree"] = shapes[-1] if shapes else None
     header["runs"] = about
     raw = gzip.compress(_layout(header, columns), 9, mtime=0)
     shown_prompts = max(_prompts_per_domain(text.trace) for text in texts)
@@ -112,8 +116,55 @@ def _check(runs: Sequence[Run]) -> None:
         )
 
 
+def draft_names(runs: Sequence[Run], second: Sequence[Run]) -> list[str]:
+    """The name of each run's draft, the last part of its path; of all runs, with the number of the
+    draft where two drafts have one name.
+    """
+    paths = [run.manifest["profile"]["draft"]["path"] for run in [*runs, *second]]
+    names = [PurePath(path).name for path in paths]
+    if second and names[0] == names[-1]:
+        return [f"{name} {1 + (at >= len(runs))}" for at, name in enumerate(names)]
+    return names
+
+
+def check_second(runs: Sequence[Run], second: Sequence[Run]) -> None:
+    """ValueError unless each run of `second` has another draft, and the target, prompts and token
+    ids of the run at its temperature.
+    """
+    firsts = {run.manifest["profile"]["temperature"]: run for run in runs}
+    for run in second:
+        temperature = run.manifest["profile"]["temperature"]
+        if differs := _what_differs(firsts.pop(temperature, None), run):
+            raise ValueError(
+                f"second draft, run {run.folder}: {differs}. A second draft is compared over the "
+                f"same texts; record it with the target, prompts and settings of "
+                f"{', '.join(str(first.folder) for first in runs)}, and another draft"
+            )
+
+
+def _what_differs(first: Run | None, run: Run) -> str:
+    """Why a run cannot be shown as a second draft beside `first`; '' if it can."""
+    if first is None:
+        temperature = run.manifest["profile"]["temperature"]
+        return f"no other run of the page has its temperature {temperature:g}, or two seconds do"
+    own, its = first.manifest, run.manifest
+    if own["weights"]["target"] != its["weights"]["target"]:
+        return "it has another target"
+    if own["prompt_set"] != its["prompt_set"]:
+        return "it has other prompts"
+    if own["weights"]["draft"] == its["weights"]["draft"]:
+        return "it has the same draft"
+    by = ["prompt_id", "position"]
+    texts, others = (one.trace[[*by, "token"]].sort_values(by) for one in (first, run))
+    if len(texts) == len(others) and (texts.to_numpy() == others.to_numpy()).all():
+        return ""
+    both = texts.merge(others, "outer", by, suffixes=("", "_of_second"))
+    row = both[both["token"] != both["token_of_second"]].iloc[0]
+    return f"its text differs at prompt {row['prompt_id']!r}, position {row['position']}"
+
+
 def _in_order(run: Run, per_domain: int | None) -> _Text:
-    replay.replay(run.trace, 1)  # its checks: columns, positions, ranks
+    replay.replay(run.trace, LONGEST)  # its checks: columns, positions, ranks
     firsts = run.trace.drop_duplicates("prompt_id")
     if per_domain is not None:
         firsts = firsts.groupby("domain").head(per_domain)
@@ -144,12 +195,17 @@ def _shape(profile: dict) -> list[int]:
     return [depth, branches, tree.size]
 
 
-def _about(text: _Text) -> dict[str, Any]:
-    """What the page is told of a run."""
+def _about(text: _Text, draft: str, details: bool) -> dict[str, Any]:
+    """What the page is told of a run. `ahead`: tokens of a head's lists, 0 without lists. `tree`:
+    the shape of its trees; null unless whole trees were recorded.
+    """
     prompts = text.trace.groupby("prompt_id", observed=True)
     domains = prompts["domain"].first()
     sizes = domains.value_counts(sort=False)
     return {
+        "draft": draft,
+        "ahead": _ahead(text.trace),
+        "tree": _shape(text.profile) if details and len(text.deeper) else None,
         "temperature": float(text.profile["temperature"]),
         "prompt": list(prompts.groups),
         "domain": domains.tolist(),
@@ -157,6 +213,10 @@ def _about(text: _Text) -> dict[str, Any]:
         # of an interval, by domain; null where there are too few prompts
         "levels": {name: _levels(size) for name, size in sizes.items()},
     }
+
+
+def _ahead(trace: pd.DataFrame) -> int:
+    return int(trace["block_ranks"].map(len).max()) if "block_ranks" in trace else 0
 
 
 def _levels(prompts: int) -> list[float] | None:
@@ -180,9 +240,17 @@ def _columns(text: _Text, used: list[int], details: bool) -> dict[str, np.ndarra
     trace = text.trace
     deeper = text.deeper
     columns = {"draft_rank": _whole(trace["draft_rank"])}
-    if text.profile["temperature"] > 0 or details:
+    is_sampled = text.profile["temperature"] > 0
+    if is_sampled or details:
         for name in ("p_token", "q_token"):
             columns[name] = trace[name].to_numpy(np.float32)
+    if ahead := _ahead(trace):
+        columns["block_ranks"] = _whole(_padded(trace["block_ranks"], 0, ahead))
+        q = _padded(trace["block_q"], 0.0, ahead)
+        if is_sampled:
+            columns["block_q"] = q.astype(np.float32)
+        elif details:  # only shown; 0 only where the draft cannot say the token
+            columns["block_q"] = np.maximum(_parts(q), q > 0)
     if not details:
         return columns
     for name in ("token", "target_top"):
@@ -226,9 +294,9 @@ def _parts(values: ArrayLike, of_one: int = MOST) -> np.ndarray:
     return np.clip(np.nan_to_num(parts), 0, MOST).astype(np.uint16)
 
 
-def _padded(lists: pd.Series, fill: float) -> np.ndarray:
-    """The first TOP of each list, one list after the other."""
-    table = pd.DataFrame(lists.tolist()).reindex(columns=range(TOP))
+def _padded(lists: pd.Series, fill: float, count: int = TOP) -> np.ndarray:
+    """The first `count` of each list, one list after the other."""
+    table = pd.DataFrame(lists.tolist()).reindex(columns=range(count))
     return table.fillna(fill).to_numpy().ravel()
 
 
@@ -237,11 +305,14 @@ def _padded(lists: pd.Series, fill: float) -> np.ndarray:
 
 def _layout(header: dict, columns: Mapping[str, np.ndarray]) -> bytes:
     places = {}
+    offsets: dict[bytes, int] = {}  # runs over the same texts share columns
     body = b""
     for name, values in columns.items():
         content = values.astype(values.dtype.newbyteorder("<")).tobytes()
-        places[name] = [str(values.dtype), len(body), len(values)]
-        body += content + b"\0" * (-len(content) % ALIGNED)
+        if content not in offsets:
+            offsets[content] = len(body)
+            body += content + b"\0" * (-len(content) % ALIGNED)
+        places[name] = [str(values.dtype), offsets[content], len(values)]
     text = json.dumps(header | {"columns": places}, separators=(",", ":"))
     text += " " * (-(len(text) + 4) % ALIGNED)
     return len(text).to_bytes(4, "little") + text.encode("ascii") + body

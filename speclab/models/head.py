@@ -130,6 +130,15 @@ class HeadCache(KVCache):
         read = self._network.fc(normed_features(self._network, given))
         self.features = torch.cat([self.features, read])
 
+    def add_states(self, states: Tensor) -> None:
+        """Write the head's states [n, d] of the tokens after the committed ones."""
+        end = self.length + len(states)
+        if end > len(self.states):
+            kept = self.states[: self.length]
+            self.states = states.new_empty(max(self.capacity, end), states.shape[1])
+            self.states[: self.length] = kept
+        self.states[self.length : end] = states
+
     def crop(self, length: int) -> None:
         """Forget everything from `length` on."""
         super().crop(length)
@@ -196,7 +205,7 @@ class Head(LanguageModel):
         )
         read = normed(self.network, states)
         own = read if self.network.config.norm_output else states
-        cache.states = torch.cat([cache.states[:past], own[0]])
+        cache.add_states(own[0])
         cache.length = past + count
         self.passes += 1
         return read
@@ -212,10 +221,14 @@ class Head(LanguageModel):
                 f"a head was given the features of {known} tokens and ran on {int(slots[-1])}; "
                 "give it the features of the whole text first"
             )
-        none = cache.features.new_zeros(1, cache.features.shape[1])
-        source = torch.cat([none, cache.features, cache.states[:past]])
-        index = torch.where(of_text, slots, 1 + known + parents)
-        return source[index.to(source.device, non_blocking=True)]
+        last = int(of_text.sum())  # tokens of the text come first
+        states = cache.states[parents[last:].to(cache.states.device, non_blocking=True)]
+        if not last:
+            return states
+        first = cache.features[max(0, past - 1) : past - 1 + last]
+        if past == 0:  # there is nothing before the first token
+            first = torch.cat([first.new_zeros(1, first.shape[1]), first])
+        return torch.cat([first, states])
 
 
 def obstacle(folder: ModelFolder) -> str:

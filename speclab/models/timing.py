@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from speclab.cost import Costs, disturbed
 from speclab.decode import Decoded, decode_prompt, prefill
@@ -26,20 +27,29 @@ GREEDY = Sampling()
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
+def choices(n: int, context: int) -> Tensor:
+    """What n choices for the next token see, bool [n, context + n]: the context and themselves."""
+    return torch.cat([torch.ones(n, context, dtype=torch.bool), torch.eye(n, dtype=torch.bool)], 1)
+
+
 def _passes(
     model: LanguageModel, sizes: Sequence[int], context: int
 ) -> Iterator[Callable[[], None]]:
     """For each n of `sizes` a pass over n tokens after `context` cached ones, the same for all,
-    with the logits of all n.
+    with the logits of all n. A head runs on n choices for the next token, as in a tree.
     """
     longest = max(sizes)
     cache = model.cache(context + longest)
     tokens = torch.arange(5, 5 + max(context, longest))[None] % model.vocab
+    where = dict.fromkeys(sizes, (None, None))
+    if model.by_start:
+        cache.take(torch.zeros(context, model.network.fc.in_features))
+        where = {n: (torch.full((n,), context), choices(n, context)) for n in sizes}
     model.forward(tokens[:, :context], cache)
 
     def work(n: int) -> None:
-        model.logits(model.forward(tokens[:, :n], cache))
-        cache.crop(context)
+        model.logits(model.forward(tokens[:, :n], cache, *where[n]))
+        cache.keep(context, [])
 
     return (partial(work, n) for n in sizes)
 

@@ -132,13 +132,20 @@ def _pack(run, out, kind, licence) -> None:
 @verb("explore")
 @click.argument("folders", nargs=-1, type=PLACE, metavar="[RUN [RUN]]")
 @option("--profile", help="Instead of RUN: the recorded runs of this profile.")
+@option(
+    "--second",
+    type=PLACE,
+    multiple=True,
+    help="Run of a second draft over the same texts, to compare; once for each temperature.",
+)
 @CHANGES
 @option("--out", type=PLACE, required=True, help="HTML file to write.")
-def _explore(folders, profile, changes, out) -> None:
+def _explore(folders, profile, second, changes, out) -> None:
     """Write a page that replays runs in a browser.
 
     The page replays the run or trace in folder RUN under any draft length or tree. A greedy and a
-    sampled run of the same pair can be given together.
+    sampled run of the same pair can be given together. With --profile the second draft is the
+    profile's trained head, if its runs are shipped and no other second draft is named.
     """
     from speclab.explore import page
     from speclab.runs import load_run
@@ -151,7 +158,10 @@ def _explore(folders, profile, changes, out) -> None:
         runs = page.runs_there(load_profile(profile, changes))
     else:
         runs = [load_run(folder) for folder in folders]
-    is_new = page.write_page(runs, out)
+    others = [load_run(folder) for folder in second]
+    if profile and not second:
+        others = page.heads_there(load_profile(profile, changes), runs)
+    is_new = page.write_page(runs, out, others)
     echo(f"{out}: {'done' if is_new else 'up to date'}; open it in a browser")
 
 

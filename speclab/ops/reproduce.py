@@ -815,7 +815,9 @@ def write_explorer(profile: Profile, figures: Path) -> None:
     written, print why.
     """
     try:
-        explorer.write_page(explorer.runs_there(profile), figures / "explore.html")
+        runs = explorer.runs_there(profile)
+        heads = explorer.heads_there(profile, runs)
+        explorer.write_page(runs, figures / "explore.html", heads)
     except (ValueError, RunError) as error:
         print(f"explore.html is not written: {error}")
 

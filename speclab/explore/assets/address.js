@@ -1,11 +1,11 @@
 // The address of the page holds what is shown, so that a link leads to it.
 
 import { machineName, machineNamed } from "./machine.js";
-import { hasCopies, LARGEST_GAMMA, nameOf } from "./model.js";
+import { draftsOf, hasCopies, LARGEST_GAMMA, nameOf, runOf } from "./model.js";
 
 const LONGEST_MATCH = 8; // tokens (speclab/copying.py)
 
-export function addressOf({ run, state }) {
+export function addressOf({ run, state, trace }) {
   const named = {
     text: run.prompt[state.text],
     T: run.temperature,
@@ -16,6 +16,7 @@ export function addressOf({ run, state }) {
     machine: machineName(state.machine),
     batch: state.machine.batch,
   };
+  if (draftsOf(trace).length > 1) Object.assign(named, { model: run.draft, with: state.besideDraft });
   if (state.step !== null) named.step = state.step + 1;
   return `#${new URLSearchParams(named)}`;
 }
@@ -41,7 +42,8 @@ function shapeNamed(name) {
 /** What of the state an address names; nothing of a text that is not on this page. */
 export function stateAt(address, trace, machines) {
   const asked = new URLSearchParams(address.slice(1));
-  const run = trace.runs.findIndex((one) => String(one.temperature) === asked.get("T"));
+  const drafts = draftsOf(trace);
+  const run = runOf(trace, asked.get("model") ?? drafts[0], Number(asked.get("T") ?? NaN));
   const text = run < 0 ? -1 : trace.runs[run].prompt.indexOf(asked.get("text"));
   const shape = shapeNamed(asked.get("draft") ?? "");
   if (text < 0 || !shape) return {};
@@ -51,6 +53,7 @@ export function stateAt(address, trace, machines) {
   const state = { run, text, shape, position, seed: number("seed") };
   state.step = asked.has("step") ? number("step") - 1 : null;
   if (within(Number(asked.get("beside")), LARGEST_GAMMA)) state.beside = number("beside");
+  if (drafts.includes(asked.get("with"))) state.besideDraft = asked.get("with");
   const machine = machineNamed(asked.get("machine") ?? "", number("batch"), machines);
   return machine ? { ...state, machine } : state;
 }

@@ -5,7 +5,9 @@ import { byId, el, put, seen, shortened } from "./dom.js";
 import { chainOf } from "./gamma_view.js";
 import { BATCHES, changed, KNEES } from "./machine.js";
 import { drawMachineSettings } from "./machine_view.js";
-import { domainsOf, hasCopies, middleText, ruleOf, textsOf } from "./model.js";
+import {
+  domainsOf, draftsOf, hasCopies, middleText, ruleOf, runOf, textsOf,
+} from "./model.js";
 
 const RULES = {
   greedy: "Rule (greedy): a drafted token is kept if it is the target's most probable token.",
@@ -27,16 +29,20 @@ function choice(group, value, label, chosen) {
     el("span", null, label));
 }
 
-function temperatureName(run) {
-  return `T = ${run.temperature}`;
-}
-
 /** The choices of this page, written once, so that the one that has the focus keeps it. */
 export function writeChoices(view, act) {
   const { trace, state } = view;
-  byId("temperature-row").hidden = trace.runs.length < 2;
-  put("temperatures", trace.runs.map((run, number) =>
-    choice("temperature", number, temperatureName(run), () => act.toRun(number))));
+  const temperatures = [...new Set(trace.runs.map((run) => run.temperature))];
+  byId("temperature-row").hidden = temperatures.length < 2;
+  put("temperatures", temperatures.map((value) => choice("temperature", value, `T = ${value}`,
+    () => act.toRun(runOf(trace, view.run.draft, value)))));
+  const drafts = draftsOf(trace);
+  for (const id of ["model-row", "beside-models"]) byId(id).hidden = drafts.length < 2;
+  put("models", drafts.map((draft) => choice("model", draft, draft,
+    () => act.toDraft(runOf(trace, draft, view.run.temperature)))));
+  put("beside-model", drafts.map((draft) => choice("beside-model", draft, draft,
+    () => act.beside({ besideDraft: draft }))));
+  if (drafts.length > 1) put("beside-title", "The same text with another gamma or draft");
   put("domains", domainsOf(trace.runs[0]).map((domain) => choice("domain", domain, domain, () =>
     act.change({ text: middleText(view.run, domain, state.shape), position: null }))));
 }
@@ -47,10 +53,24 @@ function check(group, value) {
   }
 }
 
+/** A choice that no run of this page belongs to cannot be chosen. */
+function allow(group, trace, wanted) {
+  for (const input of document.querySelectorAll(`[name=${group}]`)) {
+    input.disabled = runOf(trace, ...wanted(input.value)) < 0;
+    input.parentElement.title = input.disabled ? "This draft was not recorded at this temperature"
+      : "";
+  }
+}
+
 /** Which domain, temperature and text are chosen. */
 export function drawChoices(view) {
-  const { run, state } = view;
-  check("temperature", state.run);
+  const { run, state, trace } = view;
+  check("temperature", run.temperature);
+  check("model", run.draft);
+  allow("temperature", trace, (value) => [run.draft, Number(value)]);
+  for (const group of ["model", "beside-model"]) {
+    allow(group, trace, (draft) => [draft, run.temperature]);
+  }
   check("domain", run.domain[state.text]);
   writeTexts(view);
 }
@@ -119,8 +139,8 @@ export function listen(view, act) {
   on("find", "keydown", (event) => {
     if (event.key === "Enter") act.find(event.target.value.trim());
   });
-  on("beside", "input", (event) => act.beside(number(event)));
-  on("beside-part", "toggle", () => act.beside(view.state.beside));
+  on("beside", "input", (event) => act.beside({ beside: number(event) }));
+  on("beside-part", "toggle", () => act.beside({}));
   const machine = (name, value) => act.machine(changed(view.state.machine, name, value));
   on("c", "input", (event) => machine("c", number(event)));
   on("knee", "input", (event) => machine("knee", KNEES[number(event)]));

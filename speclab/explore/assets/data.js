@@ -40,8 +40,24 @@ export async function unpack(base64) {
   return header;
 }
 
-/** One column of one text. */
-export function columnOf(run, text, name) {
+/** One column of one text, `width` entries a token. */
+export function columnOf(run, text, name, width = 1) {
   const first = run.first[text];
-  return run.columns[name].subarray(first, first + run.length[text]);
+  return run.columns[name].subarray(first * width, (first + run.length[text]) * width);
+}
+
+const OF_BLOCKS = { draft_rank: "block_ranks", q_token: "block_q" };
+
+/** The draft's rank or q of a text's tokens: a function of where a block begins and of the place in
+ * it, from 0. Of a head both matter, and it is undefined beyond the recorded `ahead` tokens; of any
+ * other draft only their sum does. */
+export function draftedOf(run, text, name) {
+  const own = columnOf(run, text, name);
+  if (!run.ahead) return (start, place) => own[start + place];
+  const lists = columnOf(run, text, OF_BLOCKS[name], run.ahead);
+  const one = name === "q_token" && lists instanceof Uint16Array ? SHARES : 1;
+  return (start, place) => {
+    if (!place) return own[start];
+    return place < run.ahead ? lists[start * run.ahead + place] / one : undefined;
+  };
 }

@@ -1,23 +1,26 @@
 // One token: what draft and target thought of it, and why it was accepted or not.
 
-import { columnOf, NATS, SHARES } from "./data.js";
+import { columnOf, draftedOf, NATS, SHARES } from "./data.js";
 import {
   choiceName, el, fixed, marked, percent, put, share, shortened, valued, word,
 } from "./dom.js";
 import { ruleOf } from "./model.js";
 
-/** All that was recorded at a position. */
-export function factsAt(view, position) {
+/** All that was recorded at a position, which is at this place of its block, from 0. A head's best
+ * tokens, entropy and overlap were recorded for the first place only. */
+export function factsAt(view, position, place = 0) {
   const { trace, run, state } = view;
   const text = state.text;
   const at = (name) => columnOf(run, text, name)[position];
+  const ofDraft = (name) => draftedOf(run, text, name)(position - place, place);
   const facts = {
     position,
     token: at("token"),
-    rank: at("draft_rank"),
+    rank: ofDraft("draft_rank"),
     p: run.columns.p_token ? at("p_token") : null,
-    q: run.columns.q_token ? at("q_token") : null,
-    detailed: trace.top > 0,
+    q: (run.columns.q_token && ofDraft("q_token")) ?? null,
+    isLater: run.ahead > 0 && place > 0,
+    detailed: trace.top > 0 && !(run.ahead && place),
     best: [],
   };
   if (!facts.detailed) return facts;
@@ -36,6 +39,8 @@ export function factsAt(view, position) {
   return facts;
 }
 
+const LATER = "This draft is a head: what it says of a token depends on where the block began. All of "
+  + "its choices were recorded only for the first token of a block.";
 const OUTSIDE = "outside the draft's vocabulary";
 
 function whyBonus(view, token, facts) {
@@ -51,7 +56,7 @@ function whyBonus(view, token, facts) {
     : `The target kept everything that was ${block.isCopied ? "copied" : "drafted"} before this token`;
   const would = facts.rank === 0 ? "would have been right" : "would have been wrong";
   return [end, ", so its pass added this token for free. Nothing was drafted at this position. ",
-    `The draft's first choice ${would}.`];
+    facts.rank === undefined ? "" : `The draft's first choice ${would}.`];
 }
 
 function whyCopied(view, token, facts) {
@@ -196,7 +201,8 @@ function choices(view, facts) {
 }
 
 function numbers(view, facts, token) {
-  const choice = facts.q === 0 ? "none" : facts.rank + 1;
+  const known = facts.rank === undefined ? null : facts.rank + 1;
+  const choice = facts.q === 0 ? "none" : known;
   const rows = [
     ["p, target", facts.p === null ? null : share(facts.p)],
     ["q, draft", facts.q === null ? null : facts.q === 0 ? "0" : share(facts.q)],
@@ -213,8 +219,8 @@ function numbers(view, facts, token) {
 
 /** The panel beside the text. */
 export function drawDetails(view, position, act) {
-  const facts = factsAt(view, position);
   const token = view.cut.tokens[position];
+  const facts = factsAt(view, position, token.place);
   const text = view.trace.strings[facts.token];
   put("details",
     el("h3", null,
@@ -224,5 +230,6 @@ export function drawDetails(view, position, act) {
       el("button", { type: "button", class: "close", onclick: act.closeSheet }, "Close")),
     el("div", { class: "why" }, whyOf(view, token, facts)),
     facts.detailed ? choices(view, facts) : null,
+    facts.isLater ? el("p", { class: "quiet" }, LATER) : null,
     numbers(view, facts, token));
 }

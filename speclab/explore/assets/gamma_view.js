@@ -3,7 +3,8 @@
 import { lineChart, ticks } from "./chart.js";
 import { byId, el, fixed, put, withInterval } from "./dom.js";
 import {
-  domainInterval, domainSums, domainsOf, LARGEST_GAMMA, shapeWords, textSums, tokensPerPass,
+  chosenWords, domainInterval, domainSums, domainsOf, draftsOf, hasCopies, LARGEST_GAMMA, runOf,
+  shapeWords, textSums, tokensPerPass,
 } from "./model.js";
 
 const MARKERS = ["circle", "square", "diamond", "triangle", "block", "tip", "saltire", "star", "thin",
@@ -86,16 +87,25 @@ function tableOf(lines, shape) {
 }
 
 /** Where a target pass yields most and fewest tokens, and what the chosen text yields. */
-function sentenceOf(domains, own, shape) {
+function sentenceOf(domains, own, name) {
   const [most] = domains;
   const fewest = domains[domains.length - 1];
-  const name = shapeWords(shape);
   const text = `The chosen text has ${fixed(own)}.`;
   if (most === fewest) {
     return `With ${name} one target pass yields ${fixed(most.value)} tokens on average. ${text}`;
   }
   return `With ${name} one target pass yields the most tokens in ${most.name} `
     + `(${fixed(most.value)}) and the fewest in ${fewest.name} (${fixed(fewest.value)}). ${text}`;
+}
+
+/** Tokens per target pass of all texts, for each draft of a page that has two. */
+function draftsWords({ trace, run }, shape) {
+  const drafts = draftsOf(trace).map((draft) => trace.runs[runOf(trace, draft, run.temperature)]);
+  const there = drafts.filter((one) => one && (shape.kind !== "lookup" || hasCopies(one)));
+  if (there.length < 2) return "";
+  const values = there.map((one) =>
+    `${fixed(tokensPerPass(domainSums(one, null, shape)))} with ${one.draft}`);
+  return ` Over all texts it yields ${values.join(" and ")}.`;
 }
 
 export function drawGamma(view, act) {
@@ -106,8 +116,8 @@ export function drawGamma(view, act) {
   const domains = lines.slice(0, -1)
     .map((line) => ({ name: line.name, value: valueOf(line) }))
     .sort((a, b) => b.value - a.value);
-  const sentence = sentenceOf(domains, valueOf(lines[lines.length - 1]), shape);
-  put("gamma-words", sentence);
+  const sentence = sentenceOf(domains, valueOf(lines[lines.length - 1]), chosenWords(view));
+  put("gamma-words", sentence, draftsWords(view, shape));
   put("gamma-note", `${intervalNote(run)} Click a gamma to choose it.`);
   const high = highest(lines) + 0.2;
   const width = byId("gamma-picture").clientWidth;

@@ -192,7 +192,7 @@ const SOURCES = {
 };
 
 /** The machine's values beside their sliders, where they come from, and which preset is chosen. */
-export function drawMachineSettings({ state: { machine } }) {
+export function drawMachineSettings({ state: { machine }, run, trace }) {
   byId("c").value = machine.c;
   byId("knee").value = KNEES.indexOf(machine.knee);
   byId("o").value = machine.o;
@@ -208,7 +208,9 @@ export function drawMachineSettings({ state: { machine } }) {
   }
   const isMixed = machine.draft || machine.verify || machine.treeLoop !== null;
   put("machine-source", SOURCES[machine.preset]
-    ?? (isMixed ? "These are your own values and measured ones." : "These are your own values."));
+    ?? (isMixed ? "These are your own values and measured ones." : "These are your own values."),
+    machine.draft && run.draft !== trace.runs[0].draft
+      ? ` The draft passes are those of ${trace.runs[0].draft}; choose c for ${run.draft}.` : "");
 }
 
 export function drawMachine(view, act) {

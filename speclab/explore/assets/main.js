@@ -11,7 +11,7 @@ import { drawDraws, drawMore, noDraws } from "./draws_view.js";
 import { chainOf, drawGamma } from "./gamma_view.js";
 import { firstMachine, machinesOf } from "./machine.js";
 import { drawMachine } from "./machine_view.js";
-import { cutOf, domainsOf, hasCopies, middleText, placesOf, textsOf } from "./model.js";
+import { cutOf, domainsOf, draftsOf, hasCopies, middleText, placesOf, textsOf } from "./model.js";
 import {
   drawBeside, drawLegend, drawStep, drawSummary, drawText, markChosen,
 } from "./text_view.js";
@@ -37,6 +37,7 @@ const view = {
     step: null,
     seed: 1,
     beside: 1,
+    besideDraft: null,
     lastOf: { chain: chainOf(4), tree: FIRST_TREE, lookup: LOOKUP },
     machine: firstMachine(machines),
     clock: 0,
@@ -141,6 +142,11 @@ const act = {
     const isThere = shape.kind !== "lookup" || hasCopies(view.run);
     act.change({ text, position: null, shape: isThere ? shape : lastOf.chain });
   },
+  toDraft(number) {
+    const { position } = view.state; // of the same text
+    act.toRun(number);
+    act.select(position);
+  },
   nextText(by) {
     const { run, state } = view;
     const texts = textsOf(run, run.domain[state.text]);
@@ -185,8 +191,8 @@ const act = {
     put("found", places.length ? `${number + 1} of ${places.length}` : "not found");
     if (places.length) act.change(places[number]);
   },
-  beside(gamma) {
-    view.state.beside = gamma;
+  beside(update) {
+    Object.assign(view.state, update);
     drawBeside(view);
     remember();
   },
@@ -335,6 +341,7 @@ async function start() {
     byId("all").hidden = true;
   } else {
     view.trace = await unpack(packed);
+    [view.state.besideDraft] = draftsOf(view.trace);
     view.state.text = middleText(view.run, domainsOf(view.run)[0], view.state.shape);
     const saved = () => (shows("whole") ? stateAt(location.hash, view.trace, machines) : {});
     Object.assign(view.state, saved());

@@ -5,8 +5,8 @@
 
 import { interval, random } from "./chance.js";
 import { costOf } from "./cost.js";
-import { columnOf } from "./data.js";
-import { blocksOf, blocksOfCopies, chain, depthOf, expected, ratios, rejectedIn } from "./replay.js";
+import { columnOf, draftedOf } from "./data.js";
+import { blocksOf, blocksOfCopies, chain, depthOf, expected, rejectedIn } from "./replay.js";
 import { staticTree, sumsOf, walk } from "./replay.js";
 
 export const LARGEST_GAMMA = 16;
@@ -20,8 +20,9 @@ export function nameOf(shape) {
   return `tree:${shape.depth},${shape.branches},${shape.budget}`;
 }
 
-/** A shape as a reader calls it. */
-export function shapeWords(shape) {
+/** A shape as a reader calls it; with the name of the draft where a page has two. */
+export function shapeWords(shape, draft = "") {
+  if (draft) return `${shapeWords(shape)} (${draft})`;
   if (shape.kind === "tree") return `tree ${shape.depth}, ${shape.branches}, ${shape.budget}`;
   if (shape.kind === "lookup") return shape.gamma ? `gamma ${shape.gamma} + lookup` : "lookup";
   return shape.gamma ? `gamma ${shape.gamma}` : "plain decoding";
@@ -46,8 +47,11 @@ function remembered(run, key, compute) {
   return run.memory.get(key);
 }
 
+/** min(1, q/p): the chance that the text's token was drafted and kept, as `draftedOf`. */
 function ratiosOf(run, text) {
-  return ratios(columnOf(run, text, "p_token"), columnOf(run, text, "q_token"));
+  const p = columnOf(run, text, "p_token");
+  const q = draftedOf(run, text, "q_token");
+  return (start, place) => Math.min(1, (q(start, place) ?? 0) / p[start + place]);
 }
 
 /** Were copies recorded? They are for greedy text whose prompts are known. */
@@ -58,7 +62,7 @@ export function hasCopies(run) {
 function copyBlocks(run, text, shape) {
   const column = (name) => columnOf(run, text, name);
   const columns = { matched: column("matched"), copied: column("copied"),
-    ranks: column("draft_rank") };
+    rankOf: draftedOf(run, text, "draft_rank") };
   return blocksOfCopies(columns, treeOf(shape));
 }
 
@@ -69,8 +73,8 @@ export function textSums(run, text, shape) {
     if (tree.most) return sumsOf(copyBlocks(run, text, shape), depthOf(tree));
     const survival =
       ruleOf(run, shape) === "rejection"
-        ? expected(ratiosOf(run, text), shape.gamma)
-        : walk(columnOf(run, text, "draft_rank"), tree);
+        ? expected(ratiosOf(run, text), run.length[text], shape.gamma)
+        : walk(draftedOf(run, text, "draft_rank"), run.length[text], tree);
     return sumsOf(blocksOf(survival, run.length[text], tree), depthOf(tree));
   });
 }
@@ -106,6 +110,21 @@ export function domainInterval(run, domain, shape, prices = null) {
   };
   if (prices) return compute();
   return remembered(run, `interval of ${domain} ${nameOf(shape)}`, compute);
+}
+
+/** The names of the drafts of a page, the first one first. */
+export function draftsOf(trace) {
+  return [...new Set(trace.runs.map((run) => run.draft))];
+}
+
+/** The chosen shape as a reader calls it, with its draft where the page has two. */
+export function chosenWords({ trace, run, state }) {
+  return shapeWords(state.shape, draftsOf(trace).length > 1 ? run.draft : "");
+}
+
+/** The number of the run of a draft at a temperature; -1 where it is not on this page. */
+export function runOf(trace, draft, temperature) {
+  return trace.runs.findIndex((run) => run.draft === draft && run.temperature === temperature);
 }
 
 export function domainsOf(run) {
@@ -150,16 +169,18 @@ export function middleText(run, domain, shape) {
  * rejection rule one draw: position i is accepted where coin i of the seed is below min(1, q/p). */
 export function cutOf(run, text, shape, seed) {
   const tree = treeOf(shape);
-  let ranks = columnOf(run, text, "draft_rank");
+  const length = run.length[text];
+  let rankOf = draftedOf(run, text, "draft_rank");
   if (ruleOf(run, shape) === "rejection") {
-    const coin = random(seed * 1000003 + text);
-    ranks = ratiosOf(run, text).map((ratio) => (coin() < ratio ? 0 : 1));
+    const coins = Array.from({ length }, random(seed * 1000003 + text));
+    const ratioOf = ratiosOf(run, text);
+    rankOf = (start, place) => (coins[start + place] < ratioOf(start, place) ? 0 : 1);
   }
   const blocks = tree.most ? copyBlocks(run, text, shape)
-    : blocksOf(walk(ranks, tree), run.length[text], tree);
+    : blocksOf(walk(rankOf, length, tree), length, tree);
   const tokens = [];
   blocks.forEach((block, number) => {
-    block.rejected ??= rejectedIn(block, ranks, tree);
+    block.rejected ??= rejectedIn(block, rankOf, tree);
     block.ending = block.rejected ? "recovered" : "bonus";
     if (block.truncated) block.ending = "";
     for (let place = 0; place < block.emitted; place++) {

@@ -61,15 +61,16 @@ export function parentsByDepth(tree) {
 }
 
 /** survival[start * depth + d - 1] in {0, 1}: are at least d tokens accepted of a block that starts
- * there? The walk by ranks: exact for greedy text, and under the point-mass rule. */
-export function walk(ranks, tree) {
+ * there? The walk by ranks: exact for greedy text, and under the point-mass rule. rankOf(start,
+ * place): the rank of the text's token at this place of a block that begins there. */
+export function walk(rankOf, length, tree) {
   const depth = depthOf(tree);
   const children = childrenOf(tree);
-  const survival = new Float64Array(ranks.length * depth);
-  for (let start = 0; start < ranks.length; start++) {
+  const survival = new Float64Array(length * depth);
+  for (let start = 0; start < length; start++) {
     let node = 0;
-    for (let d = 0; d < depth && start + d < ranks.length; d++) {
-      node = children[node][ranks[start + d]];
+    for (let d = 0; d < depth && start + d < length; d++) {
+      node = children[node][rankOf(start, d)];
       if (node === undefined) break;
       survival[start * depth + d] = 1;
     }
@@ -77,18 +78,14 @@ export function walk(ranks, tree) {
   return survival;
 }
 
-/** min(1, q/p) of the text's tokens: the chance that the token was drafted and kept. */
-export function ratios(p, q) {
-  return Float64Array.from(p, (value, i) => Math.min(1, q[i] / value));
-}
-
-/** survival of a chain under the rejection rule: running products of `ratios`. */
-export function expected(ratio, gamma) {
-  const survival = new Float64Array(ratio.length * gamma);
-  for (let start = 0; start < ratio.length; start++) {
+/** survival of a chain under the rejection rule: running products of ratioOf(start, place), the
+ * chance that the text's token was drafted and kept. */
+export function expected(ratioOf, length, gamma) {
+  const survival = new Float64Array(length * gamma);
+  for (let start = 0; start < length; start++) {
     let product = 1;
-    for (let d = 0; d < gamma && start + d < ratio.length; d++) {
-      product *= ratio[start + d];
+    for (let d = 0; d < gamma && start + d < length; d++) {
+      product *= ratioOf(start, d);
       survival[start * gamma + d] = product;
     }
   }
@@ -136,10 +133,10 @@ export function blocksOf(survival, length, tree) {
 
 /** The blocks of a greedy text where a block copies if at least `least` tokens match, else drafts a
  * chain of gamma (`speclab.analysis.combined.planned`). matched, copied: at each position, how many
- * of the last tokens stood before, and how many copied tokens are the text's; ranks: the draft's.
+ * of the last tokens stood before, and how many copied tokens are the text's; rankOf: as in `walk`.
  * Of a block also isCopied and rejected; its levels are numbers of `depthOf`. */
-export function blocksOfCopies({ matched, copied, ranks }, { gamma, most, least }) {
-  const length = ranks.length;
+export function blocksOfCopies({ matched, copied, rankOf }, { gamma, most, least }) {
+  const length = matched.length;
   const blocks = [];
   for (let start = 0; start < length; ) {
     const remaining = length - start;
@@ -147,7 +144,7 @@ export function blocksOfCopies({ matched, copied, ranks }, { gamma, most, least 
     const drafted = Math.min(remaining, isCopied ? most : gamma);
     let accepted = 0;
     if (isCopied) accepted = Math.min(copied[start], drafted);
-    else while (accepted < drafted && ranks[start + accepted] === 0) accepted += 1;
+    else while (accepted < drafted && rankOf(start, accepted) === 0) accepted += 1;
     const truncated = Number(accepted === remaining);
     const emitted = accepted + 1 - truncated;
     const levels = isCopied ? gamma + drafted : drafted;
@@ -175,10 +172,10 @@ export function sumsOf(blocks, depth) {
 }
 
 /** How many tokens were drafted, and rejected, after the accepted ones of one block. */
-export function rejectedIn(block, ranks, tree) {
+export function rejectedIn(block, rankOf, tree) {
   if (block.accepted === block.levels) return 0;
   const children = childrenOf(tree);
   let node = 0;
-  for (let d = 0; d < block.accepted; d++) node = children[node][ranks[block.start + d]];
+  for (let d = 0; d < block.accepted; d++) node = children[node][rankOf(block.start, d)];
   return children[node].length;
 }

@@ -3,7 +3,9 @@
 import {
   byId, el, fixed, plural, put, readable, seen, shortened, targetPasses, word,
 } from "./dom.js";
-import { cutOf, ruleOf, shapeWords, textSums, tokensPerPass } from "./model.js";
+import {
+  chosenWords, cutOf, draftsOf, ruleOf, runOf, shapeWords, textSums, tokensPerPass,
+} from "./model.js";
 
 const LONGEST = 60; // characters of a token that are shown in the text
 const WRAPPED = 24; // a longer one may be broken over lines
@@ -88,9 +90,10 @@ function difference(change, fewer, more, same) {
   return change < 0 ? fewer(-change) : more(change);
 }
 
-/** What another shape changes, in one line: target passes saved and drafted tokens wasted. */
-export function comparison(shape, cut, otherShape, other) {
-  const [name, otherName] = [shape, otherShape].map(shapeWords);
+/** What another shape or draft changes, in one line: target passes saved and drafted tokens wasted.
+ * drafts: the names of both drafts where a page has two. */
+export function comparison(shape, cut, otherShape, other, drafts = []) {
+  const [name, otherName] = [shape, otherShape].map((one, i) => shapeWords(one, drafts[i]));
   if (name === otherName) return `Both are ${name}. Choose another gamma to compare.`;
   const passes = difference(
     other.blocks.length - cut.blocks.length,
@@ -107,22 +110,28 @@ export function comparison(shape, cut, otherShape, other) {
   return `Compared with ${name}, ${otherName} ${passes} and ${waste}.`;
 }
 
-function totals(shape, cut) {
+function totals(shape, cut, draft) {
   const passes = targetPasses(cut.blocks.length);
-  return `${shapeWords(shape)}, ${passes}, ${plural(wasted(cut), "drafted token")} wasted`;
+  return `${shapeWords(shape, draft)}, ${passes}, ${plural(wasted(cut), "drafted token")} wasted`;
 }
 
-/** The same text with another gamma, token under token, where that is open. */
+/** The same text with another gamma or draft, token under token, where that is open. */
 export function drawBeside(view) {
   if (!byId("beside-part").open) return;
-  const { run, state } = view;
+  const { run, state, trace } = view;
   const shape = { kind: "chain", gamma: state.beside };
-  const cut = cutOf(run, state.text, shape, state.seed);
+  const found = runOf(trace, state.besideDraft, run.temperature);
+  const other = trace.runs[found] ?? run; // where the draft was not recorded at this temperature
+  const drafts = draftsOf(trace).length > 1 ? [run.draft, other.draft] : [];
+  const cut = cutOf(other, other.prompt.indexOf(run.prompt[state.text]), shape, state.seed);
+  for (const input of document.querySelectorAll("[name=beside-model]")) {
+    input.checked = input.value === other.draft;
+  }
   byId("beside").value = state.beside;
   put("beside-value", state.beside);
-  put("beside-summary", comparison(state.shape, view.cut, shape, cut));
-  put("beside-note", `Upper row: ${totals(state.shape, view.cut)}. Lower row: `
-    + `${totals(shape, cut)}. A bar begins a target pass.`);
+  put("beside-summary", comparison(state.shape, view.cut, shape, cut, drafts));
+  put("beside-note", `Upper row: ${totals(state.shape, view.cut, drafts[0])}. Lower row: `
+    + `${totals(shape, cut, drafts[1])}. A bar begins a target pass.`);
   put("beside-words", view.cut.tokens.flatMap((token, position) => {
     const text = tokenText(view, position);
     const shown = shortened(readable(text).replace(/\n/g, ""), WRAPPED);
@@ -169,7 +178,7 @@ export function drawSummary(view) {
   const length = run.length[state.text];
   const passes = cut.blocks.length;
   const sentence = [
-    `With ${shapeWords(state.shape)}, `,
+    `With ${chosenWords(view)}, `,
     el("strong", null, targetPasses(passes)),
     passes === 1 ? " yields " : " yield ",
     `${plural(length, "token")}, `,

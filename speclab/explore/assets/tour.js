@@ -62,10 +62,10 @@ function longerDraft(view) {
   return {
     title: "A longer draft",
     section: "beside-section",
-    before: { ...state, shape: chainOf(4), beside: 4 },
+    before: { ...state, shape: chainOf(4), beside: 4, besideDraft: recorded.draft },
     words: "With gamma 4 the draft proposes 4 tokens before each target pass.",
     question: "What happens at gamma 16? Guess how many target passes it saves.",
-    after: { ...state, shape: chainOf(4), beside: 16 },
+    after: { ...state, shape: chainOf(4), beside: 16, besideDraft: recorded.draft },
     answer: () => {
       const [short, long] = [4, 16].map((gamma) => textSums(recorded, text, chainOf(gamma)));
       const wasted = ({ drafted, accepted }) => drafted - accepted;

@@ -1,6 +1,6 @@
 // The draft of one block as a tree, as notebook 01 draws it, and the token that follows.
 
-import { columnOf, SHARES } from "./data.js";
+import { columnOf, draftedOf, SHARES } from "./data.js";
 import { marked, plural, put, share, shortened, svg, word } from "./dom.js";
 import { ruleOf, treeOf } from "./model.js";
 import { chain, childrenOf, staticTree } from "./replay.js";
@@ -28,15 +28,16 @@ function recordedNode(view, start, path, onText) {
   const rank = path[depth - 1];
   const position = start + depth - 1;
   const row = run.first[state.text] + position;
-  if (onText && rank < trace.top && position < run.length[state.text]) {
+  const isListed = onText && (depth === 1 || !run.ahead); // a head's list is of a block's first token
+  if (isListed && rank < trace.top && position < run.length[state.text]) {
     const token = run.columns.top_draft_ids[row * trace.top + rank];
     if (token >= trace.ids.length) return null;
     const q = run.columns.top_draft_q[row * trace.top + rank] / SHARES;
     const p = run.columns.top_draft_p[row * trace.top + rank] / SHARES;
     return { token, q, p };
   }
-  if (!trace.tree || !run.columns.node_token || depth < 2) return null;
-  const { numbers, firstLevel, deeper } = recordedNumbers(trace.tree);
+  if (!run.tree || !run.columns.node_token || depth < 2) return null;
+  const { numbers, firstLevel, deeper } = recordedNumbers(run.tree);
   const node = numbers.get(path.join(","));
   if (node === undefined) return null;
   const at = (run.first[state.text] + start) * deeper + node - firstLevel - 1;
@@ -47,11 +48,12 @@ function recordedNode(view, start, path, onText) {
   };
 }
 
-/** Tokens of a drawn chain: those that were kept are the text's, the others are not known. */
-function drawnNode(view, block, depth) {
-  if (depth > block.accepted) return null;
-  const at = (name) => columnOf(view.run, view.state.text, name)[block.start + depth - 1];
-  return { token: at("token"), q: at("q_token"), p: at("p_token") };
+/** The text's own token at a place of a block, from 0; q undefined where it was not recorded. */
+function ownNode({ run, state }, block, place) {
+  const at = (name) => columnOf(run, state.text, name)[block.start + place];
+  if (!run.columns.p_token) return { token: at("token") };
+  const q = draftedOf(run, state.text, "q_token")(block.start, place);
+  return { token: at("token"), q, p: at("p_token") };
 }
 
 /** Nodes of a block's draft: parent, children, depth, kind, and token, q and p where known. */
@@ -60,7 +62,7 @@ export function nodesOf(view, block) {
   const drawn = ruleOf(run, state.shape) === "rejection" || block.isCopied;
   const tree = state.shape.kind === "lookup" ? chain(block.drafted) : treeOf(state.shape);
   const children = childrenOf(tree);
-  const ranks = columnOf(run, state.text, "draft_rank");
+  const rankOf = draftedOf(run, state.text, "draft_rank");
   const nodes = [{ depth: 0, kind: "context", children: [], path: [], onText: true }];
   const numbers = [0];
   for (let node = 1; node < tree.parent.length; node++) {
@@ -70,11 +72,11 @@ export function nodesOf(view, block) {
     const path = [...above.path, tree.rank[node]];
     const fits = drawn
       ? depth <= block.accepted
-      : ranks[block.start + depth - 1] === tree.rank[node];
-    const known = drawn
-      ? drawnNode(view, block, depth)
-      : recordedNode(view, block.start, path, above.onText);
+      : rankOf(block.start, depth - 1) === tree.rank[node];
     const onText = above.onText && fits;
+    // of a drawn chain only the tokens that were kept are known
+    const known = (drawn ? null : recordedNode(view, block.start, path, above.onText))
+      ?? (onText ? ownNode(view, block, depth - 1) : null);
     const kind = onText ? "accepted" : "rejected";
     numbers.push(nodes.length);
     above.children.push(nodes.length);
@@ -82,11 +84,9 @@ export function nodesOf(view, block) {
   }
   if (block.ending) {
     const last = nodes.findLastIndex((node) => node.onText);
-    const at = (name) => columnOf(run, state.text, name)[block.start + block.accepted];
-    const known = run.columns.p_token ? { q: at("q_token"), p: at("p_token") } : {};
     nodes[last].children.push(nodes.length);
     nodes.push({ depth: nodes[last].depth + 1, kind: block.ending, path: [], onText: false,
-      children: [], token: at("token"), ...known });
+      children: [], ...ownNode(view, block, block.accepted) });
   }
   return nodes;
 }
