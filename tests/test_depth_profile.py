@@ -202,6 +202,6 @@ def test_the_answer_is_short_in_every_branch(numbers, said):
         for by_start in (True, False):
             answer = study.rise_with_depth(numbered, 3, Estimates(sets), by_start)
             assert answer.startswith(said[0]) and said[1] in answer
-            assert ("a head reads" in answer) == by_start
+            assert ("the head's own states" in answer) == by_start
             assert not notebook.too_long(answer), answer
     assert answer.endswith("No other prompts were tested.")

@@ -253,9 +253,7 @@ def rise_with_depth(
         elsewhere = f"On other prompts it rises significantly in {rises} of {cases}."
     cause = "This is selection: blocks get deep where the text is easy."
     if by_start:
-        cause = (
-            "Two causes mix: deep blocks are at easy positions, and a head reads its own states."
-        )
+        cause = "Two causes mix: easy positions, and the head's own states."
     return (
         f"{starting(yes_or_no(change.verdict()))}. If all earlier tokens were accepted, acceptance "
         f"changes by {change} from depth 1 to {deepest} (T = 0). {cause} {elsewhere}"
