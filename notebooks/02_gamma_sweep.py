@@ -102,22 +102,23 @@ tau = {name: study.by_gamma(own, study.TAU) for name, own in counts.items()}
 #
 # For each position of the text the recorder stored the rank of the target's token in the draft's
 # order. At T = 0 a draft token is accepted if this rank is 0. So we can find the blocks for any
-# gamma without running a model. This is called **replay**. Among the longest texts we take the one
-# with the median number of tokens per target pass. The loop below divides its ranks into blocks.
+# gamma without running a model. This is called **replay**. (The ranks of a trained head depend on
+# where a block begins, so the recorder stored the ranks of the next tokens for every beginning.)
+# Among the longest texts we take the one with the median number of tokens per target pass. The loop
+# below divides it into blocks.
 
 # %%
 trace = greedy.trace
 chosen = study.middle_text(replay.replay(trace, gamma))
 mine = trace[trace["prompt_id"] == chosen]
-ranks = mine["draft_rank"].to_numpy()
+ahead = replay.ranks_ahead(mine, gamma)  # of the next tokens, if a block begins at a position
 
 # %% tags=["by-hand"]
 start, by_hand = 0, []
-while start < len(ranks):
-    drafted = ranks[start : start + gamma]
-    is_right = drafted == 0
+while start < len(ahead):
+    is_right = ahead[start] == 0  # each of the gamma drafted tokens
     accepted = int(is_right.cumprod().sum())  # up to the first wrong token
-    tokens_left = len(ranks) - start
+    tokens_left = len(ahead) - start
     emitted = min(accepted + 1, tokens_left)  # the accepted tokens and one of the target's own
     by_hand.append(emitted)
     start += emitted
@@ -357,7 +358,8 @@ ctx.say(
 
 # %% [markdown]
 # The formula misses for two more reasons. The end of a text shortens its last block. Prompts
-# differ, and hard prompts have more blocks and thus more weight.
+# differ, and hard prompts have more blocks and thus more weight. A trained head adds a third: its
+# acceptance at a position also depends on where the block began.
 #
 # ## 5. How many draft tokens are wasted
 # All draft tokens after a rejection are thrown away, so a longer draft wastes more. The share of

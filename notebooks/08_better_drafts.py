@@ -60,7 +60,7 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import cost
+from speclab import cost, replay
 from speclab.shapes import parse_shape
 from speclab.analysis import significance
 from speclab.drafts import quantise
@@ -270,6 +270,24 @@ if candidates.SPECIALIST in trained:
     )
 
 # %% [markdown]
+# ### A trained head
+# An ordinary draft reads the text only. A head as EAGLE-3's is one layer that also reads the
+# target's hidden states, and drafts deeper tokens from its own. Its proposals depend on where a
+# block begins, so we replay them from its recorded runs. Notebook 18 compares heads with drafts.
+
+# %%
+head = candidates.trained_head(tried)
+if head:
+    tried.add(head)
+    levels = comparison.acceptance(tried, [candidates.OWN, candidates.HEAD]).in_units("%")
+    notebook.show_table(levels.at(domain=[*domains, "all"]).wide(["estimator", "draft"], "domain"))
+else:
+    ctx.say(
+        "**No trained head is compared here**, because this pair has no profile with a head, or "
+        "the head's folder, its recorded runs or the library `speculators` is missing."
+    )
+
+# %% [markdown]
 # ## 3. Do drafts work that need no training?
 # **Prompt lookup** has no weights. It looks for the last tokens (eight at most) earlier in the
 # prompt and the text, and copies what followed their most recent occurrence. Where nothing matches
@@ -311,11 +329,12 @@ ctx.say(
 # %% tags=["by-hand"]
 gamma = 3
 blocks = 0
-for _, hits in greedy.groupby("prompt_id")["hit"]:
-    is_right = hits.to_list()  # of the draft's best token, at each position of one text
+for _, text in greedy.groupby("prompt_id"):
+    # draft ranks of the next gamma tokens, if a block begins at a position
+    ahead = replay.ranks_ahead(text, gamma)
     position = 0
-    while position < len(is_right):
-        drafted = is_right[position : position + gamma]
+    while position < len(ahead):
+        drafted = ahead[position] == 0  # is each drafted token right?
         accepted = [*drafted, False].index(False)  # tokens before the first wrong one
         position += accepted + 1  # the target adds one
         blocks += 1
@@ -345,7 +364,8 @@ assert np.isclose(tokens_per_pass, sums["emitted"].sum() / sums["blocks"].sum())
 # The speed-up is predicted from the replayed chains of the judged prompts at T = 0. Each draft has
 # its own best gamma, chosen on the same prompts, which flatters it slightly. Intervals resample
 # prompts and hold gamma and costs fixed. Prompt lookup copies up to gamma tokens where at least one
-# matches, with c = 0. (Notebook 10 tests such predictions by real decoding.)
+# matches, with c = 0. A trained head reads accepted tokens again with the target's states, which c
+# leaves out. (Notebook 10 tests such predictions by real decoding.)
 
 # %% tags=["timed"]
 few = decoded_prompts(tried.prompts, decoded_prompts_per_domain, least=4)
@@ -483,7 +503,8 @@ ctx.answer(distilled + found.answer(not refused))
 # * What we saw: agreement with the target and speed are different goals. The draft that agrees most
 #   is rarely worth its cost, and the cost depends on the machine.
 # * What this does not show: the time of a 4-bit kernel (the bound replaces it), a quantised target,
-#   large models, adapters, drafts trained on their own samples (on-policy), trained exits, or heads
-#   on the target's states as in Medusa and EAGLE. Texts of large models repeat themselves less, so
-#   lookup gains less there. The best gamma of each draft was chosen on the prompts that judge it.
+#   large models, adapters, drafts trained on their own samples (on-policy), trained exits, or more
+#   than one head on the target's states (notebook 18). Texts of large models repeat themselves
+#   less, so lookup gains less there. The best gamma of each draft was chosen on the prompts that
+#   judge it.
 # * Next: [09](09_budgets_and_routing.ipynb) chooses how much to draft for which prompts.

@@ -59,7 +59,7 @@ import numpy as np
 import pandas as pd
 
 from speclab import copying, score, stats
-from speclab.analysis import choose, claims, combined, significance
+from speclab.analysis import choose, claims, combined, own_pair, significance
 from speclab.analysis import specdecode_bench as traces
 from speclab.estimates import Estimates, stack
 from speclab.show import drawings, notebook
@@ -290,6 +290,23 @@ ctx.say(
     f"Selection contributes {change.at(EAGLE=study.SELECTION).span()}, the cost of depth "
     f"{change.at(EAGLE=study.COST).span()}."
 )
+
+# %% [markdown]
+# ### And a small pair?
+# The kit's own pair (SmolLM2-135M) has a draft, which reads the text only, and a trained head,
+# which drafts from its own states as EAGLE does. The table shows the share of tokens that are
+# accepted at each depth, given that all shallower tokens were accepted (greedy text, mean of the
+# prompt sets). Targets, prompts and text lengths differ, so only the course of a row compares.
+
+# %%
+own = own_pair.traces()
+of_eagle = depths.at(proposer="EAGLE").frame
+of_pairs = pd.concat([of_eagle, stack(study.own_by_depth(own, deepest), ["proposer", "depth"])])
+of_pairs = Estimates(of_pairs).at(name=study.DEEPER, domain="all").in_units("%")
+heads = {depth: f"depth {depth}" for depth in range(1, deepest + 1)}
+by_pair = of_pairs.wide("proposer", "depth").rename(columns=heads)
+ctx.table(of_pairs, "depth-own-pair", rows=60, cells=by_pair)
+ctx.say(own_pair.left_out(own) or "Notebook 18 compares our draft with our head.")
 
 # %% [markdown]
 # ## 5. Do texts that ran away repeat themselves?

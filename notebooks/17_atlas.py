@@ -47,7 +47,7 @@ hosted.prepare()
 import pandas as pd
 
 from speclab import stats
-from speclab.analysis import atlas, claims
+from speclab.analysis import atlas, claims, own_pair
 from speclab.analysis.concordance import Orders
 from speclab.estimates import Estimates, counted, stack
 from speclab.show import drawings, notebook
@@ -222,6 +222,19 @@ ctx.say(study.rises_in_words(changes))
 # deep, and this selection raises the line. The drafts of EAGLE, Medusa and Token Recycling are
 # trees with fewer candidates at greater depth, which lowers the line.
 #
+# For comparison, the kit's own pair (SmolLM2-135M): its draft reads the text only, and its trained
+# head drafts deeper tokens from its own states, as EAGLE does. Both draft chains on the project's
+# prompts, at temperature 0. Target and prompts differ, so only the course of a row compares.
+
+# %%
+own = own_pair.traces()
+if own:
+    of_pair = study.own_by_depth(own, deepest)
+    heads = {depth: f"depth {depth}" for depth in range(1, deepest + 1)}
+    ctx.table(of_pair, "own-pair", cells=of_pair.wide("draft", "depth").rename(columns=heads))
+ctx.say(own_pair.left_out(own) or "Notebook 18 compares the two.")
+
+# %% [markdown]
 # ## 5. What is easy for one method, is it easy for another?
 # We rank the 480 prompts by tokens per target pass under each method and correlate the ranks with
 # those of PLD, which only copies. If a small draft's acceptance were unrelated to copying, its

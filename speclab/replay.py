@@ -41,7 +41,7 @@ from scipy.stats import poisson
 
 from speclab.plain import Array
 from speclab.score import require
-from speclab.tree import Tree, chain, check_limit
+from speclab.tree import LIMITS, Tree, chain, check_limit
 
 STARTS = ("visited", "every")
 ENDS = ("all", "room")
@@ -73,7 +73,9 @@ class _Texts:
                 )
             beyond = (0, max(0, depth - limit))
             padded = np.pad(self.value, ((0, 0), (0, 0), beyond), constant_values=self.fill)
-            return padded[..., :depth]
+            place = np.arange(self.value.shape[1])[:, None] + np.arange(depth)
+            is_inside = place < self.length[:, None, None]  # a text may have been cut
+            return np.where(is_inside, padded[..., :depth], self.fill)
         padded = np.pad(self.value, ((0, 0), (0, depth - 1)), constant_values=self.fill)
         return sliding_window_view(padded, depth, axis=1)
 
@@ -165,6 +167,28 @@ def chain_sums(
     is_drawn = among("rule", rule, RULES) == "rejection"
     walk = replay_sampled if is_drawn else replay
     return sums_by_gamma(lambda gamma: walk(trace, gamma, starts), gammas)
+
+
+def ranks_ahead(trace: pd.DataFrame, gamma: int) -> Array:
+    """The draft ranks of the next `gamma` tokens if a block begins at a position, int [positions,
+    gamma]; -1 after the end of the text. ValueError as in `replay`, and for several texts.
+    """
+    texts = _texts(trace, _ranks(trace), fill=-1)
+    if len(texts.length) > 1:
+        raise ValueError(f"trace has {len(texts.length)} texts; keep the rows of one prompt")
+    (ahead,) = texts.ahead(check_limit("gamma", gamma))
+    return ahead
+
+
+def longest_chain(trace: pd.DataFrame) -> int:
+    """The largest gamma that can be replayed on a trace: that of `tree.LIMITS`, or the number of
+    tokens that were recorded of a head's blocks, if texts are longer.
+    """
+    most = LIMITS["gamma"][1]
+    if "block_ranks" not in trace:
+        return most
+    recorded = int(trace["block_ranks"].map(len).max())
+    return recorded if recorded <= trace["position"].max() else most
 
 
 def _walk(draft_rank: Array, tree: Tree) -> Array:

@@ -154,6 +154,28 @@ def test_copies_are_the_decoders(tried, random_pair):
         assert (row["emitted"], row["blocks"]) == (new, text.target_passes)
 
 
+def test_a_trained_head_is_a_candidate_by_its_recorded_runs(tried, own, profile, monkeypatch):
+    """Along the same texts only; nothing is loaded or recorded for its acceptance."""
+    assert candidates.trained_head(tried) is None, "this pair has no profile with a head"
+    of_head = profile.replace(name="with-head")
+    ahead = [[1] * 16 for _ in range(len(own.trace))]
+    run = SimpleNamespace(trace=own.trace.assign(block_ranks=ahead), manifest=own.manifest)
+    recorded = {"greedy": run, "sampled": run}
+    monkeypatch.setattr(candidates, "profile_names", lambda: [f"{tried.profile.name}-head"])
+    monkeypatch.setattr(candidates, "load_profile", lambda name: of_head)
+    monkeypatch.setattr(candidates.runs, "recorded_run", lambda _, kind: recorded[kind])
+    made = candidates.trained_head(tried)
+    tried.add(made)
+    trace = tried.trace(candidates.HEAD, "greedy")
+    assert made.weight_bytes == own.manifest["pair"]["draft"]["weight_bytes"]
+    assert (trace["prompt_id"].nunique(), "block_ranks" in trace) == (len(tried.prompts), True)
+    other = run.trace.assign(token=run.trace["token"] + 1)
+    recorded["sampled"] = SimpleNamespace(trace=other, manifest=own.manifest)
+    assert candidates.trained_head(tried) is None, "other texts"
+    recorded["sampled"] = None
+    assert candidates.trained_head(tried) is None, "a run is missing"
+
+
 # ---- trained -------------------------------------------------------------------------------------
 
 

@@ -56,7 +56,7 @@ def words_of_two_tables(temperature, deeper):
             nodes.append(hung.assign(target_entropy=1.0, **at))
             word = rng.choice(5, p=p[last]) if temperature else p[last].argmax()
             rank = int(np.flatnonzero(order[last] == word)[0])
-            rows.append(at | {"draft_rank": rank, "overlap": 0.5})
+            rows.append(at | {"token": word, "draft_rank": rank, "overlap": 0.5})
             last = word
     run = SimpleNamespace(nodes=pd.concat(nodes), trace=pd.DataFrame(rows))
     return text_of(run, temperature)
@@ -68,7 +68,7 @@ def test_a_deeper_node_is_the_first_of_a_new_block(temperature):
     first = found[found["depth"] == 1].set_index(["prompt_id", "position"])
     for row in found.itertuples():
         ends = range(row.position, row.position + row.depth)
-        above = [first["hit"].get((row.prompt_id, at)) for at in ends]
+        above = [first["is_text"].get((row.prompt_id, at)) for at in ends]
         followed = None not in above and all(above[:-1])
         assert row.followed == followed
         new = first["own"].get((row.prompt_id, ends[-1]))
@@ -76,7 +76,10 @@ def test_a_deeper_node_is_the_first_of_a_new_block(temperature):
     same = found[found["followed"] == 1]
     assert (same["depth"] > 1).sum() > 10
     np.testing.assert_allclose(same["own"], same["new"])
-    worse = study.best_path(words_of_two_tables(temperature, 0.5))
+    same_text, worse_text = (words_of_two_tables(temperature, deeper) for deeper in (1.0, 0.5))
+    same, worse = (study.own_states(t, 2).at(domain="code") for t in (same_text, worse_text))
+    assert same.value == pytest.approx(0, abs=1e-9) and worse.value < -0.1
+    worse = study.best_path(worse_text)
     worse = worse[(worse["followed"] == 1) & (worse["depth"] > 1)]
     assert worse["own"].mean() < worse["new"].mean(), (
         "a draft that depth itself makes worse is seen"
@@ -196,7 +199,9 @@ def test_the_answer_is_short_in_every_branch(numbers, said):
     rows = pd.DataFrame([(0.1, 0.05, 0.2), (0.1, -0.1, 0.2)], columns=NUMBERS)
     for sets in (rows, rows[:1], rows.assign(low=np.nan)):
         numbered = change(*numbers).in_units("points", 1)
-        answer = study.rise_with_depth(numbered, 3, Estimates(sets))
-        assert answer.startswith(said[0]) and said[1] in answer
-        assert not notebook.too_long(answer), answer
+        for by_start in (True, False):
+            answer = study.rise_with_depth(numbered, 3, Estimates(sets), by_start)
+            assert answer.startswith(said[0]) and said[1] in answer
+            assert ("the head's own states" in answer) == by_start
+            assert not notebook.too_long(answer), answer
     assert answer.endswith("No other prompts were tested.")

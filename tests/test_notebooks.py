@@ -171,6 +171,14 @@ def test_what_a_notebook_cannot_study_is_said_before_it_records(number, changes,
     assert said in reason and "\n" not in reason
 
 
+def test_a_notebook_by_position_refuses_a_head_and_others_take_it(tmp_path):
+    (tmp_path / "config.json").write_text('{"speculators_model_type": "eagle3"}')
+    settings = load_profile("tiny", {"draft": str(tmp_path)})
+    reason = notebook.lacks("07_x", settings)
+    assert "is a trained head" in reason and "02, 04, 08" in reason and "\n" not in reason
+    assert all(notebook.lacks(f"{n:02}_x", settings) == "" for n in range(18) if n != 7)
+
+
 def test_threads_follow_the_environment(monkeypatch):
     seen = []
     torch = SimpleNamespace(set_num_threads=seen.append)

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from test_choose import trace_of
 
 from speclab import score
-from speclab.replay import chain_sums, prompt_sums, replay, replay_sampled
+from speclab.replay import (
+    chain_sums,
+    longest_chain,
+    prompt_sums,
+    ranks_ahead,
+    replay,
+    replay_sampled,
+)
 from speclab.tree import Tree, chain, static_tree
 
 PAPER_TREE = static_tree(3, 2, 8)
@@ -401,3 +408,50 @@ def test_a_broken_trace_and_a_wrong_gamma_are_refused(broken, message):
         replay(trace.assign(**broken), 2)
     with pytest.raises(ValueError, match="gamma=.* whole numbers from 1"):
         replay(trace, 0)
+
+
+# ---------------------------------------------------------------- blocks of a head
+
+
+def with_lists(trace, longest=16):
+    """The trace as that of a head whose ranks do not depend on where a block began."""
+    lists = {}
+    for _, rows in trace.groupby("prompt_id"):
+        for at, row in enumerate(rows.index):
+            lists[row] = rows["draft_rank"].to_numpy()[at : at + longest]
+    return trace.assign(block_ranks=pd.Series(lists))
+
+
+@pytest.mark.parametrize("tree", [chain(3), PAPER_TREE, GAPS])
+@pytest.mark.parametrize("end", [40, 21, 2])
+def test_a_head_s_blocks_are_those_of_its_lists_in_whole_and_cut_texts(tree, end):
+    """The lists of a text that was cut go on after its end, and no block does."""
+    rng = np.random.default_rng(0)
+    drawn = {f"p{i}": ("code", rng.geometric(0.6, 40) - 1) for i in range(5)}
+    trace = with_lists(trace_of(drawn)).query("position < @end").reset_index(drop=True)
+    plain = trace.drop(columns="block_ranks")
+    pd.testing.assert_frame_equal(replay(trace, tree), replay(plain, tree))
+    first = trace[trace["prompt_id"] == "p0"]
+    ahead = ranks_ahead(first, 3)
+    np.testing.assert_array_equal(ahead, ranks_ahead(first.drop(columns="block_ranks"), 3))
+    assert ahead[-1].tolist() == [first["draft_rank"].iloc[-1], -1, -1]
+
+
+def test_a_head_s_blocks_follow_its_lists_and_not_the_ranks_along_the_text():
+    trace = ranks(0, 0, 0, 0).assign(block_ranks=[[0, 1, 1, 1], [0, 0, 0], [0, 0], [0]])
+    assert ranks_ahead(trace, 2).tolist() == [[0, 1], [0, 0], [0, 0], [0, -1]]
+    assert replay(trace, 3)["accepted"].tolist() == [1, 2]
+    assert replay(trace.drop(columns="block_ranks"), 3)["accepted"].tolist() == [3]
+    with pytest.raises(ValueError, match="2 texts; keep the rows of one prompt"):
+        ranks_ahead(trace_of({"x": ("code", [0]), "y": ("code", [0])}), 2)
+
+
+@pytest.mark.parametrize(("tokens", "limit"), [(20, 16), (16, 64)])
+def test_a_head_goes_as_deep_as_its_blocks_were_recorded(tokens, limit):
+    plain = ranks(*[0] * tokens)
+    trace = with_lists(plain)
+    assert (longest_chain(plain), longest_chain(trace)) == (64, limit)
+    assert replay(trace, limit)["accepted"].tolist()[0] == min(tokens, limit)
+    if limit < 64:
+        with pytest.raises(ValueError, match="blocks of up to 16"):
+            replay(trace, limit + 1)

@@ -66,6 +66,7 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
         overlap=rng.random(size) * ease,
         draft_rank=rng.integers(0, 5, size),
         target_entropy=rng.random(size),
+        token=0,
     )
     trace["top_draft_p"] = list(np.sort(rng.dirichlet(np.ones(9), size))[:, :0:-1])
     shape = tree_nodes(0.5, 0)[["node", "parent", "depth", "rank", "best_path", "draft_prob"]]
@@ -75,7 +76,7 @@ def make_run(prompts=6, positions=5, seed=0, shift=0.0):
         target_prob=np.clip(rng.random((size, 8)) * ease[:, None], 0.001, 1).ravel(),
         target_entropy=rng.random(8 * size),
     )
-    return SimpleNamespace(nodes=nodes, trace=trace)
+    return SimpleNamespace(nodes=nodes.assign(token=nodes["rank"]), trace=trace)
 
 
 def test_published_estimators_by_hand():

@@ -16,10 +16,9 @@ from speclab import copying
 from speclab.analysis import stopping
 from speclab.analysis.choose import Choice, PromptCosts, fit
 from speclab.cost import Costs
-from speclab.replay import replay
+from speclab.replay import longest_chain, replay
 from speclab.starts import NEEDED
 from speclab.stats import RESAMPLES
-from speclab.tree import LIMITS
 
 NEVER = copying.LONGEST + 1  # matching tokens that no block has
 PASSES = Costs.assumed(0.0)  # a block costs one target pass: speed-ups are tokens per pass
@@ -114,11 +113,12 @@ def settings_held(found: Mapping[str, Choice], both: pd.DataFrame, gamma: int) -
 
 def starts_of_trace(trace: pd.DataFrame, proposer: str) -> pd.DataFrame:
     """The starts of a recorded run under its draft, in a chain: the run of draft_rank == 0 from
-    each position, 64 tokens at most; without prompt_tokens, which a trace does not hold.
+    each position, `longest_chain` tokens at most; without prompt_tokens, which a trace does not
+    hold.
 
     Exact where `replay` of a chain is: at T = 0, and for the draft's best tokens on sampled text.
     ValueError as in `replay`.
     """
-    limit = LIMITS["gamma"][1]
+    limit = longest_chain(trace)
     blocks = replay(trace, limit, starts="every").rename(columns={"start": "position"})
     return blocks.assign(proposer=proposer, limit=limit)[NEEDED]

@@ -87,6 +87,11 @@ class Text:
         return "overlap" if self.temperature else "hit"
 
     @property
+    def by_start(self) -> bool:
+        """Whether the draft's probabilities depend on where its block began, as a head's do."""
+        return "block_ranks" in self.trace
+
+    @property
     def rule(self) -> str:
         """The acceptance rule for a tree whose children are the draft's best tokens."""
         return "point-mass" if self.temperature else "greedy"

@@ -16,7 +16,7 @@ from torch import Tensor
 from speclab.cost import Costs, disturbed
 from speclab.decode import Decoded, decode_prompt, prefill
 from speclab.estimates import Estimates
-from speclab.models.model import KVCache, LanguageModel, timed
+from speclab.models.model import KVCache, LanguageModel, over_trunk, timed
 from speclab.models.pairs import Pair
 from speclab.prompts import EncodedPrompt
 from speclab.sampling import Sampling, check_finite, rank_key
@@ -27,29 +27,19 @@ GREEDY = Sampling()
 SIZES = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 48, 64)
 
 
-def choices(n: int, context: int) -> Tensor:
-    """What n choices for the next token see, bool [n, context + n]: the context and themselves."""
-    return torch.cat([torch.ones(n, context, dtype=torch.bool), torch.eye(n, dtype=torch.bool)], 1)
-
-
 def _passes(
-    model: LanguageModel, sizes: Sequence[int], context: int
+    model: LanguageModel, cache: KVCache, tokens: Tensor, sizes: Sequence[int]
 ) -> Iterator[Callable[[], None]]:
-    """For each n of `sizes` a pass over n tokens after `context` cached ones, the same for all,
-    with the logits of all n. A head runs on n choices for the next token, as in a tree.
+    """For each n of `sizes` a pass over the first n of `tokens` [1, m] after the cached ones, the
+    same for all, with the logits of all n: each after the one before, and for a head each after the
+    cached ones, as it drafts a level of a tree.
     """
-    longest = max(sizes)
-    cache = model.cache(context + longest)
-    tokens = torch.arange(5, 5 + max(context, longest))[None] % model.vocab
-    where = dict.fromkeys(sizes, (None, None))
-    if model.by_start:
-        cache.take(torch.zeros(context, model.network.fc.in_features))
-        where = {n: (torch.full((n,), context), choices(n, context)) for n in sizes}
-    model.forward(tokens[:, :context], cache)
+    context = cache.length
 
     def work(n: int) -> None:
-        model.logits(model.forward(tokens[:, :n], cache, *where[n]))
-        cache.keep(context, [])
+        visible = over_trunk(context, torch.eye(n, dtype=torch.bool)) if model.by_start else None
+        model.logits(model.forward(tokens[:, :n], cache, visible=visible))
+        cache.crop(context)
 
     return (partial(work, n) for n in sizes)
 
@@ -63,9 +53,12 @@ def pass_times(
     same cold or warm cache.
     """
     models = {"target": pair.target, "draft": pair.draft}
+    longest = max(sizes)
+    tokens = torch.arange(5, 5 + max(context + 1, longest)) % pair.vocab
+    caches = prefill(pair, tuple(tokens[: context + 1].tolist()), longest)
     cases = []
-    for name, model in models.items():
-        works = _passes(model, sizes, context)
+    for (name, model), cache in zip(models.items(), caches, strict=True):
+        works = _passes(model, cache, tokens[None], sizes)
         cases += [(name, n, model.device, work) for n, work in zip(sizes, works, strict=True)]
     for *_, work in cases:
         work(), work()

@@ -28,6 +28,7 @@ OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their name
 LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
 WITHOUT_INTERVALS = ("00", "01", "12", "15", "16", "17")
 LEAST_TOKENS = {"07": 16, "14": 16}  # new tokens; the others of them need 2
+BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
 # notebooks that read trees hung on sampled text: each node needs a probability under the draft
 SAMPLED_TREES = ("02", "03", "04", "05", "06", "07", "11", "13", "14")
 
@@ -287,8 +288,10 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     """What a profile lacks that a notebook needs, and what to do, as 'needs …'; "": nothing.
 
     It checks before anything is recorded: too few prompts or tokens, other domains than the
-    paper's, or trees that cannot be scored.
+    paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
+    where it began.
     """
+    from speclab.models.folder import ModelFolder
     from speclab.prompts import DOMAINS
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
@@ -302,6 +305,12 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     ):
         if count < least:
             return f"needs at least {least} {name} and has {count}"
+    draft = ModelFolder.here(profile.draft) if number in BY_POSITION else None
+    if draft and draft.is_head:
+        return (
+            f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
+            "whose ranks depend on where a block begins. Run notebooks 02, 04, 08, 10 or 18"
+        )
     is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
     if is_cut and number in SAMPLED_TREES:
         return (

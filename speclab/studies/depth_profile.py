@@ -172,16 +172,15 @@ def best_path(text: Text) -> pd.DataFrame:
     chain["own"] = own.astype(float)
     in_text = chain.assign(position=chain["position"] + chain["depth"] - 1)
     place = pd.MultiIndex.from_frame(in_text[PLACE])
-    hits = text.trace.set_index(PLACE)["hit"]
-    hit = hits.reindex(place, fill_value=False)
-    chain["hit"] = hit.to_numpy(float)
+    tokens = text.trace.set_index(PLACE)["token"].reindex(place)
+    chain["is_text"] = (chain["token"].to_numpy() == tokens.to_numpy()).astype(float)
     starts = chain[chain["depth"] == 1].set_index(PLACE)
     first = starts["own"].reindex(place)
 
     blocks = chain.groupby(PLACE, sort=False)
     chain["accepted"] = blocks["own"].cumprod()
     chain["reached"] = blocks["accepted"].shift(fill_value=1.0)
-    chain["followed"] = blocks["hit"].shift(fill_value=1.0)
+    chain["followed"] = blocks["is_text"].shift(fill_value=1.0)
     chain["followed"] = chain.groupby(PLACE, sort=False)["followed"].cumprod()
     chain["followed"] *= first.notna().to_numpy()
     return chain.assign(new=chain["followed"] * first.fillna(0).to_numpy(float))
@@ -197,6 +196,17 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
     table = stack(parts, ["text", "depth"])
     steps = Estimates(table[["text", "depth", "name", "domain", *NUMBERS]])
     return steps.without(domain=[ALL, POOLED])
+
+
+def own_states(text: Text, depth: int) -> Estimates:
+    """Acceptance at a depth given that all earlier tokens were accepted, minus the acceptance of a
+    new block's first token at the same positions, by domain. Of a trained head: what it loses as it
+    drafts from its own states. Of any other draft: 0.
+    """
+    path = best_path(text)
+    rows = path[(path["depth"] == depth) & (path["followed"] == 1)]
+    draws = stats.jointly({name: (rows, score.mean_of(name)) for name in ("own", "new")})
+    return Estimates(draws.table({"change": draws["own"] - draws["new"]})).in_units("points", 1)
 
 
 # ---- along the text ------------------------------------------------------------------------------
@@ -228,9 +238,12 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def rise_with_depth(change: Estimates, deepest: int, by_set: Estimates) -> str:
+def rise_with_depth(
+    change: Estimates, deepest: int, by_set: Estimates, by_start: bool = False
+) -> str:
     """Whether acceptance rises with depth, as short sentences. change: the deepest level minus
-    depth 1 along the best path at T = 0, one row in points; by_set: of the other sets, by domain.
+    depth 1 along the best path at T = 0, one row in points; by_set: of the other sets, by domain;
+    by_start: whether the draft is a head (`Text.by_start`).
     """
     judged = by_set.frame.dropna(subset="low")
     rises = (judged["low"] > 0).sum()
@@ -238,10 +251,12 @@ def rise_with_depth(change: Estimates, deepest: int, by_set: Estimates) -> str:
     if len(judged):
         cases = counted(len(judged), "case")
         elsewhere = f"On other prompts it rises significantly in {rises} of {cases}."
+    cause = "This is selection: blocks get deep where the text is easy."
+    if by_start:
+        cause = "Two causes mix: easy positions, and the head's own states."
     return (
         f"{starting(yes_or_no(change.verdict()))}. If all earlier tokens were accepted, acceptance "
-        f"changes by {change} from depth 1 to {deepest} (T = 0). This is selection: blocks get "
-        f"deep where the text is easy. {elsewhere}"
+        f"changes by {change} from depth 1 to {deepest} (T = 0). {cause} {elsewhere}"
     )
 
 

@@ -17,6 +17,9 @@ import torch
 from speclab import copying, runs, score
 from speclab.drafts import quantise, shipped
 from speclab.drafts.shipped import TrainedDraft, name_of, shipped_drafts
+from speclab.manifest import OF_BLOCKS
+from speclab.models import head
+from speclab.models.folder import ModelFolder
 from speclab.models.model import LanguageModel
 from speclab.models.pairs import (
     Pair,
@@ -26,7 +29,7 @@ from speclab.models.pairs import (
     model_facts,
     parameter_count,
 )
-from speclab.profiles import ROOT, ModelSpec, Profile
+from speclab.profiles import ROOT, ModelSpec, Profile, load_profile, profile_names
 from speclab.prompts import (
     EncodedPrompt,
     decoded_prompts,
@@ -38,10 +41,12 @@ from speclab.runs import locked, written
 from speclab.sampling import Sampling, probabilities
 from speclab.tree import PLAIN
 
+READS = ["smollm-head"]  # the profile of a pair's trained head (`trained_head`)
 WORK = runs.RUNS / "drafts"
 Families = dict[str, dict[str, TrainedDraft]]  # by family and by name
 Texts = Mapping[str, tuple[int, ...]]  # token ids by prompt_id
 OWN, INT4, LOOKUP = "own draft", "INT4 self-draft", "prompt lookup"
+HEAD = "trained head"
 SPECIALIST = "specialist"  # the family that learned some domains only
 CALIBRATED_TOGETHER = 32  # calibration texts that the target continues in one batch
 # acceptance of the draft's best token at T = 0, and of a sampled one of sampled text
@@ -128,6 +133,38 @@ def early_exit(pair: Pair, profile: Profile, layers: int) -> Candidate:
     return _of_pair(f"target's first {layers} layers", leaving, profile.target)
 
 
+def trained_head(tried: "Tried") -> Candidate | None:
+    """A trained head on the states of the pair's target: the draft of the profile NAME-head, where
+    NAME is the tried profile, with its recorded runs. None where the profile, the head, its library
+    or its runs along the tried texts are missing.
+    """
+    name = f"{tried.profile.name}-head"
+    if name not in profile_names():
+        return None
+    of_head = load_profile(name)
+    folder = ModelFolder.whole(of_head.draft)
+    if folder is None or head.obstacle(folder):
+        return None
+    profile = tried.profile.replace(draft=of_head.draft, traces=of_head.traces)
+    recorded = {kind: runs.recorded_run(profile, kind) for kind in ESTIMATORS}
+    traces = {kind: run.trace for kind, run in recorded.items() if run}
+    if len(traces) < len(ESTIMATORS) or not _spoken(traces, tried.texts):
+        return None
+    facts = tried.pair.facts | {"draft": recorded["greedy"].manifest["pair"]["draft"]}
+    load = partial(_with_head, tried.pair, of_head.draft)
+    return Candidate(HEAD, load, facts, of_head.draft, facts["draft"]["weight_bytes"], traces)
+
+
+def _with_head(pair: Pair, spec: ModelSpec) -> Pair:
+    """The pair with a head as draft. Only passes of this target keep the states that it reads."""
+    target = copy.copy(pair.target)
+    dtype = getattr(torch, spec.dtype_on(target.device.type))
+    draft = head.load_head(spec, target, dtype)
+    draft.vocab = pair.vocab
+    both = replace(pair, target=target)
+    return _with_draft(both, draft, model_facts(spec, draft))
+
+
 def prompt_lookup(tried: "Tried") -> Candidate:
     """Prompt lookup (`speclab.copying`) as a draft: the copied tokens along the texts; no weights
     and no draft pass.
@@ -143,7 +180,7 @@ def prompt_lookup(tried: "Tried") -> Candidate:
 
 def judged(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
     """What a candidate proposes along `texts` of a run of `kind`, as a run records it, one row per
-    position: prompt_id, domain, COLUMNS. Made once and kept.
+    position: prompt_id, domain, COLUMNS, and OF_BLOCKS for a head. Made once and kept.
     """
     if one.traces:
         trace = one.traces[kind]
@@ -169,7 +206,8 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
             text = texts[prompt.prompt_id]
             recorded = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
             names = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            columns = {name: recorded[name] for name in COLUMNS}
+            kept = [*COLUMNS, *(name for name in OF_BLOCKS if name in recorded)]
+            columns = {name: recorded[name] for name in kept}
             parts.append(pd.DataFrame(names | columns))
     return pd.concat(parts, ignore_index=True)
 

@@ -130,14 +130,16 @@ IN_CARD = {"hit[1]": "hit", "alpha": "alpha"}  # an estimator, and its name in a
 
 def learning_curve(pair: Pair, domains: Iterable[str]) -> Estimates | None:
     """How the acceptance of the pair's own draft changed in the last phase of its training, from
-    the log in card.json beside the draft's folder; None where no card has such a log.
+    the log in card.json beside the draft's folder; None where no card has such a log, and for a
+    trained head, whose folder lies beside another draft's card.
 
     Keys: estimator, domain (first `all`, the mean of the log's domains, then those of `domains`
     that it has), steps. No intervals are known.
     Step 0 is the end of the phase before.
     """
     card = pair.draft.folder.path.parent / "card.json"
-    phases = read_json(card, REPAIR).get("training") if card.is_file() else None
+    has_card = card.is_file() and not pair.draft.by_start
+    phases = read_json(card, REPAIR).get("training") if has_card else None
     if not phases:
         return None
     *_, before, last = phases.values()
