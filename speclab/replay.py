@@ -75,7 +75,8 @@ class _Texts:
             padded = np.pad(self.value, ((0, 0), (0, 0), beyond), constant_values=self.fill)
             place = np.arange(self.value.shape[1])[:, None] + np.arange(depth)
             is_inside = place < self.length[:, None, None]  # a text may have been cut
-            return np.where(is_inside, padded[..., :depth], self.fill)
+            values: Array = np.where(is_inside, padded[..., :depth], self.fill)
+            return values
         padded = np.pad(self.value, ((0, 0), (0, depth - 1)), constant_values=self.fill)
         return sliding_window_view(padded, depth, axis=1)
 

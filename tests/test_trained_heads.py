@@ -94,14 +94,6 @@ def test_the_interaction_is_the_difference_of_two_differences():
     assert number[OWN] == pytest.approx(mean[HEAD] - mean[OTHER])
 
 
-def test_texts_that_are_cut_keep_only_what_is_left():
-    """A cut trace replays as if the texts had ended there."""
-    trace = traced(length=9)
-    cut = study.shortened(trace[trace["position"] < 5])
-    assert [len(ranks) for ranks in cut["block_ranks"][:5]] == [5, 4, 3, 2, 1]
-    assert (replay.replay(cut, 4)["remaining"] <= 5).all()
-
-
 def test_other_texts_are_refused_and_other_pairs_have_no_heads():
     one, other = text(), text()
     moved = other.with_columns(token=8)

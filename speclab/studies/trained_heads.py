@@ -20,7 +20,6 @@ from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.estimates import Estimates, counted, named, stack
-from speclab.manifest import OF_BLOCKS
 from speclab.models import head, timing
 from speclab.models.folder import ModelFolder
 from speclab.plain import read_json
@@ -450,7 +449,7 @@ def check_decoded(
         trace = texts[prompts].trace.query("position < @new_tokens")
         words = trace.groupby("prompt_id")["token"].agg(tuple)
         replayed = {
-            name: replay.prompt_sums(replay.replay(shortened(trace), shape.tree))
+            name: replay.prompt_sums(replay.replay(trace, shape.tree))
             for name, shape in shapes.items()
             if shape.tree
         }
@@ -462,17 +461,6 @@ def check_decoded(
             if not right:
                 unlike.append(row.prompt_id)
     return unlike
-
-
-def shortened(trace: pd.DataFrame) -> pd.DataFrame:
-    """A trace whose texts were cut, with a head's lists cut at the new end."""
-    lists = [name for name in OF_BLOCKS if name in trace]
-    if not lists:
-        return trace
-    length = trace.groupby("prompt_id")["position"].transform("max") + 1
-    left = length - trace["position"]
-    cut = {name: [own[:n] for own, n in zip(trace[name], left, strict=True)] for name in lists}
-    return trace.assign(**cut)
 
 
 def measured_gain(speeds: Speeds, shown: Mapping[str, str]) -> Estimates:
