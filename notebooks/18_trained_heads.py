@@ -336,7 +336,9 @@ tests = stack(
 )
 ctx.export(tests, "pairs")
 interaction = changed.at(on="interaction", domain=score.ALL)
-ctx.say(study.order_in_words(orders, tests, form, mixed))
+ctx.say(
+    f"{study.training_in_words(interaction)} {study.order_in_words(orders, tests, form, mixed)}"
+)
 
 # %% [markdown]
 # ## 7. What we had expected
@@ -360,7 +362,7 @@ ctx.record(
     hit_draft=float(hits[OWN][DRAFT][score.ALL].iloc[0]),
     interaction=interaction.value,
 )
-ctx.answer(study.answer(over_draft, ratios, interaction))
+ctx.answer(study.answer(over_draft, ratios))
 
 # %% [markdown]
 # ## Try it

@@ -12,6 +12,7 @@ from speclab.estimates import Estimates
 from speclab.profiles import load_profile
 from speclab.runs import FilesMissing
 from speclab.score import ALL
+from speclab.show import notebook
 from speclab.studies import trained_heads as study
 from speclab.studies.trained_heads import DRAFT, FORM, HEAD, MIXED, OTHER
 
@@ -128,14 +129,20 @@ def intervals(key, **bounds):
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
-    [((0.01, 0.03), "help"), ((-0.03, -0.01), "hurt"), ((-0.01, 0.01), "not significant")],
+    [((0.01, 0.03), "help more"), ((-0.03, -0.01), "help less"), ((-0.01, 0.01), "equally")],
 )
-def test_the_answer_says_what_the_interaction_is(bounds, words):
-    first = intervals("prompts", own=(0.01, 0.02), second=(-0.02, -0.01))
-    ratios = intervals("prompts", own=(0.9, 0.95), second=(1.1, 1.2))
-    said = study.answer(first, ratios, intervals("on", interaction=bounds))
-    assert words in said and "faster than the draft on second" in said
-    assert "slower than the draft on own" in said
+def test_the_interaction_in_words(bounds, words):
+    said = study.training_in_words(intervals("on", interaction=bounds))
+    assert words in said and "interaction" in said
+
+
+def test_the_answer_in_words():
+    first = intervals("prompts", **{OWN: (0.01, 0.02), SECOND: (-0.02, -0.01)})
+    ratios = intervals("prompts", **{OWN: (0.9, 0.95), SECOND: (1.1, 1.2)})
+    said = study.answer(first, ratios)
+    assert "+1.5 points" in said and f"faster than the draft on {SECOND}" in said
+    assert f"slower than the draft on {OWN}" in said
+    assert not notebook.too_long(said)
 
 
 @pytest.mark.parametrize(("sign", "words"), [(0, "no difference"), (1, "code − math by +5.0")])

@@ -44,7 +44,7 @@ OF_HEAD = "data/pairs/smollm/head"
 EXPECTED = ROOT / OF_HEAD / "expected.md"
 CARD = ROOT / OF_HEAD / "card.json"  # how both heads were trained, and which is shipped
 FORM, MIXED = "form", "mixed"  # the two sets of training prompts
-TRAINED = ["prompts", "texts", "tokens", "steps"]  # of a head's entry in the card
+TRAINED = ["prompts", "texts", "tokens", "steps", "core_minutes"]  # of a head's entry in the card
 NAMES = {  # of a set of training prompts, after 'head'
     FORM: "own format",
     MIXED: "mixed prompts",
@@ -136,9 +136,9 @@ def training_table(card: dict) -> pd.DataFrame:
     rows = []
     for name in (FORM, MIXED):
         own = card["heads"][name]
-        rows.append({"head": name} | {key: own[key] for key in TRAINED} | own["log"][-1])
-    table = pd.DataFrame(rows)
-    return table[["head", *TRAINED, "core_minutes", "right 1"]].rename(columns=IN_WORDS)
+        curve = own["log"][-1]["right 1"]
+        rows.append({"head": name} | {key: own[key] for key in TRAINED} | {"right 1": curve})
+    return pd.DataFrame(rows).rename(columns=IN_WORDS)
 
 
 # ---- one drafted token ---------------------------------------------------------------------------
@@ -555,9 +555,9 @@ def hits_in_words(table: pd.DataFrame) -> str:
     )
 
 
-def answer(over_draft: Estimates, ratios: Estimates, interaction: Estimates) -> str:
+def answer(over_draft: Estimates, ratios: Estimates) -> str:
     """The answer to the notebook's question."""
-    first = over_draft.listed("prompts")
+    own, second = (over_draft.at(prompts=prompts) for prompts in (OWN, SECOND))
     speed = ratios.sentence(
         "faster than the draft on",
         "slower than the draft on",
@@ -565,13 +565,17 @@ def answer(over_draft: Estimates, ratios: Estimates, interaction: Estimates) -> 
         names="prompts",
         than=1.0,
     )
-    verdict = interaction.verdict()
-    depends = {
-        ABOVE: f"Prompts in no format help the head on such prompts: {interaction}",
-        BELOW: f"Prompts in no format hurt the head on such prompts: {interaction}",
-    }.get(verdict, f"What the training prompts decide is not significant: {interaction}")
     return (
-        f"With equal training, the head's first token is accepted more or less often than the "
-        f"draft's by {first}. At its best gamma the head is predicted to be {speed}. {depends} "
-        "more than on the kit's own."
+        f"With equal training, a head's first token is accepted {own} more often than the draft's "
+        f"on own prompts, and {second} on the second set. It is predicted to be {speed}."
     )
+
+
+def training_in_words(change: Estimates) -> str:
+    """What prompts without a format in the training set do, from the mean `interaction`."""
+    words = {
+        ABOVE: "Training prompts without a format help more where test prompts have none",
+        BELOW: "Training prompts without a format help less where test prompts have none",
+    }
+    neither = "The training prompts matter about equally on both sets"
+    return f"{words.get(change.verdict(), neither)} (interaction {change})."

@@ -248,7 +248,10 @@ class Texts:
         self.files = []
         self.where = []  # file, length, first new token, row of tokens, of features, of answers
         for number in numbers:
-            opened = safe_open(shard_of(work, number), "np")
+            path = shard_of(work, number)
+            if not path.is_file():
+                raise ValueError(f"{path} is missing: run `write` first")
+            opened = safe_open(path, "np")
             names = ("tokens", "length", "first", "top_ids", "top_logp")
             file = {name: opened.get_tensor(name) for name in names}
             self.files.append(file)
@@ -439,6 +442,13 @@ def hit_on_second(work: Path, name: str) -> float:
     return float(trace.groupby("domain")["hit"].mean().mean())
 
 
+def core_minutes(log: list[dict]) -> float:
+    """The core minutes of a log whose process was started again where they fall."""
+    minutes = [row["core_minutes"] for row in log]
+    ends = [now for now, later in zip(minutes, [*minutes[1:], 0], strict=True) if later < now]
+    return sum(ends)
+
+
 def card(args: argparse.Namespace) -> None:
     """Write the card of both heads into this folder's `head/card.json`. The head with the larger
     hit[1] on the second set is shipped.
@@ -448,13 +458,15 @@ def card(args: argparse.Namespace) -> None:
     for name in SETS:
         texts = Texts(args.work, name)
         new = sum(len(file["top_ids"]) for file in texts.files)
+        log = read_json(args.work / name / "log.json", "run `train` first", list)
         heads[name] = {
             "prompts": len(texts.where) // 2,
             "texts": len(texts.where),
             "tokens": new,
             "steps": TRAINING.steps,
             "second": round(hits[name], 4),
-            "log": read_json(args.work / name / "log.json", "run `train` first", list),
+            "core_minutes": round(core_minutes(log), 1),
+            "log": log,
         }
     shipped = max(SETS, key=lambda name: hits[name])
     costs = read_json(args.work / "costs.json", "run `costs` first", dict)
