@@ -296,9 +296,9 @@ def _chunk_blocks(
             part: slice, hidden: Tensor = hidden, wanted: Tensor = wanted
         ) -> dict[str, Tensor]:
             """Rank and probability of the text's tokens in a slice of rows."""
-            logits = draft.logits(hidden[part])
-            chance = probabilities(logits, sampling).gather(-1, wanted[part, None])[:, 0]
-            return {"rank": rank_of(rank_key(logits), wanted[part]), "q": chance}
+            logits, place = draft.logits_said(hidden[part], wanted[part])
+            chance = probabilities(logits, sampling).gather(-1, place[:, None])[:, 0]
+            return {"rank": rank_of(rank_key(logits), place), "q": chance}
 
         rows = reduced(len(contexts), of_token)
         ranks.append(rows["rank"])

@@ -50,11 +50,12 @@ def unrolled(network: Any, features: Tensor, tokens: Tensor, steps: int) -> Iter
     cache = _Appended()
     states = network.fc(normed_features(network, features))
     for step in range(steps):
-        read = network.embed_tokens(tokens)
-        states = layers(network, read, states, cache, places + step, sees[None, None])
-        yield normed(network, states)
+        words = network.embed_tokens(tokens)
+        states = layers(network, words, states, cache, places + step, sees[None, None])
+        read = network.norm(states)
+        yield read
         if network.config.norm_output:
-            states = normed(network, states)
+            states = read
         tokens = torch.nn.functional.pad(tokens[:, 1:], (0, 1))
         sees = torch.cat([sees, own], 1)
 
@@ -100,11 +101,6 @@ def layers(
             position_embeddings=angles,
         )
     return both
-
-
-def normed(network: Any, states: Tensor) -> Tensor:
-    """States as the output layer reads them."""
-    return network.norm(states)
 
 
 # ---- a head as the draft of a pair ---------------------------------------------------------------
@@ -203,7 +199,7 @@ class Head(LanguageModel):
             positions.to(self.device, non_blocking=True).expand(tokens.shape),
             self._mask(visible, count, past),
         )
-        read = normed(self.network, states)
+        read = self.network.norm(states)
         own = read if self.network.config.norm_output else states
         cache.add_states(own[0])
         cache.length = past + count

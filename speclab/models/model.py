@@ -315,6 +315,21 @@ class LanguageModel:
         """float32 logits [..., shared vocabulary] of hidden states [..., d]."""
         return self.head(hidden)[..., : self.vocab].float()
 
+    @torch.inference_mode()
+    def logits_said(self, hidden: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The logits of hidden states [n, d] over the tokens that the model can output, [n, m], and
+        the column of each of `tokens` [n]. A trimmed head has one more column, -inf, for all tokens
+        that it cannot output.
+        """
+        product = getattr(self.head, "product", None)
+        if product is None:
+            return self.logits(hidden), tokens
+        kept = self.head.kept
+        place = torch.searchsorted(kept, tokens)
+        is_kept = kept[place.clamp(max=len(kept) - 1)] == tokens
+        logits = pad(product(hidden).float(), (0, 1), value=-torch.inf)
+        return logits, torch.where(is_kept, place, len(kept))
+
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
     """Seconds that `work` takes, with the device's queue empty before and after."""
