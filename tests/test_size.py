@@ -13,10 +13,10 @@ from speclab.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 117.0,
-    "speclab/*.py": 24.9,
-    "tests/*.py": 128.0,
-    "tests/tools/*.py": 9.2,
+    "speclab/**/*.py": 124.5,
+    "speclab/*.py": 25.9,
+    "tests/*.py": 136.5,
+    "tests/tools/*.py": 9.6,
 }
 MEAN_STATEMENT = 8.85  # nodes of a simple statement, 3 % above what was reached
 
