@@ -512,7 +512,6 @@ def test_a_wrong_feature_lowers_tokens_per_pass(trained, learned, monkeypatch, w
     assert right > 3
     wrong(trained, monkeypatch)
     found = tokens_per_pass(trained, learned)
-    print(wrong.__name__, right, found)
     assert found < right - 0.5
 
 
