@@ -3,18 +3,21 @@ and decode losslessly. The weights are written by name here, not by the library.
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from conftest import profile_of, random_network, save_random_llama
 from safetensors.torch import save_file
+from scipy.stats import chisquare
 
 pytest.importorskip("speculators", reason="the extra `heads` is not installed")
 
-from test_decode import assert_plain, assert_samples_the_target, prompt_of
+from test_decode import WARM, assert_plain, next_p, prompt_of
 from toy import plain, recorded_tables
 
+from speclab.decode import decode
 from speclab.models.model import Projection
 from speclab.models.pairs import load_pair
 from speclab.ops.doctor import tokenizers
@@ -28,7 +31,7 @@ from speclab.tree import chain, static_tree
 VOCABULARY, WIDTH, LAYERS = 40, 32, 7  # of the targets; without named layers a head reads 2, 3, 4
 SAID = 20  # tokens of a trimmed vocabulary
 
-# a published configuration (of the hub's files, 2025; vllm-project/speculators #53, SGLang's tests)
+# a published configuration, after SGLang's tests and vllm-project/speculators #53
 PUBLISHED = {
     "architectures": ["Eagle3Speculator"],
     "auto_map": {"": "eagle3.Eagle3SpeculatorConfig"},
@@ -201,7 +204,21 @@ def test_greedy_text_is_the_plain_text_and_counts_are_the_replays(pair):
 
 
 def test_point_mass_at_temperature_1_has_the_targets_distribution(pair):
-    assert_samples_the_target(pair, (3, 4, 5), "point-mass", "dynamic:2,2,3", 150)
+    """Of the first and of the second token, each alone."""
+    endless, ids = replace(pair, stop_ids=frozenset()), (3, 4, 5)
+    counts, rng = np.zeros((2, pair.vocab)), np.random.default_rng(5)
+    shape, draws = parse_shape("dynamic:2,2,3"), 250
+    for _ in range(draws):
+        steps = decode(endless, ids, "point-mass", shape, WARM, 2, rng)
+        tokens = [token for step in steps for token in step.tokens]
+        counts[[0, 1], tokens] += 1
+    first = next_p(pair, ids)
+    second = sum(p * next_p(pair, (*ids, token)) for token, p in enumerate(first))
+    for observed, expected in zip(counts, (draws * first, draws * second), strict=True):
+        big = expected > 5
+        assert big.sum() > 3
+        wanted = [*expected[big], expected[~big].sum()]
+        assert chisquare([*observed[big], observed[~big].sum()], wanted).pvalue > 1e-3
 
 
 def test_its_memory_is_planned_and_the_doctor_knows_its_vocabulary(profile, pair):
