@@ -18,7 +18,7 @@ LIMITS = {
     "tests/*.py": 136.5,
     "tests/tools/*.py": 9.6,
 }
-MEAN_STATEMENT = 8.85  # nodes of a simple statement, 3 % above what was reached
+MEAN_STATEMENT = 8.95  # nodes of a simple statement, 3 % above what was reached
 
 
 def size(tree):
