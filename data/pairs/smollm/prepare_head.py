@@ -54,6 +54,7 @@ from speclab.models.head import unrolled
 from speclab.models.pairs import load_pair
 from speclab.models.timing import costs_of, pass_times
 from speclab.models.trimmed import base_embedding
+from speclab.ops.pack import pack
 from speclab.plain import read_json
 from speclab.profiles import ROOT, ModelSpec, load_profile
 from speclab.prompts import DOMAINS, PROJECT_PROMPTS, SECOND_PROMPTS, read_prompts
@@ -485,8 +486,22 @@ def costs(args: argparse.Namespace) -> None:
     write_json(args.work / "costs.json", found)
 
 
+def ship(args: argparse.Namespace) -> None:
+    """Pack the runs of both heads into data/traces: with all kinds for the shipped head."""
+    shipped = read_json(HERE / "head" / "card.json", "run `card` first", dict)["shipped"]
+    for name in SETS:
+        is_shipped = name == shipped
+        folder = ROOT / "data" / "traces" / ("smollm-head" if is_shipped else "smollm-head-other")
+        for path in sorted((args.work / "runs" / name).iterdir()):
+            run = load_run(path)
+            if not is_shipped:  # its weights are not in the repository
+                for facts in (run.manifest["profile"], run.manifest["pair"]):
+                    facts["draft"]["path"] = f"a head trained on the set {name}, not shipped"
+            pack(run, folder / path.name)
+
+
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
-STEPS = (prompts, write, look, train, export, record, costs, card)
+STEPS = (prompts, write, look, train, export, record, costs, card, ship)
 
 
 def main() -> None:
