@@ -497,7 +497,7 @@ def ship(args: argparse.Namespace) -> None:
             if not is_shipped:  # its weights are not in the repository
                 for facts in (run.manifest["profile"], run.manifest["pair"]):
                     facts["draft"]["path"] = f"a head trained on the set {name}, not shipped"
-            pack(run, folder / path.name)
+            pack(run, folder / path.name, licence=load_profile("smollm").notes.licence)
 
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
