@@ -65,7 +65,12 @@ from speclab.studies import trained_heads as study
 from speclab.studies.trained_heads import DRAFT, FORM, HEAD, MIXED
 
 RUNS = []
-READS = study.READS
+READS = [
+    "data/traces/smollm",
+    "data/traces/smollm-head",
+    "data/traces/smollm-head-other",
+    "data/pairs/smollm/head",
+]
 
 # %%
 ctx = notebook.start("18_trained_heads", profile, overrides)
