@@ -140,9 +140,19 @@ def test_the_answer_in_words():
     first = intervals("prompts", **{OWN: (0.01, 0.02), SECOND: (-0.02, -0.01)})
     ratios = intervals("prompts", **{OWN: (0.9, 0.95), SECOND: (1.1, 1.2)})
     said = study.answer(first, ratios)
-    assert "+1.5 points" in said and f"faster than the draft on {SECOND}" in said
-    assert f"slower than the draft on {OWN}" in said
+    assert "+1.5 points" in said and f"faster on {SECOND}" in said
+    assert f"slower on {OWN}" in said
     assert not notebook.too_long(said)
+    faster = intervals("prompts", **{OWN: (1.1, 1.2), SECOND: (1.1, 1.2)})
+    assert study.speed_in_words(faster) == "faster than the draft on all prompt sets"
+
+
+def test_one_target_has_one_v():
+    slow, fast = (Costs(1.0, (1, 9), (0.1, 0.1), (1.0, v)) for v in (3.0, 2.0))
+    both = study.with_one_target({DRAFT: slow, HEAD: fast})
+    assert both[DRAFT].v(9) == both[HEAD].v(9) == 2.5
+    table = study.cost_table(both, 8).set_index("drafter")
+    assert table.loc[HEAD, "block, chain of 8"] == pytest.approx(8 * 0.1 + 2.5)
 
 
 @pytest.mark.parametrize(("sign", "words"), [(0, "no difference"), (1, "code − math by +5.0")])
