@@ -177,7 +177,7 @@ def ranks_ahead(trace: pd.DataFrame, gamma: int) -> Array:
     texts = _texts(trace, _ranks(trace), fill=-1)
     if len(texts.length) > 1:
         raise ValueError(f"trace has {len(texts.length)} texts; keep the rows of one prompt")
-    (ahead,) = texts.ahead(check_limit("gamma", gamma))
+    ahead: Array = texts.ahead(check_limit("gamma", gamma))[0]
     return ahead
 
 

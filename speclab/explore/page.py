@@ -19,7 +19,7 @@ import pandas as pd
 
 from speclab.cost import Costs, disturbed
 from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
-from speclab.plain import read_json
+from speclab.plain import notice, read_json
 from speclab.profiles import ROOT, Profile
 from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
 from speclab.runs import (
@@ -27,7 +27,6 @@ from speclab.runs import (
     RunError,
     encoded_again,
     load_run,
-    notice,
     recorded_run,
     tokenizer_of,
     written,

@@ -257,7 +257,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     network = network.to(target.device, dtype).eval().requires_grad_(False)
     for module in network.modules():
         if type(module) is torch.nn.Linear and module is not network.lm_head:
-            module.forward = Projection(module.weight, module.bias)
+            setattr(module, "forward", Projection(module.weight, module.bias))  # noqa: B010
     said_by, vocab = network.lm_head, network.embed_tokens.num_embeddings
     if network.use_draft_vocab:
         kept = network.d2t + torch.arange(len(network.d2t), device=network.d2t.device)

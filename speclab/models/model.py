@@ -73,7 +73,7 @@ class KVCache:
             raise ValueError(f"crop to {length}: the cache holds {self.length} tokens")
         self.length = length
 
-    def take(self, features: Tensor | None) -> None:
+    def take(self, features: Tensor) -> None:
         """Take the target's features of the next tokens of the text, if the model is a head."""
 
     @torch.inference_mode()

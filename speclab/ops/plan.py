@@ -139,7 +139,7 @@ def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[He
     first = "cuda:0" if gpus else "cpu"
     configs = {which: config_of(profile, which, asks) for which in MODELS}
     has_head = OF_HEAD in configs["draft"]
-    pair = []
+    pair: list[Any] = []
     for which, config in configs.items():
         spec: ModelSpec = getattr(profile, which)
         device = {"auto": first, "cuda": "cuda:0"}.get(spec.device, spec.device)

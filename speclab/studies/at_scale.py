@@ -134,7 +134,7 @@ def own_by_depth(traces: Mapping[str, pd.DataFrame], deepest: int) -> dict[tuple
     """The tables of `next_accepted` by draft and depth, of greedy traces of our own pair. A head
     goes as deep as its blocks were recorded.
     """
-    tables = {}
+    tables: dict[tuple, pd.DataFrame] = {}
     for name, trace in traces.items():
         starts = combined.starts_of_trace(trace, name)
         starts["hit"] = starts["accepted"] > 0

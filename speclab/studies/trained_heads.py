@@ -224,7 +224,7 @@ def rises(texts: Mapping[str, Sets], deepest: int) -> Estimates:
         for drafter, sets in texts.items():
             draws = given_all_above(sets[prompts].chain(deepest, "every"), deepest)
             change = draws[deepest][ALL] - draws[1][ALL]
-            of_drafter[drafter] = draws.table({deepest: change}, key="depth")
+            of_drafter[drafter] = draws.table({str(deepest): change}, key="depth")
         parts[prompts] = stack(of_drafter, "drafter")
     return Estimates(stack(parts, "prompts")).in_units("points", 1)
 
@@ -250,8 +250,9 @@ def table_by_gamma(draws: Mapping[str, Draws]) -> Estimates:
     """`tokens_per_pass` by prompt set, drafter, gamma and domain."""
     parts = {}
     for prompts, own in draws.items():
-        for (drafter, gamma), values in own.values.items():
-            table = own.table({gamma: values}, key="gamma")
+        of_chain: Mapping[Any, pd.DataFrame] = own.values
+        for (drafter, gamma), values in of_chain.items():
+            table = own.table({str(gamma): values}, key="gamma")
             parts[prompts, drafter, gamma] = table.drop(columns="gamma")
     return Estimates(stack(parts, ["prompts", "drafter", "gamma"]))
 
