@@ -28,7 +28,7 @@ overrides: dict = {}  # parameters of the profile to change
 largest_gamma: int = 10  # 2 to 16; the longest chain that is replayed
 deepest: int = 6  # 2 to 16; the deepest drafted token whose acceptance is shown
 decoded_gamma: int = 4  # 1 to 16; the chain that is decoded for real
-dynamic: list = [5, 4, 12]  # depth, branches and budget of the tree that EAGLE-2 grows
+dynamic: list = [5, 4, 12]  # 1 to 64; depth, branches and budget of EAGLE-2's tree
 prompts_per_domain_timed: int = 2  # 1 to 50
 new_tokens: int = 24  # 2 to 64
 repeats: int = 1  # 1 to 20
@@ -53,7 +53,6 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
-
 from speclab import cost, score, tree
 from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.estimates import Estimates, counted, stack
@@ -132,7 +131,7 @@ ctx.plot(
     percent=True,
     y="accepted first tokens (%)",
     slug="first-token",
-    title=f"First token, T = 0: head minus draft is {over_draft.listed('prompts')}",
+    title=f"The head's first token gains {over_draft.at(prompts=OWN)} over the draft's ({OWN})",
     caption="Share of positions at which the first token of a block is accepted at T = 0, by "
     "domain, prompt set and drafter. `all` is the mean of the domains. Bars: 95 % intervals.",
 )
@@ -174,8 +173,7 @@ ctx.plot(
     percent=True,
     y="accepted, given all above (%)",
     slug="depth",
-    title=f"From depth 1 to {deepest} acceptance changes by "
-    f"{called(from_first.at(prompts=OWN)).listed('drafter')} ({OWN})",
+    title=study.course_in_words(from_first.at(prompts=OWN), deepest),
     caption="Acceptance of the token at each depth of a block at T = 0, given that all earlier "
     "tokens of the block were accepted; every position as a start; mean of the domains. Bands: "
     "95 % intervals.",
@@ -215,7 +213,7 @@ ctx.plot(
 # *Dynamic tree* is the tree that EAGLE-2 grows: each block keeps the nodes of the highest
 # probability.
 
-# %% tags=["timed"]
+# %%
 settings = ctx.profile.replace(temperature=0.0)
 spec = study.head_profile(settings)
 why_not = study.cannot_decode(settings, spec)
@@ -325,8 +323,7 @@ ctx.plot(
     percent=True,
     y="mixed minus form (points)",
     slug="training-prompts",
-    title=f"The mixed set changes the first token by {changed.at(on=OWN, domain=score.ALL)} on the "
-    f"kit's prompts and by {changed.at(on=SECOND, domain=score.ALL)} on the second set",
+    title=study.changes_in_words(changed),
     caption="Acceptance of the first token (T = 0) of the head trained on mixed prompts, minus "
     "that of the head trained on prompts in the kit's format, on own prompts and on the "
     "second set. `interaction`: second set minus own prompts. Bars: 95 % intervals over prompts.",

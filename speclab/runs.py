@@ -313,6 +313,12 @@ def tokenizer_of(run: Run) -> Any:
 # ---- keys ----------------------------------------------------------------------------------------
 
 
+def drafts_by_head(profile: Profile) -> bool:
+    """Whether the draft of a profile, as far as it is on this machine, is a trained head."""
+    folder = ModelFolder.here(profile.draft)
+    return folder is not None and folder.is_head
+
+
 def profile_prompts(profile: Profile) -> list[Prompt]:
     """The prompts of a profile."""
     return load_prompts(profile.prompts, profile.prompts_per_domain, profile.domains)

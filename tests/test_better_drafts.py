@@ -256,7 +256,7 @@ def test_the_learning_curve_is_the_cards_log(tiny_pair):
     card = ROOT / "data" / "pairs" / "smollm" / "card.json"
     phases = json.loads(card.read_text())["training"]
     folder = ModelFolder(card.parent / "draft")
-    pair = SimpleNamespace(draft=SimpleNamespace(folder=folder))
+    pair = SimpleNamespace(draft=SimpleNamespace(folder=folder, by_start=False))
     curve = comparison.learning_curve(pair, DOMAINS).at(estimator="hit[1]")
     math, mean = (curve.at(domain=name).frame for name in ("math", "all"))
     first, last = phases["learn"][-1], phases["distil"][-1]

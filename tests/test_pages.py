@@ -260,7 +260,7 @@ def test_the_report_has_ten_findings_in_order_and_says_what_is_off(reported):
     findings, rest = page.split("All notebooks")
     order = [one.strip(".") for one in re.findall(r"quiet>\s*(?:<a [^>]*>)?(\d+\.) ", findings)]
     assert order == [str(int(number)) for number in report.FINDINGS]
-    assert "Of 18 notebooks 1 failed, 1 lacked files." in page
+    assert "Of 19 notebooks 1 failed, 1 lacked files." in page
     assert "Failed: cell [3]: no" in rest and "here.." not in page
     assert rest.count(report.COMMITTED) == 1 and rest.count("<img") == 1, "its figures, labelled"
 

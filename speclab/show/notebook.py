@@ -291,8 +291,8 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     paper's, trees that cannot be scored, or a trained head where a block's ranks must not depend on
     where it began.
     """
-    from speclab.models.folder import ModelFolder
     from speclab.prompts import DOMAINS
+    from speclab.runs import drafts_by_head
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:
@@ -305,8 +305,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     ):
         if count < least:
             return f"needs at least {least} {name} and has {count}"
-    draft = ModelFolder.here(profile.draft) if number in BY_POSITION else None
-    if draft and draft.is_head:
+    if number in BY_POSITION and drafts_by_head(profile):
         return (
             f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
             "whose ranks depend on where a block begins. Run notebooks 02, 04, 08, 10 or 18"

@@ -331,10 +331,36 @@ def free_of_charge(draws: Mapping[str, Draws], costs: Costs, gammas: Sequence[in
 
 
 def longest_in_words(tau: Estimates, gamma: int) -> str:
-    """Tokens per target pass of the longest chain at T = 0, draft and head, kit's prompts."""
+    """Tokens per target pass of the longest chain at T = 0, draft and head, as a title."""
     cold = tau.at(temperature="T = 0", prompts=OWN, gamma=gamma, domain=ALL)
-    said = cold.at(drafter=[DRAFT, HEAD]).in_units("", 2).listed("drafter")
-    return f"At gamma {gamma} a target pass emits on own prompts: {said} (T = 0)"
+    draft, own = (cold.at(drafter=drafter).value for drafter in (DRAFT, HEAD))
+    return (
+        f"Gamma {gamma}, own prompts: {draft:.2f} tokens per target pass with the draft, "
+        f"{own:.2f} with the head"
+    )
+
+
+def course_in_words(change: Estimates, deepest: int) -> str:
+    """How acceptance changes with depth on one prompt set, draft and head, as a title."""
+    draft, own = (100 * change.at(drafter=drafter).value for drafter in (DRAFT, HEAD))
+    return (
+        f"From depth 1 to {deepest} acceptance changes by {signed(draft)} points (draft) and "
+        f"{signed(own)} (head)"
+    )
+
+
+def changes_in_words(changed: Estimates) -> str:
+    """What the mixed set changes on both prompt sets, as a title."""
+    own, second = (100 * changed.at(on=name, domain=ALL).value for name in (OWN, SECOND))
+    return (
+        f"The mixed set changes the first token by {signed(own)} points (own prompts) and "
+        f"{signed(second)} (second set)"
+    )
+
+
+def signed(points: float) -> str:
+    """A change with its sign: '+1.5', '−0.9'."""
+    return f"{points:+z.1f}".replace("-", "\N{MINUS SIGN}")
 
 
 # ---- the experiment: two sets of training prompts ------------------------------------------------
@@ -528,12 +554,12 @@ def _tuple(value: Any) -> Any:
 
 
 def fastest_in_words(decoded: Estimates) -> str:
-    """The fastest drafter and shape on each prompt set, as a title."""
+    """The fastest drafter on each prompt set, as a title."""
     said = []
     for prompts, part in decoded.groups("prompts"):
         best = part.frame.loc[part.frame["estimate"].idxmax()]
-        said.append(f"{prompts}: {best['drafter']}, {best['shape']}, {best['estimate']:.2f}x")
-    return "Fastest on " + "; ".join(said)
+        said.append(f"{best['drafter']}, {best['estimate']:.2f}x ({prompts})")
+    return "Fastest: " + "; ".join(said)
 
 
 def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -> str:
