@@ -19,7 +19,12 @@ from speclab.profiles import (
     profile_names,
 )
 
-OWN = ("tiny", "smollm", "smollm-head", "reference")  # pairs whose weights are here or are made here
+OWN = (
+    "tiny",
+    "smollm",
+    "smollm-head",
+    "reference",
+)  # pairs whose weights are here or are made here
 HUB = [name for name in profile_names() if name not in OWN]
 T4 = ("t4", "paper", "qwen", "reasoning")  # those that name a GPU: written for T4s
 UNPINNED = {("reasoning", "target")}  # its commit is unknown; the file contains 'fill in'

@@ -68,6 +68,10 @@ def test_the_best_gamma_and_its_speed_by_hand():
     assert best[OWN, HEAD].gamma == 1 + int(np.argmax(speeds))
     ratio = study.ratios_of_speed(best, draws).at(prompts=OWN).value
     assert ratio == pytest.approx(max(speeds) / best[OWN, DRAFT].speed.iloc[0])
+    noisy = {d: [costs[d], *(Costs.assumed(c) for c in (0.05, 0.1, 0.4))] for d in costs}
+    wider = study.best_speeds(draws, costs, (1, 2, 3), noisy)[OWN, HEAD].speed
+    assert wider.iloc[0] == best[OWN, HEAD].speed.iloc[0]
+    assert wider.iloc[1:].std() > 1.5 * best[OWN, HEAD].speed.iloc[1:].std()
     free = study.free_of_charge(draws, costs[HEAD], (1, 2, 3)).at(prompts=OWN)
     assert free.row.gamma == 3 and free.value > max(speeds)
 

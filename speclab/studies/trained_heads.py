@@ -268,17 +268,27 @@ class Best:
 
 
 def best_speeds(
-    draws: Mapping[str, Draws], costs: Mapping[str, Costs], gammas: Sequence[int]
+    draws: Mapping[str, Draws],
+    costs: Mapping[str, Costs],
+    gammas: Sequence[int],
+    again: Mapping[str, Sequence[Costs]] | None = None,
 ) -> dict[tuple[str, str], Best]:
     """The best gamma of each drafter and prompt set (prompts, drafter), for the mean of the domains
-    at the measured costs. The same gamma is used in all resamples.
+    at the measured costs. The same gamma is used in all resamples. again: of each drafter, its
+    costs as measured, then resampled ones (`Measured.resampled`), so that intervals cover the
+    clock's noise.
     """
     found = {}
     for prompts, own in draws.items():
         for drafter, measured in costs.items():
             speeds = {g: own[drafter, g][ALL] / measured.of_chain(g) for g in gammas}
             best = max(gammas, key=lambda g, speeds=speeds: speeds[g].iloc[0])
-            found[prompts, drafter] = Best(best, speeds[best])
+            speed = speeds[best]
+            if again:
+                first, *others = (each.of_chain(best) for each in again[drafter])
+                noise = np.resize(first / np.array(others), len(speed) - 1)
+                speed = speed * np.append(1.0, noise)
+            found[prompts, drafter] = Best(best, speed)
     return found
 
 
