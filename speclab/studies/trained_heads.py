@@ -28,7 +28,7 @@ from speclab.prompts import EncodedPrompt, decoded_prompts
 from speclab.runs import FilesMissing, encoded_prompts, load_run, of_kind
 from speclab.score import ALL, POOLED
 from speclab.shapes import Shape
-from speclab.stats import ABOVE, BELOW, Draws
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, Draws
 
 READS = [
     "data/traces/smollm",
@@ -626,6 +626,8 @@ def speed_in_words(ratios: Estimates) -> str:
     for verdict, word in ((ABOVE, "faster"), (BELOW, "slower")):
         if (verdicts == verdict).all():
             return f"{word} than the draft on all prompt sets"
+    if (verdicts == INCONCLUSIVE).all():
+        return "not significantly faster or slower on any prompt set"
     return ratios.sentence(
         "faster on",
         "slower on",
