@@ -300,11 +300,12 @@ ctx.say(
 
 # %%
 own = own_pair.traces()
-of_eagle = depths.at(proposer="EAGLE").frame
-of_pairs = pd.concat([of_eagle, stack(study.own_by_depth(own, deepest), ["proposer", "depth"])])
-of_pairs = Estimates(of_pairs).at(name=study.DEEPER, domain="all").in_units("%")
+of_eagle = depths.at(proposer="EAGLE", name=study.DEEPER).frame
+of_eagle = of_eagle.rename(columns={"proposer": "draft"}).drop(columns="name")
+of_ours = [own_pair.at_depths(own, deepest, "every").frame] if own else []
+of_pairs = Estimates(pd.concat([of_eagle, *of_ours])).at(domain="all").in_units("%")
 heads = {depth: f"depth {depth}" for depth in range(1, deepest + 1)}
-by_pair = of_pairs.wide("proposer", "depth").rename(columns=heads)
+by_pair = of_pairs.wide("draft", "depth").rename(columns=heads)
 ctx.table(of_pairs, "depth-own-pair", rows=60, cells=by_pair)
 ctx.say(own_pair.left_out(own) or "Notebook 18 compares our draft with our head.")
 

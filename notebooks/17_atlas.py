@@ -229,7 +229,7 @@ ctx.say(study.rises_in_words(changes))
 # %%
 own = own_pair.traces()
 if own:
-    of_pair = study.own_by_depth(own, deepest)
+    of_pair = own_pair.at_depths(own, deepest, "visited").at(domain="pooled")
     heads = {depth: f"depth {depth}" for depth in range(1, deepest + 1)}
     ctx.table(of_pair, "own-pair", cells=of_pair.wide("draft", "depth").rename(columns=heads))
 ctx.say(own_pair.left_out(own) or "Notebook 18 compares the two.")

@@ -110,6 +110,14 @@ ctx.say(
     "set (section 6 has the difference). The other head comes as recorded traces."
 )
 
+# %%
+covered = study.coverage(greedy).without(domain=[score.ALL, *unshown])
+ctx.table(covered, "coverage", cells=covered.wide("prompts", "domain"))
+ctx.say(
+    f"Their output tokens are {covered.span()} of the target's greedy tokens, by domain and prompt "
+    "set (table). All other tokens are rejected, whoever drafts."
+)
+
 # %% [markdown]
 # ## 2. Is the first drafted token accepted more often?
 # All three are asked along the same recorded texts: of the kit's prompts, of the same prompts
@@ -117,8 +125,8 @@ ctx.say(
 # A block's first token reads the target's features, so a head is at its best there.
 
 # %%
-hits = study.by_set(greedy)
-first = study.table_of(hits)
+hits = study.first_tokens(greedy)
+first = study.first_token_table(hits)
 ctx.export(first, "first-token-all")
 gain = study.gains(hits)
 over_draft = gain.at(domain=score.ALL)
@@ -161,10 +169,11 @@ ctx.say(
 # (notebook 04). A head has the same easy positions, and loses the target's view.
 
 # %%
-depths = study.by_depth(greedy, deepest)
+deep = study.accepted_deep(greedy, deepest)
+depths = study.depth_table(deep)
 ctx.export(depths, "depth-all")
 mean = depths.at(domain=score.ALL)
-from_first = study.rises(greedy, deepest)
+from_first = study.rises(deep, deepest)
 ctx.plot(
     called(mean),
     x="depth",
@@ -186,8 +195,8 @@ ctx.plot(
 
 # %%
 gammas = range(1, largest_gamma + 1)
-passes = {name: study.tokens_per_pass(own, gammas) for name, own in texts.items()}
-tables = {name: study.table_by_gamma(draws) for name, draws in passes.items()}
+passes = {name: study.chains_by_gamma(own, gammas) for name, own in texts.items()}
+tables = {name: study.chain_table(draws) for name, draws in passes.items()}
 tau = Estimates.stacked(tables, "temperature")
 ctx.export(tau, "tokens-per-pass-all")
 cold, warm = passes.values()
@@ -271,7 +280,7 @@ ctx.table(predicted, "predicted", cells=predicted.wide(["prompts", "gamma"], "dr
 ctx.say(
     "**At equal cost**, if a block of the head cost what a block of the draft costs, the head "
     f"would have these multiples of the draft's speed-up: {equal.listed('prompts')}. **At the "
-    f"measured costs** it is {study.speed_in_words(ratios)}: {ratios.listed('prompts')}. "
+    f"measured costs** it is {study.faster_in_words(ratios)}: {ratios.listed('prompts')}. "
     "Both take each drafter's best gamma. The intervals are over prompts"
     + (", and the second ones also over the timed passes and blocks." if again else ".")
 )
@@ -296,7 +305,7 @@ if not why_not:
         f"{new_tokens} tokens each, T = 0. Bars: 95 % intervals over prompts.",
         stamp=stamp,
     )
-    notebook.show_table(study.passes_of(speeds, shown))
+    notebook.show_table(study.decoded_rates(speeds, shown))
 
 # %%
 if not why_not:
@@ -330,7 +339,7 @@ ctx.plot(
 )
 
 # %%
-orders = study.orders(first, [DRAFT, form, mixed])
+orders = study.domain_orders(first, [DRAFT, form, mixed])
 ctx.table(orders.replace({"drafter": looks}), "orders")
 tests = stack(
     {name: study.pairs_that_change(greedy, name, mixed, form, level) for name in (OWN, SECOND)},
@@ -338,9 +347,7 @@ tests = stack(
 )
 ctx.export(tests, "pairs")
 interaction = changed.at(on="interaction", domain=score.ALL)
-ctx.say(
-    f"{study.training_in_words(interaction)} {study.order_in_words(orders, tests, form, mixed)}"
-)
+ctx.say(f"{study.help_in_words(interaction)} {study.follow_in_words(orders, tests, form, mixed)}")
 
 # %% [markdown]
 # ## 7. What we had expected
@@ -349,7 +356,7 @@ ctx.say(
 # %%
 said = study.expected()
 found = study.came(hits, cold, 4, mixed, form)
-compared = study.compared(said, found)
+compared = study.beside_expected(said, found)
 ctx.table(compared, "expected", rows=20)
 ctx.say(study.hits_in_words(compared))
 

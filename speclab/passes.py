@@ -136,7 +136,7 @@ def _check_lists(answer: Answer) -> None:
 
 
 def of_replay(blocks: pd.DataFrame) -> pd.DataFrame:
-    """The passes that a replay visits (`replay.replay`, starts="visited")."""
+    """The blocks of `replay.replay` as passes: a decoder's, or one from every start."""
     require(blocks, ["prompt_id", "domain", "start", "remaining", *replay.COUNTS], "blocks")
     step = blocks.groupby("prompt_id", sort=False).cumcount()
     return blocks.assign(turn=0, step=step)[COLUMNS]

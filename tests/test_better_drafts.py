@@ -163,7 +163,7 @@ def test_a_trained_head_is_a_candidate_by_its_recorded_runs(tried, own, profile,
     recorded = {"greedy": run, "sampled": run}
     monkeypatch.setattr(candidates, "profile_names", lambda: [f"{tried.profile.name}-head"])
     monkeypatch.setattr(candidates, "load_profile", lambda name: of_head)
-    monkeypatch.setattr(candidates.head, "obstacle", lambda folder: "")
+    monkeypatch.setattr(candidates.head, "unreadable", lambda folder: "")
     monkeypatch.setattr(candidates.runs, "recorded_run", lambda _, kind: recorded[kind])
     made = candidates.trained_head(tried)
     tried.add(made)

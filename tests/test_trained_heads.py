@@ -39,7 +39,7 @@ def text(**options):
 def test_acceptance_given_all_above_by_hand():
     """Of the starts with k tokens left whose first k - 1 were right: how many are right?"""
     own = text()
-    draws = study.given_all_above(own.chain(3, "every"), 3)
+    draws = study.accepted_deep({DRAFT: {OWN: own}}, 3)[OWN, DRAFT]
     code = own.trace[own.trace["domain"] == "code"]
     for depth in (1, 2, 3):
         above = right = 0
@@ -57,7 +57,7 @@ def sets(seed):
 def test_the_best_gamma_and_its_speed_by_hand():
     texts = {DRAFT: sets(0), HEAD: sets(10)}
     costs = {DRAFT: Costs.assumed(0.1), HEAD: Costs.assumed(0.3)}
-    draws = study.tokens_per_pass(texts, (1, 2, 3))
+    draws = study.chains_by_gamma(texts, (1, 2, 3))
     best = study.best_speeds(draws, costs, (1, 2, 3))
     speeds = []
     for gamma in (1, 2, 3):
@@ -120,7 +120,7 @@ def test_expectations_are_read_and_compared(tmp_path):
     said = study.expected(page)
     assert said.loc[0, "form_high"] == 0.60 and said.loc[0, "mixed"] == 0.40
     for found, verdict, held in ((0.58, "in the range", 1), (0.61, "outside the range", 0)):
-        table = study.compared(said, pd.DataFrame([{"form": found, "mixed": 0.45}]))
+        table = study.beside_expected(said, pd.DataFrame([{"form": found, "mixed": 0.45}]))
         assert verdict in table["found - expected"][0]
         assert f"1 expectation with a range, {held} held" in study.hits_in_words(table)
 
@@ -136,7 +136,7 @@ def intervals(key, **bounds):
     [((0.01, 0.03), "help more"), ((-0.03, -0.01), "help less"), ((-0.01, 0.01), "equally")],
 )
 def test_the_interaction_in_words(bounds, words):
-    said = study.training_in_words(intervals("on", interaction=bounds))
+    said = study.help_in_words(intervals("on", interaction=bounds))
     assert words in said and "interaction" in said
 
 
@@ -148,7 +148,7 @@ def test_the_answer_in_words():
     assert f"slower on {OWN}" in said
     assert not notebook.too_long(said)
     faster = intervals("prompts", **{OWN: (1.1, 1.2), SECOND: (1.1, 1.2)})
-    assert study.speed_in_words(faster) == "faster than the draft on all prompt sets"
+    assert study.faster_in_words(faster) == "faster than the draft on all prompt sets"
 
 
 def test_one_target_has_one_v():
@@ -168,10 +168,10 @@ def test_the_order_of_the_domains_in_words(sign, words):
     tests = pd.DataFrame(
         {"prompts": [OWN, SECOND], "pair": "code − math", "difference": 0.05, "sign": [0, sign]}
     )
-    said = study.order_in_words(orders, tests, OTHER, HEAD)
+    said = study.follow_in_words(orders, tests, OTHER, HEAD)
     assert "alike" in said and words in said
     orders.loc[0, "order"] = "code > math"
-    assert f"differently on {OWN}" in study.order_in_words(orders, tests, OTHER, HEAD)
+    assert f"differently on {OWN}" in study.follow_in_words(orders, tests, OTHER, HEAD)
 
 
 def test_the_names_of_both_heads():

@@ -227,7 +227,7 @@ class Head(LanguageModel):
         return torch.cat([first, states])
 
 
-def obstacle(folder: ModelFolder) -> str:
+def unreadable(folder: ModelFolder) -> str:
     """Why the head in a folder cannot be loaded here; '' if it can."""
     if importlib.util.find_spec(LIBRARY) is None:
         return (
@@ -247,7 +247,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     """
     folder = ModelFolder.fetched(spec)
     folder.check()
-    if said := obstacle(folder):
+    if said := unreadable(folder):
         raise ValueError(said)
     with folder.used():
         network = _network(folder)

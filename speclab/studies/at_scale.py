@@ -130,19 +130,6 @@ def next_accepted(starts: pd.DataFrame, deepest: int) -> dict[int, Draws]:
     return by_depth
 
 
-def own_by_depth(traces: Mapping[str, pd.DataFrame], deepest: int) -> dict[tuple, pd.DataFrame]:
-    """The tables of `next_accepted` by draft and depth, of greedy traces of our own pair. A head
-    goes as deep as its blocks were recorded.
-    """
-    tables: dict[tuple, pd.DataFrame] = {}
-    for name, trace in traces.items():
-        starts = combined.starts_of_trace(trace, name)
-        starts["hit"] = starts["accepted"] > 0
-        found = next_accepted(starts, min(deepest, starts["limit"].min()))
-        tables |= {(name, depth): draws.table() for depth, draws in found.items()}
-    return tables
-
-
 # ---- their cost model ----------------------------------------------------------------------------
 
 

@@ -9,10 +9,11 @@ from itertools import product
 
 import pandas as pd
 
-from speclab import passes, replay, score, stats
+from speclab import passes, score, stats
 from speclab.analysis import atlas
 from speclab.analysis.association import correlation
 from speclab.analysis.concordance import Orders
+from speclab.analysis.own_pair import accepted_at_depths
 from speclab.estimates import Estimates, counted, named, stack, whole
 from speclab.score import ALL, POOLED
 from speclab.stats import ABOVE, BELOW
@@ -114,14 +115,7 @@ def accepted_by_depth(run: str, deepest: int) -> stats.Draws:
     Entries are depths, up to `deepest` or the run's K. The tasks of Spec-Bench are the domains of
     the resamples.
     """
-    return of_passes(atlas.in_tasks(atlas.passes_of(run)), deepest)
-
-
-def of_passes(rows: pd.DataFrame, deepest: int) -> stats.Draws:
-    """`accepted_by_depth` of `passes`, with their own domains."""
-    depths = range(1, min(deepest, int(rows["drafted"].max())) + 1)
-    share = score.ratio_of("accepted", "reached")
-    return stats.jointly({depth: (passes.depth_counts(rows, depth), share) for depth in depths})
+    return accepted_at_depths(atlas.in_tasks(atlas.passes_of(run)), deepest)
 
 
 def depth_tables(runs: Mapping[str, str], deepest: int) -> tuple[Estimates, Estimates]:
@@ -136,17 +130,6 @@ def depth_tables(runs: Mapping[str, str], deepest: int) -> tuple[Estimates, Esti
         changes[name] = draws.table({"change": change}, key="number")
     pooled = Estimates(stack(levels, ["method"])).at(domain=POOLED).in_units("%")
     return pooled, Estimates(stack(changes, ["method"])).in_units("points")
-
-
-def own_by_depth(traces: Mapping[str, pd.DataFrame], deepest: int) -> Estimates:
-    """Acceptance by draft and depth, pooled over prompts, of chains of `deepest` tokens replayed on
-    greedy traces of our own pair.
-    """
-    tables = {}
-    for name, trace in traces.items():
-        chains = replay.replay(trace, deepest)
-        tables[name] = of_passes(passes.of_replay(chains), deepest).table(key="depth")
-    return Estimates(stack(tables, ["draft"])).at(domain=POOLED).in_units("%")
 
 
 # ---- what is easy --------------------------------------------------------------------------------

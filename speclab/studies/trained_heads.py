@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from safetensors import safe_open
 
 from speclab import replay, score, stats
 from speclab.analysis import significance
+from speclab.analysis.own_pair import accepted_at_depths
 from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.estimates import Estimates, counted, named, stack
 from speclab.models import head, timing
 from speclab.models.folder import ModelFolder
+from speclab.passes import of_replay
 from speclab.plain import read_json
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, decoded_prompts
@@ -150,89 +153,76 @@ def accepted_first(texts: Mapping[str, Sets], prompts: str) -> Draws:
     return stats.jointly(asked)
 
 
-def by_set(texts: Mapping[str, Sets]) -> dict[str, Draws]:
+def first_tokens(texts: Mapping[str, Sets]) -> dict[str, Draws]:
     """`accepted_first` of each prompt set."""
     return {prompts: accepted_first(texts, prompts) for prompts in texts[DRAFT]}
 
 
-def table_of(draws: Mapping[str, Draws], digits: int = 1) -> Estimates:
+def first_token_table(draws: Mapping[str, Draws], digits: int = 1) -> Estimates:
     """Numbers by prompt set, drafter and domain."""
     parts = {prompts: own.table(key="drafter") for prompts, own in draws.items()}
     return Estimates.stacked(parts, "prompts").in_units("%", digits)
 
 
-def gains(draws: Mapping[str, Draws], over: str = DRAFT, of: str = HEAD) -> Estimates:
-    """How much more often one drafter's first token is accepted than another's, in points, by
-    prompt set and domain.
+def gains(draws: Mapping[str, Draws]) -> Estimates:
+    """How much more often the head's first token is accepted than the draft's, in points, by prompt
+    set and domain.
     """
-    parts = {name: own.table({of: own[of] - own[over]}) for name, own in draws.items()}
+    parts = {name: own.table({HEAD: own[HEAD] - own[DRAFT]}) for name, own in draws.items()}
     table = Estimates.stacked(parts, "prompts").in_units("points", 1)
     return Estimates(table.frame.drop(columns="name"), table.digits, table.unit)
 
 
-def coverage(texts: Mapping[str, Sets], kept: Iterable[int]) -> pd.DataFrame:
-    """The share of the target's tokens that a drafter with the output tokens `kept` can be right
-    about, by prompt set and domain.
-    """
-    tokens = [*kept]
+def coverage(texts: Mapping[str, Sets]) -> Estimates:
+    """The share of the target's tokens that all drafters can output, by prompt set and domain."""
+    (file,) = ModelFolder(ROOT / OF_HEAD).tensors
+    with safe_open(file, "np") as opened:
+        said = np.flatnonzero(opened.get_tensor("t2d"))
     parts = {}
     for name, text in texts[DRAFT].items():
-        rows = text.trace.assign(covered=text.trace["token"].isin(tokens))
+        rows = text.trace.assign(covered=text.trace["token"].isin(said))
         parts[name] = stats.by_domain(rows, score.mean_of("covered"))
-    return stack(parts, "prompts")
+    return Estimates(stack(parts, "prompts")).in_units("%")
 
 
 # ---- depth ---------------------------------------------------------------------------------------
 
 
-def by_depth(texts: Mapping[str, Sets], deepest: int) -> Estimates:
-    """Acceptance of token d of a block, given that all earlier tokens were accepted, over every
-    position as a start: prompts, drafter, depth, domain, estimate, low, high.
+Depths = dict[tuple[str, str], Draws]  # by prompt set and drafter; the draws are named by depth
+
+
+def accepted_deep(texts: Mapping[str, Sets], deepest: int) -> Depths:
+    """Acceptance of each token of a block, given that all earlier tokens were accepted, over every
+    position as a start.
     """
-    parts = {}
-    for prompts in texts[DRAFT]:
-        of_drafter = {}
-        for drafter, sets in texts.items():
-            draws = given_all_above(sets[prompts].chain(deepest, "every"), deepest)
-            of_drafter[drafter] = draws.table(key="depth")
-        parts[prompts] = stack(of_drafter, "drafter")
-    return Estimates(stack(parts, "prompts"))
+    return {
+        (prompts, drafter): accepted_at_depths(of_replay(text.chain(deepest, "every")), deepest)
+        for drafter, sets in texts.items()
+        for prompts, text in sets.items()
+    }
 
 
-def given_all_above(blocks: pd.DataFrame, deepest: int) -> Draws:
-    """Acceptance at each depth given all above, of `replay` blocks; the draws are named by depth.
-    Starts near the end of a text count as far as it goes.
+def depth_table(depths: Depths) -> Estimates:
+    """prompts, drafter, depth, domain, estimate, low, high."""
+    tables = {key: draws.table(key="depth") for key, draws in depths.items()}
+    return Estimates(stack(tables, ["prompts", "drafter"]))
+
+
+def rises(depths: Depths, deepest: int) -> Estimates:
+    """Acceptance at the deepest depth minus depth 1, mean of the domains, in points, by prompt set
+    and drafter.
     """
-    rows = blocks.assign(survival_0=1.0)
-    asked = {}
-    for depth in range(1, deepest + 1):
-        there = rows["remaining"] >= depth
-        above = rows[f"survival_{depth - 1}"].where(there, 0.0)
-        accepted = rows[f"survival_{depth}"].where(there, 0.0)
-        counted = rows[["prompt_id", "domain"]].assign(above=above, accepted=accepted)
-        asked[depth] = counted, score.ratio_of("accepted", "above", str(depth))
-    return stats.jointly(asked)
-
-
-def rises(texts: Mapping[str, Sets], deepest: int) -> Estimates:
-    """Acceptance given all above at the deepest depth minus depth 1, mean of the domains, in
-    points, by prompt set and drafter.
-    """
-    parts = {}
-    for prompts in texts[DRAFT]:
-        of_drafter = {}
-        for drafter, sets in texts.items():
-            draws = given_all_above(sets[prompts].chain(deepest, "every"), deepest)
-            change = draws[deepest][ALL] - draws[1][ALL]
-            of_drafter[drafter] = draws.table({str(deepest): change}, key="depth")
-        parts[prompts] = stack(of_drafter, "drafter")
-    return Estimates(stack(parts, "prompts")).in_units("points", 1)
+    tables = {}
+    for key, draws in depths.items():
+        change = draws[deepest][ALL] - draws[1][ALL]
+        tables[key] = draws.table({str(deepest): change}, key="depth")
+    return Estimates(stack(tables, ["prompts", "drafter"])).in_units("points", 1)
 
 
 # ---- tokens per pass, cost, speed ----------------------------------------------------------------
 
 
-def tokens_per_pass(texts: Mapping[str, Sets], gammas: Sequence[int]) -> dict[str, Draws]:
+def chains_by_gamma(texts: Mapping[str, Sets], gammas: Sequence[int]) -> dict[str, Draws]:
     """Tokens per target pass of chains, by prompt set; the draws are named (drafter, gamma)."""
     draws = {}
     for prompts in texts[DRAFT]:
@@ -246,8 +236,8 @@ def tokens_per_pass(texts: Mapping[str, Sets], gammas: Sequence[int]) -> dict[st
     return draws
 
 
-def table_by_gamma(draws: Mapping[str, Draws]) -> Estimates:
-    """`tokens_per_pass` by prompt set, drafter, gamma and domain."""
+def chain_table(draws: Mapping[str, Draws]) -> Estimates:
+    """`chains_by_gamma` by prompt set, drafter, gamma and domain."""
     parts = {}
     for prompts, own in draws.items():
         of_chain: Mapping[Any, pd.DataFrame] = own.values
@@ -343,34 +333,23 @@ def free_of_charge(draws: Mapping[str, Draws], costs: Costs, gammas: Sequence[in
 def longest_in_words(tau: Estimates, gamma: int) -> str:
     """Tokens per target pass of the longest chain at T = 0, draft and head, as a title."""
     cold = tau.at(temperature="T = 0", prompts=OWN, gamma=gamma, domain=ALL)
-    draft, own = (cold.at(drafter=drafter).value for drafter in (DRAFT, HEAD))
+    draft, own = (cold.at(drafter=drafter).span() for drafter in (DRAFT, HEAD))
     return (
-        f"Gamma {gamma}, own prompts: {draft:.2f} tokens per target pass with the draft, "
-        f"{own:.2f} with the head"
+        f"Gamma {gamma}, own prompts: {draft} tokens per target pass with the draft, {own} with "
+        "the head"
     )
 
 
 def course_in_words(change: Estimates, deepest: int) -> str:
     """How acceptance changes with depth on one prompt set, draft and head, as a title."""
-    draft, own = (100 * change.at(drafter=drafter).value for drafter in (DRAFT, HEAD))
-    return (
-        f"From depth 1 to {deepest} acceptance changes by {signed(draft)} points (draft) and "
-        f"{signed(own)} (head)"
-    )
+    draft, own = (change.at(drafter=drafter).span() for drafter in (DRAFT, HEAD))
+    return f"From depth 1 to {deepest} acceptance changes by {draft} (draft) and {own} (head)"
 
 
 def changes_in_words(changed: Estimates) -> str:
     """What the mixed set changes on both prompt sets, as a title."""
-    own, second = (100 * changed.at(on=name, domain=ALL).value for name in (OWN, SECOND))
-    return (
-        f"The mixed set changes the first token by {signed(own)} points (own prompts) and "
-        f"{signed(second)} (second set)"
-    )
-
-
-def signed(points: float) -> str:
-    """A change with its sign: '+1.5', '−0.9'."""
-    return f"{points:+z.1f}".replace("-", "\N{MINUS SIGN}")
+    own, second = (changed.at(on=name, domain=ALL).span() for name in (OWN, SECOND))
+    return f"The mixed set changes the first token by {own} (own prompts) and {second} (second set)"
 
 
 # ---- the experiment: two sets of training prompts ------------------------------------------------
@@ -391,7 +370,7 @@ def interaction(texts: Mapping[str, Sets], mixed: str, form: str) -> Estimates:
     return Estimates(draws.table(change, key="on")).in_units("points", 1)
 
 
-def orders(table: Estimates, drafters: Iterable[str]) -> pd.DataFrame:
+def domain_orders(table: Estimates, drafters: Iterable[str]) -> pd.DataFrame:
     """The domains from most to least accepted, by prompt set and drafter."""
     rows = []
     for prompts in pd.unique(table.frame["prompts"]):
@@ -452,7 +431,7 @@ def _three(mixed: str, form: str) -> list[tuple[str, str]]:
     return [("draft", DRAFT), ("form", form), ("mixed", mixed)]
 
 
-def compared(said: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
+def beside_expected(said: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
     """Expected beside found, in words: what, head, expected, found, verdict."""
     rows = []
     for (_, wanted), (_, got) in zip(said.iterrows(), found.iterrows(), strict=True):
@@ -474,7 +453,7 @@ Speeds = Mapping[str, Mapping[str, pd.DataFrame]]  # by drafter and prompt set
 
 def cannot_decode(profile: Profile, with_head: Profile) -> str:
     """Why nothing can be decoded here; '' if it can."""
-    if said := head.obstacle(ModelFolder(ROOT / OF_HEAD)):
+    if said := head.unreadable(ModelFolder(ROOT / OF_HEAD)):
         return said
     for name in MODELS:
         for own in (profile, with_head):
@@ -531,7 +510,7 @@ def measured_gain(speeds: Speeds, shown: Mapping[str, str]) -> Estimates:
     return Estimates(stack(parts, ["drafter", "prompts"])).in_units("x", 2)
 
 
-def passes_of(speeds: Speeds, shown: Mapping[str, str]) -> pd.DataFrame:
+def decoded_rates(speeds: Speeds, shown: Mapping[str, str]) -> pd.DataFrame:
     """Tokens per target pass of the decoded texts: prompts, shape, and a column per drafter."""
     parts = {}
     for key, own in _each(speeds).items():
@@ -578,7 +557,7 @@ def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -
     return f"{counted(prompts, 'prompt')} with each of {counted(len(drafters), 'drafter')}"
 
 
-def order_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed: str) -> str:
+def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed: str) -> str:
     """Whether the order of the domains follows the training set."""
     wide = orders.pivot(index="prompts", columns="drafter", values="order")
     other = [name for name in (OWN, SECOND) if wide.loc[name, form] != wide.loc[name, mixed]]
@@ -616,11 +595,11 @@ def answer(over_draft: Estimates, ratios: Estimates) -> str:
     return (
         f"With equal training a head's first token gains {own} of acceptance over the draft's on "
         f"own prompts, and {second} on the second set. At measured costs it is "
-        f"{speed_in_words(ratios)}."
+        f"{faster_in_words(ratios)}."
     )
 
 
-def speed_in_words(ratios: Estimates) -> str:
+def faster_in_words(ratios: Estimates) -> str:
     """On which prompt sets the head is faster than the draft, from `ratios_of_speed`."""
     verdicts = stats.verdict(ratios.frame["low"], ratios.frame["high"], 1.0)
     for verdict, word in ((ABOVE, "faster"), (BELOW, "slower")):
@@ -637,7 +616,7 @@ def speed_in_words(ratios: Estimates) -> str:
     )
 
 
-def training_in_words(change: Estimates) -> str:
+def help_in_words(change: Estimates) -> str:
     """What prompts without a format in the training set do, from the mean `interaction`."""
     words = {
         ABOVE: "Training prompts without a format help more where test prompts have none",

@@ -36,7 +36,7 @@ from speclab.cost import disturbed
 from speclab.decode import decode_prompt
 from speclab.models import timing
 from speclab.models.folder import ModelFolder, ModelsMissing
-from speclab.models.head import obstacle
+from speclab.models.head import unreadable
 from speclab.models.model import Projection
 from speclab.models.pairs import Pair, load_pair
 from speclab.profiles import ROOT, load_profile
@@ -300,7 +300,7 @@ def head_missing(folder):
     """Why the head in a folder cannot be measured here; '' if it can."""
     if not (folder / "model.safetensors").is_file():
         return f"{folder} has no model.safetensors"
-    return obstacle(ModelFolder(folder))
+    return unreadable(ModelFolder(folder))
 
 
 def head_rows(pairs, prompts, new, repeats):

@@ -143,7 +143,7 @@ def trained_head(tried: "Tried") -> Candidate | None:
         return None
     of_head = load_profile(name)
     folder = ModelFolder.whole(of_head.draft)
-    if folder is None or head.obstacle(folder):
+    if folder is None or head.unreadable(folder):
         return None
     profile = tried.profile.replace(draft=of_head.draft, traces=of_head.traces)
     recorded = {kind: runs.recorded_run(profile, kind) for kind in ESTIMATORS}
