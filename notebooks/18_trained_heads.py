@@ -58,6 +58,7 @@ from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.estimates import Estimates, counted, stack
 from speclab.models import pairs, timing
 from speclab.models.folder import ModelFolder
+from speclab.profiles import with_head
 from speclab.shapes import Shape
 from speclab.show import notebook
 from speclab.studies import trained_heads as study
@@ -65,6 +66,7 @@ from speclab.studies.trained_heads import DRAFT, FORM, HEAD, MIXED
 
 RUNS = []
 READS = [
+    "smollm-head",
     "data/traces/smollm",
     "data/traces/smollm-head",
     "data/traces/smollm-head-other",
@@ -224,8 +226,8 @@ ctx.plot(
 
 # %%
 settings = ctx.profile.replace(temperature=0.0)
-spec = study.head_profile(settings)
-why_not = study.cannot_decode(settings, spec)
+of_head = with_head(settings)
+why_not = study.cannot_decode(settings, of_head)
 measured, speeds, again = {}, {}, {}
 shapes = {
     "chain": Shape(tree.chain(decoded_gamma)),
@@ -241,7 +243,7 @@ if not why_not:
     timed = study.timed_prompts(settings, prompts_per_domain_timed)
     probes = {"chain": shapes["chain"]}
     sizes = (1, 2, 3, 4, 5, 6, 8, 12, 17)
-    for drafter, own in {DRAFT: settings, HEAD: spec}.items():
+    for drafter, own in {DRAFT: settings, HEAD: of_head}.items():
         pair = pairs.load_pair(own)
         clock = timing.measured(
             pair, timed[OWN][:4], probes, new_tokens, sizes, 128, pass_repeats, pass_tries

@@ -187,6 +187,17 @@ def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
     return checked(Profile, values, path.name)
 
 
+def with_head(profile: Profile) -> Profile | None:
+    """The same study with the pair's trained head as draft: the draft and the traces of the profile
+    NAME-head. None if the kit has no such profile.
+    """
+    name = f"{profile.name}-head"
+    if name not in profile_names():
+        return None
+    of_head = load_profile(name)
+    return profile.replace(name=name, draft=of_head.draft, traces=of_head.traces)
+
+
 def _find(values: Facts, folder: Path) -> None:
     """Replace each name of a file or folder by its place (`_place`)."""
     for key in ("prompts", "traces"):

@@ -161,8 +161,7 @@ def test_a_trained_head_is_a_candidate_by_its_recorded_runs(tried, own, profile,
     ahead = [[1] * 16 for _ in range(len(own.trace))]
     run = SimpleNamespace(trace=own.trace.assign(block_ranks=ahead), manifest=own.manifest)
     recorded = {"greedy": run, "sampled": run}
-    monkeypatch.setattr(candidates, "profile_names", lambda: [f"{tried.profile.name}-head"])
-    monkeypatch.setattr(candidates, "load_profile", lambda name: of_head)
+    monkeypatch.setattr(candidates, "with_head", lambda profile: of_head)
     monkeypatch.setattr(candidates.head, "unreadable", lambda folder: "")
     monkeypatch.setattr(candidates.runs, "recorded_run", lambda _, kind: recorded[kind])
     made = candidates.trained_head(tried)

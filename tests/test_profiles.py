@@ -17,6 +17,7 @@ from speclab.profiles import (
     load_profile,
     parse_overrides,
     profile_names,
+    with_head,
 )
 
 OWN = (
@@ -42,6 +43,17 @@ PARAMETERS = {  # as the hub's model cards have them, quantised weights counted 
 
 def models(profile):
     return {"target": profile.target, "draft": profile.draft}
+
+
+def test_the_head_of_a_pair_is_the_draft_of_its_profile():
+    own = load_profile("smollm", {"prompts_per_domain": 3})
+    of_head = with_head(own)
+    assert (of_head.draft, of_head.traces) == (
+        load_profile("smollm-head").draft,
+        "data/traces/smollm-head",
+    )
+    assert (of_head.target, of_head.prompts_per_domain) == (own.target, 3)
+    assert with_head(load_profile("tiny")) is None
 
 
 @pytest.mark.parametrize("name", HUB)

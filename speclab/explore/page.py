@@ -20,7 +20,7 @@ import pandas as pd
 from speclab.cost import Costs, disturbed
 from speclab.explore.trace_data import Packed, check_second, draft_names, pack_runs
 from speclab.plain import notice, read_json
-from speclab.profiles import ROOT, Profile
+from speclab.profiles import ROOT, Profile, with_head
 from speclab.prompts import HUB_SETS, Prompt, load_prompts, prompts_digest
 from speclab.runs import (
     Run,
@@ -254,11 +254,13 @@ def runs_there(profile: Profile) -> list[Run]:
 
 
 def heads_there(profile: Profile, runs: Sequence[Run]) -> list[Run]:
-    """The shipped runs of a trained head beside the profile's traces (folder NAME-head), over the
-    texts of these runs. None, with a notice, over other texts, as those of a changed profile.
+    """The shipped runs of the pair's trained head over the texts of these runs. None, with a
+    notice, over other texts, as those of a changed profile.
     """
-    beside = ROOT / f"{profile.traces}-head"
-    folders = [beside / kind for kind in KINDS if profile.traces]
+    of_head = with_head(profile)
+    if of_head is None or of_head.traces is None:
+        return []
+    folders = [ROOT / of_head.traces / kind for kind in KINDS]
     heads = [load_run(folder) for folder in folders if folder.is_dir()]
     if not heads:
         return []

@@ -26,7 +26,7 @@ from speclab.models import head, timing
 from speclab.models.folder import ModelFolder
 from speclab.passes import of_replay
 from speclab.plain import read_json
-from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
+from speclab.profiles import MODELS, ROOT, Profile, with_head
 from speclab.prompts import EncodedPrompt, decoded_prompts
 from speclab.runs import FilesMissing, encoded_prompts, load_run, of_kind
 from speclab.score import ALL, POOLED
@@ -69,9 +69,9 @@ def heads_of(profile: Profile) -> dict[str, dict[str, Sets]]:
 
     ValueError if two drafters were not recorded along the same texts.
     """
-    if profile.traces != READS[0]:
+    of_head = with_head(profile)
+    if of_head is None or of_head.traces != READS[1]:  # the other head is of this pair
         raise FilesMissing(ABSENT)
-    of_head = head_profile(profile)
     greedy, sampled = (
         {
             drafter: {name: Text.recorded(own, kind) for name, kind in kinds.items()}
@@ -83,11 +83,6 @@ def heads_of(profile: Profile) -> dict[str, dict[str, Sets]]:
     for texts in (greedy, sampled):
         _check_same(texts)
     return {"T = 0": greedy, f"T = {profile.sampled_temperature:g}": sampled}
-
-
-def head_profile(profile: Profile) -> Profile:
-    """The profile with the pair's head as draft."""
-    return profile.replace(name="smollm-head", draft=ModelSpec(OF_HEAD), traces=READS[1])
 
 
 def _of_other(text: Text, kind: str) -> Text:
@@ -451,12 +446,12 @@ def beside_expected(said: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
 Speeds = Mapping[str, Mapping[str, pd.DataFrame]]  # by drafter and prompt set
 
 
-def cannot_decode(profile: Profile, with_head: Profile) -> str:
+def cannot_decode(profile: Profile, of_head: Profile) -> str:
     """Why nothing can be decoded here; '' if it can."""
     if said := head.unreadable(ModelFolder(ROOT / OF_HEAD)):
         return said
     for name in MODELS:
-        for own in (profile, with_head):
+        for own in (profile, of_head):
             folder = ModelFolder.whole(getattr(own, name))
             if folder is None or not folder.tensors:
                 return f"the weights of the {name} are missing (`make pair PROFILE={profile.name}`)"

@@ -29,7 +29,7 @@ from speclab.models.pairs import (
     model_facts,
     parameter_count,
 )
-from speclab.profiles import ROOT, ModelSpec, Profile, load_profile, profile_names
+from speclab.profiles import ROOT, ModelSpec, Profile, with_head
 from speclab.prompts import (
     EncodedPrompt,
     decoded_prompts,
@@ -138,21 +138,17 @@ def trained_head(tried: "Tried") -> Candidate | None:
     NAME is the tried profile, with its recorded runs. None where the profile, the head, its library
     or its runs along the tried texts are missing.
     """
-    name = f"{tried.profile.name}-head"
-    if name not in profile_names():
+    profile = with_head(tried.profile)
+    folder = ModelFolder.whole(profile.draft) if profile else None
+    if profile is None or folder is None or head.unreadable(folder):
         return None
-    of_head = load_profile(name)
-    folder = ModelFolder.whole(of_head.draft)
-    if folder is None or head.unreadable(folder):
-        return None
-    profile = tried.profile.replace(draft=of_head.draft, traces=of_head.traces)
     recorded = {kind: runs.recorded_run(profile, kind) for kind in ESTIMATORS}
     traces = {kind: run.trace for kind, run in recorded.items() if run}
     if len(traces) < len(ESTIMATORS) or not _spoken(traces, tried.texts):
         return None
     facts = tried.pair.facts | {"draft": recorded["greedy"].manifest["pair"]["draft"]}
-    load = partial(_with_head, tried.pair, of_head.draft)
-    return Candidate(HEAD, load, facts, of_head.draft, facts["draft"]["weight_bytes"], traces)
+    load = partial(_with_head, tried.pair, profile.draft)
+    return Candidate(HEAD, load, facts, profile.draft, facts["draft"]["weight_bytes"], traces)
 
 
 def _with_head(pair: Pair, spec: ModelSpec) -> Pair:
