@@ -92,8 +92,9 @@ def called(table):
 # ## 1. Two heads and a draft
 # **The draft** is a language model of its own: four layers of width 256. It reads the text only.
 # **A head** is one decoder layer as wide as the target. At a token of the text it reads the token
-# and what three of the target's layers said at the token before. Behind the text it reads its own
-# states instead. Both output the same 10,240 tokens.
+# and the outputs of three of the target's layers at the token before. At a drafted token the target
+# has not run yet, so the head reads its own last state instead. All three output the same part of
+# the target's tokens.
 #
 # The two heads differ in their training prompts only. The target wrote the texts.
 #
@@ -116,15 +117,16 @@ ctx.say(
 covered = study.coverage(greedy).without(domain=[score.ALL, *unshown])
 ctx.table(covered, "coverage", cells=covered.wide("prompts", "domain"))
 ctx.say(
-    f"Their output tokens are {covered.span()} of the target's greedy tokens, by domain and prompt "
-    "set (table). All other tokens are rejected, whoever drafts."
+    f"The tokens that all three can output are {covered.span()} of the target's greedy "
+    "tokens, depending on domain and prompt set. No drafter can be right about the others."
 )
 
 # %% [markdown]
 # ## 2. Is the first drafted token accepted more often?
 # All three are asked along the same recorded texts: of the kit's prompts, of the same prompts
 # without the words around each problem, and of a second set in no format (`data/second_prompts`).
-# A block's first token reads the target's features, so a head is at its best there.
+# The first token of a block is drafted from the target's hidden states, so a head should do best
+# there.
 
 # %%
 hits = study.first_tokens(greedy)
@@ -155,20 +157,17 @@ ctx.say(
         "accepted neither more nor less often on",
         names="prompts",
     )
-    + ". By domain: "
-    + "; ".join(
-        f"{name}: {part.without(domain=[score.ALL, *unshown]).listed()}"
-        for name, part in gain.groups("prompts")
-    )
-    + "."
+    + f": {over_draft.listed('prompts')} (mean of the domains)."
 )
+by_domain = gain.without(domain=unshown)
+ctx.table(by_domain, "gain", cells=by_domain.wide("prompts", "domain"))
 
 # %% [markdown]
 # ## 3. What happens deeper in a block?
-# Behind its first token a head reads its own states, which only imitate the target's. A draft of
-# its own sees the same at every depth: the text. So a draft's acceptance, given that all earlier
-# tokens were accepted, rises with depth, because blocks that get deep are at easy positions
-# (notebook 04). A head has the same easy positions, and loses the target's view.
+# After the first token a head reads its own states, which only imitate the target's. An ordinary
+# draft reads the text at every depth. Its acceptance, given that all earlier tokens were accepted,
+# rises with depth, because blocks that get deep are at easy positions (notebook 04). A head is at
+# the same easy positions, but it no longer sees the target's states.
 
 # %%
 deep = study.accepted_deep(greedy, deepest)
@@ -283,7 +282,7 @@ ctx.say(
     "**At equal cost**, if a block of the head cost what a block of the draft costs, the head "
     f"would have these multiples of the draft's speed-up: {equal.listed('prompts')}. **At the "
     f"measured costs** it is {study.faster_in_words(ratios)}: {ratios.listed('prompts')}. "
-    "Both take each drafter's best gamma. The intervals are over prompts"
+    "Both use each drafter's best gamma. The intervals are over prompts"
     + (", and the second ones also over the timed passes and blocks." if again else ".")
 )
 

@@ -122,7 +122,7 @@ def test_expectations_are_read_and_compared(tmp_path):
     for found, verdict, held in ((0.58, "in the range", 1), (0.61, "outside the range", 0)):
         table = study.beside_expected(said, pd.DataFrame([{"form": found, "mixed": 0.45}]))
         assert verdict in table["found - expected"][0]
-        assert f"1 expectation with a range, {held} held" in study.hits_in_words(table)
+        assert f"{held} of the 1 range that we wrote down" in study.hits_in_words(table)
 
 
 def intervals(key, **bounds):
@@ -167,6 +167,7 @@ def test_the_order_of_the_domains_in_words(sign, words):
     )
     tests = pd.DataFrame(
         {"prompts": [OWN, SECOND], "pair": "code − math", "difference": 0.05, "sign": [0, sign]}
+        | {"low": 0.01, "high": 0.09}
     )
     said = study.follow_in_words(orders, tests, OTHER, HEAD)
     assert "alike" in said and words in said
@@ -177,5 +178,5 @@ def test_the_order_of_the_domains_in_words(sign, words):
 def test_the_names_of_both_heads():
     assert study.in_words({MIXED: HEAD, FORM: OTHER}) == {
         HEAD: "head, mixed prompts",
-        OTHER: "head, own format",
+        OTHER: "head, kit's format",
     }

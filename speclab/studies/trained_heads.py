@@ -31,7 +31,7 @@ from speclab.prompts import EncodedPrompt, decoded_prompts
 from speclab.runs import FilesMissing, encoded_prompts, load_run, of_kind
 from speclab.score import ALL, POOLED
 from speclab.shapes import Shape
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, Draws
+from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, Draws, cell
 
 READS = [
     "data/traces/smollm",
@@ -49,7 +49,7 @@ CARD = ROOT / OF_HEAD / "card.json"  # how both heads were trained, and which is
 FORM, MIXED = "form", "mixed"  # the two sets of training prompts
 TRAINED = ["prompts", "texts", "tokens", "steps", "core_minutes"]  # of a head's entry in the card
 NAMES = {  # of a set of training prompts, after 'head'
-    FORM: "own format",
+    FORM: "kit's format",
     MIXED: "mixed prompts",
 }
 IN_WORDS = {"core_minutes": "minutes on one core", "right 1": "hit[1], learning curve"}
@@ -135,7 +135,8 @@ def training_table(card: dict) -> pd.DataFrame:
     for name in (FORM, MIXED):
         own = card["heads"][name]
         curve = own["log"][-1]["right 1"]
-        rows.append({"head": name} | {key: own[key] for key in TRAINED} | {"right 1": curve})
+        facts = {key: own[key] for key in TRAINED} | {"core_minutes": f"{own['core_minutes']:.0f}"}
+        rows.append({"head": name} | facts | {"right 1": curve})
     return pd.DataFrame(rows).rename(columns=IN_WORDS)
 
 
@@ -338,7 +339,7 @@ def longest_in_words(tau: Estimates, gamma: int) -> str:
 def course_in_words(change: Estimates, deepest: int) -> str:
     """How acceptance changes with depth on one prompt set, draft and head, as a title."""
     draft, own = (change.at(drafter=drafter).span() for drafter in (DRAFT, HEAD))
-    return f"From depth 1 to {deepest} acceptance changes by {draft} (draft) and {own} (head)"
+    return f"Depth {deepest} minus depth 1, own prompts: {draft} (draft) and {own} (head)"
 
 
 def changes_in_words(changed: Estimates) -> str:
@@ -399,10 +400,10 @@ def expected(path: Path = EXPECTED) -> pd.DataFrame:
     lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| ")]
     rows = []
     for line in lines[2:]:
-        what, draft, form, mixed = (cell.strip() for cell in line.strip("|").split("|"))
+        what, draft, form, mixed = (entry.strip() for entry in line.strip("|").split("|"))
         row: dict[str, object] = {"what": what, "draft": float(draft)}
-        for name, cell in (("form", form), ("mixed", mixed)):
-            numbers = [float(number) for number in re.findall(r"\d+\.\d+", cell)]
+        for name, entry in (("form", form), ("mixed", mixed)):
+            numbers = [float(number) for number in re.findall(r"\d+\.\d+", entry)]
             row[name] = numbers[0]
             if len(numbers) == 3:
                 row[f"{name}_low"], row[f"{name}_high"] = numbers[1:]
@@ -555,11 +556,12 @@ def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -
 def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed: str) -> str:
     """Whether the order of the domains follows the training set."""
     wide = orders.pivot(index="prompts", columns="drafter", values="order")
-    other = [name for name in (OWN, SECOND) if wide.loc[name, form] != wide.loc[name, mixed]]
+    differs = wide[form] != wide[mixed]
+    other = [name for name in pd.unique(orders["prompts"]) if differs[name]]
     order = (
         f"The two heads order the domains differently on {named(other)}."
         if other
-        else f"Both heads order the domains alike on {named([OWN, SECOND])}."
+        else "Both heads order the domains alike on all prompt sets."
     )
     changed = tests[tests["sign"] != 0]
     if changed.empty:
@@ -568,19 +570,21 @@ def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed:
             f"(Holm's test over {counted(len(tests) // 2, 'pair')} in each of both sets)."
         )
     pairs = [
-        f"{row.pair} by {100 * row.difference:+.1f} points ({row.prompts})"
+        f"{row.pair} by {cell(row.difference, row.low, row.high, 1, 'points')} ({row.prompts})"
         for row in changed.itertuples(index=False)
     ]
     return f"{order} The mixed set significantly changes the difference {named(pairs)}."
 
 
 def hits_in_words(table: pd.DataFrame) -> str:
-    """How many expectations with a range held."""
-    ranged = table[table["found - expected"].str.contains("range")]
-    held = ranged["found - expected"].str.contains("in the range").sum()
+    """How many expectations held, and on which side the others lie."""
+    verdict = table["found - expected"]
+    ranged = verdict.str.contains("range").sum()
+    held = verdict.str.contains("in the range").sum()
+    higher = (table["found"] > table["expected"]).sum()
     return (
-        f"Of {counted(len(ranged), 'expectation')} with a range, {held} held. The largest error is "
-        f"{(table['found'] - table['expected']).abs().max():.3f}."
+        f"{held} of the {counted(ranged, 'range')} that we wrote down contain what we found. "
+        f"{higher} of {counted(len(table), 'number')} are higher than expected."
     )
 
 
