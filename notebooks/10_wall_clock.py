@@ -195,7 +195,7 @@ accepted = [(ranks == rank).mean() for rank in range(8)]
 best = study.best_tree_for_speed(accepted, costs, range(1, budget + 1))
 
 # %%
-every = stopping.chains(chained.nodes, settings.max_new_tokens)
+every = stopping.chains(chained.nodes, settings.max_new_tokens, pair.draft.by_start)
 not_timed = every.query("prompt_id in @other_ids")
 threshold, limit, _ = stopping.fitted(not_timed, costs, "confidence")
 planned = stopping.stopped(every, "confidence", threshold, limit)
@@ -254,7 +254,9 @@ counts = {
 sums_of = {}
 if stops:
     here = stopping.chains(
-        chained.nodes.query("prompt_id in @ids and position < @new_tokens"), new_tokens
+        chained.nodes.query("prompt_id in @ids and position < @new_tokens"),
+        new_tokens,
+        pair.draft.by_start,
     )
     sums_of[rule] = stopping.totals(stopping.stopped(here, "confidence", threshold, limit), costs)
 

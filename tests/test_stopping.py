@@ -216,3 +216,6 @@ def test_text_that_is_not_greedy_is_refused():
     }
     with pytest.raises(ValueError, match="use a run at temperature 0"):
         stopping.chains(nodes_of(texts), 10)
+    of_head = stopping.chains(nodes_of(texts), 10, by_start=True)  # each start has its own block
+    drawn = of_head[of_head["prompt_id"] == "drawn"]
+    assert drawn["accepted"].tolist() == [4, 0, 4, 0, 2, 0]

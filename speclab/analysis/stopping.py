@@ -33,16 +33,17 @@ COLUMNS = ["prompt_id", "domain", "position", "node", "depth", "rank"]
 COLUMNS += ["draft_prob", "draft_entropy", "target_rank"]
 
 
-def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
+def chains(nodes: pd.DataFrame, max_new_tokens: int, by_start: bool = False) -> pd.DataFrame:
     """The starts of a run of kind `chain` recorded at T = 0, prompts in order of first appearance.
     Further columns: `room`, the most tokens that may be drafted there, and by depth the
     confidence_1, … and entropy_1, … (nats) of the distribution that each token of the chain was
     taken from.
 
     max_new_tokens: the limit of the replayed decoder, which drafts up to it, past an EOS that it
-    cannot foresee. ValueError for missing columns, nodes that are not one chain of the same depth
-    at every position from 0 on, text that is not the target's greedy text, and a limit below a
-    text's length.
+    cannot foresee. by_start: whether the draft is a trained head, whose tokens depend on where a
+    block began. ValueError for missing columns, nodes that are not one chain of the same depth at
+    every position from 0 on, text that is not the target's greedy text (not checked for a head),
+    and a limit below a text's length.
     """
     code, _ = pd.factorize(require(nodes, COLUMNS, "nodes")["prompt_id"])
     rows = nodes[COLUMNS].assign(code=code).sort_values(["code", "position", "node"])
@@ -69,11 +70,11 @@ def chains(nodes: pd.DataFrame, max_new_tokens: int) -> pd.DataFrame:
     by_depth = {name: rows[name].to_numpy().reshape(-1, depth) for name in COLUMNS[-3:]}
     is_best = by_depth["target_rank"] == 0
     accepted = is_best.cumprod(axis=1).sum(axis=1)
-    # in a greedy text r accepted tokens leave r - 1 at the next position (half precision may decide
-    # a near tie otherwise)
+    # in a greedy text r accepted tokens of an ordinary draft leave r - 1 at the next position (half
+    # precision may decide a near tie otherwise)
     fewer = accepted[1:] < accepted[:-1] - 1
     broken = fewer & (remaining[:-1] > 1)
-    if broken.sum() > 0.01 * len(starts):
+    if broken.sum() > 0.01 * len(starts) and not by_start:
         raise ValueError(
             "the nodes do not belong to the target's greedy text: use a run at temperature 0"
         )
