@@ -32,6 +32,7 @@ from tqdm import tqdm
 from speclab import place
 from speclab.manifest import (
     KEY_VERSION,
+    OF_BLOCKS,
     SCHEMA_VERSION,
     SCHEMAS,
     TABLES,
@@ -256,6 +257,11 @@ class Run:
     def nodes(self) -> pd.DataFrame:
         """One row per drafted node."""
         return self.table("nodes").to_pandas()
+
+    @property
+    def by_start(self) -> bool:
+        """Whether its draft is a trained head, whose tokens depend on where a block began."""
+        return OF_BLOCKS.keys() <= {*self.trace}
 
     def table(self, name: str) -> pa.Table:
         """A table of SCHEMAS as it is stored. Damaged if `manifest.check_table` refuses it."""

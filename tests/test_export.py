@@ -154,7 +154,7 @@ def headed(qwen):
     ranks, chances = ([[v] for v in qwen.trace[name]] for name in ("draft_rank", "q_token"))
     trace = qwen.trace.assign(block_ranks=ranks, block_q=chances)
     manifest = qwen.manifest | {"profile": settings, "pair": pair}
-    return SimpleNamespace(trace=trace, manifest=manifest)
+    return SimpleNamespace(trace=trace, manifest=manifest, by_start="block_ranks" in trace)
 
 
 HEAD, OF_HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3", "08610ffa01dd9f16731fe8f627b85905b6aa51c4"
@@ -234,7 +234,7 @@ def test_costs_of_another_machine_are_said_to_be(cpus, said, tmp_path, monkeypat
 
 
 def test_a_speculation_profile_by_hand(tiny):
-    run = SimpleNamespace(trace=BY_HAND, manifest=tiny.manifest)
+    run = SimpleNamespace(trace=BY_HAND, manifest=tiny.manifest, by_start=False)
     found = export.speculation_profile(run, 2, "greedy")
     # a: 5 accepted in 4 blocks, one of them cut; b: none in 2
     assert found["mean_accept_length"] == pytest.approx(1 + 5 / 6, abs=1e-6)

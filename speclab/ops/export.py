@@ -15,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from speclab import passes, replay
-from speclab.manifest import OF_BLOCKS
 from speclab.ops import metrics
 from speclab.plain import read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
@@ -64,7 +63,7 @@ def why_not(run: Run, engine: str) -> str:
     said = pair["draft"]["tokens_said"]
     shared = pair["shared_vocabulary"]
     target, draft = vocabularies(run)
-    if has_head(run):
+    if run.by_start:
         if "print_head" in known:
             return ""
         reason = "it is a trained head in the format of speculators"
@@ -81,11 +80,6 @@ def why_not(run: Run, engine: str) -> str:
         f"{known['engine']} cannot use this draft: {reason}. Without a draft model, "
         f"{known['engine']} offers: {known['no_model']}"
     )
-
-
-def has_head(run: Run) -> bool:
-    """Whether the draft is a trained head."""
-    return {*OF_BLOCKS} <= {*run.trace}
 
 
 def vocabularies(run: Run) -> list[int]:
@@ -119,7 +113,7 @@ def commands(run: Run, engine: str, gamma: int) -> str:
         values[name] = as_argument(pair[name]["path"])
         values[f"{name}_revision"] = pair[name]["revision"]
         values[f"{name}_dtype"] = pair[name]["dtype"]
-    which = "print_head" if has_head(run) else "print"
+    which = "print_head" if run.by_start else "print"
     return _printed(engine, gamma, sums_of(run, gamma, rule_of(run, engine)), values, which)
 
 
@@ -260,7 +254,7 @@ def speculation_profile(run: Run, gamma: int, rule: str) -> dict[str, Any]:
     return {
         "schema_version": "1.0",
         "measured": True,
-        "method": "eagle3" if has_head(run) else "draft_model",
+        "method": "eagle3" if run.by_start else "draft_model",
         "draft_checkpoint": settings["draft"],
         "target_model": settings["target"],
         "num_speculative_tokens": gamma,
