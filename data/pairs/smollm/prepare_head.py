@@ -14,7 +14,7 @@ import argparse
 import json
 import random
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -191,14 +191,19 @@ TRAINING = TrainConfig(
 )
 
 
+def named(name: str, seed: int) -> str:
+    """The folder of a head: its set of prompts, and its seed if that is not SEED."""
+    return name if seed == SEED else f"{name}-{seed}"
+
+
 def kept_tokens() -> Tensor:
     """The output vocabulary of the shipped draft, which the heads share."""
     return load_file(HERE / "draft" / "model.safetensors")["kept"].long()
 
 
-def new_head(kept: Tensor) -> Eagle3DraftModel:
+def new_head(kept: Tensor, seed: int = SEED) -> Eagle3DraftModel:
     """A head before training: its output layer has the target's rows, all else is random."""
-    torch.manual_seed(SEED)
+    torch.manual_seed(seed)
     config = ModelFolder(TARGET).config
     layer = LlamaConfig(
         **{name: config[name] for name in OF_LAYER if name in config},
@@ -240,9 +245,12 @@ def new_head(kept: Tensor) -> Eagle3DraftModel:
 
 
 class Texts:
-    """The target's texts of a set with their features, in batches of TEXTS of similar length."""
+    """The target's texts of a set with their features, in batches of TEXTS of similar length. The
+    seed decides the order.
+    """
 
-    def __init__(self, work: Path, name: str):
+    def __init__(self, work: Path, name: str, seed: int = SEED):
+        self.seed = seed
         order = read_json(work / "prompts.json", "run the step `prompts`", list)
         half = range(len(order) - HALF, len(order))
         numbers = range(len(order) - HALF) if name == "form" else [*range(HALF), *half]
@@ -268,7 +276,7 @@ class Texts:
         step a mask of rows `learned` [TEXTS, n] and the rows of top_ids, top_logp that they learn.
         """
         epoch, place = divmod(number, self.batches)
-        rng = np.random.default_rng([SEED, epoch])
+        rng = np.random.default_rng([self.seed, epoch])
         order = rng.permutation(len(self.where))
         order = order[np.argsort(self.length[order] // 16, kind="stable")]
         number = rng.permutation(self.batches)[place]
@@ -319,7 +327,8 @@ def train(args: argparse.Namespace) -> None:
     kept = kept_tokens()
     place = torch.full((VOCABULARY,), -1)
     place[kept] = torch.arange(len(kept))
-    network, texts = new_head(kept), Texts(args.work, args.set)
+    network, texts = new_head(kept, args.seed), Texts(args.work, args.set, args.seed)
+    folder = args.work / named(args.set, args.seed)
     held = arrays_of(args.work / "look.safetensors")
 
     def note(network: Eagle3DraftModel) -> dict[str, float]:
@@ -330,14 +339,14 @@ def train(args: argparse.Namespace) -> None:
     log = optimise(
         network,
         texts.batch,
-        TRAINING,
-        args.work / args.set,
+        replace(TRAINING, seed=args.seed),
+        folder,
         lambda network, batch, _: loss_of(network, batch, place),
         note,
-        args.set,
+        folder.name,
         about=about,
     )
-    write_json(args.work / args.set / "log.json", log)
+    write_json(folder / "log.json", log)
 
 
 # ---- look: text for the learning curve -----------------------------------------------------------
@@ -407,11 +416,11 @@ def saved(network: Eagle3DraftModel, folder: Path) -> None:
 
 def export(args: argparse.Namespace) -> None:
     """Write `export/SET`, the head of a set after its last checkpoint."""
-    network = new_head(kept_tokens())
-    weights = load_file(args.work / args.set / FILE)
+    network, name = new_head(kept_tokens()), named(args.set, args.seed)
+    weights = load_file(args.work / name / FILE)
     learned = {k.removeprefix("model."): v for k, v in weights.items() if k.startswith("model.")}
     network.load_state_dict(learned, strict=False)
-    saved(network, args.work / "export" / args.set)
+    saved(network, args.work / "export" / name)
 
 
 # ---- card ----------------------------------------------------------------------------------------
@@ -433,7 +442,7 @@ def record(args: argparse.Namespace) -> None:
         if not args.shipped:
             asked = asked.replace(**ALONE)
         texts = texts_of(load_run(ROOT / "data/traces/smollm" / kind))
-        folder = args.work / "runs" / args.set / kind
+        folder = args.work / "runs" / named(args.set, args.seed) / kind
         record_run(asked, folder, loaded, texts, kind=kind)
 
 
@@ -512,6 +521,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="training text (prompts)")
     parser.add_argument("--part", default="0/1", help="of the batches, as 0/2 and 1/2 (write)")
     parser.add_argument("--set", choices=SETS, help="of training prompts (train, export, record)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of a head (train, export, record)")
     parser.add_argument("--folder", type=Path, help="of a head (record, costs)")
     parser.add_argument("--shipped", action="store_true", help="record all kinds of run (record)")
     args = parser.parse_args()
