@@ -31,7 +31,7 @@ decoded_gamma: int = 4  # 1 to 16; the chain that is decoded for real
 dynamic: list = [5, 4, 12]  # 1 to 64; depth, branches and budget of EAGLE-2's tree
 prompts_per_domain_timed: int = 2  # 1 to 50
 new_tokens: int = 24  # 2 to 64
-repeats: int = 1  # 1 to 20
+rounds: int = 3  # 2 to 20; each times all passes and all texts once
 pass_repeats: int = 7  # 3 to 100
 pass_tries: int = 4  # 1 to 20
 level: float = 0.05  # 0.0001 to 0.5; of Holm's p-values
@@ -227,7 +227,7 @@ ctx.plot(
 settings = ctx.profile.replace(temperature=0.0)
 of_head = with_head(settings)
 why_not = study.cannot_decode(settings, of_head)
-measured, speeds, again = {}, {}, {}
+measured, again = {}, {}
 shapes = {
     "chain": Shape(tree.chain(decoded_gamma)),
     "dynamic": Shape(None, None, *dynamic),
@@ -240,22 +240,16 @@ shown = {
 # %% tags=["timed"]
 if not why_not:
     timed = study.timed_prompts(settings, prompts_per_domain_timed)
-    probes = {"chain": shapes["chain"]}
+    loaded = {DRAFT: pairs.load_pair(settings), HEAD: pairs.load_pair(of_head)}
     sizes = (1, 2, 3, 4, 5, 6, 8, 12, 17)
-    for drafter, own in {DRAFT: settings, HEAD: of_head}.items():
-        pair = pairs.load_pair(own)
-        clock = timing.measured(
-            pair, timed[OWN][:4], probes, new_tokens, sizes, 128, pass_repeats, pass_tries
-        )
-        measured[drafter] = clock.costs
-        speeds[drafter] = {
-            name: timing.decoded_speed(pair, chosen, shapes, new_tokens, repeats)
-            for name, chosen in timed.items()
-        }
+    clocks, speeds = timing.measured_together(
+        loaded, timed, shapes, new_tokens, sizes, 128, pass_repeats, rounds, pass_tries
+    )
+    for drafter, pair in loaded.items():
         unlike = study.check_decoded(speeds[drafter], greedy[drafter], shapes, new_tokens)
         assert not pair.is_exact or not unlike, "same text, same blocks as the replay"
-        again[drafter] = [clock.costs, *clock.resampled()]
-        del pair
+    measured = {drafter: clock.costs for drafter, clock in clocks.items()}
+    again = {drafter: [clock.costs, *clock.resampled()] for drafter, clock in clocks.items()}
 
 # %%
 stamps = {name: cost.stamp(costs) for name, costs in measured.items()}
@@ -263,7 +257,6 @@ stamp = next((text for text in stamps.values() if text), "")
 if why_not:
     ctx.say(f"Nothing was decoded here: {why_not}. The costs of the card are used instead.")
     measured = study.costs_of_card(card)
-measured = study.with_one_target(measured)
 notebook.show_table(study.cost_table(measured, decoded_gamma))
 ctx.say(
     f"A draft pass costs c = {measured[DRAFT].c():.3f} for the draft and "
@@ -318,11 +311,15 @@ if not why_not:
 # %% [markdown]
 # ## 6. What do the training prompts decide?
 # Both heads had the same number of prompts, texts and steps. So what differs between them is due
-# to the prompts (and to chance: one seed each). Does the mixed set help where prompts have no
+# to the prompts, and to chance. To see chance we trained both again with other seeds, which change
+# the start weights and the order of the texts. Of these heads the kit has the accepted first tokens
+# of each prompt (`data/pairs/smollm/head/seeds.csv`). Does the mixed set help where prompts have no
 # format, and does the order of the domains follow the training set?
 
 # %%
-changed = study.interaction(greedy, mixed, form)
+accepted = study.accepted_by_seed(greedy, mixed, form)
+changes = study.changes_by_seed(accepted)
+changed = changes[study.MEAN]
 ctx.plot(
     changed.without(domain=unshown),
     x="domain",
@@ -334,21 +331,32 @@ ctx.plot(
     y="mixed minus form (points)",
     slug="training-prompts",
     title=study.changes_in_words(changed),
-    caption="Acceptance of the first token (T = 0) of the head trained on mixed prompts, minus "
-    "that of the head trained on prompts in the kit's format, on own prompts and on the "
-    "second set. `interaction`: second set minus own prompts. Bars: 95 % intervals over prompts.",
+    caption="Acceptance of the first token (T = 0) of heads trained on mixed prompts, minus that "
+    "of heads trained on prompts in the kit's format, on own prompts and on the second set. "
+    "`interaction`: second set minus own prompts. "
+    f"Mean of {counted(len(changes) - 1, 'seed')}. Bars: 95 % intervals over prompts and seeds.",
 )
 
 # %%
-orders = study.domain_orders(first, [DRAFT, form, mixed])
-ctx.table(orders.replace({"drafter": looks}), "orders")
+by_seed = study.seed_table(changes)
+ctx.table(by_seed, "seeds", cells=by_seed.wide("seed", "on"))
+interaction = changed.at(on="interaction", domain=score.ALL)
+ctx.say(f"{study.help_in_words(interaction)} {study.seeds_in_words(by_seed)}")
+
+# %%
+hits_of_seeds = study.hits_by_seed(accepted)
+ctx.table(hits_of_seeds, "hits-by-seed", digits=1)
+
+# %%
+orders = study.domain_orders(first, accepted)
+ctx.table(orders, "orders")
 tests = stack(
-    {name: study.pairs_that_change(greedy, name, mixed, form, level) for name in (OWN, SECOND)},
-    "prompts",
+    {name: study.pairs_that_change(accepted, name, level) for name in (OWN, SECOND)}, "prompts"
 )
 ctx.export(tests, "pairs")
-interaction = changed.at(on="interaction", domain=score.ALL)
-ctx.say(f"{study.help_in_words(interaction)} {study.follow_in_words(orders, tests, form, mixed)}")
+ctx.say(
+    f"{study.follow_in_words(orders, tests)} These tests and intervals cover prompts, not seeds."
+)
 
 # %% [markdown]
 # ## 7. What we had expected
@@ -359,7 +367,7 @@ said = study.expected()
 found = study.came(hits, cold, 4, mixed, form)
 compared = study.beside_expected(said, found)
 ctx.table(compared, "expected", rows=20)
-ctx.say(study.hits_in_words(compared))
+ctx.say(f"{study.hits_in_words(compared)} {study.seeds_expected_in_words(hits_of_seeds, by_seed)}")
 
 # %%
 own_tau = {d: cold[OWN][d, decoded_gamma][score.ALL].iloc[0] for d in (DRAFT, HEAD)}
@@ -391,6 +399,6 @@ ctx.say(f"With c = 0 the head would reach {free.listed('prompts')}.")
 # * What we saw: what a head of the same budget gains and loses against a draft of its own, by
 #   prompts and by depth, and that its training prompts decide a part of it.
 # * What this does not show: heads of large models. There one layer costs a hundredth of the target,
-#   and training lasts a thousand times longer. Here there is one seed of each head, and the target
-#   has 135 million parameters.
+#   and training lasts a thousand times longer. The draft has one seed and each head three, and the
+#   target has 135 million parameters.
 # * Next: notebook 15 has EAGLE on Llama-3.1-8B, notebook 17 public runs of several methods.

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats
 
 from speclab import replay
 from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
@@ -16,6 +17,7 @@ from speclab.show import notebook
 from speclab.studies import trained_heads as study
 from speclab.studies.trained_heads import DRAFT, FORM, HEAD, MIXED, OTHER
 
+HEADS = study.NAMES.values()
 PROMPTS = [(f"{domain}-{number}", domain) for domain in ("code", "math") for number in range(6)]
 
 
@@ -76,6 +78,17 @@ def test_the_best_gamma_and_its_speed_by_hand():
     assert free.row.gamma == 3 and free.value > max(speeds)
 
 
+def counts(*heads):
+    """The accepted first tokens of heads by prompt: (seed, head, prompts, text)."""
+    rows = [
+        study.accepted_by_seed({d: {prompts: own} for d in (HEAD, OTHER)}, HEAD, OTHER)
+        .query("seed == 0 and head == @head")
+        .assign(seed=seed)
+        for seed, head, prompts, own in heads
+    ]
+    return pd.concat(rows, ignore_index=True)
+
+
 def test_a_shift_of_one_domain_is_found_and_no_shift_is_not():
     """The mixed head is right wherever the other is, and in math everywhere: only then does the
     training set change the difference between the domains.
@@ -84,19 +97,80 @@ def test_a_shift_of_one_domain_is_found_and_no_shift_is_not():
     is_math = same.trace["domain"] == "math"
     shifted = same.with_columns(hit=same.trace["hit"] | is_math)
     for own, expected in ((shifted, -1), (same, 0)):
-        texts = {DRAFT: {OWN: form}, HEAD: {OWN: own}, OTHER: {OWN: form}}
-        tests = study.pairs_that_change(texts, OWN, HEAD, OTHER, 0.05)
+        heads = [
+            (seed, *head) for seed in (0, 1) for head in ((MIXED, OWN, own), (FORM, OWN, form))
+        ]
+        tests = study.pairs_that_change(counts(*heads), OWN, 0.05)
         assert tests["sign"].tolist() == [expected]
 
 
+def of_seeds(*shifts):
+    """Both heads of several seeds. With seed k the mixed head is right at a share `shifts[k]` of
+    the second set's positions, and the other head nowhere; both are alike on own prompts.
+    """
+    own, second = text(seed=1), text(seed=2, length=50)
+    place = second.trace["position"]
+    heads = []
+    for seed, shift in enumerate(shifts):
+        right = second.with_columns(hit=place < 50 * shift)
+        heads += [(seed, name, OWN, own) for name in (MIXED, FORM)]
+        heads += [(seed, MIXED, SECOND, right)]
+        heads += [(seed, FORM, SECOND, second.with_columns(hit=False))]
+    return counts(*heads)
+
+
 def test_the_interaction_is_the_difference_of_two_differences():
-    texts = {HEAD: {OWN: text(seed=1), SECOND: text(seed=2)}}
-    texts |= {OTHER: {OWN: text(seed=3), SECOND: text(seed=4)}}
-    table = study.interaction(texts, HEAD, OTHER)
-    number = {on: table.at(on=on, domain=ALL).value for on in (OWN, SECOND, "interaction")}
+    accepted = counts(
+        *((0, MIXED, name, text(seed=k)) for k, name in ((1, OWN), (2, SECOND))),
+        *((0, FORM, name, text(seed=k)) for k, name in ((3, OWN), (4, SECOND))),
+    )
+    changes = study.changes_by_seed(accepted)
+    assert changes[0].frame.equals(changes[study.MEAN].frame), "one seed is its own mean"
+    number = {on: changes[0].at(on=on, domain=ALL).value for on in (OWN, SECOND, "interaction")}
     assert number["interaction"] == pytest.approx(number[SECOND] - number[OWN])
-    mean = {d: texts[d][OWN].trace.groupby("domain")["hit"].mean().mean() for d in texts}
-    assert number[OWN] == pytest.approx(mean[HEAD] - mean[OTHER])
+    mean = {k: text(seed=k).trace.groupby("domain")["hit"].mean().mean() for k in (1, 3)}
+    assert number[OWN] == pytest.approx(mean[1] - mean[3])
+
+
+def test_the_mean_over_seeds_has_the_t_interval_of_the_seeds():
+    """All prompts are alike, so the interval comes from three seeds alone: Student's t."""
+    shifts = [0.1, 0.2, 0.36]
+    changes = study.changes_by_seed(of_seeds(*shifts))
+    for seed, shift in enumerate(shifts):
+        row = changes[seed].at(on="interaction", domain=ALL).row
+        assert (row.estimate, row.low, row.high) == pytest.approx((shift,) * 3)
+    row = changes[study.MEAN].at(on="interaction", domain=ALL).row
+    by_hand = scipy.stats.t.interval(0.95, 2, np.mean(shifts), scipy.stats.sem(shifts))
+    assert row.estimate == pytest.approx(np.mean(shifts))
+    assert (row.low, row.high) == pytest.approx(by_hand, abs=0.07)
+    said = study.seeds_in_words(study.seed_table(changes))
+    assert "with 3 seeds" in said and "+10.0 points" in said
+    hits = study.hits_by_seed(of_seeds(*shifts)).set_index(["prompts", "head"])
+    assert hits.loc[(SECOND, MIXED), "seed 2"] == pytest.approx(36)
+
+
+def test_numbers_of_further_seeds_are_held_against_their_ranges(tmp_path):
+    accepted = of_seeds(0.1, 0.2)
+    table = study.seed_table(study.changes_by_seed(accepted))
+    hits = study.hits_by_seed(accepted)
+    page = tmp_path / "expected.md"
+    for ranges, held in ((("-1.0 to 1.0", "19.0 to 21.0"), 5), (("1.0 to 2.0", "0.0 to 1.0"), 3)):
+        own, second = ranges
+        lines = [
+            f"| x | 0 | 0.5 ({each}) |" for each in (own, second, second, "0.0 to 0.0", second)
+        ]
+        page.write_text("\n".join(["| what | 0 | 1 |", "| --- | --- | --- |", *lines]))
+        said = study.seeds_expected_in_words(hits, table, page)
+        assert f"Of the 7 numbers of the further seeds {held} lie" in said
+
+
+def test_further_seeds_are_read_and_missing_ones_are_named(tmp_path):
+    rows = study.further_seeds()
+    assert set(rows["head"]) == {FORM, MIXED} and 0 not in set(rows["seed"])
+    assert set(rows["prompts"]) == {OWN, UNWRAPPED, SECOND}
+    assert (rows["accepted"] <= rows["tokens"]).all()
+    with pytest.raises(FilesMissing, match="seeds.csv is missing"):
+        study.further_seeds(tmp_path / "seeds.csv")
 
 
 def test_other_texts_are_refused_and_other_pairs_have_no_heads():
@@ -145,15 +219,20 @@ def test_the_answer_in_words():
     ratios = intervals("prompts", **{OWN: (0.9, 0.95), SECOND: (1.1, 1.2)})
     said = study.answer(first, ratios)
     assert "+1.5 points" in said and f"faster on {SECOND}" in said
-    assert f"slower on {OWN}" in said
+    assert f"slower on {OWN}" in said and "rest" not in said
+    assert not notebook.too_long(said)
+    ratios = intervals("prompts", **{OWN: (0.9, 0.95), UNWRAPPED: (0.9, 1.1), SECOND: (0.9, 1.1)})
+    said = study.answer(first, ratios)
+    assert said.endswith(f"it is significantly slower on {OWN}, inconclusive on the rest.")
     assert not notebook.too_long(said)
     faster = intervals("prompts", **{OWN: (1.1, 1.2), SECOND: (1.1, 1.2)})
     assert study.faster_in_words(faster) == "faster than the draft on all prompt sets"
 
 
-def test_one_target_has_one_v():
-    slow, fast = (Costs(1.0, (1, 9), (0.1, 0.1), (1.0, v)) for v in (3.0, 2.0))
-    both = study.with_one_target({DRAFT: slow, HEAD: fast})
+def test_the_costs_of_the_card_have_one_v():
+    own = {"target_ms": 1.0, "sizes": [1, 9], "draft": [0.1, 0.1]}
+    card = {"costs": {d: own | {"verify": [1.0, v]} for d, v in ((DRAFT, 3.0), (HEAD, 2.0))}}
+    both = study.costs_of_card(card)
     assert both[DRAFT].v(9) == both[HEAD].v(9) == 2.5
     table = study.cost_table(both, 8).set_index("drafter")
     assert table.loc[HEAD, "block, chain of 8"] == pytest.approx(8 * 0.1 + 2.5)
@@ -162,17 +241,17 @@ def test_one_target_has_one_v():
 @pytest.mark.parametrize(("sign", "words"), [(0, "no difference"), (1, "code − math by +5.0")])
 def test_the_order_of_the_domains_in_words(sign, words):
     orders = pd.DataFrame(
-        [(prompts, d, "math > code") for prompts in (OWN, SECOND) for d in (OTHER, HEAD)],
+        [(prompts, f"head, {own}", "math > code") for prompts in (OWN, SECOND) for own in HEADS],
         columns=["prompts", "drafter", "order"],
     )
     tests = pd.DataFrame(
         {"prompts": [OWN, SECOND], "pair": "code − math", "difference": 0.05, "sign": [0, sign]}
         | {"low": 0.01, "high": 0.09}
     )
-    said = study.follow_in_words(orders, tests, OTHER, HEAD)
-    assert "alike" in said and words in said
+    said = study.follow_in_words(orders, tests)
+    assert "the same order" in said and words in said
     orders.loc[0, "order"] = "code > math"
-    assert f"differently on {OWN}" in study.follow_in_words(orders, tests, OTHER, HEAD)
+    assert f"differently on {OWN}" in study.follow_in_words(orders, tests)
 
 
 def test_the_names_of_both_heads():

@@ -222,13 +222,13 @@ def intervals(draws: pd.DataFrame, key: str, n_prompts: int, digits: int = 2) ->
 
 @dataclass(frozen=True)
 class Measured:
-    """The costs of a machine, from two rounds of timed passes and the texts that were decoded
-    between the rounds: `costs` are those of both rounds together.
+    """The costs of a machine, from two or more rounds of timed passes and the texts that were
+    decoded between the rounds: `costs` are those of all rounds together.
 
     rounds: `pass_times` of each; blocks: `in_plain_tokens` of the decoded texts; shapes: by method.
     """
 
-    rounds: tuple[pd.DataFrame, pd.DataFrame]
+    rounds: tuple[pd.DataFrame, ...]
     blocks: pd.DataFrame
     shapes: Mapping[str, Shape]
 
@@ -239,26 +239,26 @@ class Measured:
 
     @property
     def costs(self) -> Costs:
-        """Medians of both rounds with the loop's own time; `drift`: by how much the cost of a block
-        of any of the shapes differs between the rounds, or by how much less a decoded block took
-        than its passes alone, whichever is more.
+        """Medians of all rounds with the loop's own time; `drift`: by how much the cost of a block
+        of any of the shapes differs from that of the first round, or by how much less a decoded
+        block took than its passes alone, whichever is more.
         """
-        first, second = (bare_costs(costs_of(times), self.shapes) for times in self.rounds)
+        first, *later = (bare_costs(costs_of(times), self.shapes) for times in self.rounds)
         costs, least = with_loop(costs_of(self.times), self.blocks, self.shapes)
-        change = (second / first - 1).abs().max()
+        change = max((each / first - 1).abs().max() for each in later)
         return replace(costs, drift=float(max(change, -least)))
 
     def resampled(self, n: int = 100) -> list[Costs]:
-        """The costs n times again, each from one of the two rounds, whose repeats and decoded
-        prompts are drawn with replacement. (One round is drawn of two, so the variance is that of a
-        mean of two.)
+        """The costs n times again, with rounds, their repeats and the decoded prompts drawn with
+        replacement. Of r rounds r - 1 are drawn, so the variance is that of a mean of r. The
+        numbers of the rounds are the same for all machines with as many rounds.
         """
         rng = np.random.default_rng(3)
         rounds = [times.set_index("repeat") for times in self.rounds]
         blocks = self.blocks.set_index("prompt_id")
         drawn = []
-        for number in rng.integers(0, 2, n):
-            times = _resampled_rows(rounds[number], rng)
+        for numbers in rng.integers(0, len(rounds), (n, len(rounds) - 1)):
+            times = pd.concat([_resampled_rows(rounds[number], rng) for number in numbers])
             texts = _resampled_rows(blocks, rng)
             costs, _ = with_loop(costs_of(times), texts, self.shapes)
             drawn.append(costs)
@@ -291,6 +291,66 @@ def measured(
             break
         before = after
     return rounds
+
+
+def measured_together(
+    pairs: Mapping[str, Pair],
+    prompts: Mapping[str, Sequence[EncodedPrompt]],
+    shapes: Mapping[str, Shape],
+    new_tokens: int,
+    sizes: tuple[int, ...] = SIZES,
+    context: int = 128,
+    repeats: int = 21,
+    rounds: int = 3,
+    tries: int = 1,
+) -> tuple[dict[str, Measured], dict[str, dict[str, pd.DataFrame]]]:
+    """The costs of several pairs that have one target, and `decoded_speed` of each pair and prompt
+    set. Every round times the passes of all pairs and decodes all texts with each, in swapped
+    order, so that what else the machine does affects all of them. The target's passes count for
+    all pairs. The loop's own time comes from the static shapes.
+
+    While timing is unreliable (`cost.disturbed`) for any pair, up to `tries` - 1 further rounds
+    follow, and the last `rounds` count. This looks at the timing only.
+    """
+    static = {name: shape for name, shape in shapes.items() if shape.tree}
+    passes: list[dict[str, pd.DataFrame]] = []  # by pair, one entry per round
+    texts: list[pd.DataFrame] = []
+    for number in range(rounds + tries - 1):
+        times = {}
+        for name in list(pairs)[:: 1 if number % 2 == 0 else -1]:
+            times[name] = pass_times(pairs[name], sizes, context, repeats)
+            for of_set, chosen in prompts.items():
+                once = decoded_speed(pairs[name], chosen, shapes, new_tokens, repeats=1)
+                texts.append(once.assign(pair=name, set=of_set, repeat=number))
+        passes.append(_with_one_target(times))
+        if number + 1 < rounds:
+            continue
+        speeds = pd.concat(texts, ignore_index=True)
+        speeds = speeds[speeds["repeat"] > number - rounds]
+        is_static = speeds["method"].isin(["plain", *static])
+        clocks = {
+            name: Measured(
+                tuple(each[name] for each in passes[-rounds:]),
+                in_plain_tokens(speeds[is_static & (speeds["pair"] == name)]),
+                static,
+            )
+            for name in pairs
+        }
+        if not any(disturbed(clock.costs) for clock in clocks.values()):
+            break
+    of_pair = {
+        name: {of_set: own.drop(columns=["pair", "set"]) for of_set, own in rows.groupby("set")}
+        for name, rows in speeds.groupby("pair")
+    }
+    return clocks, of_pair
+
+
+def _with_one_target(times: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The passes of each pair's draft with the target's passes of all pairs."""
+    targets = [own[own["model"] == "target"] for own in times.values()]
+    return {
+        name: pd.concat([own[own["model"] == "draft"], *targets]) for name, own in times.items()
+    }
 
 
 def _resampled_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:

@@ -6,7 +6,7 @@ from what was recorded for each start (`record.LONGEST` tokens).
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,9 @@ KINDS = {OWN: "greedy", UNWRAPPED: "unwrapped", SECOND: "second"}
 SAMPLED = {OWN: "sampled", UNWRAPPED: "unwrapped-sampled", SECOND: "second-sampled"}
 OF_HEAD = "data/pairs/smollm/head"
 EXPECTED = ROOT / OF_HEAD / "expected.md"
+EXPECTED_OF_SEEDS = ROOT / OF_HEAD / "expected_further_seeds.md"
+SEEDS = ROOT / OF_HEAD / "seeds.csv"  # accepted first tokens of heads with further seeds
+MEAN = "mean"  # over the seeds
 CARD = ROOT / OF_HEAD / "card.json"  # how both heads were trained, and which is shipped
 FORM, MIXED = "form", "mixed"  # the two sets of training prompts
 TRAINED = ["prompts", "texts", "tokens", "steps", "core_minutes"]  # of a head's entry in the card
@@ -53,6 +56,7 @@ NAMES = {  # of a set of training prompts, after 'head'
     MIXED: "mixed prompts",
 }
 IN_WORDS = {"core_minutes": "minutes on one core", "right 1": "hit[1], learning curve"}
+FIRST = score.ratio_of("accepted", "tokens", "hit")
 TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
 ABSENT = (
     "this notebook compares a pair's draft with trained heads, and only the pair smollm has "
@@ -299,14 +303,6 @@ def ratios_of_speed(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Dr
     return Estimates(frame).in_units("x", 2)
 
 
-def with_one_target(measured: Mapping[str, Costs]) -> dict[str, Costs]:
-    """Costs of several drafters for one target: its own passes, timed beside each drafter, have the
-    same v, the mean of all.
-    """
-    verify = tuple(np.mean([costs.verify for costs in measured.values()], axis=0).tolist())
-    return {drafter: replace(costs, verify=verify) for drafter, costs in measured.items()}
-
-
 def cost_table(measured: Mapping[str, Costs], gamma: int) -> pd.DataFrame:
     """c, v of a block's target pass, o, and the cost of a block of a chain, by drafter."""
     rows = [
@@ -351,42 +347,121 @@ def changes_in_words(changed: Estimates) -> str:
 # ---- the experiment: two sets of training prompts ------------------------------------------------
 
 
-def interaction(texts: Mapping[str, Sets], mixed: str, form: str) -> Estimates:
+def accepted_by_seed(texts: Mapping[str, Sets], mixed: str, form: str) -> pd.DataFrame:
+    """How many of the first tokens of each prompt are accepted at T = 0, for both heads of every
+    seed: seed, head (FORM or MIXED), prompts, domain, prompt_id, tokens, accepted.
+
+    Seed 0 is counted in the recorded texts, further seeds are read from SEEDS.
+    """
+    counts = {}
+    for name, drafter in ((FORM, form), (MIXED, mixed)):
+        for prompts, text in texts[drafter].items():
+            by_prompt = text.trace.groupby(["domain", "prompt_id"], sort=False)["hit"]
+            sums = by_prompt.agg(tokens="size", accepted="sum").reset_index()
+            counts[0, name, prompts] = sums
+    first = stack(counts, ["seed", "head", "prompts"])
+    return pd.concat([first, further_seeds()], ignore_index=True)
+
+
+def further_seeds(path: Path = SEEDS) -> pd.DataFrame:
+    """The rows of `accepted_by_seed` for the heads that were trained again with other seeds."""
+    if not path.is_file():
+        raise FilesMissing(f"{OF_HEAD}/{path.name} is missing; `git checkout` brings it back")
+    names = {kind: prompts for prompts, kind in KINDS.items()}
+    rows = pd.read_csv(path)
+    return rows.assign(prompts=rows.pop("kind").map(names))
+
+
+def changes_by_seed(accepted: pd.DataFrame) -> dict[Any, Estimates]:
     """hit[1] of the head trained on `mixed` prompts minus that of the head trained in the kit's
     form: on the kit's prompts, on the second set, and the second minus the first (the
-    interaction), by domain, in points.
+    interaction), by domain, in points. One table per seed with intervals over prompts, and the
+    mean over the seeds (MEAN) with intervals over prompts and seeds (`_mean_over_seeds`).
     """
     asked = {}
-    for name in (OWN, SECOND):
-        for drafter in (mixed, form):
-            asked[name, drafter] = texts[drafter][name].accepted()
+    for key, rows in accepted.groupby(["seed", "head", "prompts"], sort=False):
+        asked[key] = rows, FIRST
     draws = stats.jointly(asked, same=False)
-    change = {name: draws[name, mixed] - draws[name, form] for name in (OWN, SECOND)}
-    change["interaction"] = change[SECOND] - change[OWN]
-    return Estimates(draws.table(change, key="on")).in_units("points", 1)
+    seeds = list(pd.unique(accepted["seed"]))
+    changes: dict[Any, dict[str, pd.DataFrame]] = {}
+    for seed in seeds:
+        change = {
+            name: draws[seed, MIXED, name] - draws[seed, FORM, name] for name in (OWN, SECOND)
+        }
+        changes[seed] = change | {"interaction": change[SECOND] - change[OWN]}
+    changes[MEAN] = {
+        name: _mean_over_seeds([changes[seed][name] for seed in seeds]) for name in changes[0]
+    }
+    return {
+        seed: Estimates(draws.table(change, key="on")).in_units("points", 1)
+        for seed, change in changes.items()
+    }
 
 
-def domain_orders(table: Estimates, drafters: Iterable[str]) -> pd.DataFrame:
-    """The domains from most to least accepted, by prompt set and drafter."""
-    rows = []
-    for prompts in pd.unique(table.frame["prompts"]):
-        for drafter in drafters:
-            own = table.at(prompts=prompts, drafter=drafter).without(domain=[ALL, POOLED]).frame
-            order = own.sort_values("estimate", ascending=False)["domain"]
-            rows.append((prompts, drafter, " > ".join(order)))
-    return pd.DataFrame(rows, columns=["prompts", "drafter", "order"])
-
-
-def pairs_that_change(
-    texts: Mapping[str, Sets], prompts: str, mixed: str, form: str, level: float
-) -> pd.DataFrame:
-    """For each two domains: by how much the mixed training set changes the difference between them
-    in hit[1], with Holm's p-value and `sign` (`significance.with_signs`).
+def _mean_over_seeds(draws: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The mean of the draws of several seeds. To the resamples the error of that mean is added: a
+    draw of Student's t, times the standard deviation over the seeds by the root of their number.
     """
-    both = [texts[drafter][prompts].trace for drafter in (mixed, form)]
-    own, others = (trace["hit"].astype(int) for trace in both)
-    rows = both[0][["prompt_id", "domain"]].assign(change=own - others)
-    tests = significance.differences(rows, score.mean_of("change"))
+    each = np.stack([own.to_numpy() for own in draws])  # [seeds, 1 + n, columns]
+    mean, seeds = each.mean(axis=0), len(each)
+    if seeds > 1:
+        error = each[:, 0].std(axis=0, ddof=1) / np.sqrt(seeds)
+        drawn = np.random.default_rng(7).standard_t(seeds - 1, (len(mean) - 1, 1))
+        mean[1:] += drawn * error
+    return pd.DataFrame(mean, columns=draws[0].columns)
+
+
+def seed_table(changes: Mapping[Any, Estimates]) -> Estimates:
+    """`changes_by_seed` for the mean of the domains: seed, on, estimate, low, high."""
+    parts = {seed: own.at(domain=ALL) for seed, own in changes.items()}
+    return Estimates.stacked(parts, "seed").in_units("points", 1)
+
+
+def domain_orders(first: Estimates, accepted: pd.DataFrame) -> pd.DataFrame:
+    """The domains from most to least accepted: prompts, drafter, order, and how many seeds of the
+    drafter have this order. A head's order is that of its mean over the seeds.
+    """
+    rows = []
+    for prompts in pd.unique(first.frame["prompts"]):
+        draft = first.at(prompts=prompts, drafter=DRAFT).without(domain=[ALL, POOLED]).frame
+        order = _order(draft.set_index("domain")["estimate"])
+        rows.append((prompts, DRAFT, order, "1 of 1"))
+        for name, own in accepted[accepted["prompts"] == prompts].groupby("head", sort=False):
+            shares = _shares(own)
+            order = _order(shares.mean(axis=1))
+            alike = sum(_order(shares[seed]) == order for seed in shares)
+            rows.append((prompts, f"head, {NAMES[name]}", order, f"{alike} of {shares.shape[1]}"))
+    return pd.DataFrame(rows, columns=["prompts", "drafter", "order", "seeds"])
+
+
+def hits_by_seed(accepted: pd.DataFrame) -> pd.DataFrame:
+    """hit[1] of each head in percent, mean of the domains: prompts, head, and a column per seed."""
+    rows = []
+    for (prompts, name), own in accepted.groupby(["prompts", "head"], sort=False):
+        hits = (100 * _shares(own).mean()).add_prefix("seed ")
+        rows.append({"prompts": prompts, "head": name} | hits.to_dict())
+    return pd.DataFrame(rows)
+
+
+def _shares(accepted: pd.DataFrame) -> pd.DataFrame:
+    """hit[1] of one head on one prompt set, domain by seed."""
+    sums = accepted.groupby(["domain", "seed"], sort=False)[["accepted", "tokens"]].sum()
+    return (sums["accepted"] / sums["tokens"]).unstack("seed", sort=False)
+
+
+def _order(shares: pd.Series) -> str:
+    return " > ".join(shares.sort_values(ascending=False).index)
+
+
+def pairs_that_change(accepted: pd.DataFrame, prompts: str, level: float) -> pd.DataFrame:
+    """For each two domains: by how much the mixed training set changes the difference between them
+    in hit[1], mean over the seeds, with Holm's p-value and `sign` (`significance.with_signs`).
+    """
+    rows = accepted[accepted["prompts"] == prompts]
+    sign = rows["head"].map({MIXED: 1, FORM: -1}) / rows["seed"].nunique()
+    by_prompt = rows.assign(change=sign * rows["accepted"]).groupby(["domain", "prompt_id"])
+    changes = by_prompt.agg(change=("change", "sum"), tokens=("tokens", "first")).reset_index()
+    tests = significance.differences(changes, score.ratio_of("change", "tokens"))
     return significance.with_signs(tests, level)
 
 
@@ -524,11 +599,15 @@ def _each(speeds: Speeds) -> dict[tuple[str, str], pd.DataFrame]:
 
 
 def costs_of_card(card: dict) -> dict[str, Costs]:
-    """The costs that were measured when the head was shipped."""
-    return {
+    """The costs that were measured when the head was shipped. Both have one target, so v is the
+    mean of what was measured beside each.
+    """
+    measured = {
         drafter: Costs(**{name: _tuple(value) for name, value in own.items()})
         for drafter, own in card["costs"].items()
     }
+    verify = tuple(np.mean([costs.verify for costs in measured.values()], axis=0).tolist())
+    return {drafter: replace(costs, verify=verify) for drafter, costs in measured.items()}
 
 
 def _tuple(value: Any) -> Any:
@@ -553,15 +632,23 @@ def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -
     return f"{counted(prompts, 'prompt')} with each of {counted(len(drafters), 'drafter')}"
 
 
-def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed: str) -> str:
+def seeds_in_words(table: Estimates) -> str:
+    """The interaction of every seed, from `seed_table`."""
+    own = table.at(on="interaction").without(seed=MEAN)
+    numbers = named([cell(row.estimate, row.low, row.high, 1, "points") for row in own.rows()])
+    said = f"The interaction is {numbers} with {counted(len(own.frame), 'seed')}"
+    return f"{said}. The mean and its interval cover prompts and seeds."
+
+
+def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame) -> str:
     """Whether the order of the domains follows the training set."""
     wide = orders.pivot(index="prompts", columns="drafter", values="order")
-    differs = wide[form] != wide[mixed]
-    other = [name for name in pd.unique(orders["prompts"]) if differs[name]]
+    form, mixed = (wide[f"head, {NAMES[name]}"] for name in (FORM, MIXED))
+    other = [name for name in pd.unique(orders["prompts"]) if form[name] != mixed[name]]
     order = (
-        f"The two heads order the domains differently on {named(other)}."
+        f"The two training sets order the domains differently on {named(other)}."
         if other
-        else "Both heads order the domains alike on all prompt sets."
+        else "Both training sets lead to the same order of the domains on all prompt sets."
     )
     changed = tests[tests["sign"] != 0]
     if changed.empty:
@@ -574,6 +661,29 @@ def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame, form: str, mixed:
         for row in changed.itertuples(index=False)
     ]
     return f"{order} The mixed set significantly changes the difference {named(pairs)}."
+
+
+def seeds_expected_in_words(
+    hits: pd.DataFrame, table: Estimates, path: Path = EXPECTED_OF_SEEDS
+) -> str:
+    """How many of the numbers of the further seeds lie in the ranges that were written down before
+    their training, from `hits_by_seed` and `seed_table`.
+    """
+    lines = [line for line in path.read_text("utf-8").splitlines() if line.startswith("| ")][2:]
+    ranges = [[float(x) for x in re.findall(r"-?\d+\.\d+", line)][-2:] for line in lines]
+    further = [seed for seed in pd.unique(table.frame["seed"]) if seed not in (0, MEAN)]
+    found = [
+        [100 * table.at(on=on, seed=seed).value for seed in further]
+        for on in (OWN, SECOND, "interaction")
+    ]
+    for prompts in (OWN, SECOND):
+        own = hits[hits["prompts"] == prompts]
+        found.append([x for seed in further for x in own[f"seed {seed}"] - own["seed 0"]])
+    inside = [low <= x <= high for (low, high), own in zip(ranges, found, strict=True) for x in own]
+    return (
+        f"Of the {counted(len(inside), 'number')} of the further seeds {sum(inside)} lie in the "
+        f"ranges that we wrote down before their training (`{path.name}`)."
+    )
 
 
 def hits_in_words(table: pd.DataFrame) -> str:
@@ -601,18 +711,17 @@ def answer(over_draft: Estimates, ratios: Estimates) -> str:
 def faster_in_words(ratios: Estimates) -> str:
     """On which prompt sets the head is faster than the draft, from `ratios_of_speed`."""
     verdicts = stats.verdict(ratios.frame["low"], ratios.frame["high"], 1.0)
+    of_verdict = ratios.frame["prompts"].groupby(verdicts).agg(list)
+    clauses = []
     for verdict, word in ((ABOVE, "faster"), (BELOW, "slower")):
         if (verdicts == verdict).all():
             return f"{word} than the draft on all prompt sets"
-    if (verdicts == INCONCLUSIVE).all():
+        if verdict in of_verdict:
+            clauses.append(f"significantly {word} on {named(of_verdict[verdict])}")
+    if not clauses:
         return "not significantly faster or slower on any prompt set"
-    return ratios.sentence(
-        "faster on",
-        "slower on",
-        "not significantly faster or slower on",
-        names="prompts",
-        than=1.0,
-    )
+    rest = ", inconclusive on the rest" if INCONCLUSIVE in of_verdict else ""
+    return " and ".join(clauses) + rest
 
 
 def help_in_words(change: Estimates) -> str:

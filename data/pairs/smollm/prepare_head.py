@@ -18,6 +18,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import torch
 from safetensors import safe_open
 from safetensors.numpy import save_file as save_arrays
@@ -495,6 +496,21 @@ def costs(args: argparse.Namespace) -> None:
     write_json(args.work / "costs.json", found)
 
 
+def seeds(args: argparse.Namespace) -> None:
+    """Write `head/seeds.csv`: of the heads with further seeds, how many first tokens of each prompt
+    are accepted in the runs that `record` made.
+    """
+    parts = {}
+    for folder in sorted((args.work / "runs").glob("*-*/*")):
+        name, seed = folder.parent.name.split("-")
+        trace = with_hits(load_run(folder).trace)
+        by_prompt = trace.groupby(["domain", "prompt_id"], sort=False)["hit"]
+        sums = by_prompt.agg(tokens="size", accepted="sum").reset_index()
+        parts[int(seed), name, folder.name] = sums
+    rows = pd.concat(parts, names=["seed", "head", "kind"]).reset_index(level=[0, 1, 2])
+    rows.to_csv(HERE / "head" / "seeds.csv", index=False)
+
+
 def ship(args: argparse.Namespace) -> None:
     """Pack the runs of both heads into data/traces: with all kinds for the shipped head."""
     shipped = read_json(HERE / "head" / "card.json", "run `card` first", dict)["shipped"]
@@ -510,7 +526,7 @@ def ship(args: argparse.Namespace) -> None:
 
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 12, 17)  # tokens per pass
-STEPS = (prompts, write, look, train, export, record, costs, card, ship)
+STEPS = (prompts, write, look, train, export, record, costs, card, ship, seeds)
 
 
 def main() -> None:
