@@ -185,14 +185,16 @@ ctx.plot(
     slug="depth",
     title=study.course_in_words(from_first.at(prompts=OWN), deepest),
     caption="Acceptance of the token at each depth of a block at T = 0, given that all earlier "
-    "tokens of the block were accepted; every position as a start; mean of the domains. Bands: "
-    "95 % intervals.",
+    "tokens of the block were accepted. Every position counts as a start, if the text reaches this "
+    "depth. Mean of the domains. Bands: 95 % intervals.",
 )
 
 # %% [markdown]
 # ## 4. Tokens per target pass
-# Chains of `gamma` tokens are replayed from what was recorded at each start. At T = 0 that is exact
-# for every gamma up to 16. On sampled text it is the exact expectation of the rejection rule.
+# Chains of `gamma` tokens are replayed from what was recorded at each start, over the blocks that a
+# decoder visits. At T = 0 that is exact for every gamma up to 16. On sampled text it is exact too:
+# the tokens, divided by the expected number of blocks under the rejection rule. The other head was
+# recorded at T = 0 only.
 
 # %%
 gammas = range(1, largest_gamma + 1)

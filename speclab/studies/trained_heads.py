@@ -304,13 +304,15 @@ def ratios_of_speed(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Dr
 
 
 def cost_table(measured: Mapping[str, Costs], gamma: int) -> pd.DataFrame:
-    """c, v of a block's target pass, o, and the cost of a block of a chain, by drafter."""
-    rows = [
-        (drafter, costs.c(), costs.v(gamma + 1), costs.overhead, costs.of_chain(gamma))
-        for drafter, costs in measured.items()
-    ]
-    names = ["drafter", "c", f"v({gamma + 1})", "o", f"block, chain of {gamma}"]
-    return pd.DataFrame(rows, columns=names)
+    """c, v of target passes over up to gamma + 1 tokens, o, and the cost of a block of a chain, by
+    drafter.
+    """
+    rows = []
+    for drafter, costs in measured.items():
+        of_passes = {f"v({n})": costs.v(n) for n in range(2, gamma + 2)}
+        of_block = {"o": costs.overhead, f"block, chain of {gamma}": costs.of_chain(gamma)}
+        rows.append({"drafter": drafter, "c": costs.c()} | of_passes | of_block)
+    return pd.DataFrame(rows)
 
 
 def free_of_charge(draws: Mapping[str, Draws], costs: Costs, gammas: Sequence[int]) -> Estimates:
@@ -377,24 +379,35 @@ def changes_by_seed(accepted: pd.DataFrame) -> dict[Any, Estimates]:
     form: on the kit's prompts, on the second set, and the second minus the first (the
     interaction), by domain, in points. One table per seed with intervals over prompts, and the
     mean over the seeds (MEAN) with intervals over prompts and seeds (`_mean_over_seeds`).
+
+    The prompts of both sets are resampled apart. The interaction's intervals count the prompts of
+    the smaller set.
     """
-    asked = {}
-    for key, rows in accepted.groupby(["seed", "head", "prompts"], sort=False):
-        asked[key] = rows, FIRST
-    draws = stats.jointly(asked, same=False)
+    draws = {}
+    for name in (OWN, SECOND):
+        rows = accepted[accepted["prompts"] == name]
+        asked = {key: (own, FIRST) for key, own in rows.groupby(["seed", "head"], sort=False)}
+        draws[name] = stats.jointly(asked)
+    smaller = min(draws.values(), key=lambda own: own.prompts.fewest)
+    tables: dict[Any, dict[str, pd.DataFrame]] = {}
     seeds = list(pd.unique(accepted["seed"]))
-    changes: dict[Any, dict[str, pd.DataFrame]] = {}
-    for seed in seeds:
-        change = {
-            name: draws[seed, MIXED, name] - draws[seed, FORM, name] for name in (OWN, SECOND)
-        }
-        changes[seed] = change | {"interaction": change[SECOND] - change[OWN]}
-    changes[MEAN] = {
-        name: _mean_over_seeds([changes[seed][name] for seed in seeds]) for name in changes[0]
+    changes = {
+        name: {seed: own[seed, MIXED] - own[seed, FORM] for seed in seeds}
+        for name, own in draws.items()
     }
+    order = np.random.default_rng(11).permutation(len(changes[OWN][0]) - 1)
+    apart = [0, *(1 + order)]  # so that no resample of one set goes with its twin in the other
+    changes["interaction"] = {
+        seed: second.iloc[apart].reset_index(drop=True) - changes[OWN][seed]
+        for seed, second in changes[SECOND].items()
+    }
+    for name, change in changes.items():
+        change[MEAN] = _mean_over_seeds([change[seed] for seed in seeds])
+        for seed, values in change.items():
+            tables.setdefault(seed, {})[name] = draws.get(name, smaller).table({name: values}, "on")
     return {
-        seed: Estimates(draws.table(change, key="on")).in_units("points", 1)
-        for seed, change in changes.items()
+        seed: Estimates(pd.concat(own.values(), ignore_index=True)).in_units("points", 1)
+        for seed, own in tables.items()
     }
 
 
@@ -489,12 +502,14 @@ def expected(path: Path = EXPECTED) -> pd.DataFrame:
 def came(
     hits: Mapping[str, Draws], taus: Mapping[str, Draws], gamma: int, mixed: str, form: str
 ) -> pd.DataFrame:
-    """What came, in the rows of `expected`: the mean of the domains for draft, form and mixed."""
+    """What came, in the rows of `expected`, for draft, form and mixed: hit[1] as the mean of the
+    domains, and tokens per pass of all blocks together, as the numbers of the draft were there.
+    """
     rows = []
     for prompts in (OWN, UNWRAPPED, SECOND):
         rows.append({name: hits[prompts][d][ALL].iloc[0] for name, d in _three(mixed, form)})
     for prompts in (OWN, SECOND):
-        rows.append({n: taus[prompts][d, gamma][ALL].iloc[0] for n, d in _three(mixed, form)})
+        rows.append({n: taus[prompts][d, gamma][POOLED].iloc[0] for n, d in _three(mixed, form)})
     return pd.DataFrame(rows)
 
 

@@ -520,7 +520,10 @@ def ship(args: argparse.Namespace) -> None:
         for path in sorted((args.work / "runs" / name).iterdir()):
             run = load_run(path)
             if not is_shipped:  # its weights are not in the repository
-                for facts in (run.manifest["profile"], run.manifest["pair"]):
+                profile = run.manifest["profile"]
+                what = f"an EAGLE-3 head of the same target, trained on the prompts {name}"
+                profile |= {"name": folder.name, "description": what}
+                for facts in (profile, run.manifest["pair"]):
                     facts["draft"]["path"] = f"a head trained on the set {name}, not shipped"
             pack(run, folder / path.name, licence=load_profile("smollm").notes.licence)
 
