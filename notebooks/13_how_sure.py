@@ -265,8 +265,8 @@ p_seeds = (1 + np.sum(shuffled >= spread(as_drawn) - 1e-12)) / 5001
 
 # %%
 ctx.say(
-    f"**Seeds** (`alpha` at {sampled.name}, {mean}). {study.seeds_in_words(p_seeds, level)} We "
-    "pool the three seeds of sampled text."
+    f"**Seeds** (`alpha` at {sampled.name}, {mean}). {study.seeds_in_words(p_seeds, level)} "
+    "The other notebooks pool the three seeds of sampled text."
 )
 
 # %% [markdown]

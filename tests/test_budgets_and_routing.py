@@ -204,10 +204,10 @@ def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured
 @pytest.mark.parametrize(
     ("code", "chat", "said"),
     [
-        ([UP, UP, TIED], [UP, DOWN, DOWN], "drafting helps no domain from batch 3"),
+        ([UP, UP, TIED], [UP, DOWN, DOWN], "drafting makes no domain faster from batch 3 on"),
         ([UP, TIED, UP], [UP, DOWN, UP], "drafting still helps a domain at batch 3"),
-        ([UP, TIED, TIED], [DOWN, DOWN, DOWN], "drafting helps no domain from batch 2"),
-        ([TIED] * 3, [TIED] * 3, "drafting helps no domain from batch 1"),
+        ([UP, TIED, TIED], [DOWN, DOWN, DOWN], "drafting makes no domain faster from batch 2 on"),
+        ([TIED] * 3, [TIED] * 3, "drafting makes no domain faster from batch 1 on"),
         ([MISSING] * 3, [MISSING] * 3, "the speed-up of drafting has no interval"),
     ],
 )

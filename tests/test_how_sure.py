@@ -92,5 +92,5 @@ def test_every_method_has_its_look():
 
 def test_seeds_differ_or_not_in_words():
     said = [study.seeds_in_words(p, 0.05) for p in (0.0002, 0.255)]
-    assert said[0] == "The seeds differ significantly (p = 0.0002)."
+    assert said[0] == "The seeds differ significantly (p = 0.0002), and we know no cause."
     assert said[1] == "The seeds do not differ significantly (p = 0.26)."

@@ -160,6 +160,7 @@ def orders(by_domain: Estimates, signs: pd.DataFrame) -> pd.Series:
 # ---- other prompts -------------------------------------------------------------------------------
 
 NO_OTHER = "No other prompt set has all these domains."
+SET = "prompt set"  # a column whose name `Estimates.sentence` can count
 CONTRAST_IS = ("significantly positive on", "significantly negative on", "not significant on")
 
 
@@ -171,10 +172,10 @@ def on_other_prompts(contrasts: Estimates) -> str:
     for name, of_text in contrasts.groups("name"):
         temperature = name.rpartition(", ")[2]
         for contrast, rows in of_text.groups("contrast"):
-            sets = rows.frame["set"].map(after_on)
-            said = Estimates(rows.frame.assign(set=sets)).sentence(*CONTRAST_IS, names="set")
+            named_sets = rows.frame.assign(**{SET: rows.frame["set"].map(after_on)})
+            said = Estimates(named_sets).sentence(*CONTRAST_IS, names=SET)
             said = said.replace("; ", ", and ")
-            lines.append(f"* At {temperature}, {contrast} is {said}.")
+            lines.append(f"* At {temperature}, **{contrast}** is {said}.")
     return "\n".join(lines)
 
 

@@ -69,8 +69,8 @@ def uncertainty_in_words(
     other prompts, where there are any.
     """
     text = (
-        f"{yes_or_no(area.verdict(0.5)).capitalize()}. At T = 0, the draft is surer of accepted "
-        f"than rejected tokens in {area.in_units('%')} of pairs."
+        f"{yes_or_no(area.verdict(0.5)).capitalize()}. Of an accepted and a rejected token, the "
+        f"draft is surer of the accepted one in {area.in_units('%')} of pairs (T = 0)."
     )
     if area.known.empty:
         text = "Not tested: no text has both accepted and rejected tokens."

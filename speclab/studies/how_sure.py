@@ -137,9 +137,10 @@ def detectable_in_words(least: pd.DataFrame, likely: float) -> str:
 
 
 def seeds_in_words(p_value: float, level: float) -> str:
-    """Whether the seeds differ more than shuffled texts would, as a sentence."""
-    differ = "differ" if p_value < level else "do not differ"
-    return f"The seeds {differ} significantly (p = {p_value:.2g})."
+    """Whether the seeds differ more than shuffled texts would, as sentences."""
+    if p_value < level:
+        return f"The seeds differ significantly (p = {p_value:.2g}), and we know no cause."
+    return f"The seeds do not differ significantly (p = {p_value:.2g})."
 
 
 def coverage_in_words(sizes: Iterable[int], coverage: str, planned: str) -> str:

@@ -400,8 +400,8 @@ def cost_in_words(best: Estimates, elsewhere: Estimates | None) -> str:
     elsewhere: the state that costs most on each set of other prompts, where there are any.
     """
     text = (
-        f"{cost_where(best.row)}. Being right there gains {best} tokens per target pass more than "
-        "at equally many random positions (T = 0)."
+        f"{cost_where(best.row)}. Correcting the draft there gains {best} tokens per target pass "
+        "more than at as many random positions (T = 0)."
     )
     if elsewhere is None:
         return f"{text} No other prompts were tested."

@@ -269,7 +269,7 @@ def as_drawn(result: Estimates) -> Estimates:
 
 
 def batches_in_words(crowd: Estimates) -> str:
-    """From which batch size on drafting helps no domain, as a clause."""
+    """From which batch size on drafting makes no domain faster, as a clause."""
     rows = crowd.without(domain=POOLED).frame
     if rows["low"].isna().all():
         return "the speed-up of drafting has no interval"
@@ -279,7 +279,7 @@ def batches_in_words(crowd: Estimates) -> str:
     if last == most:
         return f"drafting still helps a domain at batch {most}"
     beyond = rows["batch"][~(rows["batch"] <= last)]
-    return f"drafting helps no domain from batch {beyond.min()}"
+    return f"drafting makes no domain faster from batch {beyond.min()} on"
 
 
 def server_in_words(
