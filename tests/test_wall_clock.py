@@ -118,7 +118,7 @@ def test_the_answer_is_short(most, method, own):
         assert limit.startswith(most) and study.TERMS[term] in limit
         said = study.speed_in_words(number, there, f"on the {SET}", 12) + f" {limit}"
         assert not too_long(said) and not [bad for bad in BAD if re.search(bad, said)], said
-        assert (f"{CHAIN} is faster" in said) == (own == 1.05)
+        assert (f"'{CHAIN}' is faster" in said) == (own == 1.05)
     said = study.unreliable(number)
     assert not too_long(said) and "no verdict on speed" in said
     assert method in said or method.capitalize() in said

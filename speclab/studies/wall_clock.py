@@ -277,7 +277,7 @@ def speed_in_words(number: Estimates, there: Estimates | None, place: str, promp
     """
     method = number.row.method
     said = (
-        f"On {prompts} prompts {method} decodes {number.in_units('')} times as fast as plain "
+        f"On {prompts} prompts '{method}' decodes {number.in_units('')} times as fast as plain "
         "decoding."
     )
     if there is None:
@@ -286,7 +286,7 @@ def speed_in_words(number: Estimates, there: Estimates | None, place: str, promp
     if best.method == method:
         return f"{said} {starting(place)} it reaches {there.at(method=method)}."
     reached = f"{best.estimate:.2f}x against {there.at(method=method).value:.2f}x"
-    return f"{said} {starting(place)} {best.method} is faster ({reached})."
+    return f"{said} {starting(place)} '{best.method}' is faster ({reached})."
 
 
 def unreliable(most: Estimates) -> str:
