@@ -115,13 +115,15 @@ def test_on_which_prompts_a_difference_is_significant():
     said = study.on_other_prompts(contrasts(YES, OPEN, NO)).splitlines()[1]
     assert said == (
         "* At T = 0, **code − chat** is significantly positive on our own prompts, and not "
-        "significant on the second prompt set, and significantly negative on the second prompt set in "
-        "English."
+        "significant on the second prompt set, and significantly negative on the second prompt set "
+        "in English."
     )
     alone = study.on_other_prompts(contrasts(YES)).splitlines()[1]
     assert alone == "* At T = 0, **code − chat** is significantly positive on our own prompts."
     every = study.on_other_prompts(contrasts(YES, YES, YES)).splitlines()[1]
-    assert every == "* At T = 0, **code − chat** is significantly positive on all three prompt sets."
+    assert (
+        every == "* At T = 0, **code − chat** is significantly positive on all three prompt sets."
+    )
 
 
 def test_the_widest_gap_is_a_title():

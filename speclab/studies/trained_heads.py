@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from safetensors import safe_open
+from scipy.special import stdtrit
 
 from speclab import replay, score, stats
 from speclab.analysis import significance
@@ -386,42 +387,45 @@ def changes_by_seed(accepted: pd.DataFrame) -> dict[Any, Estimates]:
     draws = {}
     for name in (OWN, SECOND):
         rows = accepted[accepted["prompts"] == name]
-        asked = {key: (own, FIRST) for key, own in rows.groupby(["seed", "head"], sort=False)}
+        asked = {key: (own, FIRST) for key, own in rows.groupby(["head", "seed"], sort=False)}
         draws[name] = stats.jointly(asked)
-    smaller = min(draws.values(), key=lambda own: own.prompts.fewest)
-    tables: dict[Any, dict[str, pd.DataFrame]] = {}
-    seeds = list(pd.unique(accepted["seed"]))
-    changes = {
-        name: {seed: own[seed, MIXED] - own[seed, FORM] for seed in seeds}
-        for name, own in draws.items()
-    }
-    order = np.random.default_rng(11).permutation(len(changes[OWN][0]) - 1)
+    resamples = len(draws[OWN][MIXED, 0]) - 1
+    order = np.random.default_rng(11).permutation(resamples)
     apart = [0, *(1 + order)]  # so that no resample of one set goes with its twin in the other
-    changes["interaction"] = {
-        seed: second.iloc[apart].reset_index(drop=True) - changes[OWN][seed]
-        for seed, second in changes[SECOND].items()
+    hits: dict[str, dict] = {name: own.values for name, own in draws.items()}
+    hits["interaction"] = {
+        key: second.iloc[apart].reset_index(drop=True) - hits[OWN][key]
+        for key, second in hits[SECOND].items()
     }
-    for name, change in changes.items():
-        change[MEAN] = _mean_over_seeds([change[seed] for seed in seeds])
-        for seed, values in change.items():
-            tables.setdefault(seed, {})[name] = draws.get(name, smaller).table({name: values}, "on")
+    smaller = min(draws.values(), key=lambda own: own.prompts.fewest)
+    seeds = list(pd.unique(accepted["seed"]))
+    tables: dict[Any, list[pd.DataFrame]] = {seed: [] for seed in (*seeds, MEAN)}
+    for name, own in hits.items():
+        mixed, form = ([own[head, seed] for seed in seeds] for head in (MIXED, FORM))
+        changes = dict(zip(seeds, map(pd.DataFrame.sub, mixed, form), strict=True))
+        for seed, change in (changes | {MEAN: _mean_over_seeds(mixed, form)}).items():
+            table = draws.get(name, smaller).table({name: change}, key="on")
+            tables[seed].append(table)
     return {
-        seed: Estimates(pd.concat(own.values(), ignore_index=True)).in_units("points", 1)
-        for seed, own in tables.items()
+        seed: Estimates(pd.concat(parts, ignore_index=True)).in_units("points", 1)
+        for seed, parts in tables.items()
     }
 
 
-def _mean_over_seeds(draws: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The mean of the draws of several seeds. To the resamples the error of that mean is added: a
-    draw of Student's t, times the standard deviation over the seeds by the root of their number.
+def _mean_over_seeds(mixed: Sequence[pd.DataFrame], form: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The mean over the seeds of `mixed`, minus that of `form`. To the resamples the error of this
+    difference of two means is added: Student's t, in random order, with the variance over the
+    seeds, which is pooled over both heads.
     """
-    each = np.stack([own.to_numpy() for own in draws])  # [seeds, 1 + n, columns]
-    mean, seeds = each.mean(axis=0), len(each)
+    both = np.array([[draws.to_numpy() for draws in own] for own in (mixed, form)])
+    means, seeds = both.mean(axis=1), len(mixed)  # [heads, 1 + n, columns]
+    difference = means[0] - means[1]
     if seeds > 1:
-        error = each[:, 0].std(axis=0, ddof=1) / np.sqrt(seeds)
-        drawn = np.random.default_rng(7).standard_t(seeds - 1, (len(mean) - 1, 1))
-        mean[1:] += drawn * error
-    return pd.DataFrame(mean, columns=draws[0].columns)
+        variance = both[:, :, 0].var(axis=1, ddof=1).mean(axis=0)
+        share = (0.5 + np.arange(len(difference) - 1)) / (len(difference) - 1)
+        error = np.random.default_rng(7).permutation(stdtrit(2 * (seeds - 1), share))
+        difference[1:] += error[:, None] * np.sqrt(2 * variance / seeds)
+    return pd.DataFrame(difference, columns=mixed[0].columns)
 
 
 def seed_table(changes: Mapping[Any, Estimates]) -> Estimates:
@@ -732,7 +736,7 @@ def faster_in_words(ratios: Estimates) -> str:
         if (verdicts == verdict).all():
             return f"{word} than the draft on all prompt sets"
         if verdict in of_verdict:
-            clauses.append(f"significantly {word} on {named(of_verdict[verdict])}")
+            clauses.append(f"{word} on {named(of_verdict[verdict])}")
     if not clauses:
         return "not significantly faster or slower on any prompt set"
     rest = ", inconclusive on the rest" if INCONCLUSIVE in of_verdict else ""
