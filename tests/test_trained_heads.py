@@ -203,6 +203,16 @@ def test_expectations_are_read_and_compared(tmp_path):
         assert f"{held} of the 1 range that we wrote down" in study.hits_in_words(table)
 
 
+def test_what_was_known_of_the_draft_is_what_is_found_now():
+    """So both sides of the comparison average in the same way."""
+    profile = load_profile("smollm")
+    texts = {name: Text.recorded(profile, kind) for name, kind in study.KINDS.items()}
+    sets = {DRAFT: texts}
+    hits, chains = study.first_tokens(sets), study.chains_by_gamma(sets, [4])
+    found = study.came(hits, chains, 4, DRAFT, DRAFT)
+    assert found["draft"].to_numpy() == pytest.approx(study.expected()["draft"], abs=0.006)
+
+
 def intervals(key, **bounds):
     rows = [(name, (low + high) / 2, low, high) for name, (low, high) in bounds.items()]
     frame = pd.DataFrame(rows, columns=[key, "estimate", "low", "high"])
