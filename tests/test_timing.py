@@ -170,10 +170,21 @@ def test_pairs_are_timed_by_turns(random_pair, monkeypatch):
     assert len(clocks["a"].resampled(4)) == 4
 
 
-def test_disturbed_rounds_of_several_pairs_are_dropped(random_pair, monkeypatch):
+def test_disturbed_rounds_of_several_pairs_are_timed_again(random_pair, monkeypatch):
     said = iter(["no", "no", ""])
     monkeypatch.setattr(timing, "disturbed", lambda costs: next(said))
+    taken = []
+    once = timing.pass_times
+
+    def noted(*asked):
+        taken.append(once(*asked))
+        return taken[-1]
+
+    monkeypatch.setattr(timing, "pass_times", noted)
     prompts, shapes = {"all": prompts_of(range(2, 20))}, {"chain 2": Shape(chain(2))}
     asked = {"a": random_pair}, prompts, shapes, 8, (1, 3, 8), 16, 2
-    _, speeds = measured_together(*asked, rounds=2, tries=5)
-    assert set(speeds["a"]["all"]["repeat"]) == {2, 3}, "two more rounds, and the last two count"
+    clocks, speeds = measured_together(*asked, rounds=2, tries=5)
+    assert len(taken) == 4, "two more rounds"
+    last = pd.concat(taken[2:])["ms"]
+    assert sorted(clocks["a"].times["ms"]) == sorted(last), "the last two count"
+    assert set(speeds["a"]["all"]["repeat"]) == {0, 1}, "the texts are decoded twice"

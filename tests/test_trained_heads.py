@@ -252,20 +252,20 @@ def test_the_costs_of_the_card_have_one_v():
     assert table.loc[HEAD, "block, chain of 8"] == pytest.approx(8 * 0.1 + 2.5)
 
 
-@pytest.mark.parametrize(("sign", "words"), [(0, "no difference"), (1, "code − math by +5.0")])
+@pytest.mark.parametrize(
+    ("sign", "words"),
+    [(0, "changes no difference"), (1, "0 of 1 on our own prompts and 1 of 1 on")],
+)
 def test_the_order_of_the_domains_in_words(sign, words):
     orders = pd.DataFrame(
         [(prompts, f"head, {own}", "math > code") for prompts in (OWN, SECOND) for own in HEADS],
         columns=["prompts", "drafter", "order"],
     )
-    tests = pd.DataFrame(
-        {"prompts": [OWN, SECOND], "pair": "code − math", "difference": 0.05, "sign": [0, sign]}
-        | {"low": 0.01, "high": 0.09}
-    )
+    tests = pd.DataFrame({"prompts": [OWN, SECOND], "pair": "code − math", "sign": [0, sign]})
     said = study.follow_in_words(orders, tests)
     assert "the same order" in said and words in said
     orders.loc[0, "order"] = "code > math"
-    assert f"differently on {OWN}" in study.follow_in_words(orders, tests)
+    assert "differently on our own prompts." in study.follow_in_words(orders, tests)
 
 
 def test_the_names_of_both_heads():

@@ -301,7 +301,7 @@ def measured_together(
     sizes: tuple[int, ...] = SIZES,
     context: int = 128,
     repeats: int = 21,
-    rounds: int = 3,
+    rounds: int = 2,
     tries: int = 1,
 ) -> tuple[dict[str, Measured], dict[str, dict[str, pd.DataFrame]]]:
     """The costs of several pairs that have one target, and `decoded_speed` of each pair and prompt
@@ -309,8 +309,8 @@ def measured_together(
     order, so that what else the machine does affects all of them. The target's passes count for
     all pairs. The loop's own time comes from the static shapes.
 
-    While timing is unreliable (`cost.disturbed`) for any pair, up to `tries` - 1 further rounds
-    follow, and the last `rounds` count. This looks at the timing only.
+    While timing is unreliable (`cost.disturbed`) for any pair, up to `tries` - 1 further rounds of
+    passes follow, and the last `rounds` count. This looks at the timing only.
     """
     static = {name: shape for name, shape in shapes.items() if shape.tree}
     passes: list[dict[str, pd.DataFrame]] = []  # by pair, one entry per round
@@ -319,14 +319,13 @@ def measured_together(
         times = {}
         for name in list(pairs)[:: 1 if number % 2 == 0 else -1]:
             times[name] = pass_times(pairs[name], sizes, context, repeats)
-            for of_set, chosen in prompts.items():
+            for of_set, chosen in prompts.items() if number < rounds else ():
                 once = decoded_speed(pairs[name], chosen, shapes, new_tokens, repeats=1)
                 texts.append(once.assign(pair=name, set=of_set, repeat=number))
         passes.append(_with_one_target(times))
         if number + 1 < rounds:
             continue
         speeds = pd.concat(texts, ignore_index=True)
-        speeds = speeds[speeds["repeat"] > number - rounds]
         is_static = speeds["method"].isin(["plain", *static])
         clocks = {
             name: Measured(

@@ -19,7 +19,7 @@ from scipy.special import stdtrit
 from speclab import replay, score, stats
 from speclab.analysis import significance
 from speclab.analysis.own_pair import accepted_at_depths
-from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
+from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED, after_on
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
 from speclab.estimates import Estimates, counted, named, stack
@@ -656,30 +656,28 @@ def seeds_in_words(table: Estimates) -> str:
     own = table.at(on="interaction").without(seed=MEAN)
     numbers = named([cell(row.estimate, row.low, row.high, 1, "points") for row in own.rows()])
     said = f"The interaction is {numbers} with {counted(len(own.frame), 'seed')}"
-    return f"{said}. The mean and its interval cover prompts and seeds."
+    return f"{said}. The interval of the mean covers prompts and seeds."
 
 
 def follow_in_words(orders: pd.DataFrame, tests: pd.DataFrame) -> str:
-    """Whether the order of the domains follows the training set."""
+    """Whether the order of the domains, and the differences between two of them, follow the
+    training set.
+    """
     wide = orders.pivot(index="prompts", columns="drafter", values="order")
     form, mixed = (wide[f"head, {NAMES[name]}"] for name in (FORM, MIXED))
-    other = [name for name in pd.unique(orders["prompts"]) if form[name] != mixed[name]]
+    other = [after_on(name) for name in pd.unique(orders["prompts"]) if form[name] != mixed[name]]
     order = (
         f"The two training sets order the domains differently on {named(other)}."
         if other
         else "Both training sets lead to the same order of the domains on all prompt sets."
     )
-    changed = tests[tests["sign"] != 0]
-    if changed.empty:
-        return (
-            f"{order} The training set changes no difference between two domains significantly "
-            f"(Holm's test over {counted(len(tests) // 2, 'pair')} in each of both sets)."
-        )
-    pairs = [
-        f"{row.pair} by {cell(row.difference, row.low, row.high, 1, 'points')} ({row.prompts})"
-        for row in changed.itertuples(index=False)
-    ]
-    return f"{order} The mixed set significantly changes the difference {named(pairs)}."
+    changed = (tests["sign"] != 0).groupby(tests["prompts"], sort=False).agg(["sum", "size"])
+    if not changed["sum"].any():
+        said = "significantly changes no difference between two domains on any prompt set"
+    else:
+        counts = [f"{n} of {size} on {after_on(name)}" for name, n, size in changed.itertuples()]
+        said = f"significantly changes differences between two domains: {named(counts)}"
+    return f"{order} The mixed set {said} (Holm's test)."
 
 
 def seeds_expected_in_words(
