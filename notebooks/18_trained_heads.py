@@ -295,7 +295,7 @@ if not why_not:
         y="measured speed-up",
         x_label="shape of a block",
         slug="measured",
-        title=study.fastest_in_words(decoded),
+        title=study.chains_in_words(decoded),
         caption=f"Measured speed-up over plain decoding, {counted(len(timed[OWN]), 'prompt')} of "
         f"the kit's and {counted(len(timed[SECOND]), 'prompt')} of the second set, up to "
         f"{new_tokens} tokens each, T = 0. Bars: 95 % intervals over prompts.",

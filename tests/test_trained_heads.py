@@ -232,12 +232,12 @@ def test_the_answer_in_words():
     first = intervals("prompts", **{OWN: (0.01, 0.02), SECOND: (-0.02, -0.01)})
     ratios = intervals("prompts", **{OWN: (0.9, 0.95), SECOND: (1.1, 1.2)})
     said = study.answer(first, ratios)
-    assert "+1.5 points" in said and f"faster on {SECOND}" in said
-    assert f"slower on {OWN}" in said and "rest" not in said
+    assert "+1.5 points" in said and f"faster on the {SECOND}" in said
+    assert f"slower on our {OWN}" in said and "rest" not in said
     assert not notebook.too_long(said)
     ratios = intervals("prompts", **{OWN: (0.9, 0.95), UNWRAPPED: (0.9, 1.1), SECOND: (0.9, 1.1)})
     said = study.answer(first, ratios)
-    assert said.endswith(f"it is slower on {OWN}, inconclusive on the rest.")
+    assert said.endswith(f"it is slower on our {OWN}, inconclusive on the rest.")
     assert not notebook.too_long(said)
     faster = intervals("prompts", **{OWN: (1.1, 1.2), SECOND: (1.1, 1.2)})
     assert study.faster_in_words(faster) == "faster than the draft on all prompt sets"

@@ -22,7 +22,7 @@ from speclab.analysis.own_pair import accepted_at_depths
 from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED, after_on
 from speclab.analysis.texts import Text
 from speclab.cost import Costs
-from speclab.estimates import Estimates, counted, named, stack
+from speclab.estimates import Estimates, counted, named, stack, starting
 from speclab.models import head, timing
 from speclab.models.folder import ModelFolder
 from speclab.passes import of_replay
@@ -636,13 +636,13 @@ def _tuple(value: Any) -> Any:
 # ---- sentences -----------------------------------------------------------------------------------
 
 
-def fastest_in_words(decoded: Estimates) -> str:
-    """The fastest drafter on each prompt set, as a title."""
-    said = []
-    for prompts, part in decoded.groups("prompts"):
-        best = part.frame.loc[part.frame["estimate"].idxmax()]
-        said.append(f"{best['drafter']}, {best['estimate']:.2f}x ({prompts})")
-    return "Fastest: " + "; ".join(said)
+def chains_in_words(decoded: Estimates) -> str:
+    """The measured speed-up of both drafters' chains on own prompts, as a title."""
+    chain = decoded.frame["shape"].iloc[0]
+    draft, own = (
+        decoded.at(prompts=OWN, shape=chain, drafter=drafter).span() for drafter in (DRAFT, HEAD)
+    )
+    return f"{starting(chain)}, own prompts: {draft} with the draft, {own} with the head"
 
 
 def checked_in_words(timed: Mapping[str, Sequence], drafters: Collection[str]) -> str:
@@ -719,8 +719,8 @@ def answer(over_draft: Estimates, ratios: Estimates) -> str:
     """The answer to the notebook's question."""
     own, second = (over_draft.at(prompts=prompts) for prompts in (OWN, SECOND))
     return (
-        f"With equal training a head's first token gains {own} of acceptance over the draft's on "
-        f"own prompts, and {second} on the second set. At measured costs it is "
+        f"Trained equally, a head's first token gains {own} of acceptance over the draft's on own "
+        f"prompts, and {second} on the second set. At measured costs it is "
         f"{faster_in_words(ratios)}."
     )
 
@@ -734,7 +734,7 @@ def faster_in_words(ratios: Estimates) -> str:
         if (verdicts == verdict).all():
             return f"{word} than the draft on all prompt sets"
         if verdict in of_verdict:
-            clauses.append(f"{word} on {named(of_verdict[verdict])}")
+            clauses.append(f"{word} on {named([*map(after_on, of_verdict[verdict])])}")
     if not clauses:
         return "not significantly faster or slower on any prompt set"
     rest = ", inconclusive on the rest" if INCONCLUSIVE in of_verdict else ""
