@@ -719,8 +719,8 @@ def answer(over_draft: Estimates, ratios: Estimates) -> str:
     """The answer to the notebook's question."""
     own, second = (over_draft.at(prompts=prompts) for prompts in (OWN, SECOND))
     return (
-        f"Trained equally, a head's first token gains {own} of acceptance over the draft's on own "
-        f"prompts, and {second} on the second set. At measured costs it is "
+        f"Trained equally, a head gains {own} in first-token acceptance over the draft on own "
+        f"prompts and {second} on the second set. At measured costs it is "
         f"{faster_in_words(ratios)}."
     )
 
