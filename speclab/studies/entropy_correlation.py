@@ -69,8 +69,8 @@ def uncertainty_in_words(
     other prompts, where there are any.
     """
     text = (
-        f"{yes_or_no(area.verdict(0.5)).capitalize()}. Of an accepted and a rejected token, the "
-        f"draft is surer of the accepted one in {area.in_units('%')} of pairs (T = 0)."
+        f"{yes_or_no(area.verdict(0.5)).capitalize()}. The draft is surer of an accepted than a "
+        f"rejected token in {area.in_units('%')} of pairs (T = 0)."
     )
     if area.known.empty:
         text = "Not tested: no text has both accepted and rejected tokens."
