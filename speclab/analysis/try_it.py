@@ -26,13 +26,15 @@ from ipywidgets import (
     interactive,
 )
 
-from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, score_tree
+from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, prefill, score_tree
 from speclab.estimates import counted
+from speclab.models.model import KVCache, over_trunk
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
 from speclab.shapes import NO_DRAFT, parse_shape
 from speclab.show import drawings, pictures, redraw
+from speclab.tree import Tree
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
 START = {  # the first values of the cell's fields
@@ -122,27 +124,41 @@ def block_probabilities(
     """q and p of each drafted token of block `number` (from 0), float64 [N + 1] each (1 for the
     root), and p of the token that the target added (None if the text ended before).
 
-    Each model makes one pass over the block's context and one pass over its draft. At temperature 0
-    the probabilities are those at temperature 1.
+    Each model makes one pass over the block's context and one pass over its draft (a trained head
+    one per depth). At temperature 0 the probabilities are those at temperature 1.
     """
     step = steps[number]
     context = [*request["prompt_ids"], *tokens_in(steps[:number])]
     tree, tokens = step.draft.tree, step.draft.tokens
-
-    def after(model: LanguageModel) -> torch.Tensor:
-        """A model's distributions after the root and every drafted node, [N + 1, vocab]."""
-        cache = model.cache(len(context) + step.drafted)
-        if len(context) > 1:
-            model.forward(torch.tensor([context[:-1]]), cache)
-        logits = score_tree(model, cache, context, tree, tokens)
-        return probabilities(logits, request["sampling"]).cpu().double()
-
-    p_rows, q_rows = after(pair.target), after(pair.draft)
+    target, draft = prefill(pair, tuple(context), step.drafted)
+    of_nodes = partial(score_tree, context=context, tree=tree, tokens=tokens)
+    by_level = partial(logits_by_level, context=context, tree=tree, tokens=tokens)
+    q_logits = (by_level if pair.draft.by_start else of_nodes)(pair.draft, draft)
+    p_rows, q_rows = (
+        probabilities(logits, request["sampling"]).cpu().double()
+        for logits in (of_nodes(pair.target, target), q_logits)
+    )
     parents, children = tree.parent[1:], tokens[1:]
     q, p = (np.append(1.0, rows[parents, children].numpy()) for rows in (q_rows, p_rows))
     last = [0, *step.draft.path][-1]
     added = float(p_rows[last, step.tokens[-1]]) if step.kind != "cut" else None
     return q, p, added
+
+
+def logits_by_level(
+    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: np.ndarray
+) -> torch.Tensor:
+    """As `score_tree`, with a pass per depth, because a trained head reads its own state at a
+    node's parent. Rows of nodes without children are 0.
+    """
+    words = torch.from_numpy(np.append(context[-1], tokens[1:]))
+    rows = torch.zeros(tree.size + 1, model.vocab)
+    for depth, level in enumerate(tree.levels):
+        visible = over_trunk(len(context), torch.from_numpy(level.sees))
+        positions = torch.full((len(level.parents),), len(context) - 1 + depth)
+        hidden = model.forward(words[level.parents][None], cache, positions, visible)
+        rows[level.parents] = model.logits(hidden[0]).cpu()
+    return rows
 
 
 def draw_block(
