@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from IPython.display import Markdown, display
 from ipywidgets import (
     HTML,
@@ -26,15 +25,13 @@ from ipywidgets import (
     interactive,
 )
 
-from speclab.decode import LOSSLESS, LanguageModel, Pair, Step, decode, prefill, score_tree
+from speclab.decode import LOSSLESS, Pair, Step, decode, logits_by_level, prefill, score_tree
 from speclab.estimates import counted
-from speclab.models.model import KVCache, over_trunk
 from speclab.profiles import Profile
 from speclab.prompts import Prompt, encode_prompts
 from speclab.sampling import Sampling, probabilities
 from speclab.shapes import NO_DRAFT, parse_shape
 from speclab.show import drawings, pictures, redraw
-from speclab.tree import Tree
 
 SHAPES = ("chain:2", "chain:4", "chain:8", "tree:3,2,8", "dynamic:4,4,8", "plain")
 START = {  # the first values of the cell's fields
@@ -143,22 +140,6 @@ def block_probabilities(
     last = [0, *step.draft.path][-1]
     added = float(p_rows[last, step.tokens[-1]]) if step.kind != "cut" else None
     return q, p, added
-
-
-def logits_by_level(
-    model: LanguageModel, cache: KVCache, context: list[int], tree: Tree, tokens: np.ndarray
-) -> torch.Tensor:
-    """As `score_tree`, with a pass per depth, because a trained head reads its own state at a
-    node's parent. Rows of nodes without children are 0.
-    """
-    words = torch.from_numpy(np.append(context[-1], tokens[1:]))
-    rows = torch.zeros(tree.size + 1, model.vocab)
-    for depth, level in enumerate(tree.levels):
-        visible = over_trunk(len(context), torch.from_numpy(level.sees))
-        positions = torch.full((len(level.parents),), len(context) - 1 + depth)
-        hidden = model.forward(words[level.parents][None], cache, positions, visible)
-        rows[level.parents] = model.logits(hidden[0]).cpu()
-    return rows
 
 
 def draw_block(
