@@ -19,6 +19,11 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = ("end_to_end", "workers", "jupyterlab", "reproduce", "faults", "decode")
 
 
+def pytest_addoption(parser):
+    """`--as-amx` runs the tests with 4-bit products as a processor with AMX computes them."""
+    parser.addoption("--as-amx", action="store_true", help="4-bit kernels round as on AMX")
+
+
 def pytest_configure(config):
     """How many examples hypothesis makes: fewer where the slow tests are left out.
 
@@ -45,6 +50,30 @@ def pytest_collection_modifyitems(items):
 def one_thread():
     """Workers of pytest-xdist share the cores: more threads than cores are slower than one."""
     torch.set_num_threads(1)
+
+
+def round_as_amx(monkeypatch):
+    """Let GPTQModel's kernel for CPUs sum parts of a product in bfloat16, as many as the number of
+    rows says. On a processor with AMX a row's result also depends on the other rows of its pass.
+    """
+    from gptqmodel.nn_modules.qlinear.torch_fused import Int4PackedOp
+
+    honest = Int4PackedOp.forward
+
+    def rounded(self, x):
+        parts = torch.arange(x.shape[-1]) % (1 + len(x) % 4)
+        return sum(honest(self, x * (parts == part)) for part in parts.unique())
+
+    monkeypatch.setattr(Int4PackedOp, "forward", rounded)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def the_processor(request):
+    """The kernels of this processor, or with `--as-amx` those of another."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.config.option.as_amx:
+            round_as_amx(patch)
+        yield
 
 
 SMALL = {

@@ -276,6 +276,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     )
     target.taps = head.layers
     _probe(head)
+    head.checked = True
     return head
 
 

@@ -195,7 +195,8 @@ class LanguageModel:
     there is a choice. passes: forward passes of the body so far. borrowed: how many parameters of
     its network are the target's. taps: numbers of the layers after which a trained head reads the
     hidden states (0: the embedding); by_start: whether its distributions depend on where the block
-    began, as a head's do; features: those of the last pass, [batch, n, taps x d].
+    began, as a head's do; features: those of the last pass, [batch, n, taps x d]. checked: whether
+    its probabilities are known to be those of its whole network (`pairs.check_model`).
     """
 
     body: Any
@@ -212,6 +213,7 @@ class LanguageModel:
     by_start: ClassVar[bool] = False
     taps: tuple[int, ...] = ()
     features: Tensor | None = None
+    checked: bool = False
 
     def __post_init__(self):
         self.device = torch.device(self.device)
@@ -222,14 +224,21 @@ class LanguageModel:
         return self.folder is not None and self.folder.quantised
 
     @property
+    def computes(self) -> torch.dtype:
+        """The number format of its products. On a CPU the kernels of packed weights round to
+        bfloat16, whatever the format of the activations; how, depends on the processor.
+        """
+        return torch.bfloat16 if self.quantised and self.device.type == "cpu" else self.dtype
+
+    @property
     def tokens_said(self) -> int:
         """How many tokens can have a probability above 0: all, except with a trimmed head."""
         return len(getattr(self.head, "kept", range(self.vocab)))
 
     @property
     def config(self) -> Any:
-        """The settings of its network, or None."""
-        return getattr(self.network, "config", None)
+        """The settings of its text network, or None."""
+        return self.network.config.get_text_config() if self.network else None
 
     @property
     def positions(self) -> int:

@@ -6,12 +6,14 @@ Every failed check says what to do.
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import psutil
 import torch
+from torch import Tensor
 
 from speclab.models import head, trimmed
 from speclab.models.folder import MEND, ModelFolder
@@ -21,16 +23,22 @@ from speclab.profiles import MODELS, ModelSpec, Profile
 
 # GPTQModel's pool needs two workers even with one core
 os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
-# allowed difference between a packed tree and its paths, as a share of the largest logit (measured
-# on both pairs in bfloat16: up to 0.03; with a wrong mask, in all formats: 0.18 and more)
+# allowed difference between a packed tree and its paths, as a share of the largest logit, by the
+# number format of the products (measured on both pairs in bfloat16: up to 0.03; with a wrong mask,
+# in all formats: 0.18 and more)
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
+SCALE = 64  # the largest logit at which the output is compared: soft caps are 15 to 50
+PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwise
+# names of settings that count keys: how far back attention sees, in positions or in cache slots
+WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 
 
 @dataclass(frozen=True)
 class Pair:
     """A target and a draft with one vocabulary.
 
-    `stop_ids` end a continuation; `facts` go into manifests.
+    `stop_ids` end a continuation; `facts` go into manifests. ValueError for a network that
+    `check_model` refuses; a model that is loaded was checked before.
     """
 
     target: LanguageModel
@@ -38,6 +46,16 @@ class Pair:
     tokenizer: Any
     stop_ids: frozenset[int]
     facts: dict
+
+    def __post_init__(self) -> None:
+        for model in (self.target, self.draft):
+            if model.network is None and isinstance(model.body, torch.nn.Module):
+                raise ValueError(
+                    "a model without its whole network cannot be checked against it; build it with "
+                    "pairs.model_of(network)"
+                )
+            if model.network is not None and not model.checked:
+                check_model(model)
 
     @property
     def vocab(self) -> int:
@@ -57,7 +75,8 @@ class Pair:
 def load_pair(profile: Profile) -> Pair:
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
     context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    target = load_model(profile.target, context)
+    packed = profile.max_packed_tokens
+    target = load_model(profile.target, context, packed)
     tokenizer = target.folder.tokenizer
     stops = target.folder.stop_ids(tokenizer)
     if ModelFolder.fetched(profile.draft).is_head:
@@ -66,7 +85,7 @@ def load_pair(profile: Profile) -> Pair:
         shared = target.vocab  # a head has the target's tokens, and no tokenizer
         _check_window(draft, context)
     else:
-        draft = load_model(profile.draft, context)
+        draft = load_model(profile.draft, context, packed)
         sizes = target.vocab, draft.vocab
         shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
     _check_stops(target.folder, stops, shared)
@@ -81,8 +100,10 @@ def load_pair(profile: Profile) -> Pair:
     return Pair(target, draft, tokenizer, stops, facts)
 
 
-def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
-    """A LanguageModel with its full vocabulary. context: the longest prompt plus continuation."""
+def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> LanguageModel:
+    """A LanguageModel with its full vocabulary. context: the longest prompt plus continuation.
+    packed: the most tokens that a pass adds to it.
+    """
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     folder = ModelFolder.fetched(spec)
@@ -96,27 +117,40 @@ def load_model(spec: ModelSpec, context: int = 0) -> LanguageModel:
             network, wrong = _load_plain(folder, dtype, device)
         else:
             network = trimmed.load_network(folder, dtype).to(device)
-        head = network.eval().requires_grad_(False).get_output_embeddings()
-        body = LeanBody(network) if knows(network) else network.base_model
+        network = network.eval().requires_grad_(False)
     if wrong:
         raise ValueError(
             f"{folder.path}: {len(wrong)} weights are missing, have another shape, or belong to a "
             f"layer that config.json does not have, as {sorted(wrong)[:2]}; {MEND}"
         )
     _check_angles(folder, network)
+    return model_of(network, folder, dtype, context, packed)
+
+
+def model_of(
+    network: Any,
+    folder: ModelFolder | None = None,
+    dtype: torch.dtype | None = None,
+    context: int = 0,
+    packed: int = PACKED,
+) -> LanguageModel:
+    """A causal network of transformers as a LanguageModel, after `check_model`.
+
+    folder: where it was loaded from, if it was. dtype: of its activations (default: its weights').
+    """
+    head = network.get_output_embeddings()
     model = LanguageModel(
-        body=body,
+        body=LeanBody(network) if knows(network) else network.base_model,
         head=_frozen(head),
         vocab=head.out_features,
-        dtype=dtype,
-        device=device,
+        dtype=dtype or network.dtype,
+        device=network.device,
         kernel=_kernel(network),
         network=network,
         folder=folder,
     )
     model.few_rows = take_fastest(_projections(model))
-    _check_window(model, context)
-    _probe(model)
+    check_model(model, context, packed)
     return model
 
 
@@ -268,38 +302,110 @@ def _check_window(model: LanguageModel, context: int) -> None:
         )
 
 
-@torch.inference_mode()
-def _probe(model: LanguageModel) -> None:
-    """ValueError unless the cache holds every layer's state, a packed tree scores as its paths do,
-    and body and head score as the whole network does.
+# ---- are its probabilities the model's own? ------------------------------------------------------
+
+
+def check_model(model: LanguageModel, context: int = 0, packed: int = PACKED) -> None:
+    """ValueError unless body and head score as the whole network does, the cache holds every
+    layer's state, and packed trees score as their paths do, for texts of `context` tokens and
+    passes that add `packed` tokens.
     """
-    # one root and two siblings: not the first ids, which may be unused and equal
+    _check_window(model, context)
+    _check_output(model)
+    windows = [size for name, size in vars(model.config).items() if WINDOW.search(name)]
+    full = [size for size in windows if size and size < context + packed]
+    _check_tree(model, max(full, default=0))
+    model.checked = True
+
+
+@contextmanager
+def _reading(model: LanguageModel) -> Iterator[None]:
+    """Errors of the network become errors of its folder, if it has one."""
+    with model.folder.used() if model.folder else nullcontext():
+        yield
+
+
+def _name(model: LanguageModel) -> str:
+    """What messages call a model."""
+    return str(model.folder.path) if model.folder else type(model.network).__name__
+
+
+def _probe_tokens(model: LanguageModel) -> tuple[int, int, int]:
+    """A root and two siblings: not the first ids, which may be unused and equal."""
     seventh = model.vocab / 7
-    root, left, right = int(2 * seventh), int(3 * seventh), int(5 * seventh)
+    return int(2 * seventh), int(3 * seventh), int(5 * seventh)
+
+
+@torch.inference_mode()
+def _check_output(model: LanguageModel) -> None:
+    """ValueError unless the network's logits are what its head says of its body's states. Both are
+    of one pass, so they are equal in every number format. The head's output is scaled on the way,
+    so that a soft cap that is far above the logits of this pass is seen too.
+    """
+    network, seen = model.network, dict[str, Any]()
+    body, head = network.base_model, network.get_output_embeddings()
+
+    def of_body(_module: Any, _given: Any, out: Any) -> None:
+        seen["state"] = out[0]
+
+    def of_head(_module: Any, given: Any, out: Tensor) -> Tensor:
+        scale = SCALE / out[out.isfinite()].abs().max()
+        seen["read"], seen["said"] = given[0], out * scale
+        return seen["said"]
+
+    tokens = torch.tensor([_probe_tokens(model)], device=model.device)
+    hooks = [body.register_forward_hook(of_body), head.register_forward_hook(of_head)]
+    try:
+        with _reading(model):
+            logits = network(input_ids=tokens).logits
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not logits.isfinite().any():
+        raise ValueError(f"{_name(model)}: its logits are not finite; its weights are damaged")
+    pairs = (("read", seen.get("state")), ("said", logits))
+    same = [torch.equal(seen[name].float(), other.float()) for name, other in pairs if name in seen]
+    if same != [True, True]:
+        raise ValueError(
+            f"{_name(model)}: its logits do not come from its head alone (they are capped, scaled "
+            "or shifted before or after it), and the kit computes nothing else; use another model"
+        )
+
+
+@torch.inference_mode()
+def _check_tree(model: LanguageModel, window: int) -> None:
+    """ValueError unless the cache holds every layer's state, and a packed tree scores as its paths
+    do, also if it has more tokens than attention sees at once (`window`), each of which sees few.
+    """
+    root, left, right = _probe_tokens(model)
     paths = torch.tensor([[root, left], [root, right]], device=model.device)
-    tree = torch.tensor([[root, left, right]])
-    visible = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
+    many = 1 + window // 2
+    tree = torch.tensor([[root, *many * [left, right]]])
+    visible = torch.eye(2 * many + 1, dtype=torch.bool)
+    visible[:, 0] = True
+    positions = torch.ones(2 * many + 1, dtype=torch.long)
+    positions[0] = 0
     cache = model.cache()
-    with model.folder.used():  # it may call methods that our cache does not have
+    with _reading(model):  # it may call methods that our cache does not have
         alone = model.network(input_ids=paths).logits[:, -1].float()
-        hidden = model.forward(tree, cache, torch.tensor([0, 1, 1]), visible)
-    layers = model.network.config.num_hidden_layers
+        hidden = model.forward(tree, cache, positions, visible)
+    layers = model.config.num_hidden_layers
     if len(cache.layers) != layers:
         raise ValueError(
-            f"{model.folder.path}: only {len(cache.layers)} of its {layers} layers keep their "
+            f"{_name(model)}: only {len(cache.layers)} of its {layers} layers keep their "
             "state in the cache, so rejected tokens cannot be removed; use a model of attention "
             "layers"
         )
-    packed = model.head(hidden)[0, 1:].float()
+    ends = torch.cat([hidden[0, 1:3], hidden[0, -2:]])
+    packed = model.head(ends).float().view(2, *alone.shape)
     said = ~alone.isneginf()  # a trimmed draft does not output all tokens
-    gap = float((packed - alone)[said].abs().max())
+    gap = float((packed - alone)[:, said].abs().max())
     scale = float(alone[said].abs().max())
-    if not gap <= ROUNDING[model.dtype] * max(scale, 1.0):  # also true for NaN
+    if not gap <= ROUNDING[model.computes] * max(scale, 1.0):  # also true for NaN
         raise ValueError(
-            f"{model.folder.path}: a packed tree and its paths differ by {gap:.3g} at logit scale "
-            f"{scale:.3g}. Its logits do not come from its head alone, its weights are damaged, or "
-            "its architecture does not support 4-D masks, so it cannot be used here; use another "
-            "model"
+            f"{_name(model)}: a packed tree and its paths differ by {gap:.3g} at logit scale "
+            f"{scale:.3g}. Its weights are damaged, or its architecture does not support 4-D "
+            "masks, so it cannot be used here; use another model"
         )
 
 

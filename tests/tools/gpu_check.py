@@ -591,7 +591,7 @@ def processes(settings):
         both = zip(block, alone.record(index).recorded, done[index], strict=True)
         for prompt, one, other in both:
             found.add(compare_recorded(pair, prompt, one, other))
-    return Outcome(found.status(pair.target.dtype), found.said(), found.facts())
+    return Outcome(found.status(pair.target.computes), found.said(), found.facts())
 
 
 # a pair whose texts and trees both take hundreds of megabytes
