@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,20 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "tools")
 ROOT = Path(__file__).resolve().parents[1]
 # those with tests that take long: begun first, so that no worker is left with one at the end
 LONGEST = ("end_to_end", "workers", "jupyterlab", "reproduce", "faults", "decode")
+
+
+def committed(pattern):
+    """The committed files of a pattern, if all figures are as they were committed. After a call of
+    `make reproduce` they are the reader's own, and tests of them have no parameter or skip.
+    """
+
+    def git(*words):
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+
+    if git("diff", "--quiet", "HEAD", "--", "figures", "data").returncode:
+        return []
+    names = git("ls-files", "-z", f":(glob){pattern}").stdout
+    return [ROOT / name for name in sorted(filter(None, names.split("\0")))]
 
 
 def pytest_addoption(parser):

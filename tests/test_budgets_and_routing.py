@@ -195,7 +195,7 @@ def test_the_answer_of_a_server_is_short(other, numbers, is_trusted, is_measured
     ratio = by_set(None, *numbers)
     few = recommendations.note_on_few(stats_of_few())
     for per_domain in (ratio, None):
-        for batches in ("drafting still helps a domain at batch 16", ""):
+        for batches in ("drafting makes no domain faster from batch 16 on", ""):
             asked = ratio, per_domain, place, batches, is_measured, is_trusted
             said = serving.server_in_words(*asked)
             assert reads_well(said if batches or per_domain else said + few), said

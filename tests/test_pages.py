@@ -14,11 +14,11 @@ import nbformat
 import pandas as pd
 import pytest
 from browser import chromium
+from conftest import committed
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from speclab.ops import pages, report
 from speclab.profiles import ROOT, load_profile
-from speclab.show import notebook as kit
 from speclab.show import pictures, tables
 
 PNG = base64.b64decode(
@@ -32,11 +32,7 @@ It does.
 
 *Runs on* any machine."""
 MINE = "/home/me/mine.jsonl"
-FOLDERS = sorted(
-    path.parent
-    for path in ROOT.glob("figures/*/[0-9]*/numbers.json")
-    if path.parts[-3] in (pages.SHIPPED, *kit.OWN_PAIR.values())
-)
+FOLDERS = [path.parent for path in committed("figures/*/[0-9]*/numbers.json")]
 
 
 def displayed(data, **metadata):

@@ -301,7 +301,7 @@ def server_in_words(
     if per_domain:
         words = {ABOVE: "faster", BELOW: "slower"}
         word = words.get(per_domain.verdict(1), "not significantly faster")
-        said += f" A setting per domain is {word} than one setting {place}."
+        said += f" A setting per domain is {word} {place}."
     return f"{said} At these costs {batches}." if batches else said
 
 
