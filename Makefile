@@ -9,6 +9,9 @@ PROFILE ?= smollm
 WORKERS ?= 2
 OUT ?= .
 VENV ?= .venv
+# the most that oneDNN and torch may use of the processor in `make test-numeric`
+ISA ?= AVX2
+VECTORS ?= default
 # the .py or .ipynb files of NOTEBOOKS, or of all notebooks
 named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1))
 
@@ -28,7 +31,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
+.PHONY: help env reproduce test test-numeric test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -45,6 +48,10 @@ pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm
 test: export OMP_NUM_THREADS = 1
 test: $(READY) ## run all tests except the slow ones; WORKERS=2 ARGS="-k tree"
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
+
+test-numeric: export OMP_NUM_THREADS = 1
+test-numeric: $(READY) ## run the tests that depend on the processor as on another: 4-bit products as with AMX, and vectors of ISA=AVX2 VECTORS=default
+	@ONEDNN_MAX_CPU_ISA=$(ISA) ATEN_CPU_CAPABILITY=$(VECTORS) "$(PY)" -m pytest -n $(WORKERS) --dist worksteal -m "numeric and not slow" --as-amx $(ARGS)
 
 test-lowest: export OMP_NUM_THREADS = 1
 test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.toml allows, in .venv-lowest (7 GB with CUDA); ARGS="-k tree" INDEX="--index URL" for torch

@@ -76,6 +76,7 @@ def assert_plain(pair, prompt, shape, new):
     return made
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("shape", [*SHAPES, "stop"])
 def test_greedy_text_is_the_plain_text_on_a_random_llama(random_pair, shape):
     stop = Shape(chain(6), StopRule("entropy", 3.3))
@@ -141,6 +142,7 @@ def test_a_draft_that_never_reads_copies_is_noticed(monkeypatch):
         assert_equal_to_plain_and_replay(toy_pair(stop=-1), *REPEATING)
 
 
+@pytest.mark.numeric
 def test_on_the_tiny_pair_text_and_counts_equal_plain_text_and_replay(tiny_pair):
     """Two of the kit's prompts per domain, with one gamma of 1 to 15 each and one tree per domain.
     The slow test below has all prompts in all combinations.
@@ -257,6 +259,7 @@ def test_what_does_not_go_together_is_named(rule, shape, sampling, words):
         next(decode(toy_pair(), (1, 2), rule, parse_shape(shape), sampling, 4, rng))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("new", [12, pytest.param(40, marks=pytest.mark.slow)])
 def test_in_half_precision_a_difference_is_reported_and_never_hidden(tmp_path, capsys, new):
     given, out = tmp_path / "prompts.jsonl", tmp_path / "out.jsonl"

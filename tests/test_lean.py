@@ -9,6 +9,8 @@ from conftest import random_network
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import LanguageModel
 
+pytestmark = pytest.mark.numeric
+
 
 def network(kind="Llama", **changes):
     """A network with random weights and biases."""

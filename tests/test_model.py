@@ -17,6 +17,8 @@ from speclab.models import model as models
 from speclab.models.model import KVCache, Projection, take_fastest
 from speclab.tree import Tree
 
+pytestmark = pytest.mark.numeric
+
 
 def test_the_cache_grows_by_doubling_and_rolls_back():
     cache, rows = KVCache(capacity=2), torch.randn(1, 2, 9, 4)

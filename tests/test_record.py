@@ -16,6 +16,8 @@ from speclab.record import NonFiniteProbability, generate, record_prompt
 from speclab.sampling import Sampling
 from speclab.tree import PLAIN, chain, static_tree
 
+pytestmark = pytest.mark.numeric
+
 GREEDY = Sampling()
 
 

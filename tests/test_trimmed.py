@@ -24,6 +24,8 @@ from speclab.sampling import Sampling, probabilities
 from speclab.shapes import parse_shape
 from speclab.tree import static_tree
 
+pytestmark = pytest.mark.numeric
+
 GREEDY, WARM, CUT = Sampling(), Sampling(1.0), Sampling(1.0, top_p=0.8)
 KEPT = (1, 2, 3, 5, 8)
 CASES = [
