@@ -133,6 +133,8 @@ class Manifest:
     licence: Text | None = None
     # of greedy text: the share of positions at which, by rounding, the token is not the argmax
     not_argmax: Annotated[float, Field(ge=0, le=1)] | None = None
+    # settings of the target's own generation that the kit does not obey (`ModelFolder.left_out`)
+    left_out: Facts = Field(default_factory=dict)
 
 
 def schema_of(name: str, columns: Collection[str]) -> pa.Schema:

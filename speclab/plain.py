@@ -11,6 +11,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -144,6 +145,12 @@ def brief(value: Any) -> str:
 def notice(text: Any) -> None:
     """Print a line on standard error, as `shown`."""
     print(shown(text), file=sys.stderr)
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print a line once per process, as `shown`."""
+    print(shown(line))
 
 
 def sha256_of(path: Path) -> str:

@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -40,7 +40,7 @@ from speclab.manifest import (
     check_table,
     schema_of,
 )
-from speclab.models.folder import ModelFolder, pair_digests, read_by_target
+from speclab.models.folder import ModelFolder, left_out_in_words, pair_digests, read_by_target
 from speclab.plain import (
     Facts,
     checked,
@@ -49,8 +49,8 @@ from speclab.plain import (
     notice,
     one_line,
     read_json,
+    say_once,
     sha256_of,
-    shown,
 )
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import (
@@ -383,7 +383,10 @@ def _key(facts: Facts) -> str:
     """The key of a run from its manifest."""
     decided = decisive(facts["profile"])
     names = ("schema", "key_version", "weights", "encoded", "stop_ids")
-    return digest_of([decided, *(facts[name] for name in names)])[:16]
+    held = [facts[name] for name in names]
+    if left_out := facts.get("left_out"):  # most targets ask for nothing that is left out
+        held.append(left_out)
+    return digest_of([decided, *held])[:16]
 
 
 def identity_of(profile: Profile, fetch: bool = True) -> Facts:
@@ -412,7 +415,7 @@ def identity_of(profile: Profile, fetch: bool = True) -> Facts:
 
 def run_key(profile: Profile) -> str:
     """Hash of everything that decides a run's numbers, and of nothing else: settings, weights, the
-    prompts' token ids and the stop ids. ModelsMissing as of `identity_of`.
+    prompts' token ids, the stop ids, and what is left out. ModelsMissing as of `identity_of`.
     """
     return str(identity_of(profile)["key"])
 
@@ -433,12 +436,12 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
             differ.append(f"{name} weights")
     if run["prompt_set"] != wanted["prompt_set"]:
         return [*differ, "prompts"]
-    names: tuple[str, ...] = ("encoded", "stop_ids")
+    names: tuple[str, ...] = ("encoded", "stop_ids", "left_out")
     sides = run, wanted
     if "encoded" not in wanted:
         names, sides = ("template", "max_prompt_tokens", "truncate"), profiles
     its, ours = sides
-    differ += [name for name in names if its[name] != ours[name]]
+    differ += [name for name in names if its.get(name, {}) != ours.get(name, {})]
     return differ
 
 
@@ -518,12 +521,6 @@ def of_kind(profile: Profile, kind: str) -> Profile:
 
 
 # ---- finding: data/runs, then what is shipped ----------------------------------------------------
-
-
-@cache
-def say_once(line: str) -> None:
-    """Print a line once per process."""
-    print(shown(line))
 
 
 def shipped(profile: Profile, kind: str) -> list[Path]:
@@ -686,7 +683,9 @@ def _claim(folder: Path, settings: Facts) -> None:
 
 
 def _job(profile: Profile, texts: Texts | None) -> "Job":
-    """The work of a recording; prints how many prompts are cut."""
+    """The work of a recording; prints how many prompts are cut, and what the kit leaves out of the
+    target's own settings of generation.
+    """
     import torch
 
     from speclab.record import Job
@@ -694,6 +693,8 @@ def _job(profile: Profile, texts: Texts | None) -> "Job":
     encoded = encoded_prompts(profile)
     if cut := sum(prompt.cut > 0 for prompt in encoded):
         notice(f"{cut} of {len(encoded)} prompts are cut to {profile.max_prompt_tokens} tokens")
+    if line := left_out_in_words(profile):
+        say_once(line)
     size = profile.block_prompts
     starts = range(0, len(encoded), size)
     blocks = tuple(encoded[start : start + size] for start in starts)

@@ -7,10 +7,13 @@ import os
 import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from conftest import edit_json
 from test_faults import forked
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from speclab.__main__ import main
 from speclab.models import pairs
@@ -113,6 +116,7 @@ def test_a_result_of_other_settings_needs_force(decoded, tmp_path):
         ({}, {"texts": {"a": "a"}}, {}, {"encoded"}),
         ({}, {}, {"chat_template.jinja": "a {{ messages[0].content }}"}, {"encoded"}),
         ({}, {}, {"generation_config.json": '{"eos_token_id": 9}'}, {"stop_ids"}),
+        ({}, {}, {"generation_config.json": '{"eos_token_id": 1, "min_length": 9}'}, {"left_out"}),
     ],
 )
 def test_settings_are_all_that_decides_a_text_and_no_path(
@@ -130,6 +134,37 @@ def test_settings_are_all_that_decides_a_text_and_no_path(
     first, other = settings("one", {}, {}), settings("two", changes, files)
     assert first["draft"] != first["target"]
     assert {name for name in other if other[name] != first[name]} == differ
+
+
+def test_texts_equal_those_of_transformers_without_what_is_left_out(
+    random_profile, tmp_path, capsys
+):
+    penalties = {"repetition_penalty": 1.1, "no_repeat_ngram_size": 2}
+    target = Path(shutil.copytree(random_profile.target.path, tmp_path / "target"))
+    edit_json(target / "generation_config.json", do_sample=True, **penalties)
+    profile = tmp_path / "profile.yaml"
+    pair = f"target: {target}, draft: {random_profile.draft.path}"
+    profile.write_text(f"{{{pair}, max_prompt_tokens: 99, max_new_tokens: 12}}")
+    prompts, out = write_texts(tmp_path / "prompts.jsonl", TEXTS), tmp_path / "out"
+    words = f"decode --profile {profile} --prompts {prompts} --out {out} --set device=cpu".split()
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert said.count("asks for repetition_penalty=1.1, no_repeat_ngram_size=2, which the") == 1
+    network = AutoModelForCausalLM.from_pretrained(target)
+    tokenizer = AutoTokenizer.from_pretrained(target)
+
+    def texts(**settings):
+        for text in TEXTS.values():
+            inputs = tokenizer(text, return_tensors="pt", return_token_type_ids=False)
+            new = network.generate(**inputs, max_new_tokens=12, do_sample=False, **settings)
+            yield new[0, inputs["input_ids"].shape[1] :].tolist()
+
+    ours = [row["token_ids"] for row in rows_of(out)]
+    assert ours == [*texts(repetition_penalty=1.0, no_repeat_ngram_size=0)]
+    assert all(own != theirs for own, theirs in zip(ours, texts(), strict=True))
+    edit_json(target / "generation_config.json", repetition_penalty=1.0)
+    assert main(words) == 2
+    assert "(left_out; " in capsys.readouterr().err
 
 
 def test_a_result_goes_on_with_the_library_that_it_began_with(decoded, tmp_path, monkeypatch):

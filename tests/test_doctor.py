@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import torch
-from conftest import save_random_llama
+from conftest import edit_json, save_random_llama
 from pretended import pretended
 
 from speclab.__main__ import main
@@ -71,6 +71,15 @@ def test_packages_that_lack_or_are_too_old_are_said(monkeypatch):
     assert line.startswith("do  packages") and "-> run `python -m speclab hosted" in line
     assert "gptqmodel>=" in line and "install --gptq`" in line
     assert todo(TINY, CPU) == [], "only a quantised pair needs it"
+
+
+def test_what_the_target_asks_for_and_the_kit_leaves_out_is_said(tmp_path, random_profile):
+    folder = shutil.copytree(random_profile.target.path, tmp_path / "target")
+    edit_json(folder / "generation_config.json", repetition_penalty=1.05, min_p=0.1)
+    profile = random_profile.replace(target=ModelSpec(str(folder)))
+    said = "asks for repetition_penalty=1.05, min_p=0.1, which the kit leaves out"
+    assert [said in line for line in examine(profile, CPU, False)].count(True) == 1
+    assert not any("leaves out" in line for line in examine(random_profile, CPU, False))
 
 
 def test_what_is_broken_of_a_model_is_said(tmp_path, random_folders):

@@ -14,8 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 import yaml
 from bench import of_library
+from conftest import edit_json
 from test_choose import COSTS, random_trace, trace_of
 from test_decode import tiny_prompts
 from test_metrics import BY_HAND
@@ -24,9 +26,11 @@ from speclab.__main__ import main
 from speclab.analysis import choose, logs, policy
 from speclab.cost import Costs
 from speclab.decode import decode_prompt
+from speclab.models.pairs import load_pair
 from speclab.ops import export
 from speclab.profiles import MODELS, ROOT, load_profile
-from speclab.sampling import Sampling
+from speclab.runs import encoded_prompts, record_run, texts_of
+from speclab.sampling import Sampling, entropy
 from speclab.shapes import parse_shape
 
 TARGET, DRAFT = "Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "Qwen/Qwen2.5-0.5B-Instruct"
@@ -35,17 +39,20 @@ CONFIG = (
     f'{{"method": "draft_model", "model": "{DRAFT}", "revision": "{OF}", '
     '"use_heterogeneous_vocab": true, "num_speculative_tokens": 3'
 )
+OWN = "--generation-config vllm"
 RATES = "[0.612749, 0.404288, 0.276799]"
 SAID = {
-    "vllm": f"serve {TARGET} --revision {AT} --speculative-config {CONFIG}}} "
-    f"serve {TARGET} --revision {AT} --speculative-config {CONFIG}, "
+    "vllm": f"serve {TARGET} --revision {AT} {OWN} --speculative-config {CONFIG}}} "
+    f"serve {TARGET} --revision {AT} {OWN} --speculative-config {CONFIG}, "
     f'"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": {RATES}}}',
     "sglang": f"-m sglang.launch_server --model-path {TARGET} --revision {AT} "
+    "--sampling-defaults openai "
     f"--speculative-draft-model-revision {OF} --speculative-draft-model-quantization unquant "
     f"--speculative-algorithm STANDALONE --speculative-draft-model-path {DRAFT} "
     "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
     "llama.cpp": "--model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type "
-    "draft-simple --spec-draft-n-max 3 --spec-draft-n-min 0 --spec-draft-p-min 0.0",
+    "draft-simple --spec-draft-n-max 3 --spec-draft-n-min 0 --spec-draft-p-min 0.0 --samplers "
+    "temperature;top_k;top_p --temp 0.0",
     "tensorrt-llm": f"{TARGET} --config draft.yaml",
 }
 
@@ -135,6 +142,79 @@ def test_transformers_makes_the_same_texts_in_the_same_blocks(tiny, tiny_pair, m
         assert [n - 1 for n in read] == np.minimum(gamma, left - 1).tolist()
 
 
+@pytest.fixture(scope="module")
+def asking(short_profile, tmp_path_factory):
+    """A profile whose models, two copies of one, ask in their own settings of generation for other
+    texts.
+    """
+    root, profile = tmp_path_factory.mktemp("asking"), short_profile.replace(max_new_tokens=12)
+    settings = {"do_sample": True, "temperature": 0.6, "top_k": 3, "min_p": 0.3}
+    settings |= {"repetition_penalty": 1.3, "suppress_tokens": [*range(3, 20)]}
+    spec = profile.target
+    for name in MODELS:
+        folder = shutil.copytree(spec.path, root / name)
+        edit_json(folder / "generation_config.json", **settings)
+        profile = profile.replace(**{name: replace(spec, path=str(folder))})
+    return profile
+
+
+def of_printed(run, gamma):
+    """The target and the draft that the printed lines of transformers load, and how `generate`
+    continues a prompt as the last line says.
+    """
+    made = {}
+    text = export.commands(run, "transformers", gamma)
+    exec(text, made)
+    call = text.rpartition("# then: ")[2]
+
+    def generate(prompt, **options):
+        ids = torch.tensor([prompt.ids])
+        made["inputs"] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)} | options
+        return eval(call, made)
+
+    return made["target"], generate
+
+
+def test_the_printed_lines_of_transformers_write_the_recorded_greedy_texts(asking, tmp_path):
+    run, pair = record_run(asking, tmp_path / "run"), load_pair(asking)
+    target, generate = of_printed(run, 3)
+    texts, read = texts_of(run), []
+    target.register_forward_pre_hook(lambda *_: read.append(1))
+    for prompt in encoded_prompts(asking):
+        read.clear()
+        text = generate(prompt)[0, len(prompt.ids) :].tolist()
+        assert text == list(texts[prompt.prompt_id])
+        shape = parse_shape("chain:3")
+        own = decode_prompt(pair, prompt, "greedy", shape, Sampling(), asking.max_new_tokens)
+        assert len(read) == own.target_passes, "the draft proposes what was recorded"
+
+
+def test_the_printed_lines_of_transformers_sample_as_recorded(asking, tmp_path):
+    warm = asking.replace(temperature=0.8, top_k=9, top_p=0.9)
+    run = record_run(warm, tmp_path / "run")
+    _, generate = of_printed(run, 3)
+    first = run.trace[run.trace["position"] == 0].set_index("prompt_id")
+    for prompt in encoded_prompts(warm):
+        asked = {"output_scores": True, "return_dict_in_generate": True}
+        p = generate(prompt, **asked).scores[0][0].softmax(-1)
+        row = first.loc[prompt.prompt_id]
+        assert p[row["token"]].item() == pytest.approx(row["p_token"], abs=1e-4)
+        assert entropy(p).item() == pytest.approx(row["target_entropy"], abs=1e-4)
+
+
+def test_a_server_is_told_how_the_texts_were_sampled(tiny, told):
+    run = copy.deepcopy(tiny)
+    run.manifest["profile"] |= {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
+    words, _ = told("bash", export.commands(run, "llama.cpp", 3))
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert [options[f"--{name}"] for name in ("temp", "top-k", "top-p")] == ["0.8", "9", "0.9"]
+    for engine in ("vllm", "sglang", "tensorrt-llm"):
+        request = export.commands(run, engine, 3).partition("every request sets ")[2]
+        asked = json.loads(request.splitlines()[0])
+        assert asked == {"temperature": 0.8, "top_k": 9, "top_p": 0.9}
+        assert '{"temperature": 0.0}' in export.commands(tiny, engine, 3)
+
+
 @pytest.mark.parametrize("engine", [*SAID, "transformers"])
 def test_a_draft_that_an_engine_cannot_use_is_refused(engine, qwen, tiny, capsys):
     assert main(["export", "smollm/greedy", "--for", engine]) == 2
@@ -160,9 +240,10 @@ def headed(qwen):
 HEAD, OF_HEAD = "RedHatAI/Qwen3-8B-speculator.eagle3", "08610ffa01dd9f16731fe8f627b85905b6aa51c4"
 ITS_TARGET = "Qwen/Qwen3-8B --revision b968826d9c46dd6066d109eabc6255188de91218"
 SAID_OF_HEAD = {
-    "vllm": f'serve {ITS_TARGET} --speculative-config {{"method": "eagle3", "model": "{HEAD}", '
+    "vllm": f"serve {ITS_TARGET} {OWN} --speculative-config "
+    f'{{"method": "eagle3", "model": "{HEAD}", '
     f'"revision": "{OF_HEAD}", "num_speculative_tokens": 1}}',
-    "sglang": f"-m sglang.launch_server --model-path {ITS_TARGET} "
+    "sglang": f"-m sglang.launch_server --model-path {ITS_TARGET} --sampling-defaults openai "
     f"--speculative-draft-model-revision {OF_HEAD} --speculative-algorithm EAGLE3 "
     f"--speculative-draft-model-path {HEAD} --speculative-num-steps 1 --speculative-eagle-topk 1 "
     "--speculative-num-draft-tokens 2",
@@ -250,7 +331,7 @@ def test_a_speculation_profile_is_of_the_same_gamma_and_writes_over_nothing(kind
     words = ["export", f"tiny/{kind}", "--for", "transformers", "--profile-json", str(path)]
     assert main(words) == 0
     gamma = json.loads(path.read_text())["num_speculative_tokens"]
-    assert f"num_assistant_tokens = {gamma}\n" in capsys.readouterr().out
+    assert f"num_assistant_tokens={gamma}," in capsys.readouterr().out
     assert main(words) == 2
     out, err = capsys.readouterr()
     assert not out and err.count("\n") == 1, "refused before any work"

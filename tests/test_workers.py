@@ -3,12 +3,14 @@ middle loses nothing.
 """
 
 import os
+import shutil
 import signal
+from dataclasses import replace
 from functools import partial
 
 import psutil
 import pytest
-from conftest import tables
+from conftest import edit_json, tables
 
 from speclab.__main__ import main
 from speclab.ops import workers
@@ -46,9 +48,14 @@ def kill_after_the_first_block(engine, wanted):
     return run
 
 
-def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path):
-    run = record_run(short_profile, tmp_path, engine=partial(on_devices, devices=["cpu", "cpu"]))
+def test_two_processes_write_the_same_bytes(short_profile, whole, tmp_path, capfd):
+    target = shutil.copytree(short_profile.target.path, tmp_path / "target")
+    edit_json(target / "generation_config.json", repetition_penalty=1.1)  # is left out
+    profile = short_profile.replace(target=replace(short_profile.target, path=str(target)))
+    engine = partial(on_devices, devices=["cpu", "cpu"])
+    run = record_run(profile, tmp_path / "run", engine=engine)
     assert tables(run.folder) == whole and run.manifest["peak_bytes"]["process"] > 0
+    assert capfd.readouterr().out.count("asks for repetition_penalty=1.1") == 1
 
 
 @pytest.mark.slow

@@ -26,6 +26,21 @@ PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 # read by the libraries, which silently ignore damaged ones
 SILENT = ("generation_config.json", "quantize_config.json")
 COMMIT = r"[0-9a-f]{40}"
+# settings of a model's own generation that change no text, that the kit reads, or that the profile
+# decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
+OBEYED = (
+    r"(eos|pad|bos|decoder_start)_token_id|do_sample|temperature|top_k|top_p|max_.*|use_cache"
+    r"|cache_.*|.*compile.*|prefill_chunk_size|low_memory|continuous_batching_config|output_.*"
+    r"|return_dict_in_generate|num_return_sequences|.*assistant.*|prompt_lookup_.*|target_lookbehind"
+    r"|use_mtp|speculation_type|early_stopping|length_penalty|num_beam_groups|diversity_penalty"
+    r"|renormalize_logits|remove_invalid_values|transformers_version|_.*"
+)
+OF_SAMPLING = r"min_p|top_h|typical_p|epsilon_cutoff|eta_cutoff"  # they change no greedy text
+# without effect at 1; all others are without effect at 0, false, null or an empty list
+OFF_AT_1 = (
+    *("repetition_penalty", "encoder_repetition_penalty", "typical_p"),
+    *("num_beams", "guidance_scale"),
+)
 
 
 @dataclass(frozen=True)
@@ -215,6 +230,28 @@ class ModelFolder:
         several = named if isinstance(named, list) else [named]
         return frozenset([tokenizer.eos_token_id, *several]) - {None}
 
+    @property
+    def generation_file(self) -> Path:
+        """The file with the settings of its own generation; of older models, its config.json."""
+        file = self.path / SILENT[0]
+        return file if file.is_file() else self.path / "config.json"
+
+    def left_out(self, sampled: bool) -> dict[str, Any]:
+        """The settings in `generation_file` that would change its texts and that the kit does not
+        obey, as a repetition penalty. sampled: whether the texts are sampled.
+        """
+        from transformers import GenerationConfig
+
+        file, obeyed = self.generation_file, OBEYED if sampled else f"{OBEYED}|{OF_SAMPLING}"
+        asked = read_json(file, MEND)
+        if file.name not in SILENT:
+            asked = {name: asked[name] for name in vars(GenerationConfig()) if name in asked}
+        return {
+            name: value
+            for name, value in asked.items()
+            if value and not (value == 1 and name in OFF_AT_1) and not re.fullmatch(obeyed, name)
+        }
+
     @contextmanager
     def used(self) -> Iterator[None]:
         """Turn any error of a library about its files into a ValueError of one line that names
@@ -307,7 +344,8 @@ def pair_digests(profile: Profile, fetch: bool = True) -> dict[str, str]:
 @dataclass(frozen=True)
 class Read:
     """Prompts as token ids of a target, and `facts`: `encoded`, a SHA-256 of their ids, domains and
-    token ids, and `stop_ids`, the ids that end the target's texts.
+    token ids, `stop_ids`, the ids that end the target's texts, and `left_out` (`ModelFolder`), if
+    anything is.
     """
 
     prompts: tuple[EncodedPrompt, ...]
@@ -320,7 +358,9 @@ def read_by_target(profile: Profile, prompts: Sequence[Prompt]) -> Read:
     files = sorted([*folder.path.glob("*"), *folder.reader.path.glob("*")])
     stamps = tuple((file, file.stat().st_mtime_ns) for file in files)
     limits = profile.max_prompt_tokens, profile.template, profile.truncate
-    return _read(folder, stamps, tuple(prompts), limits)
+    read = _read(folder, stamps, tuple(prompts), limits)
+    left_out = folder.left_out(profile.temperature > 0)
+    return Read(read.prompts, read.facts | {"left_out": left_out}) if left_out else read
 
 
 @cache
@@ -331,3 +371,16 @@ def _read(folder: ModelFolder, _stamps: tuple, prompts: tuple, limits: tuple) ->
     encoded = encode_prompts(tokenizer, prompts, *limits)
     rows = [(prompt.prompt_id, prompt.domain, prompt.ids) for prompt in encoded]
     return Read(tuple(encoded), {"encoded": digest_of(rows), "stop_ids": stops})
+
+
+def left_out_in_words(profile: Profile) -> str:
+    """What the kit leaves out of the target's own settings of generation, in one line; "" if
+    nothing.
+    """
+    folder = ModelFolder.fetched(profile.target, weights=False)
+    left_out = folder.left_out(profile.temperature > 0)
+    asked = ", ".join(f"{name}={brief(value)}" for name, value in left_out.items())
+    return asked and (
+        f"{profile.target.path}: its {folder.generation_file.name} asks for {asked}, which the kit "
+        "leaves out; the texts follow the model's own distribution"
+    )

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from speclab.models import head, trimmed
-from speclab.models.folder import MEND, ModelFolder
+from speclab.models.folder import MEND, ModelFolder, left_out_in_words
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
+from speclab.plain import say_once
 from speclab.profiles import MODELS, ModelSpec, Profile
 
 # GPTQModel's pool needs two workers even with one core
@@ -89,6 +90,8 @@ def load_pair(profile: Profile) -> Pair:
         sizes = target.vocab, draft.vocab
         shared = check_vocabularies(tokenizer, draft.folder.tokenizer, sizes)
     _check_stops(target.folder, stops, shared)
+    if line := left_out_in_words(profile):
+        say_once(line)
     target.vocab = draft.vocab = shared
     facts = {
         "target": model_facts(profile.target, target),

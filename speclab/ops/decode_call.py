@@ -166,7 +166,8 @@ class DecodeCall:
             drafted = {key: getattr(self.plan, key) for key in ("router", "default", "domains")}
         rules = {self.rule_for(shape) for shape in self.shapes}
         settings |= {"rule": " and ".join(sorted(rules)), "drafted": drafted, "check": self.check}
-        return settings | read_by_target(profile, self.prompt_list).facts
+        read = read_by_target(profile, self.prompt_list)
+        return settings | {"left_out": {}} | read.facts
 
     def refuse_inputs(self, profile: Path) -> None:
         """ValueError if the result, or its settings file, would overwrite an input or the profile's
@@ -196,7 +197,7 @@ class DecodeCall:
         if not beside.is_file():
             raise ValueError(f"--out {out} exists already, without its {beside.name}; {MEND}")
         there = read_json(beside, MEND)
-        others = [name for name, value in self.settings.items() if there.get(name) != value]
+        others = [name for name, value in self.settings.items() if there.get(name, {}) != value]
         if others:
             raise ValueError(
                 f"--out {out} holds texts with other settings ({', '.join(others)}; see "

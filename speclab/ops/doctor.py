@@ -21,6 +21,7 @@ from speclab.models.folder import (
     ModelFolder,
     cached,
     check_torchvision,
+    left_out_in_words,
     read_by_target,
 )
 from speclab.ops import plan
@@ -125,6 +126,14 @@ def prompts(profile: Profile) -> str:
     return f"{len(known)} in {profile.prompts}"
 
 
+def generation(profile: Profile) -> str:
+    """Does the target ask for settings of generation that the kit leaves out?"""
+    if not ModelFolder.whole(profile.target):
+        return UNKNOWN
+    sampled = profile.replace(temperature=profile.sampled_temperature)
+    return left_out_in_words(sampled) or "nothing that would change the texts is left out"
+
+
 def recorded(profile: Profile) -> str:
     """Which kinds of runs can be read without the models?"""
     if not can_be_told(profile):
@@ -187,6 +196,7 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
             yield answered(f"data set {name}", data_set, name, hub_set.revision, answers)
     else:
         yield answered("prompts", prompts, profile)
+    yield answered("generation", generation, profile)
     yield answered("runs", recorded, profile)
     try:
         pair = plan.planned_pair(profile, len(free) - 1, answers)

@@ -16,7 +16,7 @@ import pandas as pd
 
 from speclab import passes, replay
 from speclab.ops import metrics
-from speclab.plain import read_yaml, shown
+from speclab.plain import Facts, read_yaml, shown
 from speclab.profiles import MODELS, ROOT, load_profile
 from speclab.runs import Run, RunError, load_run, recorded_run, written
 
@@ -26,6 +26,7 @@ EXACT = {
     "rejection": "an expectation: the mean over the decoder's random numbers, given these sampled "
     "texts; counts need not be whole",
 }
+OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
 TRACES = ROOT / "data" / "traces"
 READS = ["data/engines/options.yaml"]
 # by the names of `export --for`
@@ -103,12 +104,15 @@ def commands(run: Run, engine: str, gamma: int) -> str:
     """
     if not gamma:
         return ""
-    pair = run.manifest["pair"]
+    pair, settings = run.manifest["pair"], run.manifest["profile"]
     is_target_alone = pair["target"]["quantised"] > pair["draft"]["quantised"]
     values: dict[str, Any] = {
         "unquant": "unquant" if is_target_alone else None,
         "own_vocabularies": len({*vocabularies(run)}) > 1 or None,
+        "stop_ids": run.manifest["stop_ids"] or None,
+        "max_new_tokens": settings["max_new_tokens"],
     }
+    values |= _as_sampled(settings)
     for name in MODELS:
         values[name] = as_argument(pair[name]["path"])
         values[f"{name}_revision"] = pair[name]["revision"]
@@ -131,14 +135,26 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
         replay.prompt_sums(replay.replay(passes.trace_of(log, unknown), gamma))
         for unknown in (passes.MISSES, passes.HITS)
     )
-    optional = ("revision", "dtype")
-    values: dict[str, Any] = {f"{name}_{what}": None for name in MODELS for what in optional}
-    values |= {"unquant": None, "own_vocabularies": None, "target": "TARGET", "draft": "DRAFT"}
+    optional = [f"{name}_{what}" for name in MODELS for what in ("revision", "dtype")]
+    optional += ["unquant", "own_vocabularies", "stop_ids", "max_new_tokens"]
+    values: dict[str, Any] = dict.fromkeys(optional) | {"target": "TARGET", "draft": "DRAFT"}
+    values |= _as_sampled({"temperature": 0.0})
     lines = _printed(engine, gamma, sums, values)
     is_exact = sums["blocks"].sum() == with_hits["blocks"].sum()
     if is_exact or "synthetic" not in lines:
         return lines
     return f"{lines}\n# in these rates, a token that the log does not know counts as rejected"
+
+
+def _as_sampled(settings: Facts) -> Facts:
+    """How the texts were sampled: `do_sample`, `temperature`, `top_k` and `top_p` (None for greedy
+    texts), and `request`, what a request to a server has to set.
+    """
+    do_sample = settings["temperature"] > 0
+    names = ("temperature", "top_k", "top_p") if do_sample else ("temperature",)
+    values = {name: settings[name] for name in names}
+    request = {name: value for name, value in values.items() if value != OFF.get(name)}
+    return {"top_k": None, "top_p": None, "do_sample": do_sample, "request": request} | values
 
 
 def _printed(

@@ -42,6 +42,9 @@ once with speclab, and can be studied without the models.
 {% if not_argmax is not none -%}
 | positions where the greedy token is not the argmax (rounding) | {{ not_argmax }} |
 {% endif -%}
+{% if left_out -%}
+| left out of the target's own settings of generation | {{ left_out }} |
+{% endif -%}
 | prompt set (SHA-256) | {{ prompt_set }} |
 | run key | {{ key }} |
 | recorded | {{ finished }} |

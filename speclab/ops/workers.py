@@ -11,8 +11,10 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import redirect_stdout
 from functools import partial
 from importlib.util import find_spec
+from io import StringIO
 from typing import Any
 
 from speclab.models.pairs import device_of
@@ -38,7 +40,8 @@ def _start(job: Job, devices: Any) -> None:
 
 
 def _work(index: int) -> Done:
-    return _HERE[0].record(index)
+    with redirect_stdout(StringIO()):  # the main process has said what the kit leaves out
+        return _HERE[0].record(index)
 
 
 def on_devices(job: Job, indices: list[int], devices: Sequence[str]) -> Iterator[Done]:
