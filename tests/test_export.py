@@ -51,8 +51,8 @@ SAID = {
     f"--speculative-algorithm STANDALONE --speculative-draft-model-path {DRAFT} "
     "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
     "llama.cpp": "--model TARGET.gguf --spec-draft-model DRAFT.gguf --spec-type "
-    "draft-simple --spec-draft-n-max 3 --spec-draft-n-min 0 --spec-draft-p-min 0.0 --samplers "
-    "temperature;top_k;top_p --temp 0.0",
+    "draft-simple --samplers temperature;top_k;top_p --temp 0.0 --spec-draft-n-max 3 "
+    "--spec-draft-n-min 0 --spec-draft-p-min 0.0",
     "tensorrt-llm": f"{TARGET} --config draft.yaml",
 }
 
@@ -355,6 +355,8 @@ def test_a_shell_reads_what_a_log_recommends(engine, saved_log, told):
     )
     options = {word for word in words if word.startswith("--")}
     assert options <= {*export.ENGINES[engine]["options"]}
+    # a log does not say how its texts were drawn, so the server keeps its own settings
+    assert not options & {"--generation-config", "--sampling-defaults", "--samplers", "--temp"}
     assert "revision" not in " ".join(words) and "TARGET" in " ".join([*words, str(files)])
     configs = [yaml.safe_load(word) for word in words if word.startswith("{")]
     if configs:

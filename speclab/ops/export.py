@@ -27,6 +27,11 @@ EXACT = {
     "texts; counts need not be whole",
 }
 OFF = {"top_k": 0, "top_p": 1}  # not sent: some servers refuse a top_k of 0
+# how texts were drawn: a run says it, a log does not
+OF_TEXTS = (
+    *("stop_ids", "max_new_tokens", "do_sample", "temperature", "top_k", "top_p", "request"),
+    *("generation_config", "sampling_defaults"),
+)
 TRACES = ROOT / "data" / "traces"
 READS = ["data/engines/options.yaml"]
 # by the names of `export --for`
@@ -136,9 +141,8 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
         for unknown in (passes.MISSES, passes.HITS)
     )
     optional = [f"{name}_{what}" for name in MODELS for what in ("revision", "dtype")]
-    optional += ["unquant", "own_vocabularies", "stop_ids", "max_new_tokens"]
+    optional += ["unquant", "own_vocabularies", *OF_TEXTS]
     values: dict[str, Any] = dict.fromkeys(optional) | {"target": "TARGET", "draft": "DRAFT"}
-    values |= _as_sampled({"temperature": 0.0})
     lines = _printed(engine, gamma, sums, values)
     is_exact = sums["blocks"].sum() == with_hits["blocks"].sum()
     if is_exact or "synthetic" not in lines:
@@ -148,13 +152,15 @@ def commands_of_log(log: pd.DataFrame, engine: str, gamma: int) -> str:
 
 def _as_sampled(settings: Facts) -> Facts:
     """How the texts were sampled: `do_sample`, `temperature`, `top_k` and `top_p` (None for greedy
-    texts), and `request`, what a request to a server has to set.
+    texts), `request`, what a request to a server has to set, and how to turn a server's own
+    defaults off.
     """
     do_sample = settings["temperature"] > 0
     names = ("temperature", "top_k", "top_p") if do_sample else ("temperature",)
     values = {name: settings[name] for name in names}
     request = {name: value for name, value in values.items() if value != OFF.get(name)}
-    return {"top_k": None, "top_p": None, "do_sample": do_sample, "request": request} | values
+    own = {"generation_config": "vllm", "sampling_defaults": "openai"}
+    return own | {"top_k": None, "top_p": None, "do_sample": do_sample, "request": request} | values
 
 
 def _printed(
