@@ -354,7 +354,8 @@ ctx.plot(
 )
 
 # %%
-elsewhere = by_set.without(set=[prompt_sets.OWN, prompt_sets.ENGLISH])
+is_own = by_set.frame["set"].isin([prompt_sets.OWN, prompt_sets.ENGLISH])
+elsewhere = by_set.frame[~is_own]  # no rows if the profile names no other prompts
 ctx.answer(study.rise_with_depth(path_0, deepest, elsewhere, cut.by_start))
 
 # %% [markdown]

@@ -197,10 +197,10 @@ def change(*numbers):
 )
 def test_the_answer_is_short_in_every_branch(numbers, said):
     rows = pd.DataFrame([(0.1, 0.05, 0.2), (0.1, -0.1, 0.2)], columns=NUMBERS)
-    for sets in (rows, rows[:1], rows.assign(low=np.nan)):
+    for sets in (rows, rows[:1], rows.assign(low=np.nan), rows[:0]):
         numbered = change(*numbers).in_units("points", 1)
         for by_start in (True, False):
-            answer = study.rise_with_depth(numbered, 3, Estimates(sets), by_start)
+            answer = study.rise_with_depth(numbered, 3, sets, by_start)
             assert answer.startswith(said[0]) and said[1] in answer
             assert ("the head's own states" in answer) == by_start
             assert not notebook.too_long(answer), answer

@@ -239,13 +239,13 @@ def along_text(texts: Sequence[Text]) -> Estimates:
 
 
 def rise_with_depth(
-    change: Estimates, deepest: int, by_set: Estimates, by_start: bool = False
+    change: Estimates, deepest: int, by_set: pd.DataFrame, by_start: bool = False
 ) -> str:
     """Whether acceptance rises with depth, as short sentences. change: the deepest level minus
-    depth 1 along the best path at T = 0, one row in points; by_set: of the other sets, by domain;
-    by_start: whether the draft is a head (`Text.by_start`).
+    depth 1 along the best path at T = 0, one row in points; by_set: of the other sets, by domain,
+    or no rows; by_start: whether the draft is a head (`Text.by_start`).
     """
-    judged = by_set.frame.dropna(subset="low")
+    judged = by_set.dropna(subset="low")
     rises = (judged["low"] > 0).sum()
     elsewhere = "No other prompts were tested."
     if len(judged):
