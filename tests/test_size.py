@@ -14,7 +14,7 @@ from speclab.profiles import ROOT
 # that says what for
 LIMITS = {
     "speclab/**/*.py": 124.5,
-    "speclab/*.py": 25.9,
+    "speclab/*.py": 26.4,
     "tests/*.py": 136.5,
     "tests/tools/*.py": 9.6,
 }
