@@ -1,8 +1,8 @@
 """Prompts by domain, and their token ids: the project's own four domains, public sets of the hub,
 or a user's file with categories of any names.
 
-Uses only two functions of a tokenizer (the call, `apply_chat_template`) and no model. `datasets` is
-imported only when a public set is read.
+Uses only a tokenizer's call and its chat template, and no model. `datasets` is imported only when a
+public set is read.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.place import ROOT as REPOSITORY
-from speclab.plain import STRICT, Facts, brief, checked, near, parse_json
+from speclab.plain import STRICT, Facts, brief, checked, near, notice, parse_json
 
 # of the kit's and the paper's prompts; a user's file names its own domains
 DOMAINS = ("code", "math", "reasoning", "chat")
@@ -50,7 +51,16 @@ DOMAIN_OF = {
     "reasoning": "reasoning",
     **dict.fromkeys(("writing", "roleplay", "extraction", "humanities", "stem"), "chat"),
 }
-TODAY = "26 Jul 2024"  # for templates that write a date, so that texts do not depend on the day
+# for templates that write a date, so that texts do not depend on the day: as the variable that
+# some read, and as the function that others call. (transformers takes no function from us.)
+TODAY = date(2024, 7, 26)
+DATE = "26 Jul 2024"
+DATE_PARTS = "".join(f"|replace('%{c}', '{TODAY.strftime(f'%{c}')}')" for c in "aAbBdjmyYHIMSp")
+STRFTIME = (
+    "{%- macro strftime_now(format) -%}"
+    f"{{{{ format|replace('%-', '%'){DATE_PARTS} }}}}"
+    "{%- endmacro %}\n"
+)
 # environment variable: a folder with copies of the hub sets, <folder>/<owner>/<name>
 MIRROR = "SPECLAB_DATASETS"
 
@@ -415,7 +425,8 @@ def encode_prompts(
     the paper); "chat" = the tokenizer's chat template around the text as one user message, or
     around the prompt's messages, ready for the answer. A longer prompt without a template keeps its
     first `max_tokens` tokens, like the authors' right truncation. With a template it is refused,
-    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens.
+    or, with `truncate`, its last message is cut at the end. `cut` counts the removed tokens. A
+    notice says how many prompts hold a beginning that is added as well (`_begins_twice`).
     ValueError for a tokenizer without a chat template, a template that fails, messages without a
     template, or a prompt without tokens.
     """
@@ -424,7 +435,7 @@ def encode_prompts(
             "template is 'chat', but the tokenizer has no chat_template; set template: none, or "
             "use a chat-tuned pair"
         )
-    encoded = []
+    encoded, twice = [], []
     for prompt in prompts:
         if prompt.messages and template == "none":
             raise ValueError(
@@ -440,6 +451,8 @@ def encode_prompts(
                 f"{prompt.prompt_id!r} ({type(error).__name__}: {error}); correct the "
                 "chat_template or the prompt, or set template: none"
             ) from error
+        if _begins_twice(tokenizer, prompt, ids, template):
+            twice.append(prompt.prompt_id)
         kept = ids[:max_tokens]
         if template == "chat" and len(ids) > max_tokens:
             if not truncate:
@@ -451,7 +464,23 @@ def encode_prompts(
             kept = _shortened(tokenizer, prompt, max_tokens)
         cut = len(ids) - len(kept)
         encoded.append(EncodedPrompt(prompt.prompt_id, prompt.domain, tuple(kept), cut))
+    if twice:
+        notice(
+            f"{len(twice)} of {len(encoded)} prompts ({twice[0]!r} is the first) begin with a "
+            "special token, and get another before it from the tokenizer or its chat template; "
+            "unless you mean this, remove it, or set template: none if they hold the template"
+        )
     return encoded
+
+
+def _begins_twice(tokenizer: Any, prompt: Prompt, ids: list[int], template: str) -> bool:
+    """Whether a text has the tokenizer's first token although the tokenizer adds it, or begins with
+    a special token, as a text does that holds its chat template already.
+    """
+    if template == "none":
+        return ids[:2] == [tokenizer.bos_token_id] * 2
+    special = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    return prompt.text.startswith(tuple(special))
 
 
 def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
@@ -462,7 +491,10 @@ def _ids(tokenizer: Any, prompt: Prompt, template: str) -> list[int]:
     else:
         turns = prompt.messages or (("user", prompt.text),)
         messages = [{"role": role, "content": content} for role, content in turns]
-        given = {"add_generation_prompt": True, "date_string": TODAY}
+        given = {"add_generation_prompt": True, "date_string": DATE}
+        written = tokenizer.get_chat_template()
+        if "strftime_now" in written:
+            given["chat_template"] = STRFTIME + written
         ids = tokenizer.apply_chat_template(messages, return_dict=False, **given)
     if not ids:
         raise ValueError("the prompt has no tokens")

@@ -5,7 +5,8 @@ with all settings and the tables' SHA-256. A recording also has `settings.json` 
 tables and a marker per block, from which an interrupted run continues and a damaged run is
 repaired. Runs are searched under data/runs, then among the shipped runs of a profile ('traces': the
 same folder without parts, with a README). Each is found by its key: a hash of everything that
-decides its numbers, without any path or name.
+decides its numbers, without any path or name. Some prompts of a run are a run too (`Part`): as with
+`block_prompts`, the other prompts of a batch change what is recorded of a prompt by rounding alone.
 """
 
 import datetime
@@ -15,7 +16,7 @@ import platform
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -96,6 +98,9 @@ OTHER_PROMPTS: dict[str, Facts] = {
 }
 KINDS = OWN_TEXTS | OTHER_TEXTS | OTHER_TREES | OTHER_PROMPTS  # of every profile: `kinds_of`
 LONGER = 3
+# the settings that decide how a target reads prompts, and with those that choose them
+READING = ("template", "max_prompt_tokens", "truncate")
+SELECTION = ("prompts", "prompts_per_domain", "domains", *READING)
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # `of_kind` chooses the seeds
 # only the tree differs, so the target's text is read from the other run if it is recorded
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
@@ -274,17 +279,63 @@ class Run:
         return table
 
 
-def load_run(folder: str | Path) -> Run:
-    """A finished or shipped run from its folder; its tables are checked against the checksums in
-    its manifest. RunError if it is not finished or from another version, Damaged if it has changed.
+@dataclass(frozen=True)
+class Part(Run):
+    """Some prompts of a larger run, `whole`, in the order of `prompt_ids`. Its manifest describes
+    these prompts; time, memory, versions and `files` are those of the whole recording.
     """
-    path = Path(folder) / "manifest.json"
-    if not path.is_file():
-        raise RunError(
-            f"{folder} has no manifest.json, so it is no finished run; record it (python -m "
-            f"speclab record --out {folder})"
-        )
-    manifest = read_facts(path, MEND)
+
+    whole: Run
+    prompt_ids: tuple[str, ...]
+
+    def table(self, name: str) -> pa.Table:
+        """The rows of its prompts in a table of the larger run, which is checked as a whole."""
+        table = self.whole.table(name)
+        place = pc.index_in(table["prompt_id"], pa.array(self.prompt_ids))
+        rows = pc.sort_indices(place)  # stable; rows of other prompts come last
+        return table.take(rows[: len(rows) - place.null_count])
+
+
+def load_run(folder: str | Path) -> Run:
+    """A finished or shipped run from its folder, which is searched in the working folder, then in
+    the repository; its tables are checked against the checksums in its manifest. RunError if it is
+    not there, not finished or from another version, Damaged if it has changed.
+    """
+    path = _manifest_in(Path(folder))
+    return Run(path.parent, _checked_manifest(read_facts(path, MEND), path))
+
+
+def _manifest_in(folder: Path) -> Path:
+    """The manifest in a run's folder. RunError, which says what is there instead."""
+    folders = [root / folder for root in (Path(), ROOT)]
+    for path in (one / "manifest.json" for one in folders):
+        if path.is_file():
+            return path
+    here = next((one for one in folders if one.exists()), folder)
+    if (here / "settings.json").is_file():
+        said = "is a recording that is not finished; repeat the command that began it: it continues"
+    elif runs := sorted(path.parent.name for path in here.glob("*/manifest.json")):
+        said = f"is no run, but holds some; name one of them: {', '.join(runs)}"
+    elif here.exists():
+        said = "has no manifest.json, so it is no run; name the folder of a run or trace"
+    else:
+        said = f"is neither in the working folder nor in {ROOT}; correct the path"
+    raise RunError(f"{folder} {said}")
+
+
+def manifest_of(folder: Path) -> Facts | None:
+    """The manifest of a run that this version can read, else None. Neither its seal nor the tables
+    are checked, which takes a hundred times as long.
+    """
+    path = folder / "manifest.json"
+    with suppress(ValueError, RunError):
+        return _checked_manifest(read_json(path, MEND), path)
+    return None
+
+
+def _checked_manifest(manifest: Facts, path: Path) -> Facts:
+    """All entries of a manifest. RunError for another version, Damaged for a wrong form."""
+    manifest.pop("seal", None)
     versions = manifest.get("schema"), manifest.get("key_version", 1)
     if versions != (SCHEMA_VERSION, KEY_VERSION):
         raise RunError(
@@ -298,7 +349,7 @@ def load_run(folder: str | Path) -> Run:
         raise Damaged(f"{error}; {MEND}") from None
     if manifest["key"] != _key(manifest):
         raise Damaged(f"{path}: its key does not match its content; {MEND}")
-    return Run(path.parent, manifest)
+    return manifest
 
 
 def texts_of(run: Run) -> Texts:
@@ -349,16 +400,9 @@ def encoded_again(run: Run, prompts: Sequence[Prompt]) -> dict[str, tuple[int, .
     otherwise by now.
     """
     settings = run.manifest["profile"]
-    target, draft = (ModelSpec(**settings[model]) for model in MODELS)
-    profile = Profile(
-        settings["name"],
-        target,
-        draft,
-        template=settings["template"],
-        max_prompt_tokens=settings["max_prompt_tokens"],
-        truncate=settings["truncate"],
-    )
-    read = read_by_target(profile, prompts)
+    known: Facts = {name: ModelSpec(**settings[name]) for name in MODELS}
+    known |= {name: settings[name] for name in READING}
+    read = read_by_target(Profile(settings["name"], **known), prompts)
     if read.facts["encoded"] != run.manifest["encoded"]:
         return {}
     return {prompt.prompt_id: prompt.ids for prompt in read.prompts}
@@ -434,14 +478,14 @@ def what_differs(run: Facts, wanted: Facts) -> list[str]:
         is_called_so = not named and _may_be(model["path"], wanted["profile"][name]["path"])
         if not (is_known or is_called_so):
             differ.append(f"{name} weights")
-    if run["prompt_set"] != wanted["prompt_set"]:
-        return [*differ, "prompts"]
     names: tuple[str, ...] = ("encoded", "stop_ids", "left_out")
     sides = run, wanted
     if "encoded" not in wanted:
-        names, sides = ("template", "max_prompt_tokens", "truncate"), profiles
+        names, sides = READING, profiles
     its, ours = sides
     differ += [name for name in names if its.get(name, {}) != ours.get(name, {})]
+    if run["prompt_set"] != wanted["prompt_set"]:  # their token ids differ too
+        differ = [*(name for name in differ if name != "encoded"), "prompts"]
     return differ
 
 
@@ -540,8 +584,9 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
 
 
 def recorded_run(profile: Profile, kind: str) -> Run | None:
-    """The finished run of (profile, kind), else the shipped trace with its key. None if it is not
-    recorded yet, or, with a notice, if the run is damaged (`record_run` repairs it).
+    """The finished run of (profile, kind), else the shipped trace with its key, else the `Part` of
+    a larger run or trace with the same settings and models. None if it is not recorded yet, or,
+    with a notice, if the run is damaged (`record_run` repairs it).
 
     RunError for a damaged trace, and for a run of an older kit.
     """
@@ -549,11 +594,13 @@ def recorded_run(profile: Profile, kind: str) -> Run | None:
 
 
 def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
-    """`recorded_run`, and how the shipped trace of this kind differs, if it is another run."""
+    """`recorded_run`, and how the shipped trace of this kind differs, if it is another run. Folders
+    whose manifest cannot be read are passed over, unless they are named as the requested run.
+    """
     for name in asked.recorded:
         of_kind(asked, name)  # a mistyped kind would be ignored
     wanted = identity_of(asked, fetch=False)
-    for path in sorted(RUNS.glob(f"*-{wanted.get('key', '*')}/manifest.json")):
+    for path in sorted(RUNS.glob(f"*-{wanted.get('key', 'unknown')}/manifest.json")):
         try:
             run = load_run(path.parent)
         except Damaged as error:
@@ -562,30 +609,97 @@ def _search(asked: Profile, kind: str) -> tuple[Run | None, str]:
         if not what_differs(run.manifest, wanted):
             return run, ""
     _refuse_older(asked, kind)
-    misfit = ""
-    for trace in map(load_run, shipped(asked, kind)):
-        differ = what_differs(trace.manifest, wanted)
+    own = [path.parent for path in sorted(RUNS.glob("*/manifest.json"))]
+    traces, misfit = shipped(asked, kind), ""
+    same, larger = [], {}
+    for folder in [*own, *traces]:
+        manifest = manifest_of(folder)
+        if manifest is None:
+            if folder in traces and folder.name == kind:
+                same.append(folder)  # `load_run` says what is wrong
+            continue
+        differ = what_differs(manifest, wanted)
         if not differ:
-            return trace, ""
-        if trace.manifest["kind"] == kind:
-            misfit = f"{_short(trace.folder)} is another run ({', '.join(differ)})"
+            same.append(folder)
+        elif folder in traces and manifest["kind"] == kind:
+            misfit = f"{_short(folder)} is another run ({', '.join(differ)})"
+        if differ == ["prompts"]:
+            larger[folder] = manifest
+    for folder in [*same, *larger]:
+        if folder in larger and not _holds(larger[folder], asked, wanted):
+            continue
+        try:
+            run = load_run(folder)
+        except Damaged as error:
+            if folder in traces:
+                raise
+            notice(error)
+            continue
+        return _part(run, asked, wanted) if folder in larger else run, ""
     return None, misfit
+
+
+def _holds(manifest: Facts, asked: Profile, wanted: Facts) -> bool:
+    """Whether a run that differs from the requested one in its prompts only (`what_differs`) holds
+    all requested prompts. Its own prompts are read from the file or set that its manifest names, or
+    from the requested one.
+    """
+    settings, prompts = manifest["profile"], profile_prompts(asked)
+    for source in (settings["prompts"], asked.prompts):
+        if source in HUB_SETS and source != asked.prompts:
+            continue  # it would be downloaded
+        with suppress(ValueError, OSError):
+            known = load_prompts(source, settings["prompts_per_domain"], settings["domains"])
+            if prompts_digest(known) == manifest["prompt_set"] and {*prompts} <= {*known}:
+                return "encoded" not in wanted or _read_alike(manifest, known, asked)
+    return False
+
+
+def _read_alike(manifest: Facts, known: Sequence[Prompt], asked: Profile) -> bool:
+    """Whether the requested prompts have the token ids that they have in a run with `known`."""
+    settings = manifest["profile"] | {"target": asdict(asked.target)}
+    ids = encoded_again(Run(Path(), manifest | {"profile": settings}), known)
+    return all(ids.get(prompt.prompt_id) == prompt.ids for prompt in encoded_prompts(asked))
+
+
+def _part(run: Run, asked: Profile, wanted: Facts) -> Part:
+    """The requested run as a part of a larger one that holds its prompts."""
+    prompts, of_prompts = profile_prompts(asked), {name: getattr(asked, name) for name in SELECTION}
+    manifest = run.manifest | {
+        "profile": run.manifest["profile"] | of_prompts,
+        "prompt_set": wanted["prompt_set"],
+        # without the target's tokenizer the texts' digest stands for that of the token ids
+        "encoded": wanted.get("encoded", wanted["prompt_set"]),
+        "prompts": len(prompts),
+    }
+    if "encoded" in wanted:
+        manifest["prompts_cut"] = sum(prompt.cut > 0 for prompt in encoded_prompts(asked))
+    manifest["key"] = _key(manifest)
+    part = Part(run.folder, manifest, run, tuple(prompt.prompt_id for prompt in prompts))
+    trace, rows = part.trace, run.manifest["rows"]
+    # every position has equally many nodes
+    manifest["rows"] = {name: rows[name] * len(trace) // rows["trace"] for name in rows}
+    if manifest["not_argmax"] is not None:
+        manifest["not_argmax"] = (trace["token"] != trace["target_top"]).mean()
+    return part
 
 
 def _refuse_older(asked: Profile, kind: str) -> None:
     """RunError for a finished run of an older kit that may be the requested run."""
     names = ("prompts", "max_new_tokens", "temperature", "seed")
+    wanted = {name: getattr(asked, name) for name in names}
     for path in RUNS.glob(f"{asked.name}-{kind}-*/manifest.json"):
-        facts = read_json(path, MEND)
-        settings = facts.get("profile", {})
-        same = all(settings.get(name) == getattr(asked, name) for name in names)
-        if same and "key_version" not in facts:
-            load_run(path.parent)
+        with suppress(ValueError):  # it is no run
+            facts = read_json(path, MEND)
+            settings = facts.get("profile")
+            same = isinstance(settings, dict) and settings | wanted == settings
+            if same and "key_version" not in facts:
+                load_run(path.parent)
 
 
 def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | None" = None) -> Run:
-    """The run of (profile, kind): from data/runs, else from a shipped trace with its key, else
-    recorded now by `engine` (with a progress bar).
+    """The run of (profile, kind): from data/runs, else from a shipped trace with its key, else read
+    from a larger run that holds its prompts, else recorded now by `engine` (with a progress bar).
 
     A damaged run is repaired from its parts, with a notice; RunError for a damaged trace.
     ModelsMissing if it has to be recorded without the models.
@@ -593,9 +707,12 @@ def load_or_record(profile: Profile, kind: str = "greedy", engine: "Engine | Non
     asked = of_kind(profile, kind)
     run, misfit = _search(asked, kind)
     if run:
-        if not run.folder.is_relative_to(RUNS):
+        part = ""
+        if isinstance(run, Part):
+            part = f": {run.manifest['prompts']} of its {run.whole.manifest['prompts']} prompts"
+        if part or not run.folder.is_relative_to(RUNS):
             day = run.manifest["finished"][:10]
-            say_once(f"read from {_short(run.folder)} (recorded {day})")
+            say_once(f"read from {_short(run.folder)}{part} (recorded {day})")
         return run
     if misfit:
         say_once(f"{misfit}: recording")

@@ -150,6 +150,7 @@ def test_the_answer_is_the_first_output_and_code_is_behind_a_switch(tmp_path, mo
         *((f"{n:02}", changes, 0) for n in range(18) for changes in ({}, {"top_k": 2})),
         *((f"{n:02}", {"domains": ["math"]}, 0) for n in (*range(2, 11), 13, 14)),
         ("03", {"temperature": 0.7}, 0),
+        *((number, {"branches": 1, "top_p": 0.9}, 0) for number in notebook.SAMPLED_TREES),
     ],
 )
 def test_what_notebooks_can_study_is_not_refused(number, changes, judged):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from data.training_prompts.compose import shingles
-from speclab.profiles import load_profile
+from speclab.profiles import ROOT, load_profile
 from speclab.prompts import (
     DOMAINS,
     MATH_PROMPT,
@@ -384,11 +384,47 @@ def test_a_prompt_that_is_too_long_for_its_template_is_refused_or_its_message_is
         encode_prompts(tokenizer, asked, 3, "chat", truncate=True)
 
 
-def test_a_template_that_writes_the_date_writes_the_same_every_day():
-    day = "{% if not date_string %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
-    tokenizer = make_tokenizer(day + "{{ 'one' if date_string == '26 Jul 2024' else 'two' }}")
-    (encoded,) = encode_prompts(tokenizer, [Prompt("a", "chat", "x")], 9, "chat")
-    assert tokenizer.decode(encoded.ids).split()[-1] == "one"
+WRITES_THE_DATE = {  # as Llama-3, gpt-oss, SmolLM3 and others
+    "{% if not date_string %}{% set date_string = strftime_now('%d %b %Y') %}{% endif %}"
+    "{{ date_string }}": "26 Jul 2024",
+    "{{ strftime_now('%Y-%m-%d') }}": "2024-07-26",
+    "\n{%- if strftime_now is defined %}\n {{ strftime_now('%d %B %Y') }}{% endif %}": (
+        " 26 July 2024"
+    ),
+    "{% macro of(x) %}{{ strftime_now('%A, %-d %b') }}{{ x }}{% endmacro %}{{ of(' two') }}": (
+        "Friday, 26 Jul two"
+    ),
+    "\n one\n{% set at = strftime_now('%H:%M') %}\n{{ at }} ": "\n one\n00:00 ",
+}
+
+
+@pytest.mark.parametrize("template", WRITES_THE_DATE)
+def test_a_template_that_writes_the_date_writes_the_same_every_day(template):
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "data/pairs/tiny/target")
+    tokenizer.chat_template = template
+    (encoded,) = encode_prompts(tokenizer, [Prompt("a", "chat", "x")], 99, "chat")
+    assert tokenizer.decode(encoded.ids) == WRITES_THE_DATE[template]
+
+
+@pytest.mark.parametrize(
+    ("template", "texts", "said"),
+    [
+        ("none", ["[BOS] one", "two", "[BOS] [U] one [/U]"], "2 of 3 prompts .'0' .*remove it"),
+        ("chat", ["two", "[BOS] one"], "1 of 2 prompts .'1' .*set template: none"),
+        ("chat", ["two [BOS]", "one"], None),
+        ("none", ["[U] two [BOS]", "one"], None),
+    ],
+)
+def test_a_prompt_that_holds_its_beginning_already_is_said_and_read_as_it_is(
+    template, texts, said, capsys
+):
+    asked = [Prompt(str(at), "chat", text) for at, text in enumerate(texts)]
+    encoded = encode_prompts(make_tokenizer(CHAT_TEMPLATE), asked, 9, template)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == bool(said) and re.search(said or "", "".join(lines))
+    if template == "none":
+        assert all(prompt.ids[0] == 0 for prompt in encoded), "the tokenizer's own"
+        assert (encoded[0].ids[1] == 0) == bool(said)
 
 
 @pytest.mark.parametrize(

@@ -8,24 +8,34 @@ import os
 import re
 import shutil
 import signal
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import mistune
 import pandas as pd
 import pytest
-from conftest import contents, cut_file, edit_json, save_random_llama, write_prompts
+from conftest import (
+    contents,
+    cut_file,
+    edit_json,
+    interrupted,
+    save_random_llama,
+    write_prompts,
+)
 from test_faults import forked
+from test_manifest import GONE, forge
 
-from speclab import prompts, runs
+from speclab import prompts, record, runs
 from speclab.__main__ import main
 from speclab.models import folder
 from speclab.models.folder import ModelsMissing
 from speclab.ops import pack as packing
 from speclab.ops.pack import card, pack
+from speclab.ops.run_plan import manifests_of_pair
 from speclab.plain import shown
-from speclab.profiles import ModelSpec, Notes, Profile
-from speclab.runs import RunError, load_or_record, load_run
+from speclab.profiles import ROOT, ModelSpec, Notes, Profile, load_profile
+from speclab.runs import RunError, load_or_record, load_run, record_run
 
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 LICENCE = "prompts and text: MIT"
 PROFILE = Profile(
     "small",
@@ -153,6 +163,32 @@ def test_the_card_shows_names_as_text(short_run):
     page = read(card(manifest))
     assert re.findall("<[^>]+>", page) == re.findall("<[^>]+>", plain)
     assert shown(BAD) in html.unescape(page) and not set(page) & {"\x1b", "\u202e"}
+
+
+def of_readme(root):
+    (root / "study.yaml").write_text(re.search(r"```yaml\n(.*?)```", README, re.DOTALL)[1])
+    return load_profile(root / "study.yaml")
+
+
+def of_example(_):
+    return load_profile(ROOT / "data/examples/support_tickets/study.yaml")
+
+
+@pytest.mark.parametrize("template", [of_readme, of_example])
+def test_a_study_after_a_template_of_the_kit_is_packed_without_a_further_word(
+    short_profile, short_run, tmp_path, template
+):
+    notes = asdict(template(tmp_path).notes)
+    run = replace(short_run, manifest=short_run.manifest | {"profile": asdict(short_profile)})
+    run.manifest["profile"]["notes"] = notes
+    out = pack(run, tmp_path / "out", "greedy")
+    assert load_run(out).manifest["licence"] == notes["licence"]
+
+
+def test_what_to_write_is_said_where_no_licence_is_named(short_run, tmp_path):
+    with pytest.raises(ValueError, match=r"--licence '.*YAML file.*notes: \{licence: …\}") as error:
+        pack(short_run, tmp_path / "out", "greedy")
+    assert "\n" not in str(error.value) and not (tmp_path / "out").exists()
 
 
 # ---- reading -------------------------------------------------------------------------------------
@@ -298,6 +334,233 @@ def test_a_bad_folder_is_named_in_one_line_and_kept(clone, name, damage, words):
     assert words in said and "\n" not in said and "remove" in said
     assert contents(folder) == before
     assert load_or_record(PROFILE, "sampled"), "the others are read"
+
+
+# ---- a part of a larger run ----------------------------------------------------------------------
+
+
+def chosen(root, *names):
+    """A file with these prompts of the kit, in this order."""
+    lines = (root / "prompts.jsonl").read_text().splitlines()
+    by_name = {json.loads(line)["prompt_id"]: line for line in lines}
+    (root / "chosen.jsonl").write_text("\n".join(by_name[name] for name in names))
+    return "chosen.jsonl"
+
+
+SELECTIONS = {
+    "the first of each domain": lambda root: {"prompts_per_domain": 1},
+    "one domain": lambda root: {"domains": ("chat",)},
+    "another order of domains": lambda root: {"domains": ("chat", "code")},
+    "another file": lambda root: {
+        "prompts": chosen(root, "chat-1", "code-1", "chat-0"),
+        "domains": None,
+        "prompts_per_domain": None,
+    },
+}
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize(("where", "kind"), [("runs", "greedy"), ("traces", "sampled")])
+def test_some_prompts_of_a_recorded_run_are_read_and_equal_to_a_recording(
+    kit, capsys, where, selection, kind
+):
+    if where == "traces":
+        shutil.rmtree(kit / "data")
+    asked = PROFILE.replace(**SELECTIONS[selection](kit))
+    nobody = {"engine": lambda *_: pytest.fail("recorded")}
+    part = load_or_record(asked, kind, **nobody)
+    [line] = capsys.readouterr().out.splitlines()
+    wanted = runs.profile_prompts(asked)
+    assert re.match(rf"read from .*{kind}.*: {len(wanted)} of its 4 prompts \(recorded ", line)
+    fresh = record_run(runs.of_kind(asked, kind), kit / "fresh", kind=kind)
+    for name in runs.SCHEMAS:
+        pd.testing.assert_frame_equal(getattr(part, name), getattr(fresh, name), rtol=1e-4)
+        assert part.table(name).num_rows == part.manifest["rows"][name]
+    of_machine = {"pair", "time_s", "peak_bytes", "finished", "files", "profile", "licence"}
+    for name in fresh.manifest.keys() - of_machine:
+        assert part.manifest[name] == fresh.manifest[name], name
+    for name in runs.SELECTION:
+        assert part.manifest["profile"][name] == getattr(asked, name)
+    packed = load_run(pack(part, kit / "given" / kind))
+    assert packed.trace.equals(part.trace) and packed.manifest["key"] == runs.run_key(
+        runs.of_kind(asked, kind)
+    )
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_some_prompts_of_a_trace_are_read_where_no_tokenizer_is(clone, selection):
+    """Texts are then compared; the file of the trace's own prompts must be here."""
+    shutil.rmtree(clone / "pair")
+    (clone / "weights").unlink()
+    changes = SELECTIONS[selection](clone)
+    part, whole = (load_or_record(one).trace for one in (PROFILE.replace(**changes), PROFILE))
+    names = [prompt.prompt_id for prompt in runs.profile_prompts(PROFILE.replace(**changes))]
+    wanted = pd.concat([whole[whole["prompt_id"] == name] for name in names])
+    pd.testing.assert_frame_equal(part, wanted.reset_index(drop=True))
+    keys = [
+        load_or_record(PROFILE.replace(domains=(name,))).manifest["key"]
+        for name in ("chat", "code")
+    ]
+    assert len({*keys, load_or_record(PROFILE).manifest["key"]}) == 3
+    for other in ({"template": "chat"}, {"max_prompt_tokens": 1}):
+        assert runs.recorded_run(PROFILE.replace(**changes | other), "greedy") is None
+
+
+def renamed(root):
+    text = (root / "prompts.jsonl").read_text()
+    (root / "chosen.jsonl").write_text(text.replace('"domain": "chat"', '"domain": "talk"'))
+    return {"prompts": "chosen.jsonl", "domains": ("talk",)}
+
+
+def rewritten(root):
+    text = (root / "prompts.jsonl").read_text()
+    (root / "chosen.jsonl").write_text(text.replace("a b", "b a"))
+    return {"prompts": "chosen.jsonl", "prompts_per_domain": None}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        renamed,
+        rewritten,
+        lambda root: {"prompts_per_domain": 3},
+        lambda root: {"domains": ("chat",), "max_prompt_tokens": 1},
+        lambda root: {"domains": ("chat",), "max_new_tokens": 5},
+        lambda root: {"domains": ("chat",), "budget": 7},
+    ],
+)
+@pytest.mark.parametrize("left", ["everything", "no tokenizer"])
+def test_what_a_larger_run_does_not_hold_is_not_read_from_it(kit, change, left):
+    write_prompts(kit, 3)
+    changes = change(kit)
+    if left == "no tokenizer":
+        shutil.rmtree(kit / "pair")
+        shutil.rmtree(kit / "data")
+    assert runs.recorded_run(PROFILE.replace(domains=("chat",)), "greedy")
+    assert runs.recorded_run(PROFILE.replace(**changes), "greedy") is None
+
+
+@pytest.mark.parametrize(
+    ("pair", "kind"),
+    [
+        *(("smollm", kind) for kind in ("greedy", "sampled-seed-2", "plain-template", "long")),
+        ("smollm-head", "sampled"),
+        ("tiny", "unwrapped"),
+    ],
+)
+def test_the_example_of_the_notebooks_reads_the_shipped_traces(pair, kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "RUNS", tmp_path)
+    profile = load_profile(pair, {"prompts_per_domain": 10})
+    run = load_or_record(profile, kind, engine=lambda *_: pytest.fail("recorded"))
+    shipped = load_run(ROOT / "data/traces" / pair / kind)
+    count = 20 if kind == "long" else 10
+    first = shipped.trace.groupby("domain")["prompt_id"].unique()
+    names = {name for ids in first for name in ids[:count]}
+    wanted = shipped.trace[shipped.trace["prompt_id"].isin(names)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(run.trace, wanted)
+
+
+# ---- runs of others ------------------------------------------------------------------------------
+
+
+FOREIGN = {
+    "a list": "[]",
+    "no profile": '{"profile": null}',
+    "a number as profile": '{"profile": 3, "key": []}',
+    "no JSON": "\\",
+    "an older kit": '{"schema": 0, "profile": {"prompts": "x"}}',
+    "strange types": '{"schema": [], "key_version": {}}',
+}
+
+
+@pytest.mark.parametrize("content", FOREIGN)
+@pytest.mark.parametrize("left", ["everything", "no models"])
+def test_a_foreign_folder_beside_the_runs_and_traces_is_passed_over(
+    kit, content, left, monkeypatch, capsys
+):
+    monkeypatch.setenv(runs.PLACE, "given")
+    for place in ("data/runs/small-greedy-0", "data/runs/a-a", "given/chain", "traces/x"):
+        (kit / place).mkdir(parents=True)
+        (kit / place / "manifest.json").write_text(FOREIGN[content])
+    wanted = run_of(kit, "greedy")
+    if left == "no models":
+        shutil.rmtree(kit / "pair")
+    assert load_or_record(PROFILE).folder == wanted
+    assert load_or_record(PROFILE.replace(prompts_per_domain=1)).folder == wanted
+    assert runs.recorded_run(PROFILE.replace(max_new_tokens=5), "greedy") is None
+    shutil.rmtree(wanted)
+    assert load_or_record(PROFILE).folder == kit / "traces" / "greedy"
+    shutil.rmtree(kit / "traces" / "greedy")
+    assert manifests_of_pair(PROFILE), "the other two runs"
+    (kit / "traces" / "x").rename(kit / "traces" / "greedy")
+    with pytest.raises(RunError, match=r"traces/greedy/manifest\.json") as error:
+        load_or_record(PROFILE)
+    assert "\n" not in str(error.value)
+
+
+def older(folder):
+    forge(folder, key_version=GONE, encoded=GONE, stop_ids=GONE)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: cut_file(folder / "trace.parquet"),
+        lambda folder: cut_file(folder / "manifest.json"),
+        older,
+    ],
+)
+@pytest.mark.parametrize("place", ["data/runs", "traces"])
+def test_a_bad_run_of_another_study_hides_none(clone, recorded, damage, place, capsys):
+    """Recorded there, studied here: without the models every run may be the wanted one."""
+    shutil.rmtree(clone / "pair")
+    other = clone / place / "another-sampled-0123456789abcdef"
+    shutil.copytree(run_of(recorded, "sampled"), other)
+    damage(other)
+    for kind in ("greedy", "balanced"):
+        assert load_or_record(PROFILE, kind).folder == clone / "traces" / kind
+    assert runs.recorded_run(PROFILE, "chain") is None
+    assert capsys.readouterr().err == ""
+
+
+def test_a_damaged_run_is_named_and_its_trace_is_read_where_it_cannot_be_repaired(
+    clone, recorded, capsys
+):
+    shutil.rmtree(clone / "pair")
+    shutil.copytree(run_of(recorded, "greedy"), clone / "data/runs" / "mine")
+    cut_file(clone / "data/runs/mine/nodes.parquet")
+    assert load_or_record(PROFILE).folder == clone / "traces" / "greedy"
+    [line] = capsys.readouterr().err.splitlines()
+    assert "mine/nodes.parquet is damaged" in line
+
+
+# ---- a folder that is named ----------------------------------------------------------------------
+
+
+def test_a_folder_is_found_in_the_repository_from_any_other(kit, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = load_run("traces/greedy")
+    assert found.trace.equals(load_run(kit / "traces/greedy").trace)
+    shutil.copytree(kit / "traces/balanced", tmp_path / "traces/greedy")
+    assert load_run("traces/greedy").manifest["kind"] == "balanced", "the working folder is first"
+    assert main(["export", "data/traces/tiny/sampled-seed-1", "--for", "transformers"]) == 0
+
+
+def test_what_a_folder_is_instead_of_a_run_is_said_with_what_to_do(kit, monkeypatch, random_pair):
+    interrupted(monkeypatch, record.Worker, "record", at=1)
+    with pytest.raises(KeyboardInterrupt):
+        record_run(PROFILE.replace(max_new_tokens=5), kit / "begun")
+    (kit / "empty").mkdir()
+    for name, said in (
+        ("begun", "not finished; repeat the command"),
+        ("traces", "name one of them: balanced, greedy, sampled$"),
+        ("empty", "has no manifest.json, so it is no run; name the folder"),
+        ("traces/gredy", "is neither in the working folder nor in .*; correct the path"),
+        ("prompts.jsonl", "no run; name the folder of a run"),
+    ):
+        with pytest.raises(RunError, match=f"^{name} .*{said}") as error:
+            load_run(name)
+        assert "--out" not in str(error.value), "nothing is recorded over it"
 
 
 def test_a_kind_that_is_recorded_here_is_not_read_from_its_trace(kit, monkeypatch, capsys):

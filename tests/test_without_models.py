@@ -45,12 +45,12 @@ READERS = (
 READING = [path for path in SOURCES if path.name[:2] in READERS]
 
 
-def run_blocked(code, out, blocked=BLOCKED):
+def run_blocked(code, out, blocked=BLOCKED, cwd=ROOT):
     """The finished process of Python code that cannot import these names; figures go to out."""
     code = f"BLOCKED = {blocked}\n{BLOCK}{code}"
     return subprocess.run(
         [sys.executable, "-W", "ignore:only soft file lock", "-c", code],
-        cwd=ROOT,
+        cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT), "SPECLAB_OUT": str(out)},
         capture_output=True,
         text=True,
@@ -67,10 +67,10 @@ def test_what_is_blocked_cannot_be_imported(tmp_path, name):
     assert "ModuleNotFoundError" in run_blocked(f"import {name}", tmp_path).stderr
 
 
-def test_the_eight_lines_of_readme(tmp_path):
+def test_the_eight_lines_of_readme_run_in_any_folder(tmp_path):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code, printed = re.search(r"```python\n(.*?)```.*?```\n(.*?)```", text, re.DOTALL).groups()
-    done = run_blocked(code, tmp_path)
+    done = run_blocked(code, tmp_path, cwd=tmp_path)
     assert (done.stdout, done.stderr) == (printed, "")
 
 

@@ -42,7 +42,7 @@ def run_named(name: str) -> Run:
     """The run or trace in a folder, a trace that comes with the kit (smollm/sampled), or the greedy
     run of a profile. RunError if it is not recorded yet.
     """
-    for folder in (Path(name), TRACES / name):
+    for folder in (Path(name), ROOT / name, TRACES / name):
         if (folder / "manifest.json").is_file():
             return load_run(folder)
     run = recorded_run(load_profile(name), "greedy")

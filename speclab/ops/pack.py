@@ -83,8 +83,9 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
     licence = licence or profile["notes"].get("licence")
     if not str(licence or "").strip():
         raise ValueError(
-            f"profile {profile['name']} does not name the licence of the text; add `licence` to "
-            "its notes, or give --licence with one line about the prompts and the target's text"
+            f"{run.folder} does not name the licence of its text; give it in one line: --licence "
+            "'prompts: MIT; text: Apache-2.0, as its model'. A later run of this study has it if "
+            "its YAML file says so before recording: notes: {licence: …}"
         )
     if out.exists() and any(out.iterdir()):
         raise RunError(f"{out} is not empty; choose a new folder (--out)")

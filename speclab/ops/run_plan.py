@@ -8,14 +8,13 @@ that depend on the profile.
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from speclab import runs
 from speclab.estimates import counted
 from speclab.ops import pair, plan
-from speclab.plain import Facts, near, read_json
+from speclab.plain import Facts, near
 from speclab.profiles import MODELS, ROOT, Profile
 from speclab.prompts import HUB_SETS
 from speclab.show import notebook as kit
@@ -151,11 +150,10 @@ def manifests_of_pair(profile: Profile) -> list[Facts]:
     """The manifests of runs of the profile's models that were recorded on this machine."""
     found = []
     for path in runs.RUNS.glob("*/manifest.json"):
-        with suppress(ValueError):  # a damaged manifest is reported when its run is read
-            facts = read_json(path, runs.MEND)
-            of_run = [facts["profile"][name]["path"] for name in MODELS]
-            if of_run == [getattr(profile, name).path for name in MODELS]:
-                found.append(facts)
+        facts = runs.manifest_of(path.parent)  # None is reported when its run is read
+        paths = [facts["profile"][name]["path"] for name in MODELS] if facts else []
+        if facts and paths == [getattr(profile, name).path for name in MODELS]:
+            found.append(facts)
     return found
 
 

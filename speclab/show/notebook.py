@@ -310,7 +310,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
             f"needs a draft with one rank per position. {profile.draft.path} is a trained head, "
             "whose ranks depend on where a block begins. Run notebooks 02, 04, 08, 10 or 18"
         )
-    is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1
+    is_cut = 0 < profile.top_k < profile.branches or profile.top_p < 1 < profile.branches
     if is_cut and number in SAMPLED_TREES:
         return (
             f"needs a draft probability for each of the {profile.branches} branches. "
