@@ -23,6 +23,9 @@ DO = "write it again"
         ("", None),
         ("[true, False, null, ~]", [True, False, None, None]),
         ("{1: {b: [1]}}", {"1": {"b": [1]}}),  # names are text
+        ("[&one {b: [1]}, *one]", [{"b": [1]}] * 2),
+        (b"\xef\xbb\xbf5", 5),
+        ("1e400", "1e400"),  # infinity
     ],
 )
 def test_yaml_guesses_nothing(text, value):
@@ -35,7 +38,7 @@ def test_yaml_guesses_nothing(text, value):
     [
         (parse_yaml, "a: 1\na: 3", "'a' occurs twice"),
         (parse_yaml, "a: b: c", "line 1"),
-        (parse_yaml, "!!python/object/apply:os.system [x]", "constructor"),
+        (parse_yaml, "!!python/object/apply:os.system [x]", "line 1, column 1: tags"),
         (parse_json, '{"b": {"a": 1, "a": 2}}', "'a' occurs twice"),
         (parse_json, "{", "line 1"),
         (parse_json, "[" * 100_000, "recursion"),
@@ -45,6 +48,40 @@ def test_yaml_guesses_nothing(text, value):
 def test_what_could_be_read_wrongly_is_refused(parse, text, word):
     with pytest.raises(ValueError, match=word):
         parse(text)
+
+
+NESTED = ["0: &0 [a]", *(f"{n}: &{n} [*{n - 1}]" for n in range(1, 2_000))]
+LAUGHS = [line.replace("[*", f"[*{n - 1}, *") for n, line in enumerate(NESTED[:30])]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("a: 1\n? [1]: 2", "line 2, column 3: a name"),
+        ("a:\n  {b: 1}: 2", "line 2, column 3: a name"),
+        ("a: &a {b: 1}\nc: {<<: *a}", "line 2, column 5: .*<<"),
+        ("a: {b: 1, b: 2}", "line 1, column 11: 'b' occurs twice"),
+        ("a: !!bool abc", "line 1, column 4: tags"),
+        ("a: !!timestamp x", "line 1, column 4: tags"),
+        ("a: !!int ''", "line 1, column 4: tags"),
+        ("a: !!map [1]", "line 1, column 4: tags"),
+        ("a: 1\n---\nb: 2", "line 2, column 1: .*another document"),
+        ("a: 1\nb: &b [*b]", "line 2, column 4: .*recursive"),
+        ("a: *b", "line 1, column 4: .*alias 'b'"),
+        (b"a: 1\nb: \xff", "line 2: "),
+        ("a: 1\nb: \0", "line 2: "),
+        (r'a: "\ud800"', "escape"),
+        (r'a: "\UFFFFFFFF"', "escape"),
+        ("\n".join(LAUGHS), "more than 200,000"),
+        ("\n".join(NESTED), "nested too deeply"),
+        (f"a: &a {'x' * 100_000}\nb: [*a, *a]", "more than 200,000"),
+        ("a" * 200_001, "more than 200,000"),
+    ],
+    ids=range(19),
+)
+def test_yaml_that_is_no_plain_value_is_refused_with_its_place(text, place):
+    with pytest.raises(ValueError, match=place):
+        parse_yaml(text)
 
 
 @pytest.mark.parametrize("content", [b"[1", b'{"a": "\xff"}', b"{'a'"])
