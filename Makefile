@@ -12,7 +12,7 @@ VENV ?= .venv
 # the most that oneDNN and torch may use of the processor in `make test-numeric`
 ISA ?= AVX2
 VECTORS ?= default
-# as they are written, also a $; Python reads them
+# they go to Python as they are written, a $ too
 override SET := $(value SET)
 override PARAMETERS := $(value PARAMETERS)
 export SET PARAMETERS
