@@ -55,7 +55,7 @@ class _Loader(yaml.SafeLoader):
         if self.left < 0:
             raise _wrong(node, f"more than {LARGEST:,} characters, with what aliases (*) repeat")
         if isinstance(node, yaml.ScalarNode):
-            node.value.encode()  # an escape can make half a character, which no file can hold
+            node.value.encode()  # ValueError for half a character, which an escape can make
         self.constructed_objects.clear()  # so that an alias is made, and counted, each time
         return super().construct_object(node, True)
 
@@ -89,24 +89,13 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """A YAML text, in UTF-8, as plain values. ValueError, with the line and without the file's
-    name.
-    """
+    """A YAML text as plain values. ValueError, with the place and without the file's name."""
     if len(text) > LARGEST:
         raise ValueError(f"it has more than {LARGEST:,} characters")
-    if isinstance(text, bytes):  # a byte that is no UTF-8 becomes a character that is refused
-        text = text.decode("utf-8-sig", "surrogateescape")
     try:
         return yaml.load(text, _Loader)
-    except yaml.MarkedYAMLError as error:
-        place: Any = error.problem_mark
-        problem = f"{error.context or ''} {error.problem}".strip()
-        raise ValueError(f"line {place.line + 1}, column {place.column + 1}: {problem}") from None
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        raise ValueError(f"line {line}: {chr(error.character)!r} is not printable") from None
-    except (RecursionError, OverflowError, ValueError) as error:
-        raise ValueError(f"nested too deeply, or an escape is no character ({error})") from None
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:
+        raise ValueError(re.sub('in "<[a-z ]+>",', "at", one_line(error))) from None
 
 
 def parse_option(text: str, is_text: bool) -> Any:
@@ -193,8 +182,6 @@ def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
 
 def _complaint(allowed: Iterable[str], error: Any) -> str:
     name = ".".join(map(str, error["loc"]))
-    if error["type"] == "unexpected_keyword_argument" and len(error["loc"]) > 1:
-        return f"unknown name {name!r}, omit it"  # `allowed` are names of the level above
     if error["type"] == "unexpected_keyword_argument":
         return f"{UNKNOWN} {name!r}: {_nearest(name, allowed)}".rstrip(": ")
     if error["type"] == "missing":

@@ -155,7 +155,7 @@ def test_the_command_line(command, word, place, refused):
 @pytest.mark.parametrize(
     ("option", "word"),
     [
-        ("--set 'notes={licence: !!bool x}'", "line 1, column 11: tags"),
+        ("--set 'notes={licence: !!bool x}'", "line 1, column 11"),
         ("--set 'notes={licence: &a [*a]}'", "recursive"),
         ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl;"),
         ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
@@ -213,27 +213,21 @@ def test_wrong_names_are_named_with_one_list_of_what_is_allowed(place, capsys):
 
 def special(kind, path):
     """Puts something that is no file at a path."""
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "socket":
-        with socket.socket(socket.AF_UNIX) as server:
-            server.bind(path.name)  # a long path does not fit
-    elif kind == "loop":
-        path.symlink_to(path.name)
-    elif kind == "device":
+    if kind == "device":
         try:
             os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
         except PermissionError:
             pytest.skip("this user may not make a device")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)  # a long path does not fit
     else:
-        path.mkdir()
-    return path
+        {"pipe": os.mkfifo, "folder": os.mkdir, "loop": lambda path: path.symlink_to(path)}[kind](
+            path
+        )
 
 
-SPECIAL = ("pipe", "socket", "device", "loop")
-
-
-OF_FILES = (  # a folder is refused too
+OF_FILES = (
     "figure 02/speed-up --out odd.pdf",
     f"{DECODE} --out odd.pdf",
     "explore run --out odd.pdf",
@@ -245,6 +239,7 @@ OF_FOLDERS = (
     "fetch author-records --out odd.pdf --base file:///nowhere",
     "record --profile profile.yaml --out odd.pdf",
 )
+SPECIAL = ("pipe", "socket", "device", "loop")
 
 
 @pytest.mark.parametrize(
@@ -253,7 +248,8 @@ OF_FOLDERS = (
 )
 def test_only_what_may_be_replaced_is_replaced(command, kind, recorded, place, refused):
     shutil.copytree(recorded, place, dirs_exist_ok=True)
-    mode = special(kind, place / "odd.pdf").lstat().st_mode
+    special(kind, place / "odd.pdf")
+    mode = (place / "odd.pdf").lstat().st_mode
     refused(command, "odd.pdf")
     assert (place / "odd.pdf").lstat().st_mode == mode
 
@@ -279,7 +275,8 @@ def test_a_link_stays_and_its_target_is_written(is_there, place):
     ],
 )
 def test_what_may_never_end_is_not_read(name, command, kind, place, refused):
-    special(kind, place / "odd").rename(place / name)
+    special(kind, place / "odd")
+    (place / "odd").rename(place / name)
     refused(command, f"{name} is not a regular file")
 
 

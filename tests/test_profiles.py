@@ -11,7 +11,6 @@ from speclab.plain import parse_yaml, read_yaml
 from speclab.profiles import (
     FOLDER,
     ROOT,
-    TEXTS,
     ModelSpec,
     Notes,
     Profile,
@@ -213,13 +212,6 @@ def test_the_reference_says_what_is_allowed(key):
 def test_overrides_are_read_from_the_command_line(item, value):
     (found,) = parse_overrides([item]).values()
     assert found == value and type(found) is type(value)
-
-
-def test_texts_are_the_parameters_that_are_declared_as_text():
-    declared = [*fields(Profile), *fields(ModelSpec)]
-    plain = {field.name for field in declared if field.type in (str, str | None)}
-    named = {field.name for field in declared if str in getattr(field.type, "__args__", ())[:1]}
-    assert {*TEXTS} == plain | named - {"recorded", "notebooks"}
 
 
 @pytest.mark.parametrize("overrides", [{"seed": 3}, '{"seed": 3}', "seed: 3"])
