@@ -12,6 +12,10 @@ VENV ?= .venv
 # the most that oneDNN and torch may use of the processor in `make test-numeric`
 ISA ?= AVX2
 VECTORS ?= default
+# they go to Python as they are written, a $ too
+override SET := $(value SET)
+override PARAMETERS := $(value PARAMETERS)
+export SET PARAMETERS
 # the .py or .ipynb files of NOTEBOOKS, or of all notebooks
 named = $(if $(NOTEBOOKS),$(NOTEBOOKS:%=notebooks/%*.$(1)),notebooks/[0-9]*.$(1))
 
@@ -39,8 +43,8 @@ help: ## list the targets
 
 env: $(READY) ## make the environment .venv from requirements.lock
 
-reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10" PARAMETERS="name=value" OUT=folder WORKERS=2
-	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') $(SET:%=--set '%') $(PARAMETERS:%=--parameter '%')
+reproduce: $(READY) ## run the notebooks whose results may have changed; PROFILE=name NOTEBOOKS="02 05" SET="prompts_per_domain=10 seed=1" PARAMETERS="'name=a value with spaces'" OUT=folder WORKERS=2
+	@exec "$(PY)" -m speclab reproduce --fetch --profile "$(PROFILE)" --out "$(OUT)" --workers "$(WORKERS)" $(NOTEBOOKS:%=--notebook '%') --SET "$$SET" --PARAMETERS "$$PARAMETERS"
 
 pair: $(READY) ## download, and convert if needed, the models of PROFILE (smollm: 93 MB, once)
 	@"$(PY)" -m speclab pair --profile "$(PROFILE)"

@@ -23,23 +23,55 @@ Array = np.ndarray[Any, np.dtype[Any]]  # docstrings state shape and kind
 Facts = dict[str, Any]  # the content of a file: plain values by name
 T = TypeVar("T")
 STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-# PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true
+# PyYAML's own rules read 010 as 8, 1:30 as 90 and yes as true; numbers too large for a float are
+# text here
 SCALARS = {
     "null": r"(~|null)?\Z",
     "bool": r"(true|false)\Z",
-    "int": r"[-+]?(0|[1-9][0-9]*)\Z",
-    "float": r"[-+]?([0-9]+\.?|[0-9]*\.[0-9]+)(e[-+]?[0-9]+)?\Z|[-+]?\.inf\Z|\.nan\Z",
+    "int": r"[-+]?(0|[1-9][0-9]{0,199})\Z",
+    "float": r"[-+]?([0-9]{1,200}\.?|[0-9]{0,200}\.[0-9]+)(e[-+]?[0-9]{1,2})?\Z"
+    r"|[-+]?\.inf\Z|\.nan\Z",
 }
+# what is read as YAML in a value of the command line, where a text is expected and elsewhere
+IN_TEXT = r"""(["']).*\1\Z|null\Z"""
+IN_OTHERS = "|".join([IN_TEXT, r"\[", "{", *SCALARS.values()])
+UNKNOWN = "unknown parameter"
+LARGEST = 200_000  # characters of a YAML text, with all that its aliases repeat
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader with the scalars above; the names of a mapping are text, each once."""
+    """PyYAML's safe loader with the scalars above and without tags; the names of a mapping are
+    text, each once.
+    """
 
     yaml_implicit_resolvers = {}  # noqa: RUF012
+    left = LARGEST
+
+    def fetch_tag(self) -> None:
+        raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        self.left -= 1 + len(node.value)
+        if self.left < 0:
+            raise _wrong(node, f"more than {LARGEST:,} characters, with what aliases (*) repeat")
+        if isinstance(node, yaml.ScalarNode):
+            node.value.encode()  # ValueError for half a character, which an escape can make
+        self.constructed_objects.clear()  # so that an alias is made, and counted, each time
+        return super().construct_object(node, True)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        pairs = [(key.value, self.construct_object(v, deep)) for key, v in node.value]
-        return _each_once(pairs)
+        found: dict[Any, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                raise _wrong(key, "a name must be a text, and no merge key (<<)")
+            if key.value in found:
+                raise _wrong(key, f"{key.value!r} occurs twice")
+            found[key.value] = self.construct_object(value)
+        return found
+
+
+def _wrong(node: Any, problem: str) -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(None, None, problem, node.start_mark)
 
 
 for _tag, _pattern in SCALARS.items():
@@ -57,11 +89,25 @@ def _each_once(pairs: list[tuple[str, Any]]) -> Facts:
 
 
 def parse_yaml(text: str | bytes) -> Any:
-    """A YAML text as plain values. ValueError (without the file's name)."""
+    """A YAML text as plain values. ValueError, with the place and without the file's name."""
+    if len(text) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST:,} characters")
     try:
         return yaml.load(text, _Loader)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(one_line(error)) from None
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError) as error:
+        raise ValueError(re.sub('in "<[a-z ]+>",', "at", one_line(error))) from None
+
+
+def parse_option(text: str, is_text: bool) -> Any:
+    """A value of the command line. ValueError if it is not YAML where it is read as YAML.
+
+    It is taken as written, if it is no number, true, false or null. What stands in quotes, [] or {}
+    is read as YAML. is_text: a text is expected, so only null and what stands in quotes is read.
+    """
+    bare = text.strip()
+    read = IN_TEXT if is_text else IN_OTHERS
+    is_read = re.match(read, bare, re.IGNORECASE | re.DOTALL)
+    return parse_yaml(bare) if is_read else text
 
 
 def parse_json(text: str | bytes) -> Any:
@@ -72,9 +118,17 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(error) from None
 
 
+def content_of(path: Path | str) -> bytes:
+    """The bytes of a file. ValueError for a pipe or a device, which may never end, and a folder."""
+    file = Path(path)
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{path} is not a regular file; save it as one")
+    return file.read_bytes()
+
+
 def _read(path: Path | str, parse: Callable[[bytes], Any], do: str, kind: type) -> Any:
     try:
-        value = parse(Path(path).read_bytes())
+        value = parse(content_of(path))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} is damaged or cannot be read ({error}); {do}") from None
     if not isinstance(value, kind):
@@ -98,9 +152,12 @@ def read_json(path: Path | str, do: str, kind: type = dict) -> Any:
 def near(name: str, allowed: Iterable[str]) -> str:
     """What a message says about an unknown name: the nearest allowed name, and all of them."""
     names = list(allowed)
+    return f"{_nearest(name, names)}allowed are {', '.join(names)}"
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, 1, cutoff=0.45)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}allowed are {', '.join(names)}"
+    return f"did you mean {close[0]!r}? " if close else ""
 
 
 def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
@@ -116,14 +173,17 @@ def checked(cls: type[T], values: Any, where: str, of_json: bool = False) -> T:
             return TypeAdapter(cls).validate_json(json.dumps(values))
         return cls(**values)
     except ValidationError as error:
-        said = [_complaint(cls, one) for one in error.errors()[:5]]
+        allowed: Any = cls.__dataclass_fields__  # type: ignore[attr-defined]
+        said = [_complaint(allowed, one) for one in error.errors()[:5]]
+        if any(text.startswith(UNKNOWN) for text in said):
+            said.append(f"allowed are {', '.join(allowed)}")
         raise ValueError(f"{where}: {'; '.join(said)}") from None
 
 
-def _complaint(cls: Any, error: Any) -> str:
+def _complaint(allowed: Iterable[str], error: Any) -> str:
     name = ".".join(map(str, error["loc"]))
     if error["type"] == "unexpected_keyword_argument":
-        return f"unknown parameter {name!r}: {near(name, cls.__dataclass_fields__)}"
+        return f"{UNKNOWN} {name!r}: {_nearest(name, allowed)}".rstrip(": ")
     if error["type"] == "missing":
         return f"missing field {name}"
     came = f"{name}={brief(error['input'])}: " if name else ""

@@ -4,7 +4,7 @@ checked when it is read.
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -12,7 +12,16 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from speclab import place
-from speclab.plain import STRICT, Facts, checked, near, parse_yaml, read_yaml
+from speclab.plain import (
+    STRICT,
+    Facts,
+    brief,
+    checked,
+    near,
+    parse_option,
+    parse_yaml,
+    read_yaml,
+)
 from speclab.prompts import SETS
 from speclab.tree import Tree, static_tree
 
@@ -24,6 +33,8 @@ FOLDER = ROOT / "notebooks" / "profiles"
 Which = Literal["target", "draft"]
 MODELS: tuple[str, ...] = get_args(Which)
 OF_BOTH = ("dtype", "device", "backend")
+# parameters that are texts: their values on the command line are taken as they are written
+TEXTS = ("name", "description", "prompts", "traces", "path", "revision", "device")
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -166,10 +177,11 @@ def profile_names() -> list[str]:
     return sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
-def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
+def load_profile(name: str | Path, overrides: Facts | str | None = None) -> Profile:
     """The profile with this name (notebooks/profiles/NAME.yaml) or in this YAML file, with
-    overrides applied and every value checked. Files and folders in it are searched beside the YAML
-    file, then in the working folder and in the repository.
+    overrides applied (names with values, or a text that is YAML for them) and every value checked.
+    Files and folders in it are searched beside the YAML file, then in the working folder and in the
+    repository.
     """
     is_file = str(name).endswith((".yaml", ".yml"))
     path = Path(name) if is_file else FOLDER / f"{name}.yaml"
@@ -179,7 +191,7 @@ def load_profile(name: str | Path, overrides: Facts | None = None) -> Profile:
     written = read_yaml(path, f"correct it; {FOLDER.name}/reference.yaml is an example", dict)
     values = {"name": path.stem, "notes": {}} | written
     values |= {model: _settings(values.get(model)) for model in MODELS}
-    _change(values, overrides or {})
+    _change(values, _mapping(overrides or {}))
     _find(values, path.parent)
     for model in MODELS:
         values[model] = checked(ModelSpec, values[model], f"{path.name}: {model}")
@@ -220,7 +232,7 @@ def _place(name: str, folder: Path) -> str:
     """
     for root in (folder, Path(), ROOT):
         place = Path(os.path.abspath(root / name))
-        if name and place.exists():
+        if name and os.path.exists(place):  # False for a text that no file can have as its name
             is_inside = place.is_relative_to(ROOT) and place != ROOT
             return place.relative_to(ROOT).as_posix() if is_inside else str(place)
     return name
@@ -229,6 +241,18 @@ def _place(name: str, folder: Path) -> str:
 def _settings(model: Any) -> Facts:
     """Settings of a model; a plain path means {path: …}."""
     return model if isinstance(model, dict) else {"path": model}
+
+
+def _mapping(overrides: Any) -> Facts:
+    """Overrides as papermill hands them on, which makes a text of `-p overrides '{…}'`."""
+    try:
+        found = parse_yaml(overrides) if isinstance(overrides, str) else overrides
+        return dict(**found)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"overrides={brief(overrides)}: write names with values, as "
+            '{"prompts_per_domain": 10}'
+        ) from None
 
 
 def _change(values: Facts, overrides: Facts) -> None:
@@ -247,9 +271,11 @@ def _change(values: Facts, overrides: Facts) -> None:
             values[key] = value
 
 
-def parse_overrides(items: Iterable[str], option: str = "--set") -> Facts:
-    """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values are read as YAML
-    scalars.
+def parse_overrides(
+    items: Iterable[str], option: str = "--set", texts: Container[str] = TEXTS
+) -> Facts:
+    """`["gamma=4", "tree=…"]` from an option of the command line as a dict; values as of
+    `plain.parse_option`. texts: parameters whose value is a text.
     """
     found = {}
     for item in items:
@@ -258,7 +284,7 @@ def parse_overrides(items: Iterable[str], option: str = "--set") -> Facts:
         if not equals or not key:
             raise ValueError(f"{option} {item} has no value; write KEY=VALUE, as max_new_tokens=32")
         try:
-            found[key] = parse_yaml(value)
+            found[key] = parse_option(value, key.rpartition(".")[2] in texts)
         except ValueError as error:
             raise ValueError(
                 f"{option} {item}: the value is not YAML ({error}); correct or quote it"

@@ -20,7 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.place import ROOT as REPOSITORY
-from speclab.plain import STRICT, Facts, brief, checked, near, notice, parse_json
+from speclab.plain import STRICT, Facts, brief, checked, content_of, near, notice, parse_json
 
 # of the kit's and the paper's prompts; a user's file names its own domains
 DOMAINS = ("code", "math", "reasoning", "chat")
@@ -260,13 +260,13 @@ def check_domain(name: str, spelled: dict[str, str], where: str) -> None:
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """The place of each line, and the line."""
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    if not files or not files[0].exists():
+    if not files or not os.path.exists(files[0]):
         raise ValueError(
             f"no prompts at {path}; use {', '.join(SETS)}, an existing .jsonl file, or a folder "
             "with such files"
         )
     for file in files:
-        for number, line in enumerate(file.read_bytes().splitlines(), start=1):
+        for number, line in enumerate(content_of(file).splitlines(), start=1):
             if line.strip():
                 yield f"{file}, line {number}", line
 

@@ -131,11 +131,23 @@ MEND = (
 # ---- files that appear whole, or not at all ------------------------------------------------------
 
 
+def output_file(path: Path) -> Path:
+    """The file that is written for `path`: the target, if it is a link. ValueError if something
+    other than a file is there.
+    """
+    target = Path(os.path.realpath(path))
+    if (path.exists() or target.is_symlink()) and not path.is_file():
+        raise ValueError(f"{path} is not a regular file; name another")
+    return target
+
+
 def written(path: Path, write: Callable[[Path], Any]) -> None:
-    """Write under a temporary name and rename, so that the file appears whole or not at all.
+    """Write under a temporary name and rename, so that the file appears whole or not at all. A link
+    is followed. ValueError as of `output_file`.
 
     Half a file is removed, because it would fill the space that the user has freed.
     """
+    path = output_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     try:

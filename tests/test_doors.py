@@ -4,10 +4,18 @@ traceback, no model loaded, nothing written.
 Each row is one kind of mistake: a command, and a word of the expected line.
 """
 
+import io
+import json
+import os
+import re
 import shlex
 import shutil
+import socket
+import stat
 import subprocess
 import sys
+from itertools import product
+from pathlib import Path
 from unittest.mock import Mock
 
 import click
@@ -17,7 +25,7 @@ from test_faults import DAMAGES
 
 from speclab import runs
 from speclab.models import pairs
-from speclab.ops import pair
+from speclab.ops import pair, reproduce
 from speclab.ops.commands import cli, main
 from speclab.profiles import ROOT, load_profile, parse_overrides
 
@@ -75,6 +83,7 @@ def place(tmp_path, monkeypatch):
 
 # ---- the command line ----------------------------------------------------------------------------
 
+STUDY = "--profile profile.yaml --set domains=null --set prompts=odd.jsonl"
 DECODE = "decode --profile profile.yaml --prompts prompts.jsonl --out new.jsonl"
 
 # the rest of a command, and a word of the expected message
@@ -143,6 +152,150 @@ def test_the_command_line(command, word, place, refused):
     refused(command, word)
 
 
+@pytest.mark.parametrize(
+    ("option", "word"),
+    [
+        ("--set 'notes={licence: !!bool x}'", "line 1, column 11"),
+        ("--set 'notes={licence: &a [*a]}'", "recursive"),
+        ("--set 'prompts=no such #5.jsonl'", "no such #5.jsonl;"),
+        ("--set 'traces=no such #5' --set nonsense=[1]", "'nonsense'"),
+        ("--parameter 'gama=3 #4'", "unknown parameter 'gama'"),
+        ("--SET 'seed=1 \"prompts=it is #5.jsonl\"'", "it is #5.jsonl;"),
+        ("--SET 'seed=1 prompts=my file'", "SET: 'file' is no NAME=VALUE"),
+        ("--PARAMETERS 'log=my log'", "PARAMETERS: 'log' is no NAME=VALUE"),
+    ],
+)
+def test_values_of_the_command_line(option, word, place, refused):
+    refused(f"reproduce --profile profile.yaml --notebook 16 --out new {option}", word)
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("--parameter 'log=/x/run #5'", "log", "/x/run #5"),
+        ("--parameter 'log=[old] x: 1.5'", "log", "[old] x: 1.5"),
+        ("--parameter drafted=5", "drafted", "5"),
+        ("--parameter 'v={\"8\": 1.5}'", "v", {"8": 1.5}),
+        ("--parameter c=0.5", "c", 0.5),
+        ("--PARAMETERS \"'log=/x/my run #5' c=0.5\"", "log", "/x/my run #5"),
+        ("--PARAMETERS 'v={\"8\":1.5} c=0.5'", "v", {"8": 1.5}),
+    ],
+)
+def test_a_notebook_gets_the_value_as_it_was_written(option, name, value, place, monkeypatch):
+    calls = []
+    monkeypatch.setattr(reproduce, "reproduce", lambda call, _: calls.append(call))
+    assert main(shlex.split(f"reproduce --profile profile.yaml --notebook 16 {option}")) == 0
+    ((notebook,),) = (call.notebooks for call in calls)
+    assert notebook.values[name] == value
+
+
+def test_the_command_that_log_prints_studies_the_log(place, monkeypatch, capsys):
+    row = {"prompt_id": "a", "domain": "code", "token_ids": [1, 2, 3], "target_passes": 1}
+    row |= {"accepted_per_step": [1], "drafted_per_step": [2]}
+    (place / "log.jsonl").write_text("\ufeff" + json.dumps(row), "utf-8")  # as Windows writes it
+    assert main(["log", "log.jsonl", "--out", "my log #5: [new]"]) == 0
+    (command,) = re.findall("`python -m speclab (.*)`", capsys.readouterr().out)
+    calls = []
+    monkeypatch.setattr(reproduce, "reproduce", lambda call, _: calls.append(call))
+    assert main(shlex.split(command)) == 0
+    assert Path(calls[0].notebooks[0].values["log"]) == place / "my log #5: [new]"
+
+
+def test_wrong_names_are_named_with_one_list_of_what_is_allowed(place, capsys):
+    assert main(shlex.split("plan --profile profile.yaml --set sed=1 --set nonsense=2")) == 2
+    said = capsys.readouterr().err
+    assert "'sed'" in said and "mean 'seed'" in said and "'nonsense'" in said
+    assert said.count("allowed are") == 1
+
+
+# ---- files that are no files ---------------------------------------------------------------------
+
+
+def special(kind, path):
+    """Puts something that is no file at a path."""
+    if kind == "device":
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("this user may not make a device")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path.name)  # a long path does not fit
+    else:
+        {"pipe": os.mkfifo, "folder": os.mkdir, "loop": lambda path: path.symlink_to(path)}[kind](
+            path
+        )
+
+
+OF_FILES = (
+    "figure 02/speed-up --out odd.pdf",
+    f"{DECODE} --out odd.pdf",
+    "explore run --out odd.pdf",
+    "export tiny/greedy --for vllm --profile-json odd.pdf",
+)
+OF_FOLDERS = (
+    "pack run --kind greedy --licence free --out odd.pdf",
+    "log nowhere.jsonl --out odd.pdf --force",
+    "fetch author-records --out odd.pdf --base file:///nowhere",
+    "record --profile profile.yaml --out odd.pdf",
+)
+SPECIAL = ("pipe", "socket", "device", "loop")
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [*product(OF_FILES, (*SPECIAL, "folder")), *product(OF_FOLDERS, SPECIAL)],
+)
+def test_only_what_may_be_replaced_is_replaced(command, kind, recorded, place, refused):
+    shutil.copytree(recorded, place, dirs_exist_ok=True)
+    special(kind, place / "odd.pdf")
+    mode = (place / "odd.pdf").lstat().st_mode
+    refused(command, "odd.pdf")
+    assert (place / "odd.pdf").lstat().st_mode == mode
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_link_stays_and_its_target_is_written(is_there, place):
+    target = place / "target.svg"
+    if is_there:
+        target.write_text("old")
+    (place / "link.svg").symlink_to(target.name)
+    runs.written(place / "link.svg", lambda path: path.write_text("new"))
+    assert (place / "link.svg").is_symlink() and target.read_text() == "new"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("odd.yaml", "plan --profile odd.yaml"),
+        ("odd.jsonl", f"plan {STUDY}"),
+        ("empty/odd.jsonl", f"plan {STUDY.replace('odd.jsonl', 'empty')}"),
+        ("odd.jsonl", f"{DECODE} --prompts odd.jsonl"),
+    ],
+)
+def test_what_may_never_end_is_not_read(name, command, kind, place, refused):
+    special(kind, place / "odd")
+    (place / "odd").rename(place / name)
+    refused(command, f"{name} is not a regular file")
+
+
+# ---- terminals -----------------------------------------------------------------------------------
+
+
+def test_names_that_a_terminal_lacks_are_printed_as_escapes(place, monkeypatch):
+    row = {"accepted_per_step": [1], "drafted_per_step": [2], "target_passes": 1}
+    row |= {"token_ids": [1, 2, 3]}
+    rows = [row | {"prompt_id": name, "domain": name} for name in ("größe", "名前")]
+    (place / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    terminal = io.TextIOWrapper(io.BytesIO(), "latin-1")
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert main(["log", "log.jsonl", "--out", "logbuch-名"]) == 0
+    terminal.flush()
+    seen = terminal.buffer.getvalue().decode("latin-1")
+    assert "größe: " in seen and r"\u540d\u524d: " in seen and r"logbuch-\u540d holds" in seen
+
+
 # ---- prompts of one's own ------------------------------------------------------------------------
 
 ODD = {  # a line of the prompts file, and a word of the expected message
@@ -155,7 +308,6 @@ ODD = {  # a line of the prompts file, and a word of the expected message
         "messages end with role 'assistant'"
     ),
 }
-STUDY = "--profile profile.yaml --set domains=null --set prompts=odd.jsonl"
 
 
 @pytest.mark.parametrize("verb", ["plan --notebook 02", "reproduce --notebook 02 --out new"])
@@ -207,7 +359,7 @@ AGAIN = f"record --profile tiny --set {FEW} --set device=cpu --out"
         (f"{PACK} --kind chain", "no run of kind 'chain'"),
         ("pack run --kind greedy --out new", "--licence"),
         (f"{PACK} --kind greedy --licence ' '", "--licence"),
-        (f"{PACK} --kind greedy --out run", "is not empty; choose a new folder"),
+        (f"{PACK} --kind greedy --out run", "is no empty folder"),
         ("explore run --set seed=3 --out new.html", "--set"),
         (f"{EXPORT} run/manifest.json", "manifest.json"),
         (f"{EXPORT} empty", "empty"),

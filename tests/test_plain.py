@@ -23,6 +23,9 @@ DO = "write it again"
         ("", None),
         ("[true, False, null, ~]", [True, False, None, None]),
         ("{1: {b: [1]}}", {"1": {"b": [1]}}),  # names are text
+        ("[&one {b: [1]}, *one]", [{"b": [1]}] * 2),
+        (b"\xef\xbb\xbf5", 5),
+        ("1e400", "1e400"),  # infinity
     ],
 )
 def test_yaml_guesses_nothing(text, value):
@@ -35,7 +38,7 @@ def test_yaml_guesses_nothing(text, value):
     [
         (parse_yaml, "a: 1\na: 3", "'a' occurs twice"),
         (parse_yaml, "a: b: c", "line 1"),
-        (parse_yaml, "!!python/object/apply:os.system [x]", "constructor"),
+        (parse_yaml, "!!python/object/apply:os.system [x]", "tags .*line 1"),
         (parse_json, '{"b": {"a": 1, "a": 2}}', "'a' occurs twice"),
         (parse_json, "{", "line 1"),
         (parse_json, "[" * 100_000, "recursion"),
@@ -45,6 +48,39 @@ def test_yaml_guesses_nothing(text, value):
 def test_what_could_be_read_wrongly_is_refused(parse, text, word):
     with pytest.raises(ValueError, match=word):
         parse(text)
+
+
+NESTED = ["0: &0 [a]", *(f"{n}: &{n} [*{n - 1}]" for n in range(1, 2_000))]
+LAUGHS = [line.replace("[*", f"[*{n - 1}, *") for n, line in enumerate(NESTED[:30])]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a: 1\n? [1]: 2", "name .*line 2, column 3"),
+        ("a:\n  {b: 1}: 2", "name .*line 2, column 3"),
+        ("a: &a {b: 1}\nc: {<<: *a}", "<<.*line 2, column 5"),
+        ("a: {b: 1, b: 2}", "'b' occurs twice .*line 1, column 11"),
+        ("a: !!bool abc", "tags .*line 1, column 4"),
+        ("a: !!timestamp x", "tags .*line 1, column 4"),
+        ("a: !!int ''", "tags .*line 1, column 4"),
+        ("a: !!map [1]", "tags .*line 1, column 4"),
+        ("a: 1\n---\nb: 2", "another document .*line 2, column 1"),
+        ("a: 1\nb: &b [*b]", "recursive .*line 2, column 4"),
+        (b"a: \xff", "position 3"),
+        ("a: \0", "position 3"),
+        (r'a: "\ud800"', "surrogates"),
+        (r'a: "\UFFFFFFFF"', "too large"),
+        ("\n".join(LAUGHS), "more than 200,000"),
+        ("\n".join(NESTED), "recursion"),
+        (f"a: &a {'x' * 100_000}\nb: [*a, *a]", "more than 200,000"),
+        ("a" * 200_001, "more than 200,000"),
+    ],
+    ids=range(18),
+)
+def test_yaml_that_is_no_plain_value_is_refused_with_its_place(text, words):
+    with pytest.raises(ValueError, match=words):
+        parse_yaml(text)
 
 
 @pytest.mark.parametrize("content", [b"[1", b'{"a": "\xff"}', b"{'a'"])

@@ -192,9 +192,40 @@ def test_the_reference_says_what_is_allowed(key):
         assert words == "any"
 
 
-def test_overrides_are_read_from_the_command_line():
-    found = parse_overrides(["gamma=4", "dtype=float32", "budget=null"])
-    assert found == {"gamma": 4, "dtype": "float32", "budget": None}
+@pytest.mark.parametrize(
+    ("item", "value"),
+    [
+        ("gamma=4", 4),
+        ("dtype=float32", "float32"),
+        ("budget=null", None),
+        ("domains=[code, 'a #b']", ["code", "a #b"]),
+        ("target={path: x}", {"path": "x"}),
+        ("target=/x/run #5: a", "/x/run #5: a"),
+        ("target.path=[x] #1", "[x] #1"),
+        ("target.revision=0123", "0123"),
+        ("prompts='1.0'", "1.0"),
+        ("prompts=true", "true"),
+        ("traces=null", None),
+        ("description=", ""),
+    ],
+)
+def test_overrides_are_read_from_the_command_line(item, value):
+    (found,) = parse_overrides([item]).values()
+    assert found == value and type(found) is type(value)
+
+
+@pytest.mark.parametrize("overrides", [{"seed": 3}, '{"seed": 3}', "seed: 3"])
+def test_overrides_may_be_a_text_as_papermill_hands_it_on(overrides):
+    assert load_profile("tiny", overrides).seed == 3
+
+
+@pytest.mark.parametrize("overrides", ["[1]", "seed", "{seed: [", [1], {1: 2}])
+def test_overrides_that_name_nothing_are_refused(overrides):
+    with pytest.raises(ValueError, match="overrides=.*names with values"):
+        load_profile("tiny", overrides)
+
+
+def test_an_override_without_a_value_is_refused():
     with pytest.raises(ValueError, match="--set =3"):
         parse_overrides(["=3"])
 

@@ -887,10 +887,20 @@ def test_a_second_call_waits_for_the_first_and_finds_its_work_done(empty, capsys
 
 def test_a_folder_with_a_space_is_one_folder_and_make_hands_signals_on():
     call = ["make", "-n", "reproduce", "VENV=", f"PYTHON={sys.executable}", "OUT=a b"]
-    call.append("SET=depth=2 domains=[math,code]")
     done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
     (line,) = (line for line in done.stdout.splitlines() if " -m " in line)
     words = shlex.split(line)
     assert words[0] == "exec", "else a kill of make leaves Python running"
     assert words[words.index("--out") + 1] == "a b"
-    assert words[-4:] == ["--set", "depth=2", "--set", "domains=[math,code]"]
+
+
+@pytest.mark.parametrize("name", ["SET", "PARAMETERS"])
+def test_make_hands_values_on_as_they_are_written(name, tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o700)
+    value = "depth=1 'log=/it is/a $HOME \"#5%' domains=[math,code] x=`no`;$(no) y=it's C:\\x"
+    call = ["make", "reproduce", "VENV=", f"PYTHON={python}", f"{name}={value}"]
+    done = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    words = done.stdout.splitlines()
+    assert words[words.index(f"--{name}") + 1] == value

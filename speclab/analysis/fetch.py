@@ -42,6 +42,7 @@ class Published:
         right. OSError: the folder cannot be made. FetchError: no network, not found, other bytes.
         """
         folder = Path(out or self.folder)
+        folder.mkdir(parents=True, exist_ok=True)
         address = (base or self.base).rstrip("/")
         paths = []
         for name, wanted in self.files.items():

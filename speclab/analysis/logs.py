@@ -9,6 +9,7 @@ Where the formats come from, and what their fields count: `data/engines/README.m
 """
 
 import gzip
+import os
 import re
 import tomllib
 import zlib
@@ -367,7 +368,7 @@ def _texts_of(path: Path) -> Iterator[str]:
     """The lines of a file, plain or .gz. ValueError if it is damaged or cannot be read."""
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8") as lines:
+        with opener(path, "rt", encoding="utf-8-sig") as lines:
             yield from lines
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} is damaged or cannot be read ({error})") from None
@@ -532,6 +533,7 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
     The folder appears whole or not at all. ValueError if it exists, unless `force` is set and it
     holds a log or nothing.
     """
+    folder = Path(os.path.realpath(folder))  # a link stays
     refuse_folder(folder, force)
     name, table = (TOTALS, log.sums) if log.passes is None else (PASSES, log.passes)
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
@@ -550,11 +552,11 @@ def save(log: Log, folder: Path, force: bool = False) -> None:
 
 def refuse_folder(folder: Path, force: bool) -> None:
     """ValueError if `save` may not write this folder."""
-    if not folder.exists():
+    if not os.path.lexists(os.path.realpath(folder)):
         return
     if not force:
         raise ValueError(f"{folder} exists already; name another --out, or replace it with --force")
-    if folder.is_file() or {path.name for path in folder.iterdir()} - {MANIFEST, PASSES, TOTALS}:
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} - {MANIFEST, PASSES, TOTALS}:
         raise ValueError(f"{folder} holds something other than a log; name another --out")
 
 

@@ -5,6 +5,9 @@ called, so that --help is fast. An error that the user can fix is one line that 
 with exit status 2.
 """
 
+import io
+import re
+import sys
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -25,6 +28,11 @@ STOPPED = (
 PLAIN_SERVER = "# start the server without a draft model"
 PLACE = click.Path(path_type=Path)
 TYPES = {Path: PLACE, Path | None: PLACE}
+AS_WRITTEN = (
+    "A value is taken as it is written; one in quotes, and a list or mapping in [] or {}, is YAML."
+)
+# a pair in SET or PARAMETERS of `make`, in quotes if it has a space
+WORD = re.compile(r"""(?:'([^']*)'|"([^"]*)"|(\S+))(?:\s+|$)""")
 SETTINGS = {"help_option_names": ["-h", "--help"], "show_default": True}
 option = click.option
 
@@ -51,7 +59,7 @@ CHANGES = option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=lambda _context, _option, values: parse_overrides(values),
-    help="Change a parameter of the profile; may be repeated.",
+    help=f"Change a parameter of the profile; may be repeated. {AS_WRITTEN}",
 )
 
 
@@ -325,6 +333,17 @@ def _log(files, out, kind, prompts, drafted, force) -> None:
         echo(line)
 
 
+def pairs_of_make(variable: str, text: str) -> list[str]:
+    """The pairs in a variable of `make`. ValueError for a word without a value."""
+    pairs = ["".join(parts) for parts in WORD.findall(text)]
+    if lost := [pair for pair in pairs if "=" not in pair]:
+        raise ValueError(
+            f"{variable}: {lost[0]!r} is no NAME=VALUE; if a value has a space, give its pair "
+            f"quotes of its own, as {variable}=\"'NAME=two words'\""
+        )
+    return pairs
+
+
 # ---- the notebooks -------------------------------------------------------------------------------
 
 
@@ -343,8 +362,10 @@ def _log(files, out, kind, prompts, drafted, force) -> None:
     "parameters",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Change a parameter of the notebooks; may be repeated.",
+    help=f"Change a parameter of the notebooks; may be repeated. {AS_WRITTEN}",
 )
+@option("--SET", "make_set", default="", hidden=True)
+@option("--PARAMETERS", "make_parameters", default="", hidden=True)
 @option("--out", type=PLACE, help="Folder for build/ and figures/ (default: the repository).")
 @option(
     "--workers",
@@ -357,16 +378,21 @@ def _log(files, out, kind, prompts, drafted, force) -> None:
     is_flag=True,
     help="First download missing weights of the profile's models.",
 )
-def _reproduce(profile, notebooks, changes, parameters, out, workers, fetch) -> int:
+def _reproduce(
+    profile, notebooks, changes, parameters, make_set, make_parameters, out, workers, fetch
+) -> int:
     """Run the notebooks that need it, and write the report.
 
     A notebook needs it if its results may have changed.
     """
     from speclab.ops import reproduce as runner
 
-    call = runner.open_call(
-        profile, notebooks, changes, parse_overrides(parameters, "--parameter"), out
-    )
+    changes |= parse_overrides(pairs_of_make("SET", make_set), "SET")
+    texts = runner.texts_of(notebooks) if parameters or make_parameters else ()
+    values = parse_overrides(parameters, "--parameter", texts)
+    of_make = pairs_of_make("PARAMETERS", make_parameters)
+    values |= parse_overrides(of_make, "PARAMETERS", texts)
+    call = runner.open_call(profile, notebooks, changes, values, out)
     if fetch:
         runner.fetch_weights(call)
     return runner.reproduce(call, workers)
@@ -397,6 +423,7 @@ def _figure(name, profile, kind, width, height, font, size, title, out, figures)
 
     A figure of a notebook, as 02/speed-up, is drawn from its saved data. No notebook runs.
     """
+    from speclab import runs
     from speclab.place import ROOT
     from speclab.show import redraw
 
@@ -408,9 +435,10 @@ def _figure(name, profile, kind, width, height, font, size, title, out, figures)
         ends = f".{kind}" if kind in redraw.FORMATS else ".pdf, .svg or .png"
         raise ValueError(f"--out {out}: the file name must end in {ends}")
     folder = (figures or ROOT / "figures") / profile
-    drawn = redraw.redraw(folder, name, kind, width, height, font, size, title)
     out = out or Path(f"{name.replace('/', '-')}.{kind}")
-    redraw.written(out, lambda path: path.write_bytes(drawn))
+    runs.output_file(out)
+    drawn = redraw.redraw(folder, name, kind, width, height, font, size, title)
+    runs.written(out, lambda path: path.write_bytes(drawn))
     echo(out)
 
 
@@ -551,6 +579,8 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         quiet()
+        if isinstance(sys.stdout, io.TextIOWrapper):  # names may have characters that it lacks
+            sys.stdout.reconfigure(errors="backslashreplace")
         name = "python -m speclab"
         return cli.main(arguments, prog_name=name, standalone_mode=False) or 0
     except click.ClickException as error:

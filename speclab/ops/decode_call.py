@@ -171,12 +171,14 @@ class DecodeCall:
 
     def refuse_inputs(self, profile: Path) -> None:
         """ValueError if the result, or its settings file, would overwrite an input or the profile's
-        file; links are followed.
+        file; links are followed. ValueError as of `runs.output_file`.
         """
+        from speclab.runs import output_file
+
+        results = {output_file(self.out), output_file(self.settings_file)}
         read = [self.prompts, *self.prompts.glob("*.jsonl"), profile]
         if self.policy:
             read.append(self.policy)
-        results = {self.out.resolve(), self.settings_file.resolve()}
         for path in read:
             if path.exists() and path.resolve() in results:
                 raise ValueError(

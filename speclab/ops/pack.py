@@ -1,6 +1,7 @@
 """A finished run as a trace: a folder for others, with a README, and half as large."""
 
 import html
+import os
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -87,21 +88,22 @@ def pack(run: Run, out: Path, kind: str | None = None, licence: str | None = Non
             "'prompts: MIT; text: Apache-2.0, as its model'. A later run of this study has it if "
             "its YAML file says so before recording: notes: {licence: …}"
         )
-    if out.exists() and any(out.iterdir()):
-        raise RunError(f"{out} is not empty; choose a new folder (--out)")
+    place = Path(os.path.realpath(out))
+    if os.path.lexists(place) and (not place.is_dir() or any(place.iterdir())):
+        raise RunError(f"{out} is no empty folder; choose a new folder (--out)")
     tables = {name: run.table(name.partition(".")[0]) for name in TABLES}  # checked
     manifest = run.manifest | {"profile": profile, "kind": kind, "licence": licence}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=f".{out.name}-", dir=out.parent) as place:
-        folder = Path(place, "trace")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{place.name}-", dir=place.parent) as temporary:
+        folder = Path(temporary, "trace")
         folder.mkdir()
         for name, table in tables.items():
             _pack_table(run.folder / name, table, folder / name)
         (folder / "README.md").write_text(card(manifest), encoding="utf-8")
         write_facts(folder / "manifest.json", manifest, [folder / name for name in TABLES])
-        if out.exists():
-            out.rmdir()
-        folder.rename(out)
+        if place.exists():
+            place.rmdir()
+        folder.rename(place)
     return out
 
 

@@ -248,6 +248,12 @@ def open_call(
     return Call(settings, notebooks, left_out, build, figures, given)
 
 
+def texts_of(wanted: Sequence[str]) -> set[str]:
+    """The parameters of these notebooks (empty means all) whose values are texts."""
+    parameters = [parameters_of(path) for path in chosen(wanted, ROOT)]
+    return {name for known in parameters for name in known if isinstance(known[name].default, str)}
+
+
 def found(overrides: dict, profile: Profile) -> dict:
     """The overrides with the paths of the profile, because kernels run in another folder."""
     named: dict[str, Any] = {"prompts": profile.prompts, "traces": profile.traces}
