@@ -50,6 +50,13 @@ def test_a_profile_is_read_or_refused_by_name(changed, write, file):
     assert path.name in refusal(load_profile, path)
 
 
+@given(rest=st.text("?:-[]{}&*!|>'\"%#<~\\ \n1a", max_size=20))
+def test_a_profile_that_is_hardly_yaml_is_read_or_refused_by_name(rest, file):
+    path = file.with_suffix(".yaml")
+    path.write_text(f"{yaml.safe_dump(TINY)}\nrest: {rest}")
+    assert path.name in refusal(load_profile, path)
+
+
 @given(changed=changes(*ROW), rest=st.binary(max_size=9))
 def test_prompts_are_read_or_refused_by_name(changed, rest, file):
     path = file.with_suffix(".jsonl")

@@ -13,9 +13,9 @@ from speclab.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 125.5,
-    "speclab/*.py": 26.4,
-    "tests/*.py": 139.0,
+    "speclab/**/*.py": 126.2,
+    "speclab/*.py": 26.8,
+    "tests/*.py": 139.9,
     "tests/tools/*.py": 9.6,
 }
 MEAN_STATEMENT = 8.95  # nodes of a simple statement, 3 % above what was reached

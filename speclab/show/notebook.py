@@ -224,7 +224,9 @@ def too_long(answer: str) -> str:
     return ", ".join(over)
 
 
-def start(notebook: str, profile: str, overrides: dict | None = None, judged: int = 0) -> Context:
+def start(
+    notebook: str, profile: str, overrides: dict | str | None = None, judged: int = 0
+) -> Context:
     """The context of the notebook `NN_name` on a profile (name or file) with `overrides` of the
     profile's parameters.
 
