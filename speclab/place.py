@@ -2,6 +2,7 @@
 copies there. Imports only the standard library.
 """
 
+import os
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -9,3 +10,9 @@ IS_INSTALLED = (PACKAGE / "kit").is_dir()
 ROOT = PACKAGE / "kit" if IS_INSTALLED else PACKAGE.parent
 # where runs are recorded unless SPECLAB_RUNS names a folder; a package's folder may be read-only
 RUNS = Path("speclab-runs") if IS_INSTALLED else ROOT / "data" / "runs"
+
+
+def folder_of(variable: str) -> Path | None:
+    """The folder that an environment variable names, with `~` for the user's home; else None."""
+    named = os.environ.get(variable)
+    return Path(os.path.expanduser(named)) if named else None

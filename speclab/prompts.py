@@ -20,6 +20,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.place import ROOT as REPOSITORY
+from speclab.place import folder_of
 from speclab.plain import STRICT, Facts, brief, checked, content_of, near, notice, parse_json
 
 # of the kit's and the paper's prompts; a user's file names its own domains
@@ -286,8 +287,8 @@ def _hub_prompts(hub_set: HubSet, domain: str) -> Iterator[Prompt]:
     """
     from datasets import load_dataset
 
-    mirror = os.environ.get(MIRROR)
-    location = str(Path(mirror).absolute() / hub_set.name) if mirror else hub_set.name
+    mirror = folder_of(MIRROR)
+    location = str(mirror.absolute() / hub_set.name) if mirror else hub_set.name
     try:
         rows = load_dataset(
             location,

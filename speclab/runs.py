@@ -104,7 +104,7 @@ SELECTION = ("prompts", "prompts_per_domain", "domains", *READING)
 OTHER_SEEDS = ("sampled-seed-1", "sampled-seed-2")  # `of_kind` chooses the seeds
 # only the tree differs, so the target's text is read from the other run if it is recorded
 SAME_TEXT = {"balanced": "greedy", "chain": "greedy"}
-RUNS = Path(os.environ.get("SPECLAB_RUNS") or place.RUNS).absolute()
+RUNS = (place.folder_of("SPECLAB_RUNS") or place.RUNS).absolute()
 # environment variable: a folder with a shipped run for each kind, or a single shipped run
 PLACE = "SPECLAB_TRACES"
 BENCH = "combined_*.jsonl*"  # SpecDecode-Bench's files, which the folder may hold instead
@@ -585,9 +585,9 @@ def shipped(profile: Profile, kind: str) -> list[Path]:
 
     ValueError if SPECLAB_TRACES holds no trace and no file of SpecDecode-Bench.
     """
-    named = os.environ.get(PLACE)
-    manifests = sorted(Path(named).rglob("manifest.json")) if named else []
-    if named and not manifests and not any(Path(named).glob(BENCH)):
+    named = place.folder_of(PLACE)
+    manifests = sorted(named.rglob("manifest.json")) if named else []
+    if named and not manifests and not any(named.glob(BENCH)):
         raise ValueError(f"{PLACE}={named} holds no trace; name a folder that holds some")
     if profile.traces and kind not in profile.recorded:
         manifests += sorted((ROOT / profile.traces).rglob("manifest.json"))

@@ -646,6 +646,12 @@ def set_layer(folder, **changes):
     edit_json(folder / "config.json", transformer_layer_config=layer)
 
 
+def name_layers(named, folder):
+    """Change the layers of the target that a head reads."""
+    edit_json(folder / "config.json", eagle_aux_hidden_state_layer_ids=named)
+
+
+GATE = "layers.0.mlp.gate_proj.weight"  # of 1e37: no probabilities after some texts
 BAD = {
     "another kind": (
         lambda folder: edit_json(folder / "config.json", speculators_model_type="dflash"),
@@ -660,14 +666,12 @@ BAD = {
         "target of vocabulary 48, but this target's is 40",
     ),
     "layer": (
-        lambda folder: edit_json(
-            folder / "config.json", eagle_aux_hidden_state_layer_ids=[1, 2, 9]
-        ),
+        partial(name_layers, [1, 2, 9]),
         r"after the layers \[1, 2, 9\], but this target has the layers 1 to 4",
     ),
     "missing": (
         lambda folder: change_weights(folder, lambda weights: weights.pop("fc.weight")),
-        r"1 weights are missing or not those of an eagle3 head, as \['fc.weight'\]",
+        r"1 weights are missing, .* as \['fc.weight'\]",
     ),
     "maps": (
         lambda folder: change_weights(folder, lambda weights: weights["d2t"].add_(1)),
@@ -677,13 +681,21 @@ BAD = {
         lambda folder: change_weights(
             folder, lambda weights: weights.update({"norm.weight": torch.ones(31)})
         ),
-        "its files cannot be used .*norm.weight",
+        r"1 weights are missing, have another shape, .* as \['norm.weight'\]",
     ),
     "cut": (lambda folder: cut_file(folder / "model.safetensors"), "is damaged or cut"),
     "not finite": (
         lambda folder: change_weights(folder, lambda weights: weights["fc.weight"].fill_(np.nan)),
-        "a packed tree and its paths differ",
+        r"weights are damaged \(the largest is nan\)",
     ),
+    "too large": (
+        lambda folder: change_weights(folder, lambda weights: weights[GATE].fill_(1e37)),
+        r"weights are damaged \(the largest is 1e\+37\)",
+    ),
+    **{
+        f"layers {named}": (partial(name_layers, named), "reads the target after the layers ")
+        for named in ([], ["1", "2", "3"], [1.0, 2.0, 3.0], [True, 2, 3], [-1, 2, 3])
+    },
 }
 
 

@@ -4,12 +4,14 @@ and which commands download. No test uses a network.
 
 import json
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
 from huggingface_hub import errors
+from huggingface_hub.utils import filter_repo_objects
 
 from speclab.__main__ import main
 from speclab.models import hub
@@ -20,6 +22,7 @@ from speclab.profiles import ModelSpec, load_profile
 NAME = "somebody/some-model"
 CONFIG = load_profile("small").notes.target_config
 HUB_PAIR = {"target": NAME, "draft": NAME}
+INDEX = {"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}}
 
 
 @pytest.fixture(autouse=True)
@@ -87,11 +90,12 @@ def test_an_error_of_the_hub_says_what_to_do(kind, words, monkeypatch):
 def test_how_much_is_fetched_is_said_first(capsys, monkeypatch, made_up):
     assert hub.size(ModelSpec(NAME)) == 3_000_001_000, "pickled weights are not fetched"
     hub.snapshot(ModelSpec(NAME), shows=True)
-    assert f"downloading {NAME}: 3.00 GB" in capsys.readouterr().err and made_up == [NAME]
+    assert f"downloading {NAME}: 3.00 GB" in capsys.readouterr().err and NAME in made_up
+    made_up.clear()
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9))
     with pytest.raises(ValueError, match=r"1\.00 GB free, and 3\.00 GB are needed; make room"):
         hub.snapshot(ModelSpec(NAME), shows=True)
-    assert made_up == [NAME]
+    assert NAME not in made_up
 
 
 def changes(**more):
@@ -101,7 +105,7 @@ def changes(**more):
 
 def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp_path, capsys):
     assert main(["pair", "--profile", "tiny", *changes()]) == 0
-    assert made_up == [NAME, NAME]
+    assert NAME in made_up
     few = {"prompts_per_domain": 1, "domains": "[code]", "max_prompt_tokens": 9, "device": "cpu"}
     out = tmp_path / "run"
     assert main(["record", "--profile=tiny", f"--out={out}", *changes(**few)]) == 0
@@ -129,6 +133,14 @@ def test_a_gated_model_is_said_by_the_doctor(monkeypatch):
     ) == 2
 
 
+def test_a_packing_that_is_not_loaded_is_said_before_the_download(made_up, monkeypatch, capsys):
+    monkeypatch.setitem(CONFIG, "quantization_config", {"quant_method": "fp8"})
+    lines = list(examine(load_profile("tiny", HUB_PAIR), {"cpu": 1e9}, True))
+    assert sum("packed by 'fp8'" in line for line in lines if line[:2] == "do") == 2
+    assert main(["pair", "--profile", "tiny", *changes()]) == 2
+    assert "packed by 'fp8'" in capsys.readouterr().err and NAME not in made_up
+
+
 def test_a_model_is_in_the_cache_though_files_that_nobody_fetched_are_not(tmp_path, monkeypatch):
     """huggingface_hub 2.4 considers a folder without README.md incomplete, and gives its path."""
     incomplete, nowhere = (errors.LocalEntryNotFoundError("none") for _ in range(2))
@@ -142,6 +154,44 @@ def test_a_stopped_download_is_no_whole_model(tmp_path, random_folders, monkeypa
     folder = shutil.copytree(random_folders[0], tmp_path / "part")
     monkeypatch.setattr("speclab.models.folder.cached", lambda *_: folder)
     assert ModelFolder.whole(ModelSpec(NAME)).path == folder
-    named = {"a": "model.safetensors", "b": "model-2.safetensors"}
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
+    (folder / "model.safetensors").rename(folder / "model-1.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps(INDEX))
     assert ModelFolder.whole(ModelSpec(NAME)) is None
+
+
+@pytest.mark.parametrize("form", ["one file", "index"])
+def test_only_the_files_of_the_weights_are_fetched(tmp_path, monkeypatch, form):
+    """Not the publisher's own form of the weights, nor an adapter."""
+    facts = {"config.json": CONFIG, "tokenizer.json": {}}
+    weights = ["model.safetensors"]
+    if form == "index":
+        facts["model.safetensors.index.json"] = INDEX
+        weights = [*INDEX["weight_map"].values()]
+    unwanted = ["consolidated.safetensors", "original/params.json", "original/model.safetensors"]
+    unwanted += ["adapter_model.safetensors", "pytorch_model.bin"]
+    names = [*facts, *weights, *unwanted]
+    siblings = [SimpleNamespace(rfilename=name, size=7) for name in names]
+    of_hub = SimpleNamespace(siblings=siblings)
+    folder = tmp_path / "fetched"
+
+    def hf_hub_download(_name, file, local_dir, **_):
+        path = Path(local_dir, file)
+        path.write_text(json.dumps(facts[file]))
+        return path
+
+    def snapshot_download(_name, allow_patterns, ignore_patterns, **_):
+        kept = filter_repo_objects(
+            names, allow_patterns=allow_patterns, ignore_patterns=ignore_patterns
+        )
+        for name in kept:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(json.dumps(facts.get(name)))
+        return folder
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda *_, **__: of_hub)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", hf_hub_download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert hub.size(ModelSpec(NAME)) == 7 * len([*facts, *weights])
+    assert ModelFolder(hub.snapshot(ModelSpec(NAME))).has_weights
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {*facts, *weights}

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch.optim import Optimizer
 from tqdm import trange
 
-from speclab.models.folder import check_tensors
+from speclab.models.folder import tensor_shapes
 from speclab.runs import RunError, written
 
 
@@ -102,7 +102,7 @@ def load_checkpoint(
     path = folder / FILE
     if not path.exists():
         return {}
-    check_tensors(path, START_AGAIN)
+    tensor_shapes(path, START_AGAIN)
     with safe_open(path, "pt") as opened:
         facts = {name: json.loads(fact) for name, fact in opened.metadata().items()}
     if other := dict(facts["settings"].items() ^ settings.items()):

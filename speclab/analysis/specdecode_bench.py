@@ -22,7 +22,6 @@ token i of the text: accepted + 1, up to 21. Their paper and code do not say the
 """
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -33,6 +32,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from speclab.analysis.fetch import Published, content_of
+from speclab.place import folder_of
 from speclab.plain import STRICT, checked, parse_json
 from speclab.runs import PLACE, RUNS, written
 
@@ -172,7 +172,7 @@ def read_traces(folder: Path | str | None = None) -> SpecDecodeBench | None:
     file and the line, for a line that is cut, a missing field, an entry outside 1..21, or an n-gram
     list that does not fit its text; and for a file that is not the published one.
     """
-    places = [folder] if folder else [os.environ.get(PLACE), SOURCE.folder]
+    places = [folder] if folder else [folder_of(PLACE), SOURCE.folder]
     found = map(_files, filter(None, places))
     files = next(filter(None, found), None)
     if files is None:

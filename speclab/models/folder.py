@@ -5,9 +5,8 @@ are read without loading a model.
 """
 
 import hashlib
-import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -16,15 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from speclab.models import hub
-from speclab.models.hub import MEND, ModelsMissing
-from speclab.plain import brief, digest_of, one_line, read_json, sha256_of
+from speclab.models.hub import MEND, PACKED_BY, ModelsMissing
+from speclab.place import folder_of
+from speclab.plain import Facts, brief, digest_of, one_line, read_json, sha256_of
 from speclab.profiles import MODELS, ROOT, ModelSpec, Profile
 from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
 # read by the libraries, which silently ignore damaged ones
-SILENT = ("generation_config.json", "quantize_config.json")
+SILENT = ("generation_config.json", PACKED_BY)
+ADAPTER = "adapter_config.json"
+READERS = ("sentencepiece", "tiktoken", "protobuf")  # packages that read a tokenizer.model
 COMMIT = r"[0-9a-f]{40}"
 # settings of a model's own generation that change no text, that the kit reads, or that the profile
 # decides: end and padding, sampling, lengths, cache, outputs, drafts, beams (but for `num_beams`)
@@ -58,7 +60,7 @@ class ModelFolder:
         """The folder of a model that is on this machine without the hub: as named, relative to the
         repository, or under SPECLAB_MODELS; a folder with weights is preferred.
         """
-        attached = os.environ.get("SPECLAB_MODELS") or ROOT
+        attached = folder_of("SPECLAB_MODELS") or ROOT
         places = [Path(root) / spec.path for root in (".", ROOT, attached)]
         folders = [cls(place) for place in places if (place / "config.json").is_file()]
         return max(folders, key=lambda folder: bool(folder.tensors), default=None)
@@ -95,20 +97,60 @@ class ModelFolder:
         """Its config.json."""
         return read_json(self.path / "config.json", MEND)
 
+    @cached_property
+    def text(self) -> Any:
+        """The settings of its text network as transformers reads them, with their defaults."""
+        from transformers import AutoConfig
+
+        with self.used():
+            config = AutoConfig.from_pretrained(self.path, trust_remote_code=False)
+            return config.get_text_config()
+
+    @property
+    def _named(self) -> list[Path]:
+        """The files of its weights, whether they are there or not."""
+        there = [file.name for file in self.path.glob("*")]
+        named = hub.weights_of(self.config, there, lambda name: read_json(self.path / name, MEND))
+        return [self.path / name for name in named]
+
     @property
     def tensors(self) -> list[Path]:
-        """The files of its weights."""
-        return sorted(self.path.glob("*.safetensors"))
+        """The files of its weights that are there (a download may have stopped)."""
+        return [file for file in self._named if file.is_file()]
+
+    @property
+    def files(self) -> list[Path]:
+        """All files of its weights. ValueError if one is missing (pickled weights are refused).
+
+        ModelsMissing if the folder has a source.json, from which `make pair` makes the weights.
+        """
+        missing = [file.name for file in self._named if not file.is_file()]
+        if missing and self.source.is_file():
+            pair = self.path.parent.name
+            raise ModelsMissing(
+                f"{self.path} has no weights yet; `make pair PROFILE={pair}` makes them"
+            )
+        if missing:
+            raise ValueError(
+                f"{self.path} has no {missing[0]} (pickled weights are refused). Download or train "
+                "the weights again"
+            )
+        return self._named
 
     @property
     def has_weights(self) -> bool:
-        """Whether all files of its weights are complete (a download may have stopped), or their
-        source.json exists.
+        """Whether all files of its weights are there, or their source.json."""
+        return self.source.is_file() or self.tensors == self._named
+
+    @property
+    def shapes(self) -> dict[str, list[int]]:
+        """The shape of each tensor of its weights, by name. ValueError as in `files`, and for a
+        damaged file.
         """
-        index = self.path / "model.safetensors.index.json"
-        named = read_json(index, MEND).get("weight_map", {}) if index.is_file() else {}
-        there = {file.name for file in self.tensors}
-        return self.source.is_file() or (bool(there) and {*named.values()} <= there)
+        found: dict[str, list[int]] = {}
+        for file in self.files:
+            found |= tensor_shapes(file)
+        return found
 
     @property
     def source(self) -> Path:
@@ -116,9 +158,16 @@ class ModelFolder:
         return self.path / "source.json"
 
     @property
+    def packing(self) -> Facts:
+        """The settings with which its weights are packed; {} for plain weights."""
+        file = self.path / PACKED_BY
+        there = file.is_file()
+        return read_json(file, MEND) if there else self.config.get("quantization_config") or {}
+
+    @property
     def quantised(self) -> bool:
         """Whether its weights are packed by GPTQ."""
-        return "quantization_config" in self.config or (self.path / SILENT[1]).is_file()
+        return bool(self.packing)
 
     @property
     def trimmed(self) -> bool:
@@ -146,21 +195,8 @@ class ModelFolder:
 
     @property
     def bytes(self) -> int:
-        """Size of its safetensors. ValueError if there are none (pickled weights are refused).
-
-        ModelsMissing if the folder has a source.json, from which `make pair` makes the weights.
-        """
-        if not self.tensors and self.source.is_file():
-            pair = self.path.parent.name
-            raise ModelsMissing(
-                f"{self.path} has no weights yet; `make pair PROFILE={pair}` makes them"
-            )
-        if not self.tensors:
-            raise ValueError(
-                f"{self.path} has no *.safetensors (only these are loaded; pickled weights are "
-                "refused). Download or train the weights again"
-            )
-        return sum(file.stat().st_size for file in self.tensors)
+        """Size of its weights. ValueError as in `files`."""
+        return sum(file.stat().st_size for file in self.files)
 
     @property
     def digest(self) -> str:
@@ -193,16 +229,30 @@ class ModelFolder:
             raise ValueError(f"{self.source}: {came} has no digests; {again}") from None
 
     def check(self) -> None:
-        """ValueError for settings that are not JSON objects, and for damaged or missing weights, in
-        this folder and in `base`.
+        """ValueError for settings that are not JSON objects or that the kit cannot use, for an
+        adapter, and for damaged or missing weights, in this folder and in `base`.
         """
         for name in SILENT:
             if (self.path / name).is_file():
                 read_json(self.path / name, MEND)
-        for file in self.tensors:
-            check_tensors(file)
-        if self.base and self.base.bytes:
+        hub.check_config(self.config | {"quantization_config": self.packing}, self.path)
+        if (self.path / ADAPTER).is_file():
+            raise ValueError(
+                f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
+                "into the weights, or remove its files"
+            )
+        for file in self.files:
+            tensor_shapes(file)
+        if self.base:
             self.base.check()
+
+    def refuse(self, wrong: Iterable[str]) -> None:
+        """ValueError that names wrong tensors of its weights, if there are any."""
+        if names := sorted(wrong):
+            raise ValueError(
+                f"{self.path}: {len(names)} weights are missing, have another shape, or belong to "
+                f"no layer of config.json, as {names[:2]}; {MEND}, or use another model"
+            )
 
     # ---- how its model reads
 
@@ -261,12 +311,32 @@ class ModelFolder:
             yield
         except Exception as error:
             check_torchvision()
-            if type(error).__name__ == "OutOfMemoryError" or isinstance(error, ImportError):
+            is_module = isinstance(error, ImportError) and error.name  # `main` says what to do
+            if type(error).__name__ == "OutOfMemoryError" or is_module:
                 raise
-            said = one_line(f"{type(error).__name__}: {error}")[:300]
+            said = one_line(f"{type(error).__name__}: {error}")
             raise ValueError(
-                f"{self.path}: its files cannot be used ({said}); {MEND}, or use another model"
+                f"{self.path}: its files cannot be used ({said[:300]}); {self._cure(error)}"
             ) from error
+
+    def _cure(self, error: Exception) -> str:
+        """What to do about an error of a library. ValueError for what explains it better: a damaged
+        file, or settings that the kit cannot use.
+        """
+        for file in self.path.glob("*.json"):
+            read_json(file, MEND, object)
+        hub.check_config(self.config, self.path)
+        said = str(error).lower()
+        is_tokenizer = any(name in said for name in READERS)
+        if is_tokenizer and any(self.path.glob("*.model")):
+            return f"run `pip install {' '.join(READERS)}`, or use another model"
+        if isinstance(error, ImportError):
+            return "install the package that it names"
+        if is_tokenizer or isinstance(error, KeyError) or "missing" in said:
+            return f"{MEND}, or use another"
+        if "dtype" in said or "kernel" in said:
+            return "use another dtype or backend, or another model"
+        return "use another model"
 
 
 def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
@@ -281,13 +351,22 @@ def cached(name: str, revision: str | None, kind: str = "model") -> Path | None:
         return Path(part) if part else None
 
 
-def check_tensors(file: Path, do: str = MEND) -> None:
-    """ValueError for a damaged safetensors file, whose header states its length."""
+def misfits(needed: Mapping[str, Any], held: Mapping[str, Any]) -> set[str]:
+    """Names of tensors that are needed or held, and not both in one shape."""
+    sides = [{(name, tuple(t.shape)) for name, t in side.items()} for side in (needed, held)]
+    return {name for name, _ in sides[0] ^ sides[1]}
+
+
+def tensor_shapes(file: Path, do: str = MEND) -> dict[str, list[int]]:
+    """The shape of each tensor of a safetensors file, by name. ValueError for a damaged file, whose
+    header states its length.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(file, "np"):
-            pass
+        with safe_open(file, "np") as tensors:
+            names = tensors.keys()
+            return {name: tensors.get_slice(name).get_shape() for name in names}
     except (SafetensorError, OSError) as error:
         raise ValueError(f"{file} is damaged or cut ({one_line(error)}); {do}") from None
 

@@ -18,9 +18,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from speclab.models.folder import MEND, ModelFolder
+from speclab.models.folder import MEND, ModelFolder, misfits
 from speclab.models.model import KVCache, LanguageModel, Projection
 from speclab.models.trimmed import FrozenHead, TrimmedHead
+from speclab.plain import brief
 from speclab.profiles import ModelSpec
 
 LIBRARY = "speculators"
@@ -29,6 +30,7 @@ EAGLE3 = "eagle3"
 OF_TARGET = ("embed_tokens.weight", "lm_head.weight")
 OF_TRAINING = ("verifier_norm.weight", "verifier_lm_head.weight")
 ROUNDING = 1e-3  # as pairs.ROUNDING, in float32
+LARGEST = 1e9  # of weights: trained ones are below 1e4; the squares of such states exceed float32
 
 
 # ---- the network ---------------------------------------------------------------------------------
@@ -255,6 +257,7 @@ def load_head(spec: ModelSpec, target: LanguageModel, dtype: torch.dtype) -> Hea
     borrowed = _load_weights(folder, network, target)
     del network.verifier_lm_head, network.verifier_norm
     network = network.to(target.device, dtype).eval().requires_grad_(False)
+    _check_largest(folder, network)
     for module in network.modules():
         if type(module) is torch.nn.Linear and module is not network.lm_head:
             setattr(module, "forward", Projection(module.weight, module.bias))  # noqa: B010
@@ -294,11 +297,10 @@ def _network(folder: ModelFolder) -> Any:
 
 def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> None:
     """ValueError unless the head fits the target: its width, vocabulary and layers."""
-    config, own = target.network.config, network.config
+    config, own = target.config, network.config
     layer = own.transformer_layer_config
-    read = network.fc.in_features // len(own.eagle_aux_hidden_state_layer_ids or [0, 0, 0])
     wanted = {
-        "width": (read, config.hidden_size),
+        "width": (layer.hidden_size, config.hidden_size),
         "vocabulary": (layer.vocab_size, config.vocab_size),
     }
     for name, (its, targets) in wanted.items():
@@ -307,16 +309,17 @@ def _check_shape(folder: ModelFolder, network: Any, target: LanguageModel) -> No
                 f"{folder.path} was made for a target of {name} {its}, but this target's is "
                 f"{targets}; use a head that was trained for this target"
             )
-    last = config.num_hidden_layers - 1
-    named = own.eagle_aux_hidden_state_layer_ids
+    count = config.num_hidden_layers
+    named = folder.config.get("eagle_aux_hidden_state_layer_ids")
     if named is None:  # the library's default
-        named = [2, config.num_hidden_layers // 2, config.num_hidden_layers - 3]
+        named = [2, count // 2, count - 3]
         own.eagle_aux_hidden_state_layer_ids = named
-    if not all(0 <= layer <= last for layer in named):
+    fits = [type(layer) is int and 0 <= layer < count for layer in named]  # the library takes "1"
+    if not (fits and all(fits)):
         raise ValueError(
-            f"{folder.path} reads the target after the layers {named}, but this target has the "
-            f"layers 1 to {config.num_hidden_layers}, and a head reads before the last; use a head "
-            "that was trained for this target"
+            f"{folder.path} reads the target after the layers {brief(named)}, but this target has "
+            f"the layers 1 to {count}, and a head reads before the last; use a head that was "
+            "trained for this target"
         )
 
 
@@ -325,21 +328,18 @@ def _load_weights(folder: ModelFolder, network: Any, target: LanguageModel) -> i
     the number of the latter.
     """
     weights: dict[str, Tensor] = {}
-    for file in folder.tensors:
+    for file in folder.files:
         weights |= load_file(file)
     weights = {name: value for name, value in weights.items() if name not in OF_TRAINING}
-    with folder.used():
-        missing, beyond = network.load_state_dict(weights, strict=False)
-    wrong = sorted({*missing} - {*OF_TARGET, *OF_TRAINING}) + sorted(beyond)
-    if wrong:
-        raise ValueError(
-            f"{folder.path}: {len(wrong)} weights are missing or not those of an {EAGLE3} head, as "
-            f"{wrong[:2]}; {MEND}"
-        )
+    optional = {*OF_TARGET, *OF_TRAINING} - weights.keys()
+    own = network.state_dict().items()
+    needed = {name: value for name, value in own if name not in optional}
+    folder.refuse(misfits(needed, weights))
+    network.load_state_dict(weights, strict=False)
     if network.use_draft_vocab:
         _check_maps(folder, network)
     rows = dict(zip(OF_TARGET, _ends(target), strict=True))
-    borrowed = [name for name in OF_TARGET if name in missing]
+    borrowed = [name for name in OF_TARGET if name in optional]
     with torch.no_grad():
         for name in borrowed:
             values = rows[name].to("cpu", torch.float32)
@@ -363,13 +363,21 @@ def _check_maps(folder: ModelFolder, network: Any) -> None:
         raise ValueError(f"{folder.path}: d2t and t2d name different tokens of the target; {MEND}")
 
 
+def _check_largest(folder: ModelFolder, network: Any) -> None:
+    """ValueError for weights that no training gives: some texts would have no probabilities."""
+    largest = float(torch.stack([value.abs().max() for value in network.parameters()]).max())
+    if not largest < LARGEST:  # also true for NaN
+        raise ValueError(
+            f"{folder.path}: its weights are damaged (the largest is {largest:.3g}); {MEND}"
+        )
+
+
 @torch.inference_mode()
 def _probe(head: Head) -> None:
     """ValueError unless a packed tree scores as its paths do."""
     seventh = head.vocab / 7
     left, right, *text = (int(number * seventh) for number in (3, 5, 1, 2, 4))
-    tapped = len(head.layers) * (head.network.fc.in_features // len(head.layers))
-    features = torch.linspace(-1, 1, tapped).repeat(len(text) - 1, 1)
+    features = torch.linspace(-1, 1, head.network.fc.in_features).repeat(len(text) - 1, 1)
 
     def scored(*levels: list[int], visible: Tensor | None = None) -> Tensor:
         """Logits of the last level after the text."""

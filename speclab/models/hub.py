@@ -1,11 +1,17 @@
 """Models of the hub: their size, their config.json alone, or all their files with a progress bar.
 Any error there becomes a `ModelsMissing` of one line that says what to do.
+
+Also what a config.json says about the other files: which hold the weights, and how these are
+packed.
 """
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from fnmatch import filter as matching
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -13,7 +19,9 @@ from speclab.plain import Facts, notice, read_json
 from speclab.profiles import ModelSpec
 
 READING = ["*.json", "*.model", "*.jinja", "*.txt"]  # settings and tokenizer
-WEIGHTS = [*READING, "*.safetensors"]
+SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OF_GPTQ = "gptq_model-*.safetensors"  # AutoGPTQ's name for the only file
+PACKED_BY = "quantize_config.json"  # read before config.json by GPTQModel
 MEND = "download the whole model again"
 
 
@@ -49,11 +57,14 @@ def _said(spec: ModelSpec, error: Exception) -> str:
         )
     if isinstance(error, errors.RepositoryNotFoundError):
         return (
-            f"model {spec.path!r} is no folder here, and on the hub it is private or missing; "
-            "check the name, or run `hf auth login`"
+            f"model {spec.path!r} has no config.json here, and on the hub it is private or "
+            "missing; check the name, or run `hf auth login`"
         )
     if isinstance(error, errors.HFValidationError):
-        return f"model {spec.path!r} is no folder here and no model name of the hub; check the path"
+        return (
+            f"model {spec.path!r} has no config.json here, and is no model name of the hub; check "
+            "the path"
+        )
     return (
         f"model {spec.path!r} is not complete on this machine, and the hub does not provide it "
         f"({type(error).__name__}); without a network put it under a folder and set SPECLAB_MODELS "
@@ -61,27 +72,80 @@ def _said(spec: ModelSpec, error: Exception) -> str:
     )
 
 
+# ---- what a config.json says about the other files -----------------------------------------------
+
+
+def check_config(config: Facts, model: Path | str) -> None:
+    """ValueError for a `model` whose config.json names a packing that the kit does not load, or a
+    number format that transformers cannot read.
+    """
+    packing = config.get("quantization_config") or {}
+    method = packing.get("quant_method", "gptq") if isinstance(packing, dict) else packing
+    if method != "gptq":
+        raise ValueError(
+            f"{model}: its weights are packed by {method!r} (quantization_config), and the kit "
+            "loads plain weights and those packed by 'gptq'; use another form of this model"
+        )
+    dtype = config.get("dtype") or "float32"
+    if not re.fullmatch(r"b?float\d+\w*", str(dtype)):
+        raise ValueError(
+            f"{model}: config.json has dtype={dtype!r}, which transformers cannot read; write the "
+            "number format of its weights there, such as 'bfloat16'"
+        )
+
+
+def weights_of(config: Facts, names: Collection[str], read: Callable[[str], Facts]) -> list[str]:
+    """Which files hold a model's weights, as their library chooses among `names`. transformers
+    takes one file before an index of several, GPTQModel an index before one file.
+
+    read: gives the content of an index. ValueError for an index without names.
+    """
+    is_packed = config.get("quantization_config") or PACKED_BY in names
+    order = [*matching(names, OF_GPTQ), INDEX, SINGLE] if is_packed else [SINGLE, INDEX]
+    name = next((name for name in order if name in names), SINGLE)
+    if not is_packed:
+        name = str(config.get("transformers_weights") or name)
+    if not name.endswith(".json"):
+        return [name]
+    try:
+        return sorted({*map(str, read(name)["weight_map"].values())})
+    except (KeyError, AttributeError):
+        raise ValueError(f"{name} does not name the files of the weights; {MEND}") from None
+
+
+# ---- files of the hub ----------------------------------------------------------------------------
+
+
 def config(spec: ModelSpec) -> Facts:
     """The config.json of a model, without its other files; nothing is kept."""
+    return _facts(spec, "config.json")
+
+
+def _facts(spec: ModelSpec, name: str) -> Facts:
+    """The content of a JSON file of a model; nothing is kept."""
     from huggingface_hub import hf_hub_download
 
     with TemporaryDirectory() as folder:
         with answering(spec):
             where = {"revision": spec.revision, "local_dir": folder}
-            path = hf_hub_download(spec.path, "config.json", **where)
+            path = hf_hub_download(spec.path, name, **where)
         found: Facts = read_json(path, MEND)
         return found
 
 
 def size(spec: ModelSpec) -> int:
-    """The bytes of the files of a model that `snapshot` downloads."""
+    """The bytes of the files of a model that `snapshot` downloads. ValueError as `check_config`."""
     from huggingface_hub import HfApi
 
+    settings = config(spec)
+    check_config(settings, spec.path)
     with answering(spec):
         facts = HfApi().model_info(spec.path, revision=spec.revision, files_metadata=True)
-    files = facts.siblings or []
-    wanted = [file for file in files if any(fnmatch(file.rfilename, like) for like in WEIGHTS)]
-    return sum(file.size or 0 for file in wanted)
+    sizes = {file.rfilename: file.size or 0 for file in facts.siblings or []}
+    outer = [name for name in sizes if "/" not in name]
+    wanted = {name for name in outer if any(fnmatch(name, like) for like in READING)}
+    wanted |= {*weights_of(settings, outer, partial(_facts, spec))}
+    return sum(sizes.get(name, 0) for name in wanted)
 
 
 def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path:
@@ -90,7 +154,7 @@ def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path
     weights: False downloads settings and tokenizer only. shows: first print the size, check that
     the disk has room, and show a progress bar.
     """
-    from huggingface_hub import constants, snapshot_download
+    from huggingface_hub import constants
     from tqdm import tqdm
 
     bar = {}
@@ -99,10 +163,25 @@ def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path
         needed = size(spec)
         notice(f"downloading {spec.path}: {needed / 1e9:.2f} GB from the hub (once)")
         _check_room(needed, Path(constants.HF_HUB_CACHE))
+    folder = _download(spec, [], bar)
+    if not weights:
+        return folder
+    settings = read_json(folder / "config.json", MEND)
+    check_config(settings, spec.path)
+    there = [file.name for file in folder.iterdir()]
+    named = weights_of(settings, there, lambda name: read_json(folder / name, MEND))
+    return _download(spec, [SINGLE, OF_GPTQ, *named], bar)
+
+
+def _download(spec: ModelSpec, weights: list[str], bar: Facts) -> Path:
+    """Download settings, tokenizer and the files of `weights`; other folders than the outermost
+    hold other forms of the model.
+    """
+    from huggingface_hub import snapshot_download
+
+    wanted = {"allow_patterns": [*READING, *weights], "ignore_patterns": ["*/*"]}
     with answering(spec):
-        patterns = WEIGHTS if weights else READING
-        wanted = {"revision": spec.revision, "allow_patterns": patterns}
-        return Path(snapshot_download(spec.path, **wanted, **bar))
+        return Path(snapshot_download(spec.path, revision=spec.revision, **wanted, **bar))
 
 
 def _check_room(needed: int, cache: Path) -> None:

@@ -3,10 +3,11 @@
 Every failed check says what to do.
 """
 
+import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from speclab.models import head, trimmed
-from speclab.models.folder import MEND, ModelFolder, left_out_in_words
+from speclab.models.folder import ModelFolder, left_out_in_words
 from speclab.models.lean import LeanBody, knows
 from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
 from speclab.plain import say_once
@@ -112,20 +113,16 @@ def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> Langu
     folder = ModelFolder.fetched(spec)
     folder.check()
     check_fits(folder, device, dtype)
-    wrong: list[str] = []
     with folder.used():
         if folder.quantised:
-            network = _load_quantised(folder, spec.backend, device, dtype)
+            network, wrong = _load_quantised(folder, spec.backend, device, dtype)
         elif not folder.trimmed:
             network, wrong = _load_plain(folder, dtype, device)
         else:
-            network = trimmed.load_network(folder, dtype).to(device)
+            network, wrong = trimmed.load_network(folder, dtype)
+            network = network.to(device)
         network = network.eval().requires_grad_(False)
-    if wrong:
-        raise ValueError(
-            f"{folder.path}: {len(wrong)} weights are missing, have another shape, or belong to a "
-            f"layer that config.json does not have, as {sorted(wrong)[:2]}; {MEND}"
-        )
+    folder.refuse(wrong)
     _check_angles(folder, network)
     return model_of(network, folder, dtype, context, packed)
 
@@ -188,13 +185,12 @@ def free_bytes(device: torch.device) -> int:
 
 def check_fits(folder: ModelFolder, device: torch.device, dtype: torch.dtype) -> None:
     """ValueError if the device has fewer free bytes than the weights need in `dtype`."""
-    need, free = 1.1 * folder.bytes, free_bytes(device)
+    need, free = folder.bytes, free_bytes(device)
     if not folder.quantised:
-        # older versions use the second name; without either it is 16 bit, as in nearly all models
-        stored = folder.config.get("dtype") or folder.config.get("torch_dtype") or "float16"
-        need *= dtype.itemsize / getattr(torch, stored).itemsize
+        need = dtype.itemsize * sum(map(math.prod, folder.shapes.values()))
         if device.type == "cpu" and dtype == torch.float32:
             need *= 2  # most products' weights are laid out a second time
+    need = round(1.1 * need)
     if need > free:
         raise ValueError(
             f"{folder.path.name} needs about {need / 1e9:.2f} GB on {device}, but "
@@ -207,14 +203,43 @@ def check_fits(folder: ModelFolder, device: torch.device, dtype: torch.dtype) ->
 
 def _load_quantised(
     folder: ModelFolder, backend: str, device: torch.device, dtype: torch.dtype
-) -> Any:
+) -> tuple[Any, list[str]]:
+    """A network, and the names of wrong weights, as `_load_plain`. GPTQModel fills missing ones
+    with zeros.
+    """
     from gptqmodel import BACKEND, GPTQModel
 
     kernel = BACKEND("auto" if backend == "auto" else f"gptq_{backend}")
     place = str(folder.path)
-    return GPTQModel.load(
+    network = GPTQModel.load(
         place, device=str(device), backend=kernel, dtype=dtype, trust_remote_code=False
     ).model
+    held = folder.shapes.keys()
+    missing = [min(names) for names in _needed(network) if not held & names]
+    return network, [*missing, *_beyond(network, held)]
+
+
+def _needed(network: Any) -> list[set[str]]:
+    """The names of each tensor that a network of GPTQModel needs: several if weights are tied."""
+    needed: dict[Any, set[str]] = {}
+    packed = {name: m for name, m in network.named_modules() if hasattr(m, "qzero_format")}
+    for name, module in packed.items():
+        parts = ["qweight", "qzeros", "scales"]
+        parts += ["g_idx"] * module.desc_act  # else the groups are in order
+        parts += ["bias"] * (module.bias is not None)
+        needed |= {f"{name}.{part}": {f"{name}.{part}"} for part in parts}
+    unpacked = tuple(f"{name}." for name in packed)  # their parts have other names by now
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        if not name.startswith(unpacked):
+            needed.setdefault(id(tensor), set()).add(name)
+    return list(needed.values())
+
+
+def _beyond(network: Any, names: Iterable[str]) -> list[str]:
+    """Names of tensors of layers that config.json does not have. Libraries ignore these."""
+    own = network.state_dict().keys()
+    beyond = [name for name in names if name not in own]
+    return [name for name in beyond if re.sub(r"\.\d+\.", ".0.", name, count=1) in own]
 
 
 def _load_plain(
@@ -239,11 +264,7 @@ def _load_plain(
     )
     network, info = loaded
     wrong = [*info["missing_keys"], *(entry[0] for entry in info["mismatched_keys"])]
-    for name in info["unexpected_keys"]:
-        layer = re.search(r"\.layers\.(\d+)\.", name)
-        if layer and int(layer[1]) >= network.config.num_hidden_layers:
-            wrong.append(name)
-    return network, wrong
+    return network, wrong + _beyond(network, info["unexpected_keys"])
 
 
 def _check_angles(folder: ModelFolder, network: Any) -> None:

@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from torch.nn.functional import linear
 
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import ModelFolder, misfits
 from speclab.models.model import Projection
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -63,8 +63,8 @@ class FrozenHead:
         return self._spread(self.product(hidden))
 
 
-def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
-    """Load the network of a trimmed draft on the CPU."""
+def load_network(folder: ModelFolder, dtype: torch.dtype) -> tuple[Any, list[str]]:
+    """Load the network of a trimmed draft on the CPU; also the names of wrong weights."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder.path, trust_remote_code=False)
@@ -73,10 +73,13 @@ def load_network(folder: ModelFolder, dtype: torch.dtype) -> Any:
     network = AutoModelForCausalLM.from_config(config)
     head = TrimmedHead(weights[HEAD], kept, config.vocab_size)
     network.set_output_embeddings(head)
-    network.load_state_dict(weights | {"lm_head.kept": kept})
+    weights["lm_head.kept"] = kept
+    wrong = sorted(misfits(network.state_dict(), weights))
+    if not wrong:
+        network.load_state_dict(weights)
     for parameter in network.parameters():  # buffers (such as rotary frequencies) stay float32
         parameter.data = parameter.data.to(dtype)
-    return network
+    return network, wrong
 
 
 def trimmed_weights(folder: ModelFolder) -> tuple[dict[str, Tensor], Tensor]:

@@ -8,10 +8,8 @@ do'. Bytes are computed by `plan`.
 
 import contextlib
 import io
-import os
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from speclab import runs
@@ -27,6 +25,7 @@ from speclab.models.folder import (
 from speclab.ops import plan
 from speclab.ops.hosted import lacking, platform
 from speclab.ops.run_plan import can_be_told
+from speclab.place import folder_of
 from speclab.plain import one_line, shown
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.prompts import HUB_SETS, MIRROR
@@ -68,16 +67,15 @@ def model(spec: ModelSpec, answers: bool) -> str:
     folder = ModelFolder.local(spec) or ModelFolder.whole(spec)
     if folder is None:
         said = _away(spec.path, answers, "SPECLAB_MODELS")
-        hub.config(spec)  # a gated model says so here
-        return f"{said}, {hub.size(spec) / 1e9:.2f} GB"
+        return f"{said}, {hub.size(spec) / 1e9:.2f} GB"  # a gated model says so here
     folder.check()
     return f"on this machine, {folder.bytes / 1e9:.2f} GB"
 
 
 def data_set(name: str, revision: str, answers: bool) -> str:
     """Is one of the paper's data sets on this machine, or can it be downloaded?"""
-    if mirror := os.environ.get(MIRROR):  # data sets come from there alone
-        there, answers = Path(mirror, name).is_dir(), False
+    if mirror := folder_of(MIRROR):  # data sets come from there alone
+        there, answers = (mirror / name).is_dir(), False
     else:
         there = bool(cached(name, revision, "dataset"))
     return "on this machine" if there else _away(name, answers, MIRROR)
@@ -100,8 +98,8 @@ def tokenizers(profile: Profile) -> str:
     if not (target and draft):
         return UNKNOWN
     if draft.is_head:
-        return _vocabulary_of_head(draft, target.config["vocab_size"])
-    sizes = target.config["vocab_size"], draft.config["vocab_size"]
+        return _vocabulary_of_head(draft, target.text.vocab_size)
+    sizes = target.text.vocab_size, draft.text.vocab_size
     shared = check_vocabularies(target.tokenizer, draft.tokenizer, sizes)
     return f"agree on all {shared:,} ids"
 

@@ -127,7 +127,9 @@ def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, 
     known = known_config(profile, which)
     if not known and not asks:
         raise ValueError(f"config.json of {spec.path} is not on this machine yet")
-    return known or hub.config(spec)
+    config = known or hub.config(spec)
+    hub.check_config(config, spec.path)
+    return config
 
 
 def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:

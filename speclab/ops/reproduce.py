@@ -56,6 +56,7 @@ from speclab.ops.pages import cells_of
 from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
 from speclab.ops.report import DONE, FAILED
 from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
+from speclab.place import folder_of
 from speclab.plain import digest_of, one_line, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
 from speclab.prompts import HUB_SETS, MIRROR
@@ -269,10 +270,10 @@ def named_folder(variable: str) -> list[Path]:
     """The folder that an environment variable names, as a list of at most one. The variable is made
     absolute. Raises ValueError if the folder does not exist.
     """
-    named = os.environ.get(variable)
-    if not named:
+    folder = folder_of(variable)
+    if not folder:
         return []
-    folder = Path(named).expanduser().absolute()
+    folder = folder.absolute()
     if not folder.is_dir():
         raise ValueError(f"{variable}={folder}: no such folder; name one, or unset it")
     os.environ[variable] = str(folder)

@@ -237,11 +237,11 @@ def start(
     """
     from IPython.display import Markdown, display
 
-    from speclab.place import ROOT
+    from speclab.place import ROOT, folder_of
     from speclab.profiles import load_profile
 
     settings = load_profile(profile, overrides)
-    out = Path(os.environ.get("SPECLAB_OUT") or ROOT)
+    out = folder_of("SPECLAB_OUT") or ROOT
     quiet()
     limit_threads()
     if reason := lacks(notebook, settings, judged):

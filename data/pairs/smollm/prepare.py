@@ -34,7 +34,7 @@ from data.drafts.train import FILE, TrainConfig, optimise
 from data.training_prompts.compose import ngrams, shingles, training_prompts
 from speclab.copying import repeats
 from speclab.estimates import stack
-from speclab.models.folder import ModelFolder, check_tensors
+from speclab.models.folder import ModelFolder, tensor_shapes
 from speclab.models.pairs import load_pair
 from speclab.models.timing import pass_times
 from speclab.models.trimmed import base_embedding
@@ -73,7 +73,7 @@ def arrays_of(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file by an earlier step. Raises ValueError if it is missing or truncated."""
     if not path.is_file():
         raise ValueError(f"{path} is missing: run the steps before this one first")
-    check_tensors(path, "remove it, then run the step that writes it again")
+    tensor_shapes(path, "remove it, then run the step that writes it again")
     return load_arrays(path)
 
 
@@ -607,7 +607,7 @@ def weights_of(folder: Path) -> dict[str, Tensor]:
     path = folder / FILE
     if not path.is_file():
         raise ValueError(f"{path} is missing: run `train {folder.name}` first")
-    check_tensors(path, f"run `train {folder.name}` again")
+    tensor_shapes(path, f"run `train {folder.name}` again")
     learned = {k: v for k, v in load_file(path).items() if k.startswith("model.")}
     return {name.removeprefix("model."): value for name, value in learned.items()}
 

@@ -9,7 +9,6 @@ bytes, and could not try the address. A file with another id is refused.
 """
 
 import hashlib
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import pandas as pd
 from speclab import score
 from speclab.analysis.fetch import Published, content_of
 from speclab.analysis.texts import Text
+from speclab.place import folder_of
 from speclab.runs import RUNS
 
 READS = ["data/runs/author-records", "$SPECLAB_RUNS/author-records", "$SPECLAB_AUTHOR_RECORDS"]
@@ -101,7 +101,7 @@ def read(folder: Path | str = "") -> dict[str, pd.DataFrame]:
     Reads .csv and .csv.gz; a run's name is the six digits before the ending. ValueError: a named
     folder holds no records, a file name has no such digits, or a file of FILES has other bytes.
     """
-    place = Path(folder or os.environ.get(SOURCE.variable) or SOURCE.folder)
+    place = Path(folder or folder_of(SOURCE.variable) or SOURCE.folder)
     paths = sorted([*place.glob("*.csv"), *place.glob("*.csv.gz")])
     if not paths and place != SOURCE.folder:
         raise ValueError(

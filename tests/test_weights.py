@@ -1,0 +1,346 @@
+"""A model's files: which of them hold its weights, whether these fit its network, and what is said
+where a library cannot use them.
+"""
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+import torch
+import transformers
+from conftest import SMALL, edit_json, profile_of, random_network, save_random_llama
+from safetensors.torch import load_file, save_file
+
+from speclab.__main__ import main
+from speclab.decode import decode_prompt
+from speclab.drafts.quantise import available
+from speclab.models import pairs
+from speclab.models.folder import ModelFolder
+from speclab.models.pairs import load_model, load_pair
+from speclab.ops import doctor
+from speclab.ops.doctor import answered, examine
+from speclab.profiles import ROOT, ModelSpec
+from speclab.prompts import MIRROR, Prompt, encode_prompts
+from speclab.runs import PLACE, shipped
+from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
+
+needs_gptq = pytest.mark.skipif(
+    not available(), reason="gptqmodel is not installed: pip install speclab[gptq]"
+)
+GROUP = 32  # inputs of a packed layer that share a scale
+FILE, INDEX = "model.safetensors", "model.safetensors.index.json"
+
+
+def loaded(folder, **options):
+    return load_model(ModelSpec(str(folder), device="cpu", **options))
+
+
+def refused(folder, **options):
+    """The message of loading: one line that names the folder."""
+    with pytest.raises(ValueError) as error:
+        loaded(folder, **options)
+    assert "\n" not in str(error.value) and str(folder) in str(error.value)
+    return str(error.value)
+
+
+def logits(model):
+    tokens = torch.tensor([[2, 3, 5, 7, 11]])
+    return model.logits(model.forward(tokens, model.cache()))
+
+
+def change(folder, *unwanted, **more):
+    """Change the weights of a folder: leave out names that hold an unwanted text, add others."""
+    weights = load_file(folder / FILE)
+    kept = {k: v for k, v in weights.items() if not any(text in k for text in unwanted)}
+    save_file(kept | more, folder / FILE, {"format": "pt"})
+    return len(weights) - len(kept)
+
+
+def split(folder):
+    """Store the weights in two files and an index."""
+    weights = load_file(folder / FILE)
+    (folder / FILE).unlink()
+    names = sorted(weights)
+    parts = {"model-1-of-2.safetensors": names[::2], "model-2-of-2.safetensors": names[1::2]}
+    for file, part in parts.items():
+        save_file({name: weights[name] for name in part}, folder / file, {"format": "pt"})
+    places = {name: file for file, part in parts.items() for name in part}
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The folder of a random Llama."""
+    return save_random_llama(tmp_path / "model", 1)
+
+
+# ---- which files ---------------------------------------------------------------------------------
+
+
+def add_other_forms(folder):
+    """What publishers put beside the weights. Nobody may read it: it is no safetensors file."""
+    (folder / "original").mkdir()
+    for name in ("consolidated", "adapter_model", "original/model", "model-3-of-3"):
+        (folder / f"{name}.safetensors").write_bytes(b"x" * 10_000_000)
+
+
+@pytest.mark.parametrize("shards", [False, True], ids=["one file", "index"])
+def test_only_the_files_of_the_weights_count(model, monkeypatch, shards):
+    """For size, digest, memory and check."""
+    if shards:
+        split(model)
+    folder = ModelFolder(model)
+    alone = folder.bytes, folder.digest, logits(loaded(model))
+    add_other_forms(model)
+    monkeypatch.setattr(pairs, "free_bytes", lambda _device: 1_000_000)
+    assert (folder.bytes, folder.digest) == alone[:2]
+    assert torch.equal(logits(loaded(model)), alone[2])
+    monkeypatch.setattr(pairs, "free_bytes", lambda _device: folder.bytes)
+    with pytest.raises(ValueError, match="needs about"):
+        loaded(model)
+
+
+def test_what_transformers_loads_is_what_counts(model):
+    """One file before an index, and the file that config.json names before both."""
+    alone, weights = ModelFolder(model).digest, (model / FILE).read_bytes()
+    split(model)
+    assert ModelFolder(model).digest != alone
+    (model / FILE).write_bytes(weights)
+    assert ModelFolder(model).digest == alone
+    edit_json(model / "config.json", transformers_weights="other.safetensors")
+    assert "has no other.safetensors" in refused(model)
+
+
+@pytest.mark.parametrize("index", [[], {}, {"weight_map": ["a"]}])
+def test_a_damaged_index_is_refused(model, index):
+    (model / FILE).unlink()
+    (model / INDEX).write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=f"{INDEX} .*; download the whole model again"):
+        loaded(model)
+
+
+def test_a_missing_file_is_named(model):
+    split(model)
+    (model / "model-2-of-2.safetensors").unlink()
+    assert not ModelFolder(model).has_weights
+    assert "has no model-2-of-2.safetensors" in refused(model)
+
+
+def test_an_adapter_is_refused(model):
+    """transformers would apply it where peft is installed, and ignore it elsewhere."""
+    edit_json(model / "adapter_config.json", peft_type="LORA", base_model_name_or_path="x")
+    assert "merge it into the weights, or remove its files" in refused(model)
+    line = answered("model", doctor.model, ModelSpec(str(model)), True)
+    assert line.startswith("do  model: ") and "holds an adapter" in line
+
+
+# ---- packed weights ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gptq(tmp_path_factory):
+    """A Llama with random weights in the layout of GPTQ: per group of inputs, an output has a scale
+    and a zero point, and each input names its group.
+    """
+    folder = tmp_path_factory.mktemp("packed") / "model"
+    save_random_llama(folder, 3, hidden_size=64, intermediate_size=128, tie_word_embeddings=True)
+    packed = {}
+    for name, weight in load_file(folder / FILE).items():
+        owner, (outputs, *inputs) = name.removesuffix(".weight"), weight.shape
+        if not name.endswith("proj.weight"):
+            packed[name] = weight
+            continue
+        groups = inputs[0] // GROUP
+        words = torch.randint(-(2**31), 2**31, (inputs[0] // 8, outputs))
+        packed |= {
+            f"{owner}.qweight": words.int(),
+            f"{owner}.qzeros": torch.full((groups, outputs // 8), 0x77777777).int(),
+            f"{owner}.scales": torch.full((groups, outputs), 0.02).half(),
+            f"{owner}.g_idx": torch.arange(inputs[0]).int() // GROUP,
+        }
+    save_file(packed, folder / FILE, {"format": "pt"})
+    how = {"quant_method": "gptq", "bits": 4, "group_size": GROUP, "sym": True, "desc_act": False}
+    edit_json(folder / "config.json", quantization_config=how)
+    return folder
+
+
+@pytest.fixture
+def packed(gptq, tmp_path):
+    """A copy of the packed model, to be changed."""
+    return shutil.copytree(gptq, tmp_path / "packed")
+
+
+def in_any_order(folder):
+    """Declare that the inputs of a group are anywhere (desc_act)."""
+    how = ModelFolder(folder).config["quantization_config"]
+    edit_json(folder / "config.json", quantization_config=how | {"desc_act": True})
+
+
+@needs_gptq
+def test_a_packed_model_without_some_tensors_is_refused(packed):
+    """GPTQModel fills them with zeros and says nothing."""
+    in_any_order(packed)
+    of_layers = ("s.0.mlp.down_proj.scales", "q_proj.qzeros", "k_proj.g_idx")
+    assert change(packed, *of_layers, "model.norm", "embed_tokens") == 7
+    said = refused(packed)
+    assert "7 weights are missing" in said and "model.layers.0.mlp.down_proj.scales" in said
+    assert "download the whole model again" in said
+
+
+@needs_gptq
+def test_a_packed_model_with_more_layers_than_its_settings_is_refused(packed):
+    edit_json(packed / "config.json", num_hidden_layers=1)
+    assert "belong to no layer of config.json, as ['model.layers.1." in refused(packed)
+
+
+@needs_gptq
+def test_a_plain_model_that_is_declared_packed_is_refused(packed, model):
+    """And one that lacks packed numbers: GPTQModel says so itself."""
+    how = ModelFolder(packed).config["quantization_config"]
+    edit_json(model / "config.json", quantization_config=how)
+    change(packed, "v_proj.qweight")
+    for folder in (packed, model):
+        said = refused(folder)
+        assert "_proj.qweight" in said and "download the whole model again" in said
+
+
+@pytest.mark.parametrize("method", ["awq", "fp8", "compressed-tensors", "bitsandbytes", "mxfp4"])
+def test_a_packing_that_is_not_loaded_is_named_before_anything_is_loaded(
+    model, monkeypatch, method
+):
+    how = {"quant_method": method, "bits": 4, "group_size": GROUP}
+    edit_json(model / "config.json", quantization_config=how)
+    monkeypatch.setattr(pairs, "check_fits", lambda *_: pytest.fail("begun"))
+    said = refused(model)
+    assert f"packed by {method!r}" in said and "those packed by 'gptq'" in said
+    lines = list(examine(profile_of(model, model), {"cpu": 1e9}, True))
+    assert sum(f"packed by {method!r}" in line for line in lines if line[:2] == "do") >= 2
+
+
+@needs_gptq
+def test_packed_layouts_that_hold_all_load(gptq, packed):
+    """Two files with an index, groups in order without their list, biases that the network lacks
+    (as AutoGPTQ writes them), and AutoGPTQ's file name.
+    """
+    wanted = logits(loaded(gptq))
+    weights = load_file(packed / FILE)
+    scales = {name: value for name, value in weights.items() if name.endswith("scales")}
+    zeros = {name.replace("scales", "bias"): value[0] * 0 for name, value in scales.items()}
+    change(packed, "g_idx", **zeros)
+    (packed / FILE).rename(packed / f"gptq_model-4bit-{GROUP}g.safetensors")
+    assert torch.equal(logits(loaded(packed)), wanted)
+    (packed / f"gptq_model-4bit-{GROUP}g.safetensors").rename(packed / FILE)
+    split(packed)
+    assert torch.equal(logits(loaded(packed)), wanted)
+
+
+@needs_gptq
+def test_a_kernel_that_does_not_take_a_number_format_is_said(gptq):
+    said = refused(gptq, backend="torch", dtype="float32")
+    assert "only supports" in said and said.endswith("another dtype or backend, or another model")
+
+
+# ---- settings ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nested(model):
+    """A network that also reads images, whose config.json nests the settings of its text network
+    and leaves most to transformers' defaults.
+    """
+    text = SMALL | {"head_dim": 8, "initializer_range": 0.2}
+    vision = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 3}
+    vision |= {"num_attention_heads": 2, "image_size": 28, "patch_size": 14}
+    torch.manual_seed(0)
+    settings = transformers.Gemma3Config(
+        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=39
+    )
+    (model / FILE).unlink()
+    transformers.Gemma3ForConditionalGeneration(settings).save_pretrained(model)
+    return model
+
+
+def test_a_model_with_nested_settings_decodes_as_transformers_does(nested, random_folders):
+    pair = load_pair(profile_of(nested, random_folders[1]))
+    assert pair.facts["target"]["layers"] == SMALL["num_hidden_layers"]
+    [prompt] = encode_prompts(pair.tokenizer, [Prompt("p", "code", "a b c d e f g")], 99)
+    shape = parse_shape("tree:2,2")
+    found = decode_prompt(pair, prompt, "greedy", shape, Sampling(), 12).token_ids
+    tokens = torch.tensor([prompt.ids])
+    wanted = pair.target.network.generate(tokens, max_new_tokens=12, do_sample=False)
+    assert list(found) == wanted[0, tokens.shape[1] :].tolist()
+
+
+def shown(folder, capsys):
+    """What doctor and plan print about a study on a folder; neither fails with a traceback."""
+    models = [f"--set={name}={folder}" for name in ("target", "draft")]
+    for verb in (["doctor"], ["plan", "--notebook=02"]):
+        main([*verb, "--profile=tiny", "--set=device=cpu", *models])
+    printed = capsys.readouterr()
+    return printed.out + printed.err
+
+
+def test_doctor_and_plan_read_nested_settings(nested, capsys):
+    settings = json.loads((nested / "config.json").read_text())
+    del settings["text_config"]["vocab_size"]
+    said = shown(nested, capsys)
+    assert "tokenizers: agree on all 40 ids" in said and "KeyError" not in said
+
+
+def test_a_number_format_that_transformers_cannot_read_is_said(model, capsys):
+    edit_json(model / "config.json", dtype="auto")
+    assert "dtype='auto'" in refused(model)
+    said = shown(model, capsys)
+    assert said.count("such as 'bfloat16'") >= 2 and "another model" not in said
+
+
+# ---- advice --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("Mamba", {"state_size": 4}),
+        ("Qwen3Next", {"num_experts": 2, "num_experts_per_tok": 1}),
+        ("Llama", {"model_type": "of-tomorrow"}),
+        ("Llama", {"auto_map": {"AutoModelForCausalLM": "code.Model"}, "model_type": "own"}),
+    ],
+)
+def test_an_unsupported_model_is_not_to_be_downloaded_again(tmp_path, name, changes):
+    own = {} if name == "Llama" else changes
+    random_network(name, pad_token_id=0, **own).save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", **changes)
+    assert refused(tmp_path).endswith("; use another model")
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("sentencepiece") is not None, reason="sentencepiece is installed"
+)
+def test_a_package_that_reads_the_tokenizer_is_named(model):
+    (model / "tokenizer.json").rename(model / "tokenizer.model")
+    edit_json(model / "tokenizer_config.json", tokenizer_class="LlamaTokenizer")
+    with pytest.raises(ValueError, match="; run `pip install sentencepiece tiktoken protobuf`"):
+        _ = ModelFolder(model).tokenizer
+
+
+def test_a_folder_without_tokenizer_is_said(model):
+    (model / "tokenizer.json").unlink()
+    with pytest.raises(ValueError, match="the backend tokenizer .*; download the whole model a"):
+        _ = ModelFolder(model).tokenizer
+
+
+# ---- folders that variables name -----------------------------------------------------------------
+
+
+def test_variables_may_name_a_folder_in_the_users_home(model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name, place in (("SPECLAB_MODELS", "~"), (PLACE, "~/traces"), (MIRROR, "~")):
+        monkeypatch.setenv(name, place)
+    shutil.copytree(ROOT / "data" / "traces" / "tiny", tmp_path / "traces")
+    (tmp_path / "owner" / "set").mkdir(parents=True)
+    assert ModelFolder.local(ModelSpec("model")).path == model
+    found = shipped(profile_of(model, model), "greedy")
+    assert found and all(folder.is_relative_to(tmp_path) for folder in found)
+    assert doctor.data_set("owner/set", "", True) == "on this machine"
