@@ -21,7 +21,7 @@ from speclab.models.folder import OF_HEAD
 from speclab.models.head import EAGLE3
 from speclab.models.hub import MEND
 from speclab.models.model import KVCache, limits
-from speclab.plain import one_line
+from speclab.plain import Facts, one_line
 
 # entries that change logits after the output layer, with their values that change nothing
 SCALES = {
@@ -33,6 +33,7 @@ SCALES = {
 }
 OF_SLOTS = "keep_window_size"  # a window that counts slots of the cache, siblings included
 ATTENTION = {"full_attention", "sliding_attention", "chunked_attention"}
+GPTQ = "gptq"
 LAYERS = ("layer_types", "layers_block_type")  # entries that name the kind of each layer
 LIST = "notebooks/README.md lists those that work"
 
@@ -44,7 +45,7 @@ def check_config(config: Mapping[str, Any], dtype: str, context: int = 0, packed
     head = config.get("speculators_model_type")
     if head not in (None, EAGLE3):
         raise ValueError(
-            f"it is a head of the kind {head!r}; the kit reads {EAGLE3!r} heads, so use one of these"
+            f"it is a head of the kind {head!r}; the kit reads {EAGLE3!r} heads, use one of these"
         )
     if head:
         name, settings = f"{head} head", read_config(config[OF_HEAD])
@@ -92,51 +93,47 @@ def _architecture(config: str, dtype: str) -> tuple[str, Any]:
     from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
     written = json.loads(config)
-    kind = written.get("model_type")
-    if kind not in CONFIG_MAPPING:
+    name = written.get("model_type")
+    if name not in CONFIG_MAPPING:
         raise ValueError(
-            f"transformers {version('transformers')} does not know model_type={kind!r} of its "
-            "config.json; use another model"
+            f"transformers {version('transformers')} does not know model_type={name!r} of its "
+            f"config.json; use another model ({LIST})"
         )
     packed = written.pop("quantization_config", None)
     settings = read_config(written)
-    name = kind
-    if type(settings) in MODEL_FOR_CAUSAL_LM_MAPPING:
-        name = MODEL_FOR_CAUSAL_LM_MAPPING[type(settings)].__name__
-    for reason in _reasons(settings, packed, dtype):
+    network: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(settings), None)
+    for reason in _reasons(network, settings, packed, dtype):
         raise ValueError(
-            f"the kit cannot use {name} with this config.json: {reason}; use another model ({LIST})"
+            f"the kit cannot use {getattr(network, '__name__', name)} with this config.json: "
+            f"{reason}; use another model ({LIST})"
         )
-    return name, settings
+    return network.__name__, settings
 
 
-def _reasons(config: Any, packed: Mapping[str, Any] | None, dtype: str) -> Iterator[str]:
-    """Why the kit cannot use a model, the plainest reason first. packed: its quantization_config."""
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING
-
+def _reasons(network: Any, config: Any, packed: Facts | None, dtype: str) -> Iterator[str]:
+    """Why the kit cannot use a class of network, or None, with its settings and its
+    quantization_config; what names an entry of config.json comes first.
+    """
     text = config.get_text_config(decoder=True)
-    found = {name: getattr(text, name, None) for name in (*SCALES, "kv_lora_rank")}
-    method = packed.get("quant_method", "gptq") if packed else "gptq"
-    if method != "gptq":
-        yield f"its weights are packed as quant_method={method!r}, and the kit reads only GPTQ"
+    method = (packed or {}).get("quant_method", GPTQ)
+    if method != GPTQ:
+        yield f"its weights are packed by {method!r} (quantization_config), not by {GPTQ!r}"
     if config.is_encoder_decoder:
         yield "it is an encoder and a decoder (is_encoder_decoder)"
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if network is None:
         yield "it is no causal language model of transformers"
-        return
     if getattr(text, "alibi", False):
-        yield "its attention depends on slots of the cache (alibi), which differ in a tree"
+        yield "its attention depends on slots of the cache (alibi), which are not positions"
     for name, neutral in SCALES.items():
-        if found[name] not in neutral:
-            yield f"its logits are changed after the output layer ({name}={found[name]})"
-    if found["kv_lora_rank"]:
+        if getattr(text, name, None) not in neutral:
+            value = getattr(text, name)
+            yield f"its logits are changed after the output layer ({name}={value})"
+    if getattr(text, "kv_lora_rank", None):
         yield "its keys and values have different widths (latent attention, kv_lora_rank)"
-    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()}
-    if others := sorted(kinds - ATTENTION):
-        yield f"it has layers of the kind {others[0]!r}, and only attention can forget rejected tokens"
-    network = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
-    if network._is_stateful:
-        yield "it has recurrent layers, and only attention can forget rejected tokens"
+    kinds = {kind for name in LAYERS for kind in getattr(text, name, None) or ()} - ATTENTION
+    if kinds or network._is_stateful:
+        kind = min(kinds, default="recurrent")
+        yield f"only attention can forget rejected tokens, and it has layers of the kind {kind!r}"
     if not packed and not network._supports_sdpa:
         yield "transformers has no sdpa attention for it"
     yield from _seen_on_meta(config, getattr(torch, dtype), None if packed else "sdpa")
