@@ -206,7 +206,7 @@ def limits(config: Any) -> dict[str, int]:
     for part in (rope, *rope.values()):
         if isinstance(part, dict) and part.get("rope_type") == "longrope":
             found[BEFORE_LONG] = part.get(BEFORE_LONG)
-    return {name: most for name, most in found.items() if most}
+    return {name: most for name, most in found.items() if most and type(most) is int}
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ from speclab.models.model import (
     send_few_rows,
     take_fastest,
 )
-from speclab.models.support import check_config, check_positions
+from speclab.models.support import check_positions, check_usable
 from speclab.plain import say_once
 from speclab.profiles import MODELS, ModelSpec, Profile
 
@@ -81,9 +81,8 @@ class Pair:
 
 def load_pair(profile: Profile) -> Pair:
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
+    check_pair(profile)  # both before either is loaded
     context, packed = profile.positions, profile.max_packed_tokens
-    for which in MODELS:  # both before either is loaded
-        check_spec(getattr(profile, which), context, packed, which)
     target = load_model(profile.target, context, packed)
     tokenizer = target.folder.tokenizer
     stops = target.folder.stop_ids(tokenizer)
@@ -109,6 +108,13 @@ def load_pair(profile: Profile) -> Pair:
     return Pair(target, draft, tokenizer, stops, facts)
 
 
+def check_pair(profile: Profile) -> None:
+    """`check_spec` of both models of a profile."""
+    for which in MODELS:
+        spec = getattr(profile, which)
+        check_spec(spec, profile.positions, profile.max_packed_tokens, which)
+
+
 def check_spec(
     spec: ModelSpec, context: int = 0, packed: int = PACKED, which: str = "model"
 ) -> None:
@@ -117,7 +123,7 @@ def check_spec(
     """
     folder = ModelFolder.fetched(spec, weights=False)
     try:
-        check_config(folder.config, spec.dtype_on(device_of(spec).type), context, packed)
+        check_usable(folder.config, context, packed)
     except ValueError as error:
         raise ValueError(f"{which} {spec.path}: {error}") from None
 

@@ -74,11 +74,11 @@ def model(spec: ModelSpec, answers: bool) -> str:
     return f"on this machine, {folder.bytes / 1e9:.2f} GB"
 
 
-def network(profile: Profile, which: str, gpus: int, answers: bool) -> str:
+def network(profile: Profile, which: str, answers: bool) -> str:
     """Can the kit use the model that a config.json describes, and for contexts of this length?"""
     if plan.known_config(profile, which) or answers:
         with contextlib.suppress(hub.ModelsMissing):  # the line of the model says it
-            return plan.described(profile, which, gpus, answers)
+            return plan.described(profile, which, answers)
     return UNKNOWN
 
 
@@ -198,7 +198,7 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
     for spec in (profile.target, profile.draft):
         yield answered(f"model {spec.path}", model, spec, answers)
     for which in MODELS:
-        yield answered(which, network, profile, which, len(free) - 1, answers)
+        yield answered(which, network, profile, which, answers)
     yield answered("tokenizers", tokenizers, profile)
     if profile.prompts in HUB_SETS:
         for hub_set in HUB_SETS[profile.prompts].values():

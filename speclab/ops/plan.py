@@ -129,17 +129,14 @@ def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, 
     return known or hub.config(spec)
 
 
-def described(profile: Profile, which: str, gpus: int, asks: bool = False) -> str:
-    """A model's architecture, number format and positions by its config.json, on a machine with
-    this many GPUs. ValueError if it cannot be used, or not for the longest context of the profile.
+def described(profile: Profile, which: str, asks: bool = False) -> str:
+    """A model's architecture and positions by its config.json. ValueError if it cannot be used, or
+    not for the longest context of the profile.
     """
-    from speclab.models.support import check_config
+    from speclab.models.support import check_usable
 
-    spec: ModelSpec = getattr(profile, which)
-    device = {"auto": "cuda:0" if gpus else "cpu"}.get(spec.device, spec.device)
-    config = config_of(profile, which, asks)
-    limits = profile.positions, profile.max_packed_tokens
-    return check_config(config, spec.dtype_on(device), *limits)
+    config = dict(config_of(profile, which, asks))
+    return check_usable(config, profile.positions, profile.max_packed_tokens)
 
 
 def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:

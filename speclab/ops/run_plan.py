@@ -114,7 +114,7 @@ def kinds_named(profile: Profile, names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(kinds))
 
 
-def runs_asked(profile: Profile, notebooks: Iterable[Path], gpus: int) -> list[PlannedRun]:
+def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
     """The runs that these notebooks need, in the order in which they name them."""
     readers: dict[str, list[str]] = {}
     for notebook in notebooks:
@@ -126,7 +126,7 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path], gpus: int) -> list[P
         of_kind = runs.of_kind(profile, kind)
         prompts = sum(runs.sizes_of(of_kind).values())
         here, refused = looked_up(profile, kind) if is_told else (None, "")
-        refused = "" if here else refused or refusal(of_kind, gpus)
+        refused = "" if here else refused or refusal(of_kind)
         found.append(PlannedRun(kind, of_kind, prompts, numbers, here, refused))
     return found
 
@@ -143,14 +143,14 @@ def looked_up(profile: Profile, kind: str) -> tuple[runs.Run | None, str]:
         return None, str(error)
 
 
-def refusal(profile: Profile, gpus: int) -> str:
+def refusal(profile: Profile) -> str:
     """Why no run of this profile can be recorded, by the config.json of its models; empty if these
     do not say so or are unknown.
     """
     for which in MODELS:
         try:
             if plan.known_config(profile, which):
-                plan.described(profile, which, gpus)
+                plan.described(profile, which)
         except ValueError as error:
             return f"{which} {getattr(profile, which).path}: {error}"
     return ""
@@ -221,7 +221,7 @@ def lines_of_plan(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterato
                 left_out.append(f"Unknown: {notebook.stem} declares no RUNS among its imports")
     yield about(profile)
     known = manifests_of_pair(profile)
-    planned_runs = runs_asked(profile, asked, gpus)
+    planned_runs = runs_asked(profile, asked)
     yield from table_of(planned_runs, known)
     refused: dict[str, list[str]] = {}
     for run in planned_runs:
@@ -233,7 +233,7 @@ def lines_of_plan(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterato
     for reason, kinds in refused.items():
         yield f"Cannot record {', '.join(kinds)}: {reason}."
     yield from left_out
-    yield from model_lines(profile, gpus)
+    yield from model_lines(profile)
     yield from memory_lines(profile, gpus)
 
 
@@ -298,11 +298,11 @@ def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Fa
     return said
 
 
-def model_lines(profile: Profile, gpus: int) -> Iterator[str]:
+def model_lines(profile: Profile) -> Iterator[str]:
     """What target and draft are, as far as their config.json is known and can be used."""
     for which in MODELS:
         with suppress(ValueError):
-            yield f"{which}: {plan.described(profile, which, gpus)}."
+            yield f"{which}: {plan.described(profile, which)}."
 
 
 def memory_lines(profile: Profile, gpus: int) -> Iterator[str]:
