@@ -148,6 +148,11 @@ class Profile:
         return static_tree(self.depth, self.branches, self.budget)
 
     @property
+    def positions(self) -> int:
+        """The most positions of a context: a prompt, its text, and a block drafted at its end."""
+        return self.max_prompt_tokens + self.max_new_tokens + self.depth
+
+    @property
     def sampled_temperature(self) -> float:
         """The temperature above 0 that studies show: the profile's, or 1 if that is 0."""
         return self.temperature or 1.0

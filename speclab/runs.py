@@ -761,13 +761,15 @@ def record_run(
     same run into the folder, its result is used. RunError: the folder holds another run or other
     files. NonFiniteProbability: a model returned numbers that are not finite.
     """
-    from speclab.models.pairs import device_of
+    from speclab.models.pairs import check_pair, device_of
     from speclab.record import in_process
 
     folder = Path(folder)
     identity = identity_of(profile)
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged, and is repaired
+    if not (pair or was_there):
+        check_pair(profile)
     with locked(folder):
         if not was_there and finished.is_file():  # another process has just finished it
             run = load_run(folder)

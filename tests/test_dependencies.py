@@ -64,7 +64,10 @@ PURE = (
 ONLY = {
     "matplotlib": {"show.figures"},
     # ops.pair converts GGUF files, ops.plan counts on the meta device
-    "transformers": {"models.folder", "models.pairs", "models.trimmed", "ops.pair", "ops.plan"},
+    "transformers": {
+        *("models.folder", "models.pairs", "models.support", "models.trimmed"),
+        *("ops.pair", "ops.plan"),
+    },
     "gptqmodel": {"models.pairs", "drafts.quantise"},
     "speculators": {"models.head"},
     "papermill": {"ops.reproduce", "ops.parameters"},

@@ -115,6 +115,7 @@ def test_tokenizers_that_differ_are_said(tmp_path, random_folders):
     """
     draft = save_random_llama(tmp_path / "draft", 3, words=20)
     pair = {"target": ModelSpec(str(random_folders[0])), "draft": ModelSpec(str(draft))}
+    pair |= {"max_prompt_tokens": 128}
     [line] = todo(TINY.replace(**pair), CPU)
     assert line.startswith("do  tokenizers")
     [_, line] = todo(TINY.replace(**pair, template="chat"), CPU)

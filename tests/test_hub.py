@@ -47,8 +47,9 @@ def made_up(tmp_path, monkeypatch, random_folders):
         fetched.append(f"{name}/{file}")
         return path
 
-    def snapshot_download(name, **_):
-        fetched.append(name)
+    def snapshot_download(name, allow_patterns=(), **_):
+        if "*.safetensors" in allow_patterns:
+            fetched.append(name)
         return random_folders[0]
 
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", model_info)
@@ -113,6 +114,15 @@ def test_models_are_fetched_in_the_foreground_where_they_are_needed(made_up, tmp
     made_up.clear()
     main(["pair", "--profile", "tiny"])
     main(["plan", "--profile", "tiny", "--notebook", "02", *changes()])
+    assert made_up == []
+
+
+def test_no_weights_are_fetched_of_a_model_that_cannot_be_used(made_up, monkeypatch, capsys):
+    """Its config.json says so, and that is fetched first."""
+    refused = CONFIG | {"model_type": "gemma2"}
+    monkeypatch.setattr(ModelFolder, "config", refused)
+    assert main(["pair", "--profile", "tiny", *changes()]) == 2
+    assert f"target {NAME}" in (said := capsys.readouterr().err) and "softcapping" in said
     assert made_up == []
 
 

@@ -23,6 +23,7 @@ from speclab.prompts import EncodedPrompt, Prompt, encode_prompts
 
 # in a model's config.json; the first two are relative to its folder
 PATHS = ("embedding_of", "tokenizer_of", "_name_or_path")
+OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
 # read by the libraries, which silently ignore damaged ones
 SILENT = ("generation_config.json", PACKED_BY)
 ADAPTER = "adapter_config.json"

@@ -9,6 +9,7 @@ through the same code. A network is any module with Hugging Face's calling conve
 `head(hidden)`.
 """
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 CLEARLY = 0.9  # oneDNN multiplies one row if its time is below this share of MKL's
 LARGE = 64 * 2**20  # bytes of weights that exceed every processor cache
 LIBRARIES = MKL, ONEDNN = ("MKL", "oneDNN")
+# names of settings: how many keys attention sees; longrope's positions before its angles change
+WINDOW = re.compile(r"(window|window_size|chunk_size)$")
+BEFORE_LONG = "original_max_position_embeddings"
 
 
 class KVCache:
@@ -186,6 +190,25 @@ def over_trunk(trunk: int, sees: Tensor) -> Tensor:
     return pad(sees, (trunk, 0), value=True)
 
 
+def limits(config: Any) -> dict[str, int]:
+    """The most tokens of a context, by the entry of a network's settings that says so.
+
+    An attention window is one, because no tree's mask follows it. With longrope it is the tokens
+    before its angles change, because cached keys have the earlier angles.
+    """
+    if config is None:
+        return {}
+    settings = config.get_text_config(decoder=True)
+    found = {"max_position_embeddings": getattr(settings, "max_position_embeddings", None)}
+    if getattr(settings, "use_sliding_window", True):
+        found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
+    rope = getattr(settings, "rope_parameters", None) or {}
+    for part in (rope, *rope.values()):
+        if isinstance(part, dict) and part.get("rope_type") == "longrope":
+            found[BEFORE_LONG] = part.get(BEFORE_LONG)
+    return {name: most for name, most in found.items() if most and type(most) is int}
+
+
 @dataclass(eq=False)
 class LanguageModel:
     """A causal network, cut to the ids that it shares with its partner.
@@ -242,15 +265,8 @@ class LanguageModel:
 
     @property
     def positions(self) -> int:
-        """The most tokens of a context. With longrope: the tokens before its angles change, because
-        cached keys have the earlier angles.
-        """
-        config = self.config
-        limit = getattr(config, "max_position_embeddings", None) or 2**31
-        rope = getattr(config, "rope_parameters", None) or {}
-        if rope.get("rope_type") == "longrope":
-            return rope.get("original_max_position_embeddings", limit)
-        return limit
+        """The most tokens of a context (`limits`)."""
+        return min(limits(self.config).values(), default=2**31)
 
     def check_branches(self, branches: int) -> None:
         """ValueError if a node has more children than the draft's output vocabulary has tokens."""

@@ -19,7 +19,15 @@ from torch import Tensor
 from speclab.models import head, trimmed
 from speclab.models.folder import ModelFolder, left_out_in_words
 from speclab.models.lean import LeanBody, knows
-from speclab.models.model import MKL, LanguageModel, Projection, send_few_rows, take_fastest
+from speclab.models.model import (
+    MKL,
+    WINDOW,
+    LanguageModel,
+    Projection,
+    send_few_rows,
+    take_fastest,
+)
+from speclab.models.support import check_positions, check_usable
 from speclab.plain import say_once
 from speclab.profiles import MODELS, ModelSpec, Profile
 
@@ -31,8 +39,6 @@ os.environ.setdefault("GPTQMODEL_CPU_WORKERS", "2")
 ROUNDING = {torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.1}
 SCALE = 64  # the largest logit at which the output is compared: soft caps are 15 to 50
 PACKED = 2048  # tokens that a pass adds at most, unless a profile says otherwise
-# names of settings that count keys: how far back attention sees, in positions or in cache slots
-WINDOW = re.compile(r"(window|window_size|chunk_size)$")
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,8 @@ class Pair:
 
 def load_pair(profile: Profile) -> Pair:
     """Both models of a profile, checked, cut to their shared ids, with the target's tokenizer."""
-    context = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    packed = profile.max_packed_tokens
+    check_pair(profile)  # both before either is loaded
+    context, packed = profile.positions, profile.max_packed_tokens
     target = load_model(profile.target, context, packed)
     tokenizer = target.folder.tokenizer
     stops = target.folder.stop_ids(tokenizer)
@@ -85,7 +91,6 @@ def load_pair(profile: Profile) -> Pair:
         dtype = getattr(torch, profile.draft.dtype_on(target.device.type))
         draft: LanguageModel = head.load_head(profile.draft, target, dtype)
         shared = target.vocab  # a head has the target's tokens, and no tokenizer
-        _check_window(draft, context)
     else:
         draft = load_model(profile.draft, context, packed)
         sizes = target.vocab, draft.vocab
@@ -104,10 +109,31 @@ def load_pair(profile: Profile) -> Pair:
     return Pair(target, draft, tokenizer, stops, facts)
 
 
+def check_pair(profile: Profile) -> None:
+    """`check_spec` of both models of a profile."""
+    for which in MODELS:
+        spec = getattr(profile, which)
+        check_spec(spec, profile.positions, profile.max_packed_tokens, which)
+
+
+def check_spec(
+    spec: ModelSpec, context: int = 0, packed: int = PACKED, which: str = "model"
+) -> None:
+    """ValueError if the config.json of a model says that it cannot be used, or not for texts of
+    `context` tokens and passes that add `packed` tokens. Reads and downloads no weights.
+    """
+    folder = ModelFolder.fetched(spec, weights=False)
+    try:
+        check_usable(folder.config, context, packed)
+    except ValueError as error:
+        raise ValueError(f"{which} {spec.path}: {error}") from None
+
+
 def load_model(spec: ModelSpec, context: int = 0, packed: int = PACKED) -> LanguageModel:
     """A LanguageModel with its full vocabulary. context: the longest prompt plus continuation.
     packed: the most tokens that a pass adds to it.
     """
+    check_spec(spec, context, packed)
     device = device_of(spec)
     dtype = getattr(torch, spec.dtype_on(device.type))
     folder = ModelFolder.fetched(spec)
@@ -140,7 +166,7 @@ def model_of(
     """
     head = network.get_output_embeddings()
     model = LanguageModel(
-        body=LeanBody(network) if knows(network) else network.base_model,
+        body=LeanBody(network) if knows(network) else network.get_decoder(),
         head=_frozen(head),
         vocab=head.out_features,
         dtype=dtype or network.dtype,
@@ -308,24 +334,6 @@ def _frozen(head: Any) -> Any:
     return head
 
 
-def _check_window(model: LanguageModel, context: int) -> None:
-    """ValueError if the model cannot see the whole context at once, or cannot take packed trees."""
-    config, most = model.config, model.positions
-    if getattr(config, "alibi", False):
-        raise ValueError(
-            "alibi: its attention depends on positions in the cache, which differ from positions "
-            "in the text for a packed tree; use a model with rotary positions"
-        )
-    window = getattr(config, "sliding_window", None)
-    if window and getattr(config, "use_sliding_window", True):
-        most = min(most, window)  # tree masks would be wrong after it
-    if most < context:
-        raise ValueError(
-            f"the model takes {most} positions (at once, and before its angles change), but "
-            f"{context} are needed; lower max_prompt_tokens or max_new_tokens"
-        )
-
-
 # ---- are its probabilities the model's own? ------------------------------------------------------
 
 
@@ -334,7 +342,7 @@ def check_model(model: LanguageModel, context: int = 0, packed: int = PACKED) ->
     layer's state, and packed trees score as their paths do, for texts of `context` tokens and
     passes that add `packed` tokens.
     """
-    _check_window(model, context)
+    check_positions(model.config, context, packed)
     _check_output(model)
     windows = [size for name, size in vars(model.config).items() if WINDOW.search(name)]
     full = [size for size in windows if size and size < context + packed]
@@ -367,7 +375,7 @@ def _check_output(model: LanguageModel) -> None:
     so that a soft cap that is far above the logits of this pass is seen too.
     """
     network, seen = model.network, dict[str, Any]()
-    body, head = network.base_model, network.get_output_embeddings()
+    body, head = network.get_decoder(), network.get_output_embeddings()
 
     def of_body(_module: Any, _given: Any, out: Any) -> None:
         seen["state"] = out[0]

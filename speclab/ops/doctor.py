@@ -72,6 +72,14 @@ def model(spec: ModelSpec, answers: bool) -> str:
     return f"on this machine, {folder.bytes / 1e9:.2f} GB"
 
 
+def network(profile: Profile, which: str, answers: bool) -> str:
+    """Can the kit use the model that a config.json describes, and for contexts of this length?"""
+    if plan.known_config(profile, which) or answers:
+        with contextlib.suppress(hub.ModelsMissing):  # the line of the model says it
+            return plan.described(profile, which, answers)
+    return UNKNOWN
+
+
 def data_set(name: str, revision: str, answers: bool) -> str:
     """Is one of the paper's data sets on this machine, or can it be downloaded?"""
     if mirror := folder_of(MIRROR):  # data sets come from there alone
@@ -187,6 +195,8 @@ def examine(profile: Profile, free: Mapping[str, int], answers: bool) -> Iterato
     yield answered("packages", packages, profile)
     for spec in (profile.target, profile.draft):
         yield answered(f"model {spec.path}", model, spec, answers)
+    for which in MODELS:
+        yield answered(which, network, profile, which, answers)
     yield answered("tokenizers", tokenizers, profile)
     if profile.prompts in HUB_SETS:
         for hub_set in HUB_SETS[profile.prompts].values():

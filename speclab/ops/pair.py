@@ -21,7 +21,7 @@ from speclab import runs
 from speclab.models import hub
 from speclab.models.folder import ModelFolder
 from speclab.plain import notice, read_json, sha256_of
-from speclab.profiles import Profile
+from speclab.profiles import MODELS, Profile
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,20 @@ def source_of(folder: Path) -> Source | None:
 
 def fetch_pair(profile: Profile) -> list[Path]:
     """Download the profile's models that are not on this machine from the hub, with size and bar.
-    Returns their folders. ModelsMissing if the hub does not provide one.
+    Returns their folders. ModelsMissing if the hub does not provide one; ValueError, before the
+    first weights, for a model that cannot be used.
     """
-    away = [
-        spec
-        for spec in (profile.target, profile.draft)
+    from speclab.models.pairs import check_spec
+
+    specs = {which: getattr(profile, which) for which in MODELS}
+    away = {
+        which: spec
+        for which, spec in specs.items()
         if not (ModelFolder.local(spec) or ModelFolder.whole(spec))
-    ]
-    return [hub.snapshot(spec, shows=True) for spec in away]
+    }
+    for which, spec in away.items():
+        check_spec(spec, packed=0, which=which)
+    return [hub.snapshot(spec, shows=True) for spec in away.values()]
 
 
 def missing(profile: Profile) -> list[Source]:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from speclab.models import hub
-from speclab.models.folder import ModelFolder
+from speclab.models.folder import OF_HEAD, ModelFolder
 from speclab.profiles import MODELS, ModelSpec, Profile
 from speclab.runs import sizes_of
 
 # gated MLP, grouped-query attention, RMSNorm
 KNOWN = ("llama", "qwen2", "qwen3", "mistral")
-OF_HEAD = "transformer_layer_config"  # in a trained head's config.json: the settings of its layers
 # per entry of a vocabulary-sized row at the peak: logits and probabilities of both models in
 # float32, rank keys in float64, a temporary
 LOGIT_BYTES = 44
@@ -59,7 +58,7 @@ def held(config: Mapping[str, Any], dtype: str, device: str, feeds_head: bool = 
     plain = dict(config[OF_HEAD] if is_head else config)
     kind = plain.get("model_type")
     if kind not in KNOWN:
-        raise ValueError(f"model_type={kind!r} is unknown; known are {', '.join(KNOWN)}")
+        raise ValueError(f"it is estimated for {', '.join(KNOWN)}, not for model_type={kind!r}")
     quantised = plain.pop("quantization_config", None) or {}
     shape = AutoConfig.for_model(**plain)
     with torch.device("meta"):
@@ -130,6 +129,16 @@ def config_of(profile: Profile, which: str, asks: bool = False) -> Mapping[str, 
     config = known or hub.config(spec)
     hub.check_config(config, spec.path)
     return config
+
+
+def described(profile: Profile, which: str, asks: bool = False) -> str:
+    """A model's architecture and positions by its config.json. ValueError if it cannot be used, or
+    not for the longest context of the profile.
+    """
+    from speclab.models.support import check_usable
+
+    config = dict(config_of(profile, which, asks))
+    return check_usable(config, profile.positions, profile.max_packed_tokens)
 
 
 def planned_pair(profile: Profile, gpus: int = 2, asks: bool = False) -> list[Held]:

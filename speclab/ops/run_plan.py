@@ -8,6 +8,7 @@ that depend on the profile.
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,8 @@ STANDING_FOR: dict[str, Callable[[Profile], Iterable[str]]] = {
 @dataclass(frozen=True)
 class PlannedRun:
     """A run that notebooks need: its `kind`, the profile with its settings, the number of
-    `prompts`, the numbers of the `notebooks` that read it, and the finished run if it is `here`.
+    `prompts`, the numbers of the `notebooks` that read it, the finished run if it is `here`, and
+    why it cannot be recorded (`refused`; empty if it can).
     """
 
     kind: str
@@ -60,6 +62,7 @@ class PlannedRun:
     prompts: int
     notebooks: list[str]
     here: runs.Run | None
+    refused: str
 
     @property
     def tokens(self) -> int:
@@ -122,9 +125,35 @@ def runs_asked(profile: Profile, notebooks: Iterable[Path]) -> list[PlannedRun]:
     for kind, numbers in readers.items():
         of_kind = runs.of_kind(profile, kind)
         prompts = sum(runs.sizes_of(of_kind).values())
-        here = runs.recorded_run(profile, kind) if is_told else None
-        found.append(PlannedRun(kind, of_kind, prompts, numbers, here))
+        here, refused = looked_up(profile, kind) if is_told else (None, "")
+        refused = "" if here else refused or refusal(of_kind)
+        found.append(PlannedRun(kind, of_kind, prompts, numbers, here, refused))
     return found
+
+
+def looked_up(profile: Profile, kind: str) -> tuple[runs.Run | None, str]:
+    """The finished run of a kind, and why its prompts cannot be read in the profile's other format
+    (as with a chat template that the tokenizer does not have).
+    """
+    try:
+        return runs.recorded_run(profile, kind), ""
+    except ValueError as error:
+        if kind != runs.other_format(profile):
+            raise
+        return None, str(error)
+
+
+def refusal(profile: Profile) -> str:
+    """Why no run of this profile can be recorded, by the config.json of its models; empty if these
+    do not say so or are unknown.
+    """
+    for which in MODELS:
+        try:
+            if plan.known_config(profile, which):
+                plan.described(profile, which)
+        except ValueError as error:
+            return f"{which} {getattr(profile, which).path}: {error}"
+    return ""
 
 
 def can_be_told(profile: Profile) -> bool:
@@ -136,9 +165,9 @@ def can_be_told(profile: Profile) -> bool:
 
 def fetch_models(profile: Profile, kinds: Iterable[str]) -> None:
     """Download the models that recording runs of these kinds needs, with a progress bar; nothing
-    if all of the runs are recorded.
+    if all of the runs are recorded, or cannot be.
     """
-    if can_be_told(profile) and all(runs.recorded_run(profile, kind) for kind in kinds):
+    if can_be_told(profile) and all(any(looked_up(profile, kind)) for kind in kinds):
         return
     pair.fetch_pair(profile)
 
@@ -193,8 +222,17 @@ def lines_of_plan(profile: Profile, wanted: Sequence[str], gpus: int) -> Iterato
     known = manifests_of_pair(profile)
     planned_runs = runs_asked(profile, asked)
     yield from table_of(planned_runs, known)
-    yield total(profile, [run for run in planned_runs if not run.here], known)
+    refused: dict[str, list[str]] = {}
+    for run in planned_runs:
+        refused.setdefault(run.refused, []).append(run.kind)
+    able = {*refused.pop("", [])}
+    if able or not refused:
+        missing = [run for run in planned_runs if run.kind in able and not run.here]
+        yield total(profile, missing, known)
+    for reason, kinds in refused.items():
+        yield f"Cannot record {', '.join(kinds)}: {reason}."
     yield from left_out
+    yield from model_lines(profile)
     yield from memory_lines(profile, gpus)
 
 
@@ -224,6 +262,8 @@ def table_of(planned_runs: Sequence[PlannedRun], known: Sequence[Facts]) -> Iter
 
 def where(run: PlannedRun, known: Sequence[Facts]) -> str:
     """Where a run is, or the cost of recording it."""
+    if run.refused:
+        return "cannot be recorded"
     if run.here is None:
         return f"to record: {takes([run], known)}"
     folder = run.here.folder
@@ -255,6 +295,13 @@ def total(profile: Profile, unrecorded: Sequence[PlannedRun], known: Sequence[Fa
     if not known:
         said += " The time is unknown until a first run of this pair is recorded on this machine."
     return said
+
+
+def model_lines(profile: Profile) -> Iterator[str]:
+    """What target and draft are, as far as their config.json is known and can be used."""
+    for which in MODELS:
+        with suppress(ValueError):
+            yield f"{which}: {plan.described(profile, which)}."
 
 
 def memory_lines(profile: Profile, gpus: int) -> Iterator[str]:

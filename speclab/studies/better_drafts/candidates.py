@@ -97,8 +97,7 @@ def candidate(
 
 
 def _loaded(pair: Pair, spec: ModelSpec, profile: Profile) -> Pair:
-    longest = profile.max_prompt_tokens + profile.max_new_tokens + profile.depth
-    draft = load_model(spec, longest)
+    draft = load_model(spec, profile.positions)
     known, sizes = draft.folder.tokenizer, (pair.vocab, draft.vocab)
     draft.vocab = check_vocabularies(pair.tokenizer, known, sizes)
     return _with_draft(pair, draft, model_facts(spec, draft))
