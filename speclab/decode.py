@@ -240,6 +240,8 @@ def decode_prompt(
     caches: from `prefill` over this prompt, reused for texts with the same prompt (everything after
     the prompt is removed first); created here by default.
     """
+    for model in (pair.target, pair.draft):
+        model.check_length(len(prompt.ids) + max_new_tokens)
     rng = np.random.default_rng([seed, *prompt.prompt_id.encode()])
     began = time.perf_counter()
     caches = caches or prefill(pair, prompt.ids, max_new_tokens + shape.room)

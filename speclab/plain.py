@@ -50,23 +50,27 @@ class _Loader(yaml.SafeLoader):
     def fetch_tag(self) -> None:
         raise yaml.MarkedYAMLError(None, None, "tags (!) are not read; omit it", self.get_mark())
 
-    def construct_object(self, node: Any, deep: bool = False) -> Any:
+    def _counted(self, node: Any) -> Any:
         self.left -= 1 + len(node.value)
         if self.left < 0:
             raise _wrong(node, f"more than {LARGEST:,} characters, with what aliases (*) repeat")
         if isinstance(node, yaml.ScalarNode):
             node.value.encode()  # ValueError for half a character, which an escape can make
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
         self.constructed_objects.clear()  # so that an alias is made, and counted, each time
-        return super().construct_object(node, True)
+        return super().construct_object(self._counted(node), True)
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         found: dict[Any, Any] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
                 raise _wrong(key, "a name must be a text, and no merge key (<<)")
-            if key.value in found:
-                raise _wrong(key, f"{key.value!r} occurs twice")
-            found[key.value] = self.construct_object(value)
+            name = self.construct_scalar(self._counted(key))
+            if name in found:
+                raise _wrong(key, f"{name!r} occurs twice")
+            found[name] = self.construct_object(value)
         return found
 
 

@@ -85,6 +85,7 @@ def generate(
     """
     for prompt in prompts:
         model.check_ids(prompt.ids)
+        model.check_length(len(prompt.ids) + max_new_tokens)
     device = model.device
     padded = _left_padded(prompts, max_new_tokens)
     tokens, positions, seen = (part.to(device) for part in padded)
@@ -355,6 +356,8 @@ def record_prompt(
     pair.target.check_ids(prompt.ids)
     pair.draft.check_branches(int(tree.width.max()))
     n, start = len(continuation), len(prompt.ids)
+    for model in (pair.target, pair.draft):
+        model.check_length(start + n)
     trunk = torch.tensor([*prompt.ids, *continuation[:-1]])
     caches = [model.cache(2 * len(trunk)) for model in (pair.target, pair.draft)]
     # hidden states that predict the tokens of the continuation

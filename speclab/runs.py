@@ -149,7 +149,8 @@ def written(path: Path, write: Callable[[Path], Any]) -> None:
     """
     path = output_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a killed call; a link would lead to another file
     try:
         write(temporary)
         temporary.replace(path)
@@ -804,7 +805,7 @@ def _claim(folder: Path, settings: Facts) -> None:
             f"{folder} holds a run with other settings (models, prompts, template, parameters or "
             "devices); choose another folder (--out) or remove this one"
         )
-    for pattern in ("*.parquet", "manifest.json", "parts/*.json"):
+    for pattern in ("*.parquet", "manifest.json", "parts/*"):
         for foreign in folder.glob(pattern):
             raise RunError(
                 f"{folder} holds {foreign.name} without settings.json, so no recording wrote it; "

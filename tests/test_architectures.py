@@ -75,7 +75,6 @@ REFUSED = [
     ("hrm_text", {}, {}, "does not run with the kit's cache and masks"),
     ("falcon", {"alibi": True}, {}, r"slots of the cache \(alibi\)"),
     ("llama", {}, {"model_type": "t5"}, "no causal language model for model_type='t5'"),
-    ("llama", {}, {"quantization_config": {"quant_method": "awq"}}, "packed by 'awq'"),
     ("llama", {}, {"speculators_model_type": "dflash"}, "head of the kind 'dflash'"),
     ("llama", {"max_position_embeddings": 120}, {}, "max_position_embeddings .* 120 .* but 123 "),
     ("gemma3_text", {"sliding_window": 120}, {}, "sliding_window .* 120 positions, but 123 are"),

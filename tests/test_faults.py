@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from conftest import tables
 
@@ -49,18 +50,23 @@ def test_killed_many_times_at_random_moments_it_ends_with_the_same_bytes(
     assert tables(folder) == whole and not list(folder.rglob("*.tmp"))
 
 
-def test_a_disk_that_is_full_loses_nothing(short_profile, short_run, random_pair, tmp_path):
+def test_a_disk_that_is_full_loses_nothing(
+    short_profile, short_run, random_pair, tmp_path, monkeypatch
+):
     """/dev/full refuses every byte with the kernel's own error."""
     if not Path("/dev/full").exists():
         pytest.skip("needs /dev/full")
-    folder = tmp_path / "full"
-    (folder / "parts").mkdir(parents=True)
-    blocked = folder / "parts" / "00003.nodes.parquet.tmp"
-    blocked.symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space left on device"):
-        record_run(short_profile, folder, random_pair)
+    folder, honest = tmp_path / "full", pq.write_table
+
+    def full(table, path):
+        is_blocked = "00003.nodes" in path.name
+        honest(table, "/dev/full" if is_blocked else path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            record_run(short_profile, folder, random_pair)
     assert len(list(folder.glob("parts/*.json"))) == 3
-    blocked.unlink(missing_ok=True)
     record_run(short_profile, folder, random_pair)
     assert tables(folder) == tables(short_run.folder)
 

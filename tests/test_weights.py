@@ -214,7 +214,7 @@ def test_a_packing_that_is_not_loaded_is_named_before_anything_is_loaded(
     edit_json(model / "config.json", quantization_config=how)
     monkeypatch.setattr(pairs, "check_fits", lambda *_: pytest.fail("begun"))
     said = refused(model)
-    assert f"packed by {method!r}" in said and "those packed by 'gptq'" in said
+    assert f"packed by {method!r}" in said and "'gptq'" in said
     lines = list(examine(profile_of(model, model), {"cpu": 1e9}, True))
     assert sum(f"packed by {method!r}" in line for line in lines if line[:2] == "do") >= 2
 
@@ -312,7 +312,7 @@ def test_an_unsupported_model_is_not_to_be_downloaded_again(tmp_path, name, chan
     own = {} if name == "Llama" else changes
     random_network(name, pad_token_id=0, **own).save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", **changes)
-    assert refused(tmp_path).endswith("; use another model")
+    assert "; use another model" in (said := refused(tmp_path)) and "download" not in said
 
 
 @pytest.mark.skipif(

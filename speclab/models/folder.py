@@ -192,6 +192,10 @@ class ModelFolder:
 
     def _beside(self, entry: str) -> "ModelFolder | None":
         named = self.config.get(entry)
+        if not isinstance(named, str | None) or named == ".":
+            raise ValueError(
+                f"{self.path}: {entry}={brief(named)} in config.json names no other folder; {MEND}"
+            )
         return ModelFolder((self.path / named).resolve()) if named else None
 
     @property
@@ -279,6 +283,11 @@ class ModelFolder:
                 settings = GenerationConfig.from_model_config(config)
         named = settings.eos_token_id
         several = named if isinstance(named, list) else [named]
+        if not all(one is None or type(one) is int for one in several):
+            raise ValueError(
+                f"{self.generation_file}: eos_token_id={brief(named)} holds no token ids; write "
+                "whole numbers"
+            )
         return frozenset([tokenizer.eos_token_id, *several]) - {None}
 
     @property

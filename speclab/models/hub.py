@@ -86,7 +86,7 @@ def check_config(config: Facts, model: Path | str) -> None:
             f"{model}: its weights are packed by {method!r} (quantization_config), and the kit "
             "loads plain weights and those packed by 'gptq'; use another form of this model"
         )
-    dtype = config.get("dtype") or "float32"
+    dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
     if not re.fullmatch(r"b?float\d+\w*", str(dtype)):
         raise ValueError(
             f"{model}: config.json has dtype={dtype!r}, which transformers cannot read; write the "

@@ -200,13 +200,12 @@ def limits(config: Any) -> dict[str, int]:
         return {}
     settings = config.get_text_config(decoder=True)
     found = {"max_position_embeddings": getattr(settings, "max_position_embeddings", None)}
-    if getattr(settings, "use_sliding_window", True):
-        found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
+    found |= {name: most for name, most in vars(settings).items() if WINDOW.search(name)}
     rope = getattr(settings, "rope_parameters", None) or {}
     for part in (rope, *rope.values()):
         if isinstance(part, dict) and part.get("rope_type") == "longrope":
             found[BEFORE_LONG] = part.get(BEFORE_LONG)
-    return {name: most for name, most in found.items() if most and type(most) is int}
+    return {name: most for name, most in found.items() if type(most) is int and most > 0}
 
 
 @dataclass(eq=False)
@@ -274,6 +273,14 @@ class LanguageModel:
             raise ValueError(
                 f"branches={branches}, but the draft outputs only {self.tokens_said} tokens; lower "
                 "branches"
+            )
+
+    def check_length(self, tokens: int) -> None:
+        """ValueError for a context of more tokens than `positions`."""
+        if tokens > self.positions:
+            raise ValueError(
+                f"a text of {tokens} tokens, with what is drafted after it, exceeds the "
+                f"{self.positions} positions of a model; shorten the prompt or the text"
             )
 
     def check_ids(self, ids: Iterable[int]) -> None:

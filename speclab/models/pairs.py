@@ -24,6 +24,7 @@ from speclab.models.model import (
     WINDOW,
     LanguageModel,
     Projection,
+    limits,
     send_few_rows,
     take_fastest,
 )
@@ -344,8 +345,8 @@ def check_model(model: LanguageModel, context: int = 0, packed: int = PACKED) ->
     """
     check_positions(model.config, context, packed)
     _check_output(model)
-    windows = [size for name, size in vars(model.config).items() if WINDOW.search(name)]
-    full = [size for size in windows if size and size < context + packed]
+    windows = [size for name, size in limits(model.config).items() if WINDOW.search(name)]
+    full = [size for size in windows if size < context + packed]
     _check_tree(model, max(full, default=0))
     model.checked = True
 
@@ -381,8 +382,8 @@ def _check_output(model: LanguageModel) -> None:
         seen["state"] = out[0]
 
     def of_head(_module: Any, given: Any, out: Tensor) -> Tensor:
-        scale = SCALE / out[out.isfinite()].abs().max()
-        seen["read"], seen["said"] = given[0], out * scale
+        largest = out.where(out.isfinite(), 0).abs().max()
+        seen["read"], seen["said"] = given[0], out * (SCALE / largest)
         return seen["said"]
 
     tokens = torch.tensor([_probe_tokens(model)], device=model.device)
@@ -393,7 +394,7 @@ def _check_output(model: LanguageModel) -> None:
     finally:
         for hook in hooks:
             hook.remove()
-    if not logits.isfinite().any():
+    if logits.isnan().any() or not logits.isfinite().any():
         raise ValueError(f"{_name(model)}: its logits are not finite; its weights are damaged")
     pairs = (("read", seen.get("state")), ("said", logits))
     same = [torch.equal(seen[name].float(), other.float()) for name, other in pairs if name in seen]

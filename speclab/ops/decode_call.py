@@ -180,7 +180,7 @@ class DecodeCall:
         if self.policy:
             read.append(self.policy)
         for path in read:
-            if path.exists() and path.resolve() in results:
+            if path.exists() and any(one.exists() and path.samefile(one) for one in results):
                 raise ValueError(
                     f"--out {self.out} would overwrite {path}, which is an input; choose another "
                     "--out"
@@ -194,6 +194,8 @@ class DecodeCall:
         that holds anything else.
         """
         out, beside = self.out, self.settings_file
+        if beside.exists() and not (self.force or out.exists()):
+            raise ValueError(f"{beside} exists already, without its {out.name}; {MEND}")
         if self.force or not out.exists() or not out.stat().st_size:
             return []
         if not beside.is_file():
