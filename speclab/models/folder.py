@@ -283,7 +283,7 @@ class ModelFolder:
                 settings = GenerationConfig.from_model_config(config)
         named = settings.eos_token_id
         several = named if isinstance(named, list) else [named]
-        if not all(one is None or type(one) is int for one in several):
+        if not all(isinstance(one, int | str | None) for one in several):
             raise ValueError(
                 f"{self.generation_file}: eos_token_id={brief(named)} holds no token ids; write "
                 "whole numbers"
