@@ -766,11 +766,11 @@ def record_run(
     from speclab.record import in_process
 
     folder = Path(folder)
-    identity = identity_of(profile)
     finished = folder / "manifest.json"
     was_there = finished.is_file()  # then it is damaged, and is repaired
     if not (pair or was_there):
         check_pair(profile)
+    identity = identity_of(profile)
     with locked(folder):
         if not was_there and finished.is_file():  # another process has just finished it
             run = load_run(folder)

@@ -21,7 +21,7 @@ CHANGED = [
     ("Granite", {"logits_scaling": 8.0}, {"logits_scaling": 1.0}),
     ("Cohere", {"logit_scale": 0.0625}, {"logit_scale": 1.0}),
 ]
-ALONE = "do not come from its head alone"
+ALONE = "do not come from its head alone|logits are changed after the output layer"
 
 
 def small(kind, dtype, **changes):

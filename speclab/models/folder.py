@@ -159,6 +159,11 @@ class ModelFolder:
         return self.path / "source.json"
 
     @property
+    def stated(self) -> Facts:
+        """Its config.json, with the packing that its other file names."""
+        return self.config | {"quantization_config": self.packing}
+
+    @property
     def packing(self) -> Facts:
         """The settings with which its weights are packed; {} for plain weights."""
         file = self.path / PACKED_BY
@@ -240,7 +245,6 @@ class ModelFolder:
         for name in SILENT:
             if (self.path / name).is_file():
                 read_json(self.path / name, MEND)
-        hub.check_config(self.config | {"quantization_config": self.packing}, self.path)
         if (self.path / ADAPTER).is_file():
             raise ValueError(
                 f"{self.path} holds an adapter ({ADAPTER}), and the kit applies none; merge it "
@@ -335,7 +339,8 @@ class ModelFolder:
         """
         for file in self.path.glob("*.json"):
             read_json(file, MEND, object)
-        hub.check_config(self.config, self.path)
+        if reason := hub.unloadable(self.config):
+            raise ValueError(f"{self.path}: {reason}")
         said = str(error).lower()
         is_tokenizer = any(name in said for name in READERS)
         if is_tokenizer and any(self.path.glob("*.model")):

@@ -75,23 +75,24 @@ def _said(spec: ModelSpec, error: Exception) -> str:
 # ---- what a config.json says about the other files -----------------------------------------------
 
 
-def check_config(config: Facts, model: Path | str) -> None:
-    """ValueError for a `model` whose config.json names a packing that the kit does not load, or a
-    number format that transformers cannot read.
+def unloadable(config: Facts) -> str:
+    """Why the weights of a model with this config.json are not loaded: a packing that the kit does
+    not read, or a number format that transformers cannot read; empty if they are.
     """
     packing = config.get("quantization_config") or {}
     method = packing.get("quant_method", "gptq") if isinstance(packing, dict) else packing
     if method != "gptq":
-        raise ValueError(
-            f"{model}: its weights are packed by {method!r} (quantization_config), and the kit "
-            "loads plain weights and those packed by 'gptq'; use another form of this model"
+        return (
+            f"its weights are packed by {method!r} (quantization_config), and the kit loads plain "
+            "weights and those packed by 'gptq'; use another form of this model"
         )
     dtype = config.get("dtype") or config.get("torch_dtype") or "float32"
     if not re.fullmatch(r"b?float\d+\w*", str(dtype)):
-        raise ValueError(
-            f"{model}: config.json has dtype={dtype!r}, which transformers cannot read; write the "
-            "number format of its weights there, such as 'bfloat16'"
+        return (
+            f"config.json has dtype={dtype!r}, which transformers cannot read; write the number "
+            "format of its weights there, such as 'bfloat16'"
         )
+    return ""
 
 
 def weights_of(config: Facts, names: Collection[str], read: Callable[[str], Facts]) -> list[str]:
@@ -134,11 +135,10 @@ def _facts(spec: ModelSpec, name: str) -> Facts:
 
 
 def size(spec: ModelSpec) -> int:
-    """The bytes of the files of a model that `snapshot` downloads. ValueError as `check_config`."""
+    """The bytes of the files of a model that `snapshot` downloads."""
     from huggingface_hub import HfApi
 
     settings = config(spec)
-    check_config(settings, spec.path)
     with answering(spec):
         facts = HfApi().model_info(spec.path, revision=spec.revision, files_metadata=True)
     sizes = {file.rfilename: file.size or 0 for file in facts.siblings or []}
@@ -167,7 +167,6 @@ def snapshot(spec: ModelSpec, weights: bool = True, shows: bool = False) -> Path
     if not weights:
         return folder
     settings = read_json(folder / "config.json", MEND)
-    check_config(settings, spec.path)
     there = [file.name for file in folder.iterdir()]
     named = weights_of(settings, there, lambda name: read_json(folder / name, MEND))
     return _download(spec, [SINGLE, OF_GPTQ, *named], bar)

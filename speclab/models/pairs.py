@@ -125,7 +125,7 @@ def check_spec(
     """
     folder = ModelFolder.fetched(spec, weights=False)
     try:
-        check_usable(folder.config, context, packed)
+        check_usable(folder.stated, context, packed)
     except ValueError as error:
         raise ValueError(f"{which} {spec.path}: {error}") from None
 

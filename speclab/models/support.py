@@ -19,7 +19,7 @@ from torch import Tensor
 
 from speclab.models.folder import OF_HEAD
 from speclab.models.head import EAGLE3
-from speclab.models.hub import MEND
+from speclab.models.hub import MEND, unloadable
 from speclab.models.model import KVCache, limits
 from speclab.plain import Facts, one_line
 
@@ -45,6 +45,8 @@ def check_usable(config: Facts, context: int = 0, packed: int = 0) -> str:
         )
     if head:
         name, settings = f"{head} head", read_config(config.get(OF_HEAD, {}))
+    elif reason := unloadable(config):
+        raise ValueError(reason)
     else:
         name, settings = _architecture(json.dumps(config))
     check_positions(settings, context, packed)
@@ -99,7 +101,7 @@ def _architecture(config: str) -> tuple[str, Any]:
             f"model_type={kind!r} in its config.json; use another model ({LIST})"
         )
     attention = None if packed else "sdpa"
-    if reason := next(_reasons(network, settings, packed), "") or _on_meta(settings, attention):
+    if reason := next(_reasons(network, settings, attention), "") or _on_meta(settings, attention):
         raise ValueError(
             f"the kit cannot use {network.__name__} with this config.json: {reason}; use another "
             f"model ({LIST})"
@@ -107,12 +109,9 @@ def _architecture(config: str) -> tuple[str, Any]:
     return network.__name__, settings
 
 
-def _reasons(network: Any, config: Any, packed: Any) -> Iterator[str]:
-    """Why the kit cannot use a class of network with its settings and its quantization_config."""
+def _reasons(network: Any, config: Any, attention: str | None) -> Iterator[str]:
+    """Why the kit cannot use a class of network with its settings."""
     text = config.get_text_config(decoder=True)
-    method = packed.get("quant_method", "gptq") if isinstance(packed, dict) else packed
-    if method not in ("gptq", None):
-        yield f"its weights are packed by {method!r} (quantization_config), not by 'gptq'"
     if config.is_encoder_decoder:
         yield "it is an encoder and a decoder (is_encoder_decoder)"
     if getattr(text, "alibi", False):
@@ -127,7 +126,7 @@ def _reasons(network: Any, config: Any, packed: Any) -> Iterator[str]:
     if kinds or network._is_stateful:
         kind = min(kinds, default="recurrent")
         yield f"only attention can forget rejected tokens, and it has layers of the kind {kind!r}"
-    if not packed and not network._supports_sdpa:
+    if attention and not network._supports_sdpa:
         yield "transformers has no sdpa attention for it"
 
 
