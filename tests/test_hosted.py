@@ -235,7 +235,9 @@ def test_speculators_comes_without_its_own_requirements(host):
 
 @pytest.mark.parametrize("package", ["speculators", "openai"])
 def test_without_what_a_head_needs_the_loader_says_how_to_install_it(package, tmp_path):
-    put(tmp_path / "head", text='{"speculators_model_type": "eagle3"}')
+    layer = {"model_type": "llama", "vocab_size": 4096, "max_position_embeddings": 4096}
+    config = {"speculators_model_type": "eagle3", "transformer_layer_config": layer}
+    put(tmp_path / "head", text=json.dumps(config))
     put(tmp_path / "head", "model.safetensors", "\x08" + "\0" * 7 + "{}      ")
     words = f"record --profile tiny --out {tmp_path / 'run'} --set draft.path={tmp_path / 'head'}"
     done = speclab(words, package, HF_HUB_OFFLINE="1")
