@@ -42,12 +42,13 @@ PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # ho
 
 @dataclass(frozen=True)
 class Context:
-    """One run of a notebook: the `profile`, the folder of its figures and tables, its tables by
-    slug, and its main numbers.
+    """One run of a notebook: the `profile`, the folder of its figures and tables, the `names` of
+    the study's domains and prompt sets, its tables by slug, and its main numbers.
     """
 
     profile: "Profile"
     figures: Path
+    names: tuple[str, ...] = ()
     values: "dict[str, pd.DataFrame]" = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
@@ -169,12 +170,19 @@ class Context:
         path = self.figures / f"{slug}.json"
         path.write_text(text, encoding="utf-8")
 
-    @staticmethod
-    def say(text: str) -> None:
+    def say(self, text: str) -> None:
         """Show a computed sentence (Markdown). Every number in a notebook's text is computed."""
-        from IPython.display import Markdown, display
+        show(self._with_names(text))
 
-        display(Markdown(text))
+    def _with_names(self, text: str) -> str:
+        """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
+        from speclab.show import tables
+
+        longest_first = sorted(self.names, key=len, reverse=True)
+        found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
+        return found.sub(
+            lambda match: match[0] if match[0][0] == "`" else tables.in_sentence(match[0]), text
+        )
 
     def compares(self, domains: Sequence[str]) -> bool:
         """Whether there are two domains or more to compare; if not, says so. domains: those with
@@ -201,8 +209,9 @@ class Context:
         """
         from IPython.display import Markdown, update_display
 
-        update_display(Markdown(f"{ANSWERED}{text}"), display_id=ANSWER)
-        self.record(answer=text)
+        answer = self._with_names(text)
+        update_display(Markdown(f"{ANSWERED}{answer}"), display_id=ANSWER)
+        self.record(answer=answer)
 
 
 def without_bands(frame: "pd.DataFrame") -> str:
@@ -232,25 +241,27 @@ def start(
 
     judged: prompts per domain of its intervals; 0: all of the profile's. Silences the
     libraries' notices and limits threads. Figures go to `figures/<profile>/NN` (`drawn_in`) under
-    SPECLAB_OUT (default: the repository). ValueError for an unknown profile or parameter, or if
+    SPECLAB_OUT (default: `place.OUT`). ValueError for an unknown profile or parameter, or if
     the profile `lacks` something.
     """
     from IPython.display import Markdown, display
 
-    from speclab.place import ROOT, folder_of
+    from speclab.place import OUT, folder_of
     from speclab.profiles import load_profile
 
     settings = load_profile(profile, overrides)
-    out = folder_of("SPECLAB_OUT") or ROOT
+    out = folder_of("SPECLAB_OUT") or OUT
     quiet()
     limit_threads()
     if reason := lacks(notebook, settings, judged):
         raise ValueError(f"{notebook} {reason}")
     display(Markdown(PENDING), display_id=ANSWER)
+    sizes = judged_sizes(settings, judged)
     if notebook[:2] not in WITHOUT_INTERVALS:
-        few_prompts(judged_sizes(settings, judged))
+        few_prompts(sizes)
     _hosted(settings)
-    return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
+    names = (*sizes, *(Path(source).stem for source in settings.others))
+    return Context(settings, drawn_in(out / "figures" / settings.name, notebook), names)
 
 
 def drawn_in(figures: Path, notebook: str) -> Path:
@@ -317,7 +328,8 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
         return (
             f"needs a draft probability for each of the {profile.branches} branches. "
             f"top_k={profile.top_k} and top_p={profile.top_p:g} can exclude some of them: set "
-            f"top_k=0 (or {profile.branches} or more) and top_p=1"
+            f"branches=1, or top_k=0 (or {profile.branches} or more) and top_p=1. Notebooks 01, "
+            "08, 09, 10 and 12 run with any top_k and top_p"
         )
     return ""
 
@@ -325,7 +337,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
     """Show the warning of `few_in_words`, if there is one."""
     if warning := few_in_words(sizes, where):
-        Context.say(warning)
+        show(warning)
 
 
 def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
@@ -334,14 +346,15 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
     """
     from speclab import stats
     from speclab.estimates import counted, named
+    from speclab.show.tables import in_sentence
 
-    few = {domain: size for domain, size in sizes.items() if size < stats.FEW_PROMPTS}
+    few = {in_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
     if not few:
         return ""
     least, most = min(few.values()), max(few.values())
     number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
     has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
-    said = f"**Few prompts{where}**: {named([*few])} {has}."
+    said = f"**Few prompts{in_sentence(where)}**: {named([*few])} {has}."
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (
@@ -435,8 +448,15 @@ def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | Non
     )
 
 
+def show(text: str) -> None:
+    """Show Markdown as it is."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(text))
+
+
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out."""
     from speclab.show import tables
 
-    Context.say(tables.markdown(frame, digits))
+    show(tables.markdown(frame, digits))
