@@ -33,8 +33,8 @@ ngram: int = 3  # 1 to 16; longest run of tokens that prompt lookup looks for
 smallest: float = 0.005  # 0 to 1
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where the kernel's speclab is installed. If the
-# kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import importlib.util, os, pathlib, subprocess, sys
 

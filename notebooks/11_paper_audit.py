@@ -38,8 +38,8 @@ article_cost: float = 0.05  # 0.0001 to 10; c in the article's example: 5 ms / 1
 author_records: str = ""  # any
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where the kernel's speclab is installed. If the
-# kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import importlib.util, os, pathlib, subprocess, sys
 

@@ -31,8 +31,8 @@ new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
 seed: int = 0  # 0 to 4294967295; decides a sampled text
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where the kernel's speclab is installed. If the
-# kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import importlib.util, os, pathlib, subprocess, sys
 

@@ -43,8 +43,8 @@ public_runs: list = ["eagle", "pld"]  # any; runs of data/atlas that section 5 s
 assumed_c: float = 0.1  # 0.0001 to 10
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where the kernel's speclab is installed. If the
-# kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import importlib.util, os, pathlib, subprocess, sys
 

@@ -28,8 +28,8 @@ deepest: int = 8  # 3 to 16; the deepest depth that is drawn
 permutations: int = 2000  # 200 to 100000; of the prompts between the tasks
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit: around this folder, or where the kernel's speclab is installed. If the
-# kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
 import importlib.util, os, pathlib, subprocess, sys
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
-LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
+# all other notebooks have intervals, which need stats.MIN_PROMPTS prompts in a domain
 WITHOUT_INTERVALS = ("00", "01", "12", "15", "16", "17")
 LEAST_TOKENS = {"07": 16, "14": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
@@ -43,7 +43,7 @@ PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # ho
 @dataclass(frozen=True)
 class Context:
     """One run of a notebook: the `profile`, the folder of its figures and tables, the `names` of
-    the study's domains and prompt sets, its tables by slug, and its main numbers.
+    the study's domains, prompt sets and prompts, its tables by slug, and its main numbers.
     """
 
     profile: "Profile"
@@ -178,7 +178,8 @@ class Context:
         """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
         from speclab.show import tables
 
-        longest_first = sorted(self.names, key=len, reverse=True)
+        odd = [name for name in self.names if tables.in_sentence(name) != name]
+        longest_first = sorted(odd, key=len, reverse=True)
         found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
         return found.sub(
             lambda match: match[0] if match[0][0] == "`" else tables.in_sentence(match[0]), text
@@ -248,6 +249,8 @@ def start(
 
     from speclab.place import OUT, folder_of
     from speclab.profiles import load_profile
+    from speclab.prompts import HUB_SETS
+    from speclab.runs import profile_prompts, sets_asked
 
     settings = load_profile(profile, overrides)
     out = folder_of("SPECLAB_OUT") or OUT
@@ -260,7 +263,9 @@ def start(
     if notebook[:2] not in WITHOUT_INTERVALS:
         few_prompts(sizes)
     _hosted(settings)
-    names = (*sizes, *(Path(source).stem for source in settings.others))
+    sets = [Path(source).stem for source in sets_asked(settings, sizes)]
+    own = () if settings.prompts in HUB_SETS else profile_prompts(settings)
+    names = (*sizes, *sets, *(prompt.prompt_id for prompt in own))
     return Context(settings, drawn_in(out / "figures" / settings.name, notebook), names)
 
 
@@ -306,6 +311,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     """
     from speclab.prompts import DOMAINS
     from speclab.runs import drafts_by_head
+    from speclab.stats import MIN_PROMPTS
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:
@@ -313,7 +319,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
         return "needs the domains of the paper's claims, and these prompts have others"
     for name, least, count in (
-        ("prompts in a domain", LEAST_PROMPTS, max(sizes.values())),
+        ("prompts in a domain", MIN_PROMPTS, max(sizes.values())),
         ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
     ):
         if count < least:
