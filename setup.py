@@ -1,5 +1,6 @@
 """What pyproject.toml cannot say: an installed package has a part of the repository in speclab/kit
-(see speclab/place.py), so that verbs which need no notebook need no clone.
+(see speclab/place.py), so that verbs which need no notebook need no clone, and a notebook that is
+opened beside a study of one's own finds what it reads.
 """
 
 import shutil
@@ -8,7 +9,10 @@ from pathlib import Path
 from setuptools import setup
 from setuptools.command.build_py import build_py
 
-KIT = ("notebooks/profiles", "data/engines", "data/prompts", "data/second_prompts")
+KIT = (
+    *("notebooks/profiles", "data/prompts", "data/second_prompts", "data/training_prompts"),
+    *("data/atlas", "data/coverage", "data/engines", "data/logs", "data/paper", "data/routing"),
+)
 
 
 class WithKit(build_py):

@@ -38,17 +38,21 @@ article_cost: float = 0.05  # 0.0001 to 10; c in the article's example: 5 ms / 1
 author_records: str = ""  # any
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
-# Goes to the root of the kit. If the kit is missing, it is cloned from SPECLAB_REPO.
+# Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
+# missing, it is cloned from SPECLAB_REPO.
 # On Colab and Kaggle it installs missing packages: `python -m speclab hosted install`.
-import os, pathlib, subprocess, sys
+import importlib.util, os, pathlib, subprocess, sys
 
-places = (here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit")
+places = [here := pathlib.Path.cwd(), *here.parents, here / "speclab-kit"]
+if origin := getattr(importlib.util.find_spec("speclab"), "origin", None):
+    places.append(pathlib.Path(origin).parents[1])
 kit = next((place for place in places if (place / "speclab/ops").is_dir()), places[-1])
 if not kit.exists() and (address := os.environ.get("SPECLAB_REPO")):
     subprocess.run(["git", "clone", "--depth=1", address, kit])
 if not (kit / "speclab/ops").is_dir():
     sys.exit(f"{kit} holds no kit: clone it, or set SPECLAB_REPO to its address")
-sys.path.insert(0, str(kit))
+if str(kit) not in sys.path:
+    sys.path.insert(0, str(kit))
 from speclab.ops import hosted
 
 hosted.prepare()

@@ -8,7 +8,9 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 IS_INSTALLED = (PACKAGE / "kit").is_dir()
 ROOT = PACKAGE / "kit" if IS_INSTALLED else PACKAGE.parent
-# where runs are recorded unless SPECLAB_RUNS names a folder; a package's folder may be read-only
+# where figures go unless SPECLAB_OUT names a folder, and runs unless SPECLAB_RUNS does; a package's
+# folder may be read-only
+OUT = Path() if IS_INSTALLED else ROOT
 RUNS = Path("speclab-runs") if IS_INSTALLED else ROOT / "data" / "runs"
 
 

@@ -521,8 +521,19 @@ def kind_of_set(source: str) -> str:
 
 def sets_asked(profile: Profile, domains: Iterable[str]) -> list[str]:
     """The other prompt sets of a profile; `unwrapped` only if one of its domains has a wrapper that
-    can be removed.
+    can be removed. ValueError for a file without a new prompt: a finding that is tested again on
+    the same prompts, under another name, is not tested.
     """
+    known: set[tuple[object, ...]] = set()
+    for source in (profile.prompts, *profile.others):
+        if source not in HUB_SETS:  # reading one would download it
+            here = {(prompt.text, prompt.messages) for prompt in load_prompts(source)}
+            if here <= known:
+                raise ValueError(
+                    f"other_prompts: {source} has no prompt that the profile's other files lack; "
+                    "name a file with other prompts, or leave it out"
+                )
+            known |= here
     has_words = bool(set(WITH_WORDS) & set(domains))
     return [source for source in profile.others if has_words or source != "unwrapped"]
 

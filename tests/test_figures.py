@@ -220,6 +220,28 @@ def test_names_are_shown_as_they_are():
         assert svg.count(shown) >= 2, "under the axis and in the legend"
 
 
+@pytest.mark.parametrize("name", ["w" * 60, "字" * 60, "two words " * 6], ids=["w", "字", "words"])
+@pytest.mark.parametrize("width", [style.TWO_COLUMNS, style.ONE_COLUMN])
+def test_a_long_name_leaves_room_for_the_panels(name, width, capsys):
+    rows = pd.DataFrame({"domain": [name, "b"], "estimate": [0.4, 0.6], "low": 0.3, "high": 0.7})
+    panels = pd.concat([rows.assign(panel=panel, prompt_id="") for panel in ("T = 0", "T = 1")])
+    dots = pd.concat([panels, panels.assign(prompt_id="a", low=np.nan, high=np.nan)])
+    both = pd.concat([panels.assign(quantity=of) for of in ("entropy", "acceptance")])
+    bars = {"x": "domain", "hue": "panel", "kind": "bars", "columns": "panel"}
+    for draw in (
+        lambda: figures.strips(dots, "tokens"),
+        lambda: figures.facets(panels, **bars),
+        lambda: drawings.draw_entropy_and_acceptance(both, name),
+    ):
+        figure = redraw.draw_styled(draw, width)
+        for axes in figure.axes:
+            panel = axes.get_window_extent()
+            assert panel.width > 0.1 * figure.bbox.width and panel.height > 30
+            names = [one for one in axes.get_yticklabels() if one.get_visible() and one.get_text()]
+            assert all(-1 <= one.get_window_extent().x0 <= panel.x0 for one in names)
+    assert "no room for the panels" not in capsys.readouterr().err
+
+
 # ---- what is drawn -------------------------------------------------------------------------------
 
 

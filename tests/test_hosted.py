@@ -106,15 +106,16 @@ def test_the_first_cell_clones_the_kit_once_and_a_wrong_address_is_said(tmp_path
     away = tmp_path / "away"
     away.mkdir()
     for address in ("", tmp_path / "none", tmp_path):  # nothing, no folder, no repository
-        done = bootstrap(away, SPECLAB_REPO=str(address))
+        done = bootstrap(away, "-S", SPECLAB_REPO=str(address))
         assert done.returncode == 1 and "set SPECLAB_REPO to its address" in done.stderr
         assert "Traceback" not in done.stderr and not list(away.iterdir())
     clone = away / "speclab-kit"
     for address in (str(kit), ""):  # the second time it is there already
-        done = bootstrap(away, SPECLAB_REPO=address)
-        assert done.stdout.strip() == str(clone), done.stderr
+        done = bootstrap(away, "-S", SPECLAB_REPO=address)
+        assert done.stdout.split() == [str(clone), str(clone / "speclab")], done.stderr
     (clone / "data").mkdir()
-    assert bootstrap(clone / "data").stdout.strip() == str(clone)
+    done = bootstrap(clone / "data")
+    assert done.stdout.split() == [str(clone), str(clone / "speclab")], "not the one in the kernel"
 
 
 def test_on_a_host_the_first_cell_installs_and_its_refusal_is_one_line(kit):

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -15,9 +16,12 @@ import nbformat
 import pandas as pd
 import papermill
 import pytest
+from bs4 import BeautifulSoup
+from nbconvert.filters import markdown2html
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from speclab.ops import pages
+from speclab.ops.report import inline
 from speclab.profiles import ROOT, load_profile
 from speclab.show import notebook
 
@@ -59,13 +63,14 @@ def test_no_line_of_a_formula_is_a_bullet(source):
         assert cell.cell_type == "code" or not bullets
 
 
-def bootstrap(folder, **environment):
+def bootstrap(folder, *options, **environment):
     """Run the bootstrap cell in `folder`, as a notebook opened there would; it ends by printing the
-    working folder.
+    working folder and where speclab is. options: of Python, as -S: no package is installed.
     """
     not_ours = ("PYTHONPATH", "SPECLAB_REPO")
     clean = {name: value for name, value in os.environ.items() if name not in not_ours}
-    command = [sys.executable, "-c", f"{BOOTSTRAP}\nprint(os.getcwd())"]
+    end = "import speclab; print(os.getcwd()); print(os.path.dirname(speclab.__file__))"
+    command = [sys.executable, *options, "-c", f"{BOOTSTRAP}\n{end}"]
     call = {"cwd": folder, "env": clean | environment, "capture_output": True, "text": True}
     return subprocess.run(command, timeout=120, **call)
 
@@ -73,7 +78,24 @@ def bootstrap(folder, **environment):
 @pytest.mark.parametrize("folder", [ROOT, FOLDER])
 def test_bootstrap_in_a_checkout_only_moves_to_the_root(folder):
     done = bootstrap(folder)
-    assert (done.returncode, done.stdout.strip()) == (0, str(ROOT)), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, [str(ROOT), str(ROOT / "speclab")])
+
+
+def test_bootstrap_elsewhere_goes_to_the_kit_that_the_kernel_has(tmp_path):
+    (tmp_path / "speclab").mkdir()  # a folder of this name is no kit
+    done = bootstrap(tmp_path, "-S", PYTHONPATH=str(ROOT))
+    assert done.stdout.split() == [str(ROOT), str(ROOT / "speclab")], done.stderr
+
+
+def test_bootstrap_with_an_installed_package_stays_where_it_is(tmp_path):
+    """Such a package has no root with notebooks and data, and its folder may be read-only."""
+    site, here = tmp_path / "site", tmp_path / "here"
+    here.mkdir()
+    junk = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "speclab", site / "speclab", ignore=junk)
+    (site / "speclab/kit").mkdir()
+    done = bootstrap(here, "-S", PYTHONPATH=str(site))
+    assert done.stdout.split() == [str(here), str(site / "speclab")], done.stderr
 
 
 @pytest.fixture
@@ -114,6 +136,29 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     assert {path.name for path in ctx.figures.glob("table-1*")} == {"table-1.csv", "table-1.tex"}
     with pytest.raises(ValueError, match="by-domain.csv already holds another table"):
         ctx.export(alphas.assign(estimate=0.7), "by-domain")
+
+
+def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):
+    """Also where Markdown, HTML or a formula would begin; code stays code."""
+    names = ["<u>x</u> & *y*", "$a_1$, $b$", "[d](#e) `f`", "a_b"]
+    rows = [
+        {"prompt_id": f"{n}<u>", "domain": name, "prompt": name} for n, name in enumerate(names)
+    ]
+    (tmp_path / "own_set.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
+    ctx = notebook.start("12_try_it", "tiny", {"prompts": str(tmp_path / "own_set.jsonl")})
+    for name in [*names, "3<u>"]:
+        ctx.say(f"**In {name}** the domain `a_b` is seen.")
+        said = BeautifulSoup(markdown2html(shown[-1].data), "html.parser")
+        assert said.get_text().strip() == f"In {name} the domain a_b is seen."
+        assert [tag.name for tag in said.find_all()] == ["p", "strong", "code"]
+    ctx.answer(f"It is {names[0]}.")
+    [answer] = json.loads((ctx.figures / "numbers.json").read_text()).values()
+    for page in (markdown2html(answer), inline(answer)):
+        assert BeautifulSoup(page, "html.parser").get_text().strip() == f"It is {names[0]}."
+    warned = markdown2html(notebook.few_in_words({name: 3 for name in names}))
+    text = BeautifulSoup(warned, "html.parser").get_text()
+    assert all(text.count(name) == 2 for name in names)
 
 
 ANSWERED = """
@@ -164,7 +209,7 @@ def test_what_notebooks_can_study_is_not_refused(number, changes, judged):
         ("02", {"prompts_per_domain": 4}, "5 prompts in a domain and has 4"),
         ("07", {"max_new_tokens": 8}, "16 max_new_tokens and has 8"),
         ("07", {"temperature": 1, "top_k": 1}, "top_k=1"),
-        ("05", {"top_p": 0.9}, "top_p=0.9"),
+        ("05", {"top_p": 0.9}, "set branches=1, or top_k=0 (or 2 or more) and top_p=1"),
     ],
 )
 def test_what_a_notebook_cannot_study_is_said_before_it_records(number, changes, said):

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 from bs4 import BeautifulSoup
-from conftest import profile_of, random_network
+from conftest import contents, profile_of, random_network
 from test_end_to_end import imported, light  # noqa: F401
 
 from speclab.__main__ import main
@@ -183,13 +183,15 @@ for words in sys.argv[2:]:
 """
 
 
-def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
+@pytest.fixture(scope="module")
+def package(tmp_path_factory):
+    """A folder in which speclab is installed, not as a link to this clone."""
     pytest.importorskip("setuptools")
-    source, wheels, there = (tmp_path / name for name in ("source", "wheels", "there"))
-    junk = shutil.ignore_patterns("__pycache__")
-    for name in ("speclab", "notebooks/profiles", "data/engines", "data/prompts"):
-        shutil.copytree(ROOT / name, source / name, ignore=junk)
-    shutil.copytree(ROOT / "data/second_prompts", source / "data/second_prompts")
+    folder = tmp_path_factory.mktemp("package")
+    source, wheels, there = (folder / name for name in ("source", "wheels", "there"))
+    large = shutil.ignore_patterns("__pycache__", "drafts", "pairs", "runs", "traces")
+    for name in ("speclab", "notebooks/profiles", "data"):
+        shutil.copytree(ROOT / name, source / name, ignore=None if name == "speclab" else large)
     for name in ("pyproject.toml", "setup.py", "README.md"):
         shutil.copy(ROOT / name, source)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -198,6 +200,16 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
     [wheel] = wheels.glob("*.whl")
     install = ["install", "--no-deps", "--no-index", f"--target={there}"]
     subprocess.run([*pip, *install, str(wheel)], check=True)
+    return there
+
+
+def environment_of(package):
+    """The variables of a process in which this package is imported."""
+    known = {name: value for name, value in os.environ.items() if "SPECLAB" not in name}
+    return known | {"PYTHONPATH": str(package), "HF_HUB_OFFLINE": "1"}
+
+
+def test_a_package_does_what_needs_no_clone_and_says_what_does(package, tmp_path):
     traces = ROOT / "data/traces/tiny/sampled-seed-1"
     calls = {
         "decode --help": 0,
@@ -206,12 +218,10 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
         "plan --profile small": 2,
         "reproduce --profile small": 2,
     }
-    environment = {name: value for name, value in os.environ.items() if "SPECLAB" not in name}
-    environment |= {"PYTHONPATH": str(there), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", CALLS, str(ROOT), *calls],
         cwd=tmp_path,
-        env=environment,
+        env=environment_of(package),
         capture_output=True,
         text=True,
     )
@@ -219,6 +229,31 @@ def test_a_package_does_what_needs_no_clone_and_says_what_does(tmp_path):
     assert status == [*calls.values()], done.stdout + done.stderr
     assert "ok  prompts: 200 in project" in done.stdout
     assert done.stderr.count("run this in a clone of the kit") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ["03_domain_acceptance", "13_how_sure"])
+def test_a_notebook_beside_a_study_runs_with_the_package(name, package, tmp_path):
+    """Its runs and figures are written beside it, not where the package is."""
+    for part in ("target", "draft"):
+        shutil.copytree(ROOT / "data/pairs/tiny" / part, tmp_path / part)
+    shutil.copy(EXAMPLE.with_name("prompts.jsonl"), tmp_path)
+    shutil.copy(ROOT / "notebooks" / f"{name}.ipynb", tmp_path)
+    facts = {"target": "target", "draft": "draft", "prompts": "prompts.jsonl", "max_new_tokens": 8}
+    (tmp_path / "mine.yaml").write_text(json.dumps({"name": "mine"} | facts))
+    before = contents(package)
+    words = [f"{name}.ipynb", "out.ipynb", "-p", "profile", "mine.yaml", "-k", "python3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "papermill", *words],
+        cwd=tmp_path,
+        env=environment_of(package) | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [*(tmp_path / f"figures/mine/{name[:2]}").glob("*.png")]
+    assert [*(tmp_path / "speclab-runs").iterdir()] and contents(package) == before
 
 
 # ---- citing --------------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def test_at_t1_every_set_has_one_seed(monkeypatch):
 def written(folder, name, **sizes):
     """A file of prompts: domain = how many."""
     rows = [
-        {"prompt_id": f"{domain}-{i}", "domain": domain, "prompt": f"{domain} {i}"}
+        {"prompt_id": f"{domain}-{i}", "domain": domain, "prompt": f"{name}: {domain} {i}"}
         for domain, size in sizes.items()
         for i in range(size)
     ]

@@ -72,11 +72,45 @@ def test_the_kits_runs_are_shipped_and_other_prompts_are_those_that_are_named(st
     _, table = plan_of(capsys, "--profile", "smollm", "--notebook", "06")
     assert {"plain-template", "unwrapped-sampled", "second"} < {*table}
     assert all("shipped with the kit" in line for line in list(table.values())[1:])
-    (study.parent / "again.jsonl").write_text((study.parent / "mine.jsonl").read_text())
+    others = (study.parent / "mine.jsonl").read_text().replace('"prompt": "', '"prompt": "Again: ')
+    (study.parent / "again.jsonl").write_text(others)
     asked = ["--set", "other_prompts=[again.jsonl]", "--notebook", "06"]
     _, table = plan_of(capsys, "--profile", study, *asked)
     assert {"chat-template", "other-again", "other-again-sampled"} < {*table}
     assert not {"unwrapped", "second"} & {*table}
+
+
+@pytest.mark.parametrize("words", ["plan", "reproduce --notebook 03"])
+@pytest.mark.parametrize("named", ["link", "copy", "part", "twice"])
+def test_the_same_prompts_under_another_name_are_no_other_prompts(study, named, words, capsys):
+    """Findings would be confirmed by themselves."""
+    folder = study.parent
+    own = (folder / "mine.jsonl").read_text()
+    new = own.replace('"prompt": "', '"prompt": "Again: ')
+    others = ["again.jsonl"]
+    if named == "link":
+        (folder / "again.jsonl").symlink_to(folder / "mine.jsonl")
+    elif named == "copy":
+        (folder / "again.jsonl").write_text(own + "\n")
+    elif named == "part":
+        (folder / "again.jsonl").write_text("\n".join(own.splitlines()[:1:-1]))
+    else:
+        others = ["first.jsonl", "again.jsonl"]
+        for name in others:
+            (folder / name).write_text(new)
+    words = [*words.split(), "--profile", str(study), "--set", f"other_prompts={others}"]
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert "again.jsonl has no prompt that" in said and said.count("\n") == 1
+    assert not runs.RUNS.exists()
+
+
+def test_a_file_with_one_new_prompt_is_another_set(study):
+    own = (study.parent / "mine.jsonl").read_text()
+    more = {"prompt_id": "new", "domain": "app", "prompt": "New."}
+    (study.parent / "again.jsonl").write_text(f"{own}\n{json.dumps(more)}")
+    words = ["--profile", str(study), "--set", "other_prompts=[again.jsonl]", "--notebook", "03"]
+    assert main(["plan", *words]) == 0
 
 
 def test_a_temperature_of_zero_stands_for_one(study, capsys):

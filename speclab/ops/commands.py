@@ -527,8 +527,8 @@ def _hosted() -> None:
     """Kaggle and Colab: install packages, and keep runs.
 
     The cell below a notebook's parameters finds the kit in the working folder, in a folder above
-    it, or in ./speclab-kit, or clones it from SPECLAB_REPO. On Kaggle and Colab it then runs
-    `hosted install`.
+    it, in ./speclab-kit, or where the kernel has speclab, or clones it from SPECLAB_REPO. On Kaggle
+    and Colab it then runs `hosted install`.
 
     Kaggle: import a notebook and choose GPU T4 x2. Without internet, attach the kit, the models and
     the data sets. Copy the kit with `!cp -r /kaggle/input/FOLDER speclab-kit`; models and data sets

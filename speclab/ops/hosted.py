@@ -18,7 +18,7 @@ from pathlib import Path
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
-from speclab.place import ROOT
+from speclab.place import IS_INSTALLED, ROOT
 
 if TYPE_CHECKING:
     from speclab.profiles import Profile
@@ -62,8 +62,11 @@ def slug(text: str) -> str:
 
 
 def prepare() -> None:
-    """Go to the root of the kit; on a host also install missing packages. SystemExit: it failed."""
-    os.chdir(ROOT)
+    """Go to the root of the kit, which an installed package has not; on a host also install missing
+    packages. SystemExit: it failed.
+    """
+    if not IS_INSTALLED:
+        os.chdir(ROOT)
     if platform():
         try:
             print(install())

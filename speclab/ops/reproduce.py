@@ -66,8 +66,9 @@ from speclab.runs import (
     Damaged,
     RunError,
     locked,
-    profile_prompts,
     read_facts,
+    sets_asked,
+    sizes_of,
     write_facts,
 )
 from speclab.show import notebook as kit
@@ -218,8 +219,7 @@ def open_call(
     overrides = found(overrides, settings)
     for variable in FOLDERS:
         named_folder(variable)
-    if settings.prompts not in HUB_SETS:  # reading a hub set would download it
-        profile_prompts(settings)
+    sets_asked(settings, sizes_of(settings))
     of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)

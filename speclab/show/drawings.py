@@ -336,7 +336,8 @@ def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
                 place = {"textcoords": "offset points", "weight": "bold"}
                 place["ha"] = "right" if is_right else "left"
                 shift = (-5, 5) if is_right else (5, 5)
-                axes.annotate(name, (x["estimate"], y["estimate"]), shift, **place)
+                lines = textwrap.fill(name, 20)
+                axes.annotate(lines, (x["estimate"], y["estimate"]), shift, **place)
         axes.set(title=title)
     grid[0].margins(0.2, 0.1)
     figure.supxlabel("target entropy (nats)")

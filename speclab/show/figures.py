@@ -102,6 +102,7 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
     for axes, texts in names.items():
         if texts:  # long names would squeeze the panels
             axes.set_xticks(axes.get_xticks(), [""] * len(texts))
+    _fit_names_beside(figure)
     layout.execute(figure)
     inside = figure.bbox
     for axes in figure.axes:
@@ -111,8 +112,6 @@ def laid_out(figure: Figure, title: str = "", stamp: str = "", may_grow: bool = 
             break_lines(label, panel.width)
         break_lines(axes.yaxis.label, panel.height)
         _fit_names(axes, names[axes], panel.width)
-        for name in axes.get_yticklabels():
-            break_lines(name, 0.36 * inside.width)
     if may_grow and (turned := max(_turned(axes) for axes in figure.axes)):
         figure.set_figheight(min(figure.get_figheight() + turned, most))
     for label in figure.texts:  # labels shared by all panels
@@ -138,20 +137,22 @@ def _add_above(figure: Figure, inches: float) -> None:
     figure.set_figheight(height + inches)
 
 
-def break_lines(text: Text, room: float) -> None:
-    """Wrap a text between words if a line is longer than `room` pixels."""
+def break_lines(text: Text, room: float, words: bool = False) -> None:
+    """Wrap a text between words if a line is longer than `room` pixels; words: also within words
+    that are longer.
+    """
     box = text.get_window_extent()
     long = box.height if text.get_rotation() == 90 else box.width
     if text.get_text() and long > room > 0:
-        text.set_text(broken(text.get_text(), room / long))
+        text.set_text(broken(text.get_text(), room / long, words))
 
 
-def broken(text: str, share: float) -> str:
+def broken(text: str, share: float, words: bool = False) -> str:
     """Wrap the text to lines of at most this share of the longest line's length."""
     lines = text.split("\n")
     most = max(int(share * max(map(len, lines))), 1)
     whole = [line.replace(" = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}") for line in lines]
-    parts = (textwrap.wrap(line, most, break_long_words=False) or [""] for line in whole)
+    parts = (textwrap.wrap(line, most, break_long_words=words) or [""] for line in whole)
     text = "\n".join(part for line in parts for part in line)
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
@@ -185,6 +186,18 @@ def _fit_names(axes: Axes, texts: Sequence[str], room: float) -> None:
         axes.tick_params(axis="x", labelrotation=90)
     shown = texts if are_wider else [name.get_text() for name in names]
     axes.set_xticks(axes.get_xticks(), shown)
+
+
+def _fit_names_beside(figure: Figure) -> None:
+    """Wrap the names on the y axes, also within words, if they leave the panels too little room."""
+    shown = [axes for axes in figure.axes if axes.yaxis.get_tick_params().get("labelleft")]
+    columns = {axes.get_subplotspec().colspan.start for axes in shown}
+    for axes in shown:
+        names, room = axes.get_yticklabels(), 0.6 * figure.bbox.width / len(columns)
+        if max((name.get_window_extent().width for name in names), default=0) > room:
+            for name in names:
+                break_lines(name, 0.6 * room, words=True)
+            axes.set_yticks(axes.get_yticks(), [name.get_text() for name in names])
 
 
 def legend_above(figure: Figure, *panels: Axes) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 OF_THE_PAPER = ("11",)  # notebooks that need the paper's domains, by their names
-LEAST_PROMPTS = 5  # in one domain at least, of notebooks with intervals: all but these
+# all other notebooks have intervals, which need stats.MIN_PROMPTS prompts in a domain
 WITHOUT_INTERVALS = ("00", "01", "12", "15", "16", "17")
 LEAST_TOKENS = {"07": 16, "14": 16}  # new tokens; the others of them need 2
 BY_POSITION = ("07",)  # notebooks that correct a draft's ranks, one rank per position
@@ -42,12 +42,13 @@ PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # ho
 
 @dataclass(frozen=True)
 class Context:
-    """One run of a notebook: the `profile`, the folder of its figures and tables, its tables by
-    slug, and its main numbers.
+    """One run of a notebook: the `profile`, the folder of its figures and tables, the `names` of
+    the study's domains, prompt sets and prompts, its tables by slug, and its main numbers.
     """
 
     profile: "Profile"
     figures: Path
+    names: tuple[str, ...] = ()
     values: "dict[str, pd.DataFrame]" = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
 
@@ -169,12 +170,20 @@ class Context:
         path = self.figures / f"{slug}.json"
         path.write_text(text, encoding="utf-8")
 
-    @staticmethod
-    def say(text: str) -> None:
+    def say(self, text: str) -> None:
         """Show a computed sentence (Markdown). Every number in a notebook's text is computed."""
-        from IPython.display import Markdown, display
+        show(self._with_names(text))
 
-        display(Markdown(text))
+    def _with_names(self, text: str) -> str:
+        """A sentence in Markdown that shows the study's names as they are, also <b>, $x$ or *."""
+        from speclab.show import tables
+
+        odd = [name for name in self.names if tables.in_sentence(name) != name]
+        longest_first = sorted(odd, key=len, reverse=True)
+        found = re.compile("|".join(["`[^`]*`", *map(re.escape, longest_first)]))
+        return found.sub(
+            lambda match: match[0] if match[0][0] == "`" else tables.in_sentence(match[0]), text
+        )
 
     def compares(self, domains: Sequence[str]) -> bool:
         """Whether there are two domains or more to compare; if not, says so. domains: those with
@@ -201,8 +210,9 @@ class Context:
         """
         from IPython.display import Markdown, update_display
 
-        update_display(Markdown(f"{ANSWERED}{text}"), display_id=ANSWER)
-        self.record(answer=text)
+        answer = self._with_names(text)
+        update_display(Markdown(f"{ANSWERED}{answer}"), display_id=ANSWER)
+        self.record(answer=answer)
 
 
 def without_bands(frame: "pd.DataFrame") -> str:
@@ -232,25 +242,31 @@ def start(
 
     judged: prompts per domain of its intervals; 0: all of the profile's. Silences the
     libraries' notices and limits threads. Figures go to `figures/<profile>/NN` (`drawn_in`) under
-    SPECLAB_OUT (default: the repository). ValueError for an unknown profile or parameter, or if
+    SPECLAB_OUT (default: `place.OUT`). ValueError for an unknown profile or parameter, or if
     the profile `lacks` something.
     """
     from IPython.display import Markdown, display
 
-    from speclab.place import ROOT, folder_of
+    from speclab.place import OUT, folder_of
     from speclab.profiles import load_profile
+    from speclab.prompts import HUB_SETS
+    from speclab.runs import profile_prompts, sets_asked
 
     settings = load_profile(profile, overrides)
-    out = folder_of("SPECLAB_OUT") or ROOT
+    out = folder_of("SPECLAB_OUT") or OUT
     quiet()
     limit_threads()
     if reason := lacks(notebook, settings, judged):
         raise ValueError(f"{notebook} {reason}")
     display(Markdown(PENDING), display_id=ANSWER)
+    sizes = judged_sizes(settings, judged)
     if notebook[:2] not in WITHOUT_INTERVALS:
-        few_prompts(judged_sizes(settings, judged))
+        few_prompts(sizes)
     _hosted(settings)
-    return Context(settings, drawn_in(out / "figures" / settings.name, notebook))
+    sets = [Path(source).stem for source in sets_asked(settings, sizes)]
+    own = () if settings.prompts in HUB_SETS else profile_prompts(settings)
+    names = (*sizes, *sets, *(prompt.prompt_id for prompt in own))
+    return Context(settings, drawn_in(out / "figures" / settings.name, notebook), names)
 
 
 def drawn_in(figures: Path, notebook: str) -> Path:
@@ -295,6 +311,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     """
     from speclab.prompts import DOMAINS
     from speclab.runs import drafts_by_head
+    from speclab.stats import MIN_PROMPTS
 
     number, sizes = notebook[:2], judged_sizes(profile, judged)
     if number in WITHOUT_INTERVALS:
@@ -302,7 +319,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
     if number in OF_THE_PAPER and set(sizes) != set(DOMAINS):
         return "needs the domains of the paper's claims, and these prompts have others"
     for name, least, count in (
-        ("prompts in a domain", LEAST_PROMPTS, max(sizes.values())),
+        ("prompts in a domain", MIN_PROMPTS, max(sizes.values())),
         ("max_new_tokens", LEAST_TOKENS.get(number, 2), profile.max_new_tokens),
     ):
         if count < least:
@@ -317,7 +334,8 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
         return (
             f"needs a draft probability for each of the {profile.branches} branches. "
             f"top_k={profile.top_k} and top_p={profile.top_p:g} can exclude some of them: set "
-            f"top_k=0 (or {profile.branches} or more) and top_p=1"
+            f"branches=1, or top_k=0 (or {profile.branches} or more) and top_p=1. Notebooks 01, "
+            "08, 09, 10 and 12 run with any top_k and top_p"
         )
     return ""
 
@@ -325,7 +343,7 @@ def lacks(notebook: str, profile: "Profile", judged: int = 0) -> str:
 def few_prompts(sizes: Mapping[str, int], where: str = "") -> None:
     """Show the warning of `few_in_words`, if there is one."""
     if warning := few_in_words(sizes, where):
-        Context.say(warning)
+        show(warning)
 
 
 def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
@@ -334,14 +352,15 @@ def few_in_words(sizes: Mapping[str, int], where: str = "") -> str:
     """
     from speclab import stats
     from speclab.estimates import counted, named
+    from speclab.show.tables import in_sentence
 
-    few = {domain: size for domain, size in sizes.items() if size < stats.FEW_PROMPTS}
+    few = {in_sentence(name): size for name, size in sizes.items() if size < stats.FEW_PROMPTS}
     if not few:
         return ""
     least, most = min(few.values()), max(few.values())
     number = counted(most, "prompt") if least == most else f"{least} to {most} prompts"
     has = f"have only {number} each" if len(few) > 1 else f"has only {number}"
-    said = f"**Few prompts{where}**: {named([*few])} {has}."
+    said = f"**Few prompts{in_sentence(where)}**: {named([*few])} {has}."
     without = [domain for domain, size in few.items() if size < stats.MIN_PROMPTS]
     if len(without) < len(few):
         said += (
@@ -435,8 +454,15 @@ def made_with(recorded: Mapping[str, Mapping], here: Mapping[str, Mapping] | Non
     )
 
 
+def show(text: str) -> None:
+    """Show Markdown as it is."""
+    from IPython.display import Markdown, display
+
+    display(Markdown(text))
+
+
 def show_table(frame: "pd.DataFrame", digits: int = 3) -> None:
     """Show a table as `tables.markdown` writes it. A plain 0, 1, 2, … index is left out."""
     from speclab.show import tables
 
-    Context.say(tables.markdown(frame, digits))
+    show(tables.markdown(frame, digits))

@@ -9,7 +9,10 @@ import pandas as pd
 
 from speclab.runs import written
 
-SIGNS = {  # signs that LaTeX's usual fonts lack
+SIGNS = {  # signs that LaTeX's usual fonts lack, or show as others
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
     "−": "$-$",
     "≈": r"$\approx$",
     "×": r"$\times$",
@@ -19,6 +22,7 @@ SIGNS = {  # signs that LaTeX's usual fonts lack
     "…": r"\dots{}",
 }
 MARKDOWN = re.compile(r"[\\`*_{}\[\]#|$~]")  # characters that Markdown or a hosting site reads
+SENTENCE = re.compile(r"[\\`*_{}\[\]#|$~<&]")  # these, and what HTML reads
 P_VALUE = re.compile(r"p[_ ](value|holm)")
 NUMERIC = re.compile(r"$|(&lt; |[−+])?\d")  # how a cell of a column of numbers begins
 SPECIAL = re.compile(r"[&%$#_{}~^\\]")
@@ -121,6 +125,11 @@ def _in_words(value: Any, digits: int) -> str:
     if pd.api.types.is_float(value):
         return f"{float(value):z,.{digits}f}".replace("-", "−")
     return str(value)
+
+
+def in_sentence(name: str) -> str:
+    """A name in a sentence of Markdown, its special characters escaped."""
+    return SENTENCE.sub(r"\\\g<0>", name)
 
 
 def in_markdown(text: str) -> str:

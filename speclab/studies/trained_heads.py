@@ -41,7 +41,6 @@ READS = [
     "data/pairs/smollm/head",
 ]
 DRAFT, HEAD, OTHER = "draft", "head", "other head"
-FOLDERS = dict(zip((DRAFT, HEAD, OTHER), READS, strict=False))
 KINDS = {OWN: "greedy", UNWRAPPED: "unwrapped", SECOND: "second"}
 SAMPLED = {OWN: "sampled", UNWRAPPED: "unwrapped-sampled", SECOND: "second-sampled"}
 OF_HEAD = "data/pairs/smollm/head"

@@ -1,0 +1,236 @@
+"""Studies with less than the kit's own: no other prompts, one category, twelve prompts, and all of
+these at once with a name that Markdown, HTML, LaTeX and matplotlib read otherwise. Every notebook
+runs, or one line says why it does not.
+"""
+
+import functools
+import importlib.util
+import json
+import re
+
+import pytest
+import yaml
+from bs4 import BeautifulSoup
+from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
+from test_own_study import EXAMPLE, README
+
+from speclab import record, runs
+from speclab.__main__ import main
+from speclab.analysis import specdecode_bench, stopping
+from speclab.models import pairs, timing
+from speclab.profiles import load_profile
+from speclab.show import redraw, style
+from speclab.studies import atlas
+
+NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
+TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft")}
+TICKETS = [json.loads(line) for line in (EXAMPLE.parent / "prompts.jsonl").open(encoding="utf-8")]
+SMALLEST = {
+    "00_by_hand": {"draws": 200, "blocks_each": 10},
+    "02_gamma_sweep": {"largest_gamma": 2, "gamma": 2, "decoded_gammas": [1]},
+    "08_better_drafts": {
+        "bit_widths": [4],
+        "exit_layers": [2],
+        "judged_prompts_per_domain": 5,
+        "max_gamma": 2,
+        "pass_repeats": 3,
+        "decoded_tokens": 4,
+    },
+    "09_budgets_and_routing": {
+        "max_gamma": 2,
+        "budget": 2,
+        "pass_repeats": 3,
+        "pass_tries": 1,
+        "probes": ["chain:1"],
+        "probe_prompts": 1,
+        "check_prompts": 2,
+        "check_repeats": 1,
+    },
+    "10_wall_clock": {
+        "prompts_per_domain_timed": 5,
+        "new_tokens": 4,
+        "repeats": 1,
+        "pass_repeats": 3,
+        "pass_tries": 1,
+        "probes": ["chain:1"],
+        "gammas": [1],
+        "budget": 2,
+        "dynamic": [2, 2],
+        "copying_gamma": 2,
+        "folds": 2,
+    },
+    "12_try_it": {"new_tokens": 8},
+    "13_how_sure": {"new_tokens": [8], "gamma": 2},
+    "14_serving": {
+        "max_gamma": 2,
+        "budget": 2,
+        "requests": 20,
+        "streams": 2,
+        "batches": [1],
+        "public_runs": ["eagle"],
+    },
+    "16_your_log": {"gammas": [1], "parts": 3, "most_requests": 30, "deepest": 2},
+    "17_atlas": {"permutations": 200, "deepest": 3},
+}
+
+
+@pytest.fixture
+def little(light, tmp_path, monkeypatch):  # noqa: F811
+    """`reproduce` in copies of this process, with runs of its own, without GPTQModel."""
+    monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
+    monkeypatch.delenv("SPECLAB_TRACES", raising=False)
+    find = importlib.util.find_spec
+    hidden = functools.partial(lambda name, *more: None if name == "gptqmodel" else find(name))
+    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    return tmp_path
+
+
+@pytest.fixture
+def quick(monkeypatch, tiny_pair):
+    """The pair is loaded already, each figure is laid out once, and what is resampled or fitted on
+    many values is so on a few.
+    """
+
+    def laid_out(folder, slug):
+        redraw.figure_of(folder, slug, style.TWO_COLUMNS)
+        (folder / f"{slug}.png").write_bytes(slug.encode())
+
+    monkeypatch.setattr(redraw, "write_pictures", laid_out)
+    for module in (pairs, record):
+        monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
+    monkeypatch.setattr(atlas, "correlation", functools.partial(atlas.correlation, n=20))
+    resampled = timing.Measured.resampled
+    monkeypatch.setattr(timing.Measured, "resampled", lambda costs, n=0: resampled(costs, 4))
+    few = {measure: values[:12:6] for measure, values in stopping.THRESHOLDS.items()}
+    monkeypatch.setattr(stopping, "THRESHOLDS", few)
+
+
+def written(folder, name, rows):
+    """A file of prompts."""
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    (folder / name).write_text("\n".join(lines), encoding="utf-8")
+    return name
+
+
+def of_domains(rows, *names):
+    """Short prompts with these domains in turn, and ids as odd as the names."""
+    return [
+        {"prompt_id": f"{i}|_$<u>", "domain": names[i % len(names)], "prompt": row["prompt"][:48]}
+        for i, row in enumerate(rows)
+    ]
+
+
+def every_notebook(folder, capfd, settings):
+    """Run all notebooks of a study. Returns the folders of its pages and figures, and why some
+    notebooks have no page, by number.
+    """
+    study = folder / "study.yaml"
+    facts = {"name": "small", "template": "none", "temperature": 0.7, "notebooks": SMALLEST}
+    study.write_text(yaml.safe_dump(facts | TINY | settings), encoding="utf-8")
+    words = ["reproduce", "--profile", str(study), "--out", str(folder), "--workers", "1"]
+    status = main(words)
+    said = capfd.readouterr()
+    assert status == 0, said.out[-3000:] + said.err[-3000:]
+    name = load_profile(study).name
+    build, figures = folder / "build" / name, folder / "figures" / name
+    assert not [*build.glob("*.failed.*")]
+    pages = {page.stem for page in build.glob("[0-9]*.html")}
+    for page in pages:
+        assert "**Answer.**" in (build / f"{page}.ipynb").read_text(encoding="utf-8")
+    lines = {line.split()[0]: line for line in said.out.splitlines() if line.strip()}
+    return build, figures, {stem[:2]: lines[stem] for stem in {*NOTEBOOKS} - pages}
+
+
+def check_left_out(left_out, *more):
+    """That only these notebooks have no page: those of other pairs, and `more`."""
+    of_others = ["18"] + ["15"] * (specdecode_bench.read_traces() is None)
+    assert sorted(left_out) == sorted([*of_others, *more])
+    assert all("needs files" in left_out[number] for number in of_others)
+    assert all("left out: needs" in left_out[number] for number in more)
+
+
+def check_name(build, figures):
+    """That pages and tables show NAME as it is, and never as their own language."""
+    for page in (*build.glob("*.html"), figures / "explore.html"):
+        soup = BeautifulSoup(page.read_text(encoding="utf-8"), "html.parser")
+        assert not soup.find("u"), page
+        if page.name[:2] in ("02", "03", "04"):
+            assert NAME in " ".join(soup.main.get_text(" ").split()), page
+    for page in figures.glob("*/README.md"):
+        text = re.sub("```.*?```|^    .*?$", "", page.read_text("utf-8"), flags=re.DOTALL | re.M)
+        text = re.sub(r"!\[.*?\]\(|`[^`\n]*`", "", text)
+        assert not re.search(r"(?<!\\)(<u>|\$x)|a\|b", text), page
+    for table in figures.glob("*/*.tex"):
+        assert not re.search(r"<(?!\$)|(?<!\\)(\$x|_1|#2)|a\|b", table.read_text("utf-8")), table
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.usefixtures("quick")
+def test_one_category_of_twelve_prompts_and_no_others(little, capfd):
+    settings = {"max_new_tokens": 16, "other_prompts": []}
+    settings["prompts"] = written(little, "mine.jsonl", of_domains(TICKETS[:12], NAME))
+    build, figures, left_out = every_notebook(little, capfd, settings)
+    check_left_out(left_out, "11")
+    check_name(build, figures)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_no_other_prompts(little, capfd):
+    settings = {"prompts": "project", "prompts_per_domain": 6, "max_new_tokens": 24}
+    *_, left_out = every_notebook(little, capfd, settings | {"other_prompts": []})
+    check_left_out(left_out)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_one_category(little, capfd):
+    rows = of_domains(TICKETS, "tickets")
+    settings = {"prompts": written(little, "mine.jsonl", rows[:30]), "max_new_tokens": 24}
+    settings["other_prompts"] = [written(little, "others_$1.jsonl", rows[30:])]
+    *_, left_out = every_notebook(little, capfd, settings)
+    check_left_out(left_out, "11")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_twelve_prompts(little, capfd):
+    rows = of_domains(TICKETS, NAME, "字" * 60)
+    settings = {"prompts": written(little, "mine.jsonl", rows[:12]), "max_new_tokens": 24}
+    settings["other_prompts"] = [written(little, "others.jsonl", rows[12:24])]
+    build, figures, left_out = every_notebook(little, capfd, settings)
+    check_left_out(left_out, "11")
+    check_name(build, figures)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+def test_the_template_of_readme(little, capfd):
+    """The lines of README unchanged, on the pair tiny and the prompts of the example."""
+    section = README.partition("## Your own study\n")[2]
+    template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
+    written(little, template["prompts"], TICKETS)
+    *_, left_out = every_notebook(little, capfd, template | TINY)
+    check_left_out(left_out, "11")
+
+
+CUT = {"prompts": "mine.jsonl", "max_new_tokens": 16, "top_k": 5, "top_p": 0.9}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    ("branches", "without"), [(2, ["02", "03", "04", "05", "06", "07", "13", "14"]), (1, [])]
+)
+def test_what_is_said_to_run_with_cut_probabilities_runs(little, capfd, branches, without):
+    written(little, "mine.jsonl", of_domains(TICKETS[:12], "tickets"))
+    *_, left_out = every_notebook(little, capfd, CUT | {"branches": branches})
+    check_left_out(left_out, "11", *without)
+    assert all("branches=1" in left_out[number] for number in without)
+
+
+def test_the_template_of_readme_is_read():
+    """What the slow test of it runs; the negative control of its pattern."""
+    section = README.partition("## Your own study\n")[2]
+    template = yaml.safe_load(re.search(r"```yaml\n(.*?)```", section, re.DOTALL)[1])
+    assert template["other_prompts"] == [] and template["max_new_tokens"] > 0
