@@ -147,7 +147,7 @@ def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):
     (tmp_path / "own_set.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("12_try_it", "tiny", {"prompts": str(tmp_path / "own_set.jsonl")})
-    for name in [*names, "3<u>"]:
+    for name in [*names, "a_b<u>"]:
         ctx.say(f"**In {name}** the domain `a_b` is seen.")
         said = BeautifulSoup(markdown2html(shown[-1].data), "html.parser")
         assert said.get_text().strip() == f"In {name} the domain a_b is seen."
@@ -156,7 +156,7 @@ def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):
     [answer] = json.loads((ctx.figures / "numbers.json").read_text()).values()
     for page in (markdown2html(answer), inline(answer)):
         assert BeautifulSoup(page, "html.parser").get_text().strip() == f"It is {names[0]}."
-    warned = markdown2html(notebook.few_in_words({name: 3 for name in names}))
+    warned = markdown2html(notebook.few_in_words(dict.fromkeys(names, 3)))
     text = BeautifulSoup(warned, "html.parser").get_text()
     assert all(text.count(name) == 2 for name in names)
 

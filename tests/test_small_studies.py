@@ -3,10 +3,10 @@ these at once with a name that Markdown, HTML, LaTeX and matplotlib read otherwi
 runs, or one line says why it does not.
 """
 
-import functools
-import importlib.util
 import json
 import re
+import sys
+from inspect import isfunction
 
 import pytest
 import yaml
@@ -14,13 +14,13 @@ from bs4 import BeautifulSoup
 from test_end_to_end import NOTEBOOKS, imported, light  # noqa: F401
 from test_own_study import EXAMPLE, README
 
-from speclab import record, runs
+from speclab import record, runs, stats
 from speclab.__main__ import main
 from speclab.analysis import specdecode_bench, stopping
-from speclab.models import pairs, timing
+from speclab.models import pairs
 from speclab.profiles import load_profile
 from speclab.show import redraw, style
-from speclab.studies import atlas
+from speclab.studies.better_drafts import candidates
 
 NAME = 'it\'s "5 %" of $x_1$, #2 a|b <u>c & d</u> *e* שלום 🙂 ^{f}~\\g'
 TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft")}
@@ -79,16 +79,14 @@ def little(light, tmp_path, monkeypatch):  # noqa: F811
     """`reproduce` in copies of this process, with runs of its own, without GPTQModel."""
     monkeypatch.setattr(runs, "RUNS", tmp_path / "runs")
     monkeypatch.delenv("SPECLAB_TRACES", raising=False)
-    find = importlib.util.find_spec
-    hidden = functools.partial(lambda name, *more: None if name == "gptqmodel" else find(name))
-    monkeypatch.setattr(importlib.util, "find_spec", hidden)
+    monkeypatch.setitem(sys.modules, "gptqmodel", None)
     return tmp_path
 
 
 @pytest.fixture
 def quick(monkeypatch, tiny_pair):
-    """The pair is loaded already, each figure is laid out once, and what is resampled or fitted on
-    many values is so on a few.
+    """The pair is loaded already and has no drafts of the kit, each figure is laid out once, and
+    what is resampled or fitted on many values is so on a few.
     """
 
     def laid_out(folder, slug):
@@ -98,11 +96,14 @@ def quick(monkeypatch, tiny_pair):
     monkeypatch.setattr(redraw, "write_pictures", laid_out)
     for module in (pairs, record):
         monkeypatch.setattr(module, "load_pair", lambda profile: tiny_pair)
-    monkeypatch.setattr(atlas, "correlation", functools.partial(atlas.correlation, n=20))
-    resampled = timing.Measured.resampled
-    monkeypatch.setattr(timing.Measured, "resampled", lambda costs, n=0: resampled(costs, 4))
+    monkeypatch.setattr(candidates, "shipped_drafts", lambda pair: [])
     few = {measure: values[:12:6] for measure, values in stopping.THRESHOLDS.items()}
     monkeypatch.setattr(stopping, "THRESHOLDS", few)
+    modules = [module for name, module in sys.modules.items() if name.startswith("speclab.")]
+    for function in {one for module in modules for one in vars(module).values() if isfunction(one)}:
+        if stats.RESAMPLES in (known := function.__defaults__ or ()):
+            fewer = tuple(100 if value == stats.RESAMPLES else value for value in known)
+            monkeypatch.setattr(function, "__defaults__", fewer)
 
 
 def written(folder, name, rows):
