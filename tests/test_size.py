@@ -13,9 +13,9 @@ from speclab.profiles import ROOT
 # thousands of nodes, 3 % above what was reached; to raise one on purpose, change it in a commit
 # that says what for
 LIMITS = {
-    "speclab/**/*.py": 126.2,
-    "speclab/*.py": 26.8,
-    "tests/*.py": 139.9,
+    "speclab/**/*.py": 128.9,
+    "speclab/*.py": 27.2,
+    "tests/*.py": 146.5,
     "tests/tools/*.py": 9.6,
 }
 MEAN_STATEMENT = 8.95  # nodes of a simple statement, 3 % above what was reached
