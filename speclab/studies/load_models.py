@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from speclab.drafts import quantise
 from speclab.estimates import counted
 from speclab.models import pairs
 from speclab.models.model import LanguageModel
@@ -59,9 +60,9 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 
 def four_bit_copy(spec: ModelSpec) -> Loaded | None:
-    """The 4-bit copy of a target, None if it is missing."""
+    """The 4-bit copy of a target, None if it is missing, or GPTQModel is."""
     path = spec.path + "-gptq"
-    if not (ROOT / path / "config.json").is_file():
+    if not (ROOT / path / "config.json").is_file() or not quantise.available():
         return None
     spec = dataclasses.replace(spec, path=path)
     model = pairs.load_model(spec)
