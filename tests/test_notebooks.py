@@ -147,7 +147,7 @@ def test_sentences_show_names_as_they_are(tmp_path, monkeypatch, shown):
     (tmp_path / "own_set.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.setenv("SPECLAB_OUT", str(tmp_path))
     ctx = notebook.start("12_try_it", "tiny", {"prompts": str(tmp_path / "own_set.jsonl")})
-    for name in [*names, "a_b<u>"]:
+    for name in [*names, "3<u>"]:
         ctx.say(f"**In {name}** the domain `a_b` is seen.")
         said = BeautifulSoup(markdown2html(shown[-1].data), "html.parser")
         assert said.get_text().strip() == f"In {name} the domain a_b is seen."
