@@ -232,7 +232,7 @@ if others:
     }
     by_set = {name: prompt_sets.by_set(own, gamma) for name, own in of_sets.items()}
     by_set = Estimates.stacked(by_set, "temperature")
-    ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["temperature", "set"], "domain"))
+    ctx.table(by_set, "other-prompts", most=60, cells=by_set.wide(["temperature", "set"], "domain"))
     for which in others:
         sizes = of_sets[greedy.name][which].prompts.sizes
         new = {name: size for name, size in sizes.items() if prompt_sets.is_new(which, name)}
@@ -292,7 +292,7 @@ for name, text in texts.items():
 # %%
 beside = {name: study.beside(decoded[name], replayed[name]) for name in texts}
 compared = Estimates.stacked(beside, "temperature")
-ctx.table(compared, "decoded", rows=60, cells=compared.wide(["temperature", "gamma"], "made"))
+ctx.table(compared, "decoded", most=60, cells=compared.wide(["temperature", "gamma"], "made"))
 
 # %%
 counts_of = ["gamma", "prompt_id", "blocks", "emitted"]
@@ -320,7 +320,7 @@ ctx.say(
 # %%
 one_token = {name: study.one_token(text) for name, text in texts.items()}
 lag1 = {name: study.lag1(drawn) for name, drawn in one_token.items()}
-lags = {name: one_token[name].table({"lag1": lag1[name]}, "formula") for name in texts}
+lags = {name: one_token[name].table({"lag1": lag1[name]}, "formula").frame for name in texts}
 lags = Estimates.stacked(lags, "temperature").without(domain=["all", "pooled"])
 
 # %%
@@ -329,7 +329,7 @@ for name, drawn in one_token.items():
     alpha, own = drawn["alpha"], tau[name]
     # 1 + alpha + … + alpha^gamma is the quotient above, and is defined for alpha = 1 too
     iid = {g: own[g] - sum(alpha**n for n in range(g + 1)) for g in gammas}
-    misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma")
+    misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma").frame
 
 # %%
 missed = Estimates(stack(misses, ["temperature", "formula"]))
@@ -350,7 +350,7 @@ ctx.plot(
 # %%
 missed_there = missed.at(gamma=gamma)
 why = Estimates(pd.concat([lags.frame, missed_there.frame], ignore_index=True))
-ctx.table(why, "why-not-iid", rows=60, cells=why.wide(["temperature", "formula"], "domain"))
+ctx.table(why, "why-not-iid", most=60, cells=why.wide(["temperature", "formula"], "domain"))
 
 # %%
 verdict = missed_there.at(formula="replay minus i.i.d.")
@@ -450,7 +450,7 @@ if others:
     best_of_sets = stack(best_of_sets, "temperature")
     best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
     ctx.table(
-        best_of_sets, "best-gamma-other-prompts", rows=60, cells=best_of_sets.wide(keys, "domain")
+        best_of_sets, "best-gamma-other-prompts", most=60, cells=best_of_sets.wide(keys, "domain")
     )
 
 # %%

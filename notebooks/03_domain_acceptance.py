@@ -172,7 +172,7 @@ assert (hit_1 <= hit_2).all()  # two best tokens never accept less than one
 
 # %%
 ctx.export(rungs.frame.drop(columns="name"), "ladder-values")
-ctx.table(by_domain, "ladder-levels", rows=60, cells=by_domain.wide("name", "domain"))
+ctx.table(by_domain, "ladder-levels", most=60, cells=by_domain.wide("name", "domain"))
 
 # %% [markdown]
 # ## 3. Which domains differ?
@@ -353,7 +353,7 @@ if compared:
     parts = stack(parts, ["temperature", "set", "part"])
     reasons = Estimates(parts.drop(columns="n_prompts")).in_units("%")
     ctx.table(
-        reasons, "why-texts-differ", rows=60, cells=reasons.wide(["temperature", "set"], "part")
+        reasons, "why-texts-differ", most=60, cells=reasons.wide(["temperature", "set"], "part")
     )
 
 # %%
@@ -503,7 +503,7 @@ if prompt_sets.UNWRAPPED in others:
 if prompt_sets.SECOND in others:
     second = sets[names[0]][prompt_sets.SECOND]
     rows = second.trace.assign(domain=prompt_sets.category_of(second.trace))
-    categories = Estimates(stats.by_domain(rows, second.acceptance)).in_units("%")
+    categories = stats.by_domain(rows, second.acceptance).in_units("%")
     categories = categories.without(domain=[ALL, POOLED])
     ctx.say(
         f"In the categories of the second prompt set `hit[1]` runs from {categories.span()} "

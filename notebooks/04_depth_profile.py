@@ -58,7 +58,7 @@ import pandas as pd
 from speclab import score, stats
 from speclab.analysis import prompt_sets, published
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, counted
+from speclab.estimates import counted
 from speclab.show import drawings, notebook
 from speclab.studies import depth_profile as study
 
@@ -210,7 +210,7 @@ draws = stats.jointly({name: (nodes, score.published_alpha) for name, nodes in a
 gap = (draws["complete"] - draws["cut"])[score.POOLED]
 side = "below" if gap.iloc[0] < 0 else "above"
 size = -gap if side == "below" else gap
-gap = Estimates(draws.table({"complete - cut": size})).in_units("points", 1)
+gap = draws.table({"complete - cut": size}).in_units("points", 1)
 gap = str(gap).lstrip("+")
 ctx.draw(
     drawings.draw_mixture,
@@ -326,7 +326,7 @@ ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
 sets = prompt_sets.texts(ctx.profile, cut)
 by_set = prompt_sets.by_set(prompt_sets.asked(sets, study.change_along_best_path))
 by_set = by_set.in_units("points")
-ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide("set", "domain"))
+ctx.table(by_set, "other-prompts", most=60, cells=by_set.wide("set", "domain"))
 
 # %% [markdown]
 # ## 5. Along the text

@@ -198,7 +198,7 @@ for _, text in positions[positions["domain"] == domains[0]].groupby("prompt_id")
 
 # %%
 draws = study.within_texts(positions)
-areas = Estimates(draws.table(key="signal"))
+areas = draws.table(key="signal")
 of_domains = areas.at(domain=domains)
 confidence = of_domains.at(signal=study.CONFIDENCE)
 if pairs:  # else all positions fared alike
@@ -232,7 +232,7 @@ if len(of_domains.known):
 # %%
 others = [name for name in study.SIGNALS.values() if name != study.CONFIDENCE]
 lead = {other: draws[study.CONFIDENCE] - draws[other] for other in others}
-lead = Estimates(draws.table(lead, key="signal")).at(domain=domains)
+lead = draws.table(lead, key="signal").at(domain=domains)
 for other, rows in lead.groups("signal"):
     ctx.say(f"* Compared with the {other}, the draft's confidence {rows.tally(*study.HIGHER)}.")
 
@@ -287,7 +287,7 @@ ctx.plot(
 # domains, each with the same weight.
 
 # %%
-ctx.table(calibration, "calibration", rows=60, cells=study.calibration_table(calibration))
+ctx.table(calibration, "calibration", most=60, cells=study.calibration_table(calibration))
 
 # %% [markdown]
 # ## 5. Do other prompts give the same result?
@@ -314,7 +314,7 @@ if elsewhere:
         new = [prompt_sets.is_new(row.set, row.domain) for row in table.itertuples()]
         trends[name] = table[new]
     trends = Estimates.stacked(trends, "text")
-    ctx.table(trends, "other-correlations", rows=60, cells=trends.wide(["text", "set"], "domain"))
+    ctx.table(trends, "other-correlations", most=60, cells=trends.wide(["text", "set"], "domain"))
 
 
 # %%
@@ -327,7 +327,7 @@ def predicts(text):
 # %%
 if elsewhere:
     auc_of_sets = prompt_sets.by_set(prompt_sets.asked(greedy_sets, predicts), digits=2)
-    ctx.table(auc_of_sets, "other-auc", rows=60, cells=auc_of_sets.wide("set", "domain"))
+    ctx.table(auc_of_sets, "other-auc", most=60, cells=auc_of_sets.wide("set", "domain"))
 
 # %%
 if elsewhere:
@@ -338,7 +338,7 @@ if elsewhere:
         )
         gap_of_sets[name] = prompt_sets.by_set(draws_of_sets)
     gap_of_sets = Estimates.stacked(gap_of_sets, "text")
-    ctx.table(gap_of_sets, "other-gaps", rows=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
+    ctx.table(gap_of_sets, "other-gaps", most=60, cells=gap_of_sets.wide(["text", "set"], "domain"))
 
 # %%
 on_others = trends.at(text=greedy.name, set=elsewhere) if elsewhere else None

@@ -241,8 +241,8 @@ if greedy.trace["outside"].any():
 
 # %%
 draws = stats.jointly({name: (greedy.trace, of) for name, of in asked.items()})
-tokens = Estimates(draws.table()).at(domain=domains).in_units("%", 1)
-ctx.table(tokens, "tokens", rows=60, cells=tokens.wide("domain", "name"))
+tokens = draws.table().at(domain=domains).in_units("%", 1)
+ctx.table(tokens, "tokens", most=60, cells=tokens.wide("domain", "name"))
 
 # %% [markdown]
 # ## 3. What explains the contrast?
@@ -288,7 +288,7 @@ if others:
 if others:
     cells = found.in_units("points").wide(["measure", "held_fixed"], "stage")
     cells = cells.rename(columns={"held_fixed": "changed or held fixed"})
-    ctx.table(found, "explanations", rows=60, cells=cells)
+    ctx.table(found, "explanations", most=60, cells=cells)
     for row in change.rows():
         if row.note:
             ctx.say(f"* {row.measure}, {row.held_fixed}: {row.note}.")
@@ -326,7 +326,7 @@ if len(fixed) > 1:
     changes = pd.DataFrame({what: of["change"] for what, of in stages.items()})
     of_hits = stats.jointly({cold.token: cold.accepted()})
     most, leads_of = study.leads_of_change(changes)
-    leads_of = Estimates(of_hits.table(leads_of, "held_fixed"))
+    leads_of = of_hits.table(leads_of, "held_fixed")
     ctx.say(study.compared_changes(most, leads_of))
 
 # %% [markdown]

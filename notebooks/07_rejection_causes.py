@@ -138,7 +138,7 @@ if is_word_start.any() and rejected.any():  # else there is nothing to divide by
 
 # %%
 mean = score.mean_of("rejected")
-rate = Estimates(stats.by_domain(frame, mean)).at(domain=domains).in_units("%")
+rate = stats.by_domain(frame, mean).at(domain=domains).in_units("%")
 ctx.say(
     f"The draft is rejected at {100 * rejected.mean():.0f} % of the {len(frame):,} positions. By "
     f"domain, the rejection rate is {rate.span()}. A text has at most {p.max_new_tokens} tokens."
@@ -347,7 +347,7 @@ proposed = {  # what counts is whether the proposal is right (0) or wrong
 }
 
 # %%
-mixed = study.gains_of_ranks(frame, gamma, proposed).table(key="cause").drop(columns="note")
+mixed = study.gains_of_ranks(frame, gamma, proposed).table(key="cause").frame.drop(columns="note")
 mixed = Estimates(mixed).at(domain=domains)
 ctx.export(mixed, "lookup-where-unsure")
 
@@ -386,7 +386,7 @@ ratios = {text: study.frequencies(rows, study.flags(rows)) for text, rows in fra
 ratios = Estimates.stacked(ratios, "text").at(quantity="ratio", domain=POOLED).in_units("x")
 
 # %%
-rates = {text: stats.by_domain(rows, mean) for text, rows in frames.items()}
+rates = {text: stats.by_domain(rows, mean).frame for text, rows in frames.items()}
 rates = Estimates.stacked(rates, "text").at(domain=POOLED).in_units("%")
 no_states = [name for name in drawn if not name.startswith("state: ")]
 

@@ -318,9 +318,9 @@ if plan.router == "classifier":
 # %%
 judged = policies.judged_policies(by_prompt, routes)
 ours = recommendations.with_clock(choose.speeds(judged), judged, clocks)
-speedups = Estimates(ours.table(key="policy")).in_units("x").without(policy="never", domain="all")
+speedups = ours.table(key="policy").in_units("x").without(policy="never", domain="all")
 several = ctx.compares(stats.judged_domains(trace))
-ctx.table(speedups, "speed-by-policy", rows=60, cells=speedups.wide("policy", "domain"))
+ctx.table(speedups, "speed-by-policy", most=60, cells=speedups.wide("policy", "domain"))
 
 # %%
 gains = policies.gains_over_always(ours)
@@ -381,9 +381,9 @@ there[prompt_sets.OWN] = ours
 carried, gains = {}, {}
 for name, draws in there.items():
     by_policy = {one: draws[one] for one in ("always", "per-domain")}
-    carried[name] = draws.table(by_policy, "policy")
+    carried[name] = draws.table(by_policy, "policy").frame
     more = draws["per-domain"]["all"] / draws["always"]["all"]
-    gains[name] = draws.table({"gain": more - 1}, "of")
+    gains[name] = draws.table({"gain": more - 1}, "of").frame
 
 # %%
 carried = stack(carried, "set").query("domain != 'pooled'")

@@ -109,7 +109,7 @@ probed = prompts.decoded_prompts(untimed, probe_prompts, decoded_from, least=4)
 ids = [prompt.prompt_id for prompt in timed]
 other_ids = [prompt.prompt_id for prompt in untimed]
 new_tokens = min(new_tokens, settings.max_new_tokens)
-trace = score.with_hits(greedy.trace)
+trace = greedy.trace
 domains = list(score.domains_in(trace))
 short = trace.query("prompt_id in @ids and position < @new_tokens")
 
@@ -434,7 +434,7 @@ for number, quantity in enumerate(("speed-up", "tokens per target pass")):
         chosen = draws[number][list(again)]
         by_set[name, quantity] = timing.intervals(chosen, "method", len(texts)).frame
 by_set = Estimates(stack(by_set, ["set", "of"]))
-ctx.table(by_set, "other-prompts", rows=60, cells=by_set.wide(["of", "method"], "set"))
+ctx.table(by_set, "other-prompts", most=60, cells=by_set.wide(["of", "method"], "set"))
 
 # %%
 other = prompt_sets.farthest(of_sets)
@@ -465,8 +465,8 @@ rates = choose.speeds(fits)
 gains = {name: rates[name] - rates[stopping.FIXED] for name in stopping.METHODS[1:]}
 
 # %%
-found = Estimates(rates.table(key="method")).at(domain=domains)
-gains = Estimates(rates.table(gains, "method")).at(domain=domains)
+found = rates.table(key="method").at(domain=domains)
+gains = rates.table(gains, "method").at(domain=domains)
 gap = gains.at(method=list(stopping.MEASURES))
 
 # %%
@@ -530,8 +530,8 @@ levels, more = {}, {}
 for quantity, choices in quantities.items():
     rates = choose.speeds(choices)
     gained = {"both": rates[combined.BOTH] - rates[combined.DRAFT]}
-    levels[quantity] = rates.table(key="proposer")
-    more[quantity] = rates.table(gained, "proposer")
+    levels[quantity] = rates.table(key="proposer").frame
+    more[quantity] = rates.table(gained, "proposer").frame
 copied = Estimates(stack(levels, "quantity")).at(domain=[*domains, "all"])
 over_draft = Estimates(stack(more, "quantity")).at(domain=[*domains, "all"])
 

@@ -198,7 +198,7 @@ if public_runs:
     methods = atlas.runs().set_index("run")["method"]
     public = evidence.on_public_runs({methods[run]: run for run in public_runs}, listed)
     on_public = claims.verdict_table(listed, public)
-    ctx.table(public, "public-runs", rows=20, cells=summary.of_runs(on_public))
+    ctx.table(public, "public-runs", most=20, cells=summary.of_runs(on_public))
     ctx.say(summary.runs_in_words(on_public))
 
 # %% [markdown]

@@ -234,7 +234,7 @@ asked = {
     f"seed {seed}": (rows, score.alpha) for seed, rows in sampled.trace.groupby("seed", sort=False)
 }
 draws = stats.jointly(asked | {"three seeds": (sampled.trace, score.alpha)})
-alphas = Estimates(draws.table(key="texts")).at(domain=score.ALL).in_units("%", 1)
+alphas = draws.table(key="texts").at(domain=score.ALL).in_units("%", 1)
 notebook.show_table(alphas.wide("domain", "texts"))
 
 # %% [markdown]
@@ -292,7 +292,7 @@ asked = {
 }
 
 # %%
-tables = {name: stats.jointly(each).table(key="T") for name, each in asked.items()}
+tables = {name: stats.jointly(each).table(key="T").frame for name, each in asked.items()}
 found = Estimates.stacked(tables, "quantity")
 of_one = found.at(domain=score.ALL, quantity="acceptance").in_units("%")
 (_, coldest), *_, (_, hottest) = of_one.groups("T")
@@ -358,7 +358,7 @@ asked = {
 
 # %%
 draws = {quantity: stats.jointly(each) for quantity, each in asked.items()}
-by_length = {quantity: each.table(key="length") for quantity, each in draws.items()}
+by_length = {quantity: each.table(key="length").frame for quantity, each in draws.items()}
 by_length = Estimates.stacked(by_length, "quantity").without(domain=unshown)
 used_prompts = lasting.trace["prompt_id"].nunique()
 ctx.say(f"The next table is about {counted(used_prompts, 'prompt')}.")
@@ -399,7 +399,7 @@ ctx.plot(
 
 # %%
 share = {text.name: (text.trace, repeated) for text in (marked, sampled)}
-in_loops = Estimates(stats.jointly(share).table(key="temperature")).in_units("%")
+in_loops = stats.jointly(share).table(key="temperature").in_units("%")
 in_loops = in_loops.at(domain=score.ALL)
 cold, hot = (in_loops.at(temperature=text.name) for text in (marked, sampled))
 
@@ -407,17 +407,17 @@ cold, hot = (in_loops.at(temperature=text.name) for text in (marked, sampled))
 *_, short, whole_text = cut
 shortest = next(iter(cut))
 changes = {
-    quantity: each.table({"change": each[whole_text] - each[short]})
+    quantity: each.table({"change": each[whole_text] - each[short]}).frame
     for quantity, each in draws.items()
 }
 changes = Estimates.stacked(changes, "change").without(domain=unshown)
 
 # %%
 of_hits = draws["hit[1]"]
-change = of_hits.table({"change": of_hits[whole_text] - of_hits[shortest]})
+change = of_hits.table({"change": of_hits[whole_text] - of_hits[shortest]}).frame
 change = Estimates(change).at(domain=score.ALL)
 trend = change.tally("rises", "falls", "does not change significantly")
-levels = Estimates(of_hits.table(key="length")).at(domain=score.ALL).in_units("%")
+levels = of_hits.table(key="length").at(domain=score.ALL).in_units("%")
 before, after = (levels.at(length=length).span() for length in (shortest, whole_text))
 
 # %%

@@ -159,7 +159,7 @@ assert np.allclose(done, serving.finish_times(arrival, service))
 served = serving.simulate(judged, mix, costs.target_ms, load, requests, streams)
 result = serving.by_metric(served)
 shown = policies.with_names(result)
-ctx.table(result, "stream-by-policy", rows=60, cells=shown.wide("policy", "metric"))
+ctx.table(result, "stream-by-policy", most=60, cells=shown.wide("policy", "metric"))
 bound = served["oracle"]["tokens_per_s"] + 1e-9
 assert all((one["tokens_per_s"] <= bound).all() for one in served.values.values())
 
@@ -271,11 +271,14 @@ hot = choose.speeds(chosen_at)
 # %%
 of_sampled, of_greedy = (hot[name] for name in chosen_at)
 lost = {"speed-up": of_greedy - of_sampled}
-tables = {"times plain": hot.table(key="policy"), "difference": hot.table(lost, "policy")}
+tables = {
+    "times plain": hot.table(key="policy").frame,
+    "difference": hot.table(lost, "policy").frame,
+}
 robust = Estimates(stack(tables, "quantity")).without(domain="all")
 
 # %%
-ctx.table(robust, "temperature", rows=60, cells=robust.wide(["quantity", "policy"], "domain"))
+ctx.table(robust, "temperature", most=60, cells=robust.wide(["quantity", "policy"], "domain"))
 
 # %%
 change = robust.at(policy="speed-up", domain="pooled")
@@ -321,7 +324,7 @@ for name, draws in streams_of.items():
 
 # %%
 compared = Estimates.stacked(compared, "set").in_units("x")
-ctx.table(compared, "other-prompts", rows=60, cells=compared.wide(["set", "policies"], "metric"))
+ctx.table(compared, "other-prompts", most=60, cells=compared.wide(["set", "policies"], "metric"))
 
 # %% [markdown]
 # ## 5. Is synthetic acceptance fair?
@@ -372,7 +375,7 @@ ctx.say(synthetic.fairness_in_words(ratios, varied))
 
 # %%
 cells = largest.wide(["answers", "run", "metric"], "acceptance")
-ctx.table(largest, "synthetic-over-real", rows=18, cells=cells)
+ctx.table(largest, "synthetic-over-real", most=18, cells=cells)
 
 # %%
 other = prompt_sets.farthest(texts) or prompt_sets.OWN

@@ -198,7 +198,9 @@ notebook.show_table(at_3.wide(["proposer", "weight"], "domain"))
 
 # %%
 firsts = study.weighted(proposers, [1], "accepted", ran_away, "every")
-of_all = {key: stats.by_domain(*first).drop(columns="estimator") for key, first in firsts.items()}
+of_all = {
+    key: stats.by_domain(*first).frame.drop(columns="estimator") for key, first in firsts.items()
+}
 of_all = Estimates(stack(of_all, ["proposer", "weight"]), digits=3)
 ctx.export(of_all, "hit")
 hit = of_all.at(domain=sets).in_units("%", digits=1)
@@ -249,7 +251,7 @@ ended = {
 # %%
 by_depth = {name: study.next_accepted(rows, deepest) for name, rows in ended.items()}
 depths = {
-    (name, depth): draws.table()
+    (name, depth): draws.table().frame
     for name, found in by_depth.items()
     for depth, draws in found.items()
 }
@@ -259,7 +261,7 @@ ctx.export(depths, "depth")
 # %%
 deep = by_depth["EAGLE"][deepest]
 cost_of_depth = {study.COST: deep[study.DEEPER] - deep[study.AFRESH]}
-cost_of_depth = Estimates(deep.table(cost_of_depth)).at(domain=sets)
+cost_of_depth = deep.table(cost_of_depth).at(domain=sets)
 ctx.draw(
     drawings.draw_depth,
     depths,
@@ -283,8 +285,8 @@ parts = {
     study.SELECTION: third[study.AFRESH] - third[study.EVERYWHERE],
     study.COST: third[study.DEEPER] - third[study.AFRESH],
 }
-change = Estimates(third.table(parts, "EAGLE")).at(domain=sets).in_units("points", digits=1)
-ctx.table(change, "depth-parts", rows=60, cells=change.wide("EAGLE", "domain"))
+change = third.table(parts, "EAGLE").at(domain=sets).in_units("points", digits=1)
+ctx.table(change, "depth-parts", most=60, cells=change.wide("EAGLE", "domain"))
 
 # %%
 verbs = "rises", "falls", "does not change significantly"
@@ -310,7 +312,7 @@ of_ours = [own_pair.at_depths(own, deepest, "every").frame] if own else []
 of_pairs = Estimates(pd.concat([of_eagle, *of_ours])).at(domain="all").in_units("%")
 heads = {depth: f"depth {depth}" for depth in range(1, deepest + 1)}
 by_pair = of_pairs.wide("draft", "depth").rename(columns=heads)
-ctx.table(of_pairs, "depth-own-pair", rows=60, cells=by_pair)
+ctx.table(of_pairs, "depth-own-pair", most=60, cells=by_pair)
 ctx.say(own_pair.left_out(own) or "Notebook 18 compares our draft with our head.")
 
 # %% [markdown]
@@ -327,7 +329,7 @@ panels = {
     "EAGLE: first token accepted": eagle.assign(value=eagle["hit"]),
 }
 of_sets = stats.jointly({name: (rows, score.mean_of("value")) for name, rows in panels.items()})
-of_sets = Estimates(of_sets.table()).at(domain=sets)
+of_sets = of_sets.table().at(domain=sets)
 
 # %%
 pictured = {}
@@ -418,7 +420,7 @@ both = study.beside_copies(eagle, alike)
 ways = combined.ways(both, gamma, folds=2)
 together = {study.WAYS[name]: choice for name, choice in ways.items()}
 together[study.PERFECT] = study.best_of_both(both, gamma)
-together = Estimates(choose.speeds(together).table(key="proposer"))
+together = choose.speeds(together).table(key="proposer")
 ctx.export(together, "together")
 chosen = ways[combined.BOTH].judged.groupby("domain")["setting"].unique()
 rules = pd.DataFrame({"fitted m": chosen[sets].map(study.fitted_leasts)})
@@ -483,7 +485,7 @@ for (price, batch), seconds in study.seconds_of_settings(both, tried, batches).i
     speed = choose.speeds(choices)
     better = np.maximum(speed[combined.DRAFT], speed[combined.COPIES])
     numbers = speed.values | {gain: speed[combined.BOTH] - better}
-    in_time[key] = speed.table(numbers, "proposer")
+    in_time[key] = speed.table(numbers, "proposer").frame
     shapes = choices[combined.BOTH].judged.groupby("domain")["setting"].unique()
     fitted[key] = shapes.map(" and ".join).rename("fitted").reset_index()
 
@@ -540,7 +542,7 @@ measured = {
     "length": draws["length"],
     "depth": third[study.DEEPER] - third[study.EVERYWHERE],
 }
-measured = Estimates(draws.table(measured, "claim"))
+measured = draws.table(measured, "claim")
 measured = measured.without(domain=[score.ALL, score.POOLED])
 
 # %%

@@ -116,7 +116,7 @@ dots = study.dots(sums)
 assert dots["of_request"].get(0, by_hand) == by_hand  # of many requests some are drawn
 of_all = per_pass.at(domain=study.EVERY)
 of_domains = per_pass.without(domain=study.EVERY)
-ctx.table(per_pass, "tokens-per-pass", rows=30, cells=per_pass.wide("domain", "estimator"))
+ctx.table(per_pass, "tokens-per-pass", most=30, cells=per_pass.wide("domain", "estimator"))
 
 # %%
 ctx.strips(
@@ -274,7 +274,7 @@ if not reason:
 if not reason and len(judged) > 1:
     each = speed if every is passes else log_gammas.bounded_speeds(passes, tried, costs)
     of_domain = {domain: log_gammas.bounds(each, domain) for domain in judged}
-    ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", rows=30)
+    ctx.table(study.by_domain_table(of_domain), "gamma-by-domain", most=30)
 
 # %% [markdown]
 # ## 5. The options for your server

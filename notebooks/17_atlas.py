@@ -76,7 +76,7 @@ numbers = of_runs.frame[stats.NUMBERS].itertuples(index=False)
 cells = of_runs.frame.assign(number=[stats.cell(*row, 2) for row in numbers])
 shown = cells[["method", "target", "set", "n_prompts", "number"]]
 heads = {"n_prompts": "prompts", "number": "tokens per target pass"}
-ctx.table(of_runs, "runs", rows=20, cells=shown.rename(columns=heads))
+ctx.table(of_runs, "runs", most=20, cells=shown.rename(columns=heads))
 
 # %% [markdown]
 # SpS is a small draft model (Vicuna-68M). EAGLE, Medusa and Hydra train heads on the target. PLD
@@ -109,7 +109,7 @@ assert abs(rows["emitted"].sum() - emitted.sum()) <= 1 and len(rows) == len(acce
 frames = study.on_spec_bench()
 tasks = Orders.of(frames, study.PER_PASS, permutations)
 spreads = tasks.spreads()
-levels = Estimates(tasks.draws.table(key="method"))
+levels = tasks.draws.table(key="method")
 ctx.export(levels, "tokens-per-pass")
 relative = study.over_mean(tasks)
 

@@ -376,7 +376,7 @@ ctx.say(
 said = study.expected()
 found = study.came(hits, cold, 4, mixed, form)
 compared = study.beside_expected(said, found)
-ctx.table(compared, "expected", rows=20)
+ctx.table(compared, "expected", most=20)
 ctx.say(f"{study.hits_in_words(compared)} {study.seeds_expected_in_words(hits_of_seeds, by_seed)}")
 
 # %%

@@ -48,7 +48,6 @@ import numpy as np
 
 from speclab import runs, stats
 from speclab.analysis.texts import Text
-from speclab.estimates import Estimates
 from speclab.show import notebook
 
 # Declare here which kinds of run the cells need (speclab/runs.py, and speclab/ops/run_plan.py for
@@ -68,7 +67,7 @@ text = Text.of(runs.load_or_record(at_0, "greedy"))
 # not announce code that the page hides.
 
 # %%
-found = Estimates(stats.by_domain(text.trace, text.acceptance)).in_units("%")
+found = stats.by_domain(text.trace, text.acceptance).in_units("%")
 ctx.table(found, "acceptance", cells=found.wide("estimator", "domain"))
 
 # %% [markdown]

@@ -14,11 +14,58 @@ import numpy as np
 import pandas as pd
 
 from speclab.score import require
-from speclab.stats import ABOVE, BELOW, INCONCLUSIVE, NUMBERS, UNDEFINED, UNITS, cell, verdict
 
+NUMBERS = ["estimate", "low", "high"]
+# results of `verdict`
+ABOVE, BELOW, WITHIN = "above", "below", "within"
+INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
+# units of `cell`: (scale, suffix, format of the sign)
+UNITS = {"": (1, "", ""), "x": (1, "x", ""), "%": (100, " %", ""), "points": (100, " points", "+")}
 WORDS = ("no", "one", "two", "three", "four", "five", "six")
 NOT_KNOWN = "undefined for"
 SETS = ("domain", "prompt set", "gamma")  # names that a sentence can replace by 'all four domains'
+
+
+def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
+    """Compare an interval with a null value.
+
+    ABOVE or BELOW if the whole interval lies on that side of the null value, UNDEFINED if a bound
+    is missing, else INCONCLUSIVE. If `null` is a region (least, most), WITHIN if the interval lies
+    inside it. Returns a str for numbers and an array of str for columns.
+    """
+    low = np.asarray(low, float)
+    high = np.asarray(high, float)
+    least, most = np.broadcast_to(null, 2)
+    is_inside = (least <= low) & (high <= most)
+    cases = {
+        UNDEFINED: np.isnan(low + high),
+        ABOVE: low > most,
+        BELOW: high < least,
+        WITHIN: (least < most) & is_inside,
+    }
+    words = np.select(list(cases.values()), list(cases), INCONCLUSIVE)
+    return words if words.ndim else str(words)
+
+
+def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = "") -> str:
+    """A number and its interval as text: '0.565 [0.551, 0.579]', or '0.565' without an interval.
+    'undefined' if the estimate is missing.
+
+    unit: a key of UNITS. '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
+    2 digits. Shares and differences of shares are given as fractions of 1. If an end would round to
+    no effect (0, or 1 for "x") without being it, all three have one digit more.
+    """
+    if np.isnan(estimate):
+        return UNDEFINED
+    scale, after, sign = UNITS[unit]
+    effects = scale * np.array([low, high]) - (unit == "x")
+    digits += bool(((effects != 0) & (effects.round(digits) == 0)).any())
+    number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
+    is_one = unit == "points" and number in ("+1", "-1")
+    number += after.removesuffix("s") if is_one else after
+    least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
+    text = number if np.isnan(low) else f"{number} [{least}, {most}]"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from speclab import place
+from speclab import place, score
 from speclab.manifest import (
     KEY_VERSION,
     OF_BLOCKS,
@@ -268,8 +268,8 @@ class Run:
 
     @cached_property
     def trace(self) -> pd.DataFrame:
-        """One row per (prompt, position)."""
-        return self.table("trace").to_pandas()
+        """One row per (prompt, position), with `hit` (`score.with_hits`)."""
+        return score.with_hits(self.table("trace").to_pandas())
 
     @cached_property
     def nodes(self) -> pd.DataFrame:

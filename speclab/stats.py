@@ -14,63 +14,25 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr, stdtrit
 
+from speclab.estimates import ABOVE as ABOVE
+from speclab.estimates import BELOW as BELOW
+from speclab.estimates import INCONCLUSIVE as INCONCLUSIVE
+from speclab.estimates import NUMBERS as NUMBERS
+from speclab.estimates import UNDEFINED as UNDEFINED
+from speclab.estimates import UNITS as UNITS
+from speclab.estimates import WITHIN as WITHIN
+from speclab.estimates import Estimates
+from speclab.estimates import cell as cell
+from speclab.estimates import verdict as verdict
 from speclab.plain import Array
 from speclab.prompts import DOMAINS
 from speclab.score import ALL, POOLED, Estimator, across, domains_in, require
 
 RESAMPLES, MIN_PROMPTS = 2000, 5
 FEW_PROMPTS = 20  # per domain; with fewer, intervals cover less than 95 % (notebook 13)
-NUMBERS = ["estimate", "low", "high"]
 UNNAMED = "one domain"  # the domain of a frame without the column `domain`
 NO_INTERVAL = "too few rows: undefined in the sample, or in more than 5 % of the resamples"
 TOO_FEW = f"an interval needs at least {MIN_PROMPTS} prompts in each domain"
-# results of `verdict`
-ABOVE, BELOW, WITHIN = "above", "below", "within"
-INCONCLUSIVE, UNDEFINED = "inconclusive", "undefined"
-# units of `cell`: (scale, suffix, format of the sign)
-UNITS = {"": (1, "", ""), "x": (1, "x", ""), "%": (100, " %", ""), "points": (100, " points", "+")}
-
-
-def verdict(low: Any, high: Any, null: float | tuple[float, float] = 0.0) -> Any:
-    """Compare an interval with a null value.
-
-    ABOVE or BELOW if the whole interval lies on that side of the null value, UNDEFINED if a bound
-    is missing, else INCONCLUSIVE. If `null` is a region (least, most), WITHIN if the interval lies
-    inside it. Returns a str for numbers and an array of str for columns.
-    """
-    low = np.asarray(low, float)
-    high = np.asarray(high, float)
-    least, most = np.broadcast_to(null, 2)
-    is_inside = (least <= low) & (high <= most)
-    cases = {
-        UNDEFINED: np.isnan(low + high),
-        ABOVE: low > most,
-        BELOW: high < least,
-        WITHIN: (least < most) & is_inside,
-    }
-    words = np.select(list(cases.values()), list(cases), INCONCLUSIVE)
-    return words if words.ndim else str(words)
-
-
-def cell(estimate: float, low: float, high: float, digits: int = 3, unit: str = "") -> str:
-    """A number and its interval as text: '0.565 [0.551, 0.579]', or '0.565' without an interval.
-    'undefined' if the estimate is missing.
-
-    unit: a key of UNITS. '72 % [70, 74]', '+6 points [5, 8]' and '1.35x [1.32, 1.37]' need 0, 0 and
-    2 digits. Shares and differences of shares are given as fractions of 1. If an end would round to
-    no effect (0, or 1 for "x") without being it, all three have one digit more.
-    """
-    if np.isnan(estimate):
-        return UNDEFINED
-    scale, after, sign = UNITS[unit]
-    effects = scale * np.array([low, high]) - (unit == "x")
-    digits += bool(((effects != 0) & (effects.round(digits) == 0)).any())
-    number = f"{scale * estimate:{sign}z.{digits}f}"  # z: no minus before a zero
-    is_one = unit == "points" and number in ("+1", "-1")
-    number += after.removesuffix("s") if is_one else after
-    least, most = (f"{scale * end:z.{digits}f}" for end in (low, high))
-    text = number if np.isnan(low) else f"{number} [{least}, {most}]"
-    return text.replace("-", "\N{MINUS SIGN}")
 
 
 @dataclass(frozen=True)
@@ -253,7 +215,7 @@ class Draws:
 
     def table(
         self, draws: Mapping[str, pd.DataFrame | pd.Series] | None = None, key: str = "name"
-    ) -> pd.DataFrame:
+    ) -> Estimates:
         """One row per entry of `draws` (default: all values), or per column of the entry: key,
         [domain], estimate, low, high, n_prompts, note.
 
@@ -269,7 +231,7 @@ class Draws:
             table["note"] = np.where(is_missing, reasons, "")
             table.insert(0, key, name)
             tables.append(table.drop(columns="domain") if is_series else table)
-        return pd.concat(tables, ignore_index=True)
+        return Estimates(pd.concat(tables, ignore_index=True))
 
     def _rows(self, values: pd.DataFrame) -> pd.DataFrame:
         """One row per column: its name (domain), its numbers, its prompts, and the reason why an
@@ -328,7 +290,7 @@ def jointly(
     return Draws(values, prompts, notes)
 
 
-def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> pd.DataFrame:
+def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> Estimates:
     """Estimates with intervals in long form: estimator, domain, estimate, low, high, n_prompts.
 
     Rows are the domains of the frame, then `all` (mean of the domain values) and `pooled` (over all
@@ -338,6 +300,6 @@ def by_domain(frame: pd.DataFrame, estimator: Estimator, n: int = RESAMPLES) -> 
     draws = jointly({estimator.name: (frame, estimator)}, n=n)
     if draws.notes:
         raise ValueError(draws.notes[estimator.name])
-    table = draws.table(key="estimator").drop(columns="note")
+    table = draws.table(key="estimator").frame.drop(columns="note")
     domains = [rows for _, rows in table.groupby("domain", sort=False)]
-    return pd.concat(domains, ignore_index=True)
+    return Estimates(pd.concat(domains, ignore_index=True))

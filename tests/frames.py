@@ -57,7 +57,7 @@ def frame_of(**domains):
 
 def pooled(frame, estimator, n=stats.RESAMPLES):
     """The number over all rows, with its interval over resampled prompts."""
-    return stats.by_domain(frame, estimator, n).set_index("domain").loc["pooled"]
+    return stats.by_domain(frame, estimator, n).frame.set_index("domain").loc["pooled"]
 
 
 def noisy(prompts=8, rows=30, seed=0):

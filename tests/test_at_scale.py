@@ -163,7 +163,8 @@ def test_significant_differences_are_named_and_have_a_star():
 @pytest.mark.parametrize("width", [style.ONE_COLUMN, style.TWO_COLUMNS])
 def test_the_cost_of_depth_is_the_gap_that_is_drawn(alike, width):
     tables = {
-        ("EAGLE", depth): draws.table() for depth, draws in study.next_accepted(alike[0], 3).items()
+        ("EAGLE", depth): draws.table().frame
+        for depth, draws in study.next_accepted(alike[0], 3).items()
     }
     frame = study.stack(tables, ["proposer", "depth"])
     names = [study.EVERYWHERE, study.AFRESH, study.DEEPER]

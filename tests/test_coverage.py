@@ -65,7 +65,7 @@ def test_intervals_of_many_studies_are_those_that_the_kit_makes():
     weights = stats.resampling_of(frames[0], 200).weights
     found = coverage.four_intervals(case, drawn, weights[:, None])
     for bounds, frame in zip(found[EXPANDED].T, frames, strict=True):
-        row = stats.by_domain(frame, score.mean_of("x"), 200).iloc[0]
+        row = stats.by_domain(frame, score.mean_of("x"), 200).frame.iloc[0]
         assert bounds == pytest.approx([row["low"], row["high"]], rel=1e-6)
 
 

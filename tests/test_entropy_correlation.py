@@ -36,7 +36,7 @@ def test_auc_is_over_all_pairs_of_a_text_and_knows_no_level_of_it():
 
 
 def test_without_pairs_there_is_no_auc():
-    found = study.within_texts(signals_of(noisy().assign(hit=True))).table()
+    found = study.within_texts(signals_of(noisy().assign(hit=True))).table().frame
     assert found["estimate"].isna().all()
 
 

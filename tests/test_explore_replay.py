@@ -299,7 +299,7 @@ def test_intervals_are_the_kits(pages, recorded, kind):
         )
         made = replay.replay_sampled if kind == "sampled" else replay.replay
         sums = replay.prompt_sums(made(trace, gamma)).reset_index()
-        table = stats.by_domain(sums, gamma_sweep.TAU).set_index("domain")
+        table = stats.by_domain(sums, gamma_sweep.TAU).frame.set_index("domain")
         expected = table.loc[list(trace["domain"].unique()), ["low", "high"]]
         assert_allclose(found, expected, atol=0.03)
 

@@ -121,7 +121,7 @@ def test_lag1_is_pearsons_correlation_of_neighbours():
     pairs = pairs.astype({"before": bool, "after": bool})
     theirs = association.correlations(pairs, "before", "after", "pearson")
     drawn = study.one_token(text)
-    ours = drawn.table({"lag1": study.lag1(drawn)})
+    ours = drawn.table({"lag1": study.lag1(drawn)}).frame
     numbers = ["estimate", "low", "high"]
     assert ours[numbers].iloc[0].tolist() == pytest.approx(theirs[numbers].iloc[0].tolist())
     by_hand = study.one_token(text_of(*[[0, 0, 1, 0]] * 5, [3]))

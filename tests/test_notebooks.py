@@ -118,7 +118,7 @@ def test_context_writes_numbered_figures_tables_and_numbers(tmp_path, monkeypatc
     names = [f"domain {number}" for number in range(13)]
     alphas = pd.DataFrame({"domain": names, "estimate": 0.5, "low": 0.4, "high": 0.6})
     ctx.plot(alphas, "domain", "by-domain", "Alpha by domain.", kind="points")
-    ctx.table(pd.DataFrame({"domain": ["code", "math"], "alpha": [0.51249, 1]}), "table-1", rows=1)
+    ctx.table(pd.DataFrame({"domain": ["code", "math"], "alpha": [0.51249, 1]}), "table-1", most=1)
     ctx.record(tau=1.234567, pairs=2)
     ctx.answer("Yes.")
     _, picture, text, table, more = shown

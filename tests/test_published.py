@@ -88,7 +88,7 @@ def test_table_i_puts_the_named_estimators_side_by_side(rule, exact):
     first = compared("I", run, rule).xs("alpha_mean", level="quantity")
     chat = run.nodes[run.nodes["domain"] == "chat"]
     assert first.at["chat", "ours_as_published"] == pytest.approx(score.published_alpha(chat))
-    expected = stats.by_domain(run.trace, exact).set_index("domain").at["all", "estimate"]
+    expected = stats.by_domain(run.trace, exact).frame.set_index("domain").at["all", "estimate"]
     row = first.loc["all"]
     assert row["corrected"] == pytest.approx(expected) and row["estimator"] == exact.name
 

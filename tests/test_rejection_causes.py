@@ -182,7 +182,7 @@ def test_gains_by_hand():
 def test_other_ranks_may_lose_what_they_do_not_gain():
     frame = labelled(trace_of(RANKS))
     ranks = {"worse": np.ones(len(frame), int), "as it is": frame["draft_rank"].to_numpy()}
-    gain = causes.gains_of_ranks(frame, 4, ranks).table()
+    gain = causes.gains_of_ranks(frame, 4, ranks).table().frame
     gain = gain[gain["domain"] == "pooled"].set_index("name")["estimate"]
     assert gain.to_dict() == pytest.approx({"worse": 1 - 10 / 3, "as it is": 0})
 

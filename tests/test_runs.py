@@ -21,7 +21,7 @@ from speclab.runs import RunError, load_or_record, load_run, record_run, run_key
 
 def test_a_run_has_the_specified_columns_and_a_manifest(short_run):
     trace, manifest = short_run.trace, short_run.manifest
-    assert list(trace) == runs.SCHEMAS["trace"].names
+    assert list(trace) == [*runs.SCHEMAS["trace"].names, "hit"]
     assert list(short_run.nodes) == runs.SCHEMAS["nodes"].names
     assert manifest["rows"] == {"trace": len(trace), "nodes": 8 * len(trace)}
     assert manifest["prompts"] == trace.prompt_id.nunique() == 6

@@ -111,7 +111,7 @@ def test_estimates_meet_the_exact_speed_and_its_interval():
     """
     policies = policies_of(random_trace(prompts=12).query("domain == 'code'"))
     found = serving.simulate(policies, {"code": 1.0}, 10.0, 0.8, 800, 6, n=400)
-    row = found.table().set_index(["name", "domain"]).loc["always", "tokens_per_s"]
+    row = found.table().frame.set_index(["name", "domain"]).loc["always", "tokens_per_s"]
     speed = Estimator("speed", lambda f: f[["emitted", "cost"]].to_numpy(), quotient)
     exact = pooled(policies["always"].judged, speed)
     assert row["estimate"] == pytest.approx(100 * exact.estimate, rel=0.01)

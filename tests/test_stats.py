@@ -50,7 +50,7 @@ def test_intervals_are_those_of_the_redrawn_rows():
         domains = [estimator(rows)[2] for _, rows in drawn.groupby("domain", sort=False)]
         literal.append([*domains, np.mean(domains), estimator(drawn)[2]])
     literal = np.array(literal)
-    table = stats.by_domain(nodes, estimator, n=60)
+    table = stats.by_domain(nodes, estimator, n=60).frame
     found = table[table["estimator"] == "published_chain[2]"].set_index("domain")
     assert list(found.index) == [*DOMAINS, "all", "pooled"]
     assert found["n_prompts"].tolist() == [6] * 4 + [24] * 2
@@ -60,7 +60,7 @@ def test_intervals_are_those_of_the_redrawn_rows():
 
 def test_a_frame_without_domains_has_each_column_once():
     frame = clustered().drop(columns="domain")
-    table = stats.by_domain(frame, score.mean_of("x"), n=20)
+    table = stats.by_domain(frame, score.mean_of("x"), n=20).frame
     assert table["domain"].is_unique
     assert_allclose(table["estimate"], frame["x"].mean())
 
@@ -172,16 +172,16 @@ def test_a_domain_of_few_prompts_has_a_number_and_neither_interval_nor_test():
     few = clustered(prompts=4, domain="chat", seed=2)
     mean, both = score.mean_of("x"), pd.concat([many, few])
     assert stats.judged_domains(both) == ["code", "math"]
-    table = stats.by_domain(both, mean).set_index("domain")
+    table = stats.by_domain(both, mean).frame.set_index("domain")
     assert table.loc["chat", "estimate"] == pytest.approx(few["x"].mean())
     assert table.loc[["chat", "all", "pooled"], ["low", "high"]].isna().all(axis=None)
-    alone = stats.by_domain(many, mean).set_index("domain")
+    alone = stats.by_domain(many, mean).frame.set_index("domain")
     assert_allclose(
         table.loc[["code", "math"], stats.NUMBERS], alone.loc[["code", "math"], stats.NUMBERS]
     )
     tests = significance.differences(both, mean, n=200)
     assert tests.equals(significance.differences(many, mean, n=200)), "one test, and Holm's of one"
-    note = stats.jointly({"x": (both, mean)}).table().set_index("domain")["note"]
+    note = stats.jointly({"x": (both, mean)}).table().frame.set_index("domain")["note"]
     assert "needs at least 5" in note["chat"] and note["code"] == ""
     trend = association.correlations(both, "x", "y").set_index("domain").loc["chat"]
     assert np.isfinite(trend["estimate"]) and np.isnan(trend["low"])

@@ -32,10 +32,10 @@ def test_numbers_asked_together_are_those_asked_alone(greedy):
     }
     draws = stats.jointly(asked, n=200)
     columns = [*stats.NUMBERS, "n_prompts"]
-    together = draws.table().set_index("name")[columns]
-    alone = [stats.by_domain(*question, n=200)[columns] for question in asked.values()]
+    together = draws.table().frame.set_index("name")[columns]
+    alone = [stats.by_domain(*question, n=200).frame[columns] for question in asked.values()]
     np.testing.assert_allclose(together, pd.concat(alone))
-    nothing = draws.table({"paired": draws["hit"] - draws["hit"]})
+    nothing = draws.table({"paired": draws["hit"] - draws["hit"]}).frame
     assert not nothing[stats.NUMBERS].any(axis=None)
 
 
@@ -53,11 +53,11 @@ def test_a_missing_prompt_is_said(greedy):
 def test_what_cannot_be_had_is_missing_and_says_why(greedy):
     nothing = score.ratio_of("zero", "zero")
     frame = greedy.trace.assign(zero=0.0)
-    row = stats.jointly({"none": (frame, nothing)}, n=10).table().iloc[0]
+    row = stats.jointly({"none": (frame, nothing)}, n=10).table().frame.iloc[0]
     assert np.isnan(row["estimate"]) and row["note"] == stats.NO_INTERVAL
     lost = stats.jointly({"none": (frame.drop(columns="hit"), greedy.acceptance)}, n=10)
     assert "no column ['hit']" in lost.notes["none"]
-    assert lost.table()["note"].eq(lost.notes["none"]).all()
+    assert lost.table().frame["note"].eq(lost.notes["none"]).all()
 
 
 def test_seeds_are_texts_of_one_prompt(sampled):

@@ -64,7 +64,7 @@ def cases(greedy, gamma: int = 4) -> list[Case]:
     """The simulated numbers of a greedy run: a mean over positions, a ratio whose prompts differ in
     length, and the difference between two domains (the first and the last).
     """
-    hits = score.with_hits(greedy.trace)
+    hits = greedy.trace
     mean = mean_in_domain("hit[1]", hits, score.mean_of("hit"))
     blocks = replay.chain_sums(greedy.trace, [gamma])
     tau = score.block_estimators()["block_efficiency"]

@@ -74,7 +74,7 @@ def group_means(frame: pd.DataFrame, value: str, group: str, x: str | None = Non
     sizes = frame.groupby(group, observed=True).size()
     levels = sizes.index.tolist()
     columns = in_levels(value, group, levels)
-    means = by_domain(frame, Estimator(value, columns, quotient, scalar=False))
+    means = by_domain(frame, Estimator(value, columns, quotient, scalar=False)).frame
     means = means[["domain", *NUMBERS]]
     means.insert(1, group, levels * (len(means) // len(levels)))
 

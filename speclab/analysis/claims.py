@@ -137,7 +137,7 @@ def from_draws(
     """
     if isinstance(numbers, pd.DataFrame):
         numbers = numbers[list(draws.prompts.domains)]
-    table = draws.table({"": pd.DataFrame(numbers)})
+    table = draws.table({"": pd.DataFrame(numbers)}).frame
     table["estimate"] = table["estimate"].where(table["note"] == "")
     return rows_of(estimator, table)
 

@@ -39,9 +39,9 @@ def summary_lines(log: Log, folder: Path) -> list[str]:
 
 def tokens_per_pass(sums: pd.DataFrame, n: int = RESAMPLES) -> Estimates:
     """Tokens per target pass of each domain, then of all requests (EVERY), from n resamples."""
-    of_domains = by_domain(sums, PER_PASS, n)
+    of_domains = by_domain(sums, PER_PASS, n).frame
     of_domains = of_domains[~of_domains["domain"].isin([ALL, POOLED])]
-    of_all = by_domain(of_all_prompts(sums), PER_PASS, n)
+    of_all = by_domain(of_all_prompts(sums), PER_PASS, n).frame
     row = of_all[of_all["domain"] == POOLED].assign(domain=EVERY)
     table = pd.concat([of_domains, row], ignore_index=True)
     return Estimates(table.assign(estimator="tokens per target pass"))

@@ -44,5 +44,5 @@ def at_depths(drafts: dict[str, pd.DataFrame], deepest: int, starts: str) -> Est
     tables = {}
     for name, trace in drafts.items():
         rows = passes.of_replay(replay.replay(trace, deepest, starts))
-        tables[name] = accepted_at_depths(rows, deepest).table(key="depth")
+        tables[name] = accepted_at_depths(rows, deepest).table(key="depth").frame
     return Estimates(stack(tables, "draft")).in_units("%")

@@ -5,9 +5,9 @@ prompts without the wrapper around each problem. The other is a second prompt se
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -47,6 +47,41 @@ MOST_NAMED = 3  # domains in the name of a difference
 LEAD, SPREAD, LAST = "lead", "spread", "last"  # of `contrasts_by_set`
 CHANGE = ["change", "change_low", "change_high"]
 
+
+@dataclass(frozen=True)
+class PromptSet:
+    """A set of prompts of which the same question is asked, and the target's texts on them.
+
+    name: in tables and keys. in_words: in a sentence, after 'on'. new: the domains in which its
+    texts are those of no set before it. is_part: whether another set has all its prompts.
+    """
+
+    name: str
+    in_words: str
+    text: Text
+    new: tuple[str, ...]
+    is_part: bool = False
+
+    @property
+    def trace(self) -> pd.DataFrame:
+        """The texts, one row per position."""
+        return self.text.trace
+
+    @property
+    def prompts(self) -> pd.Series:
+        """Number of prompts by domain."""
+        return self.trace.groupby("domain", sort=False)["prompt_id"].nunique()
+
+    def shown(self, table: Estimates, *more: str) -> pd.DataFrame:
+        """The rows of a table by domain in which the set has new texts. In other domains it would
+        repeat the numbers of another set. more: further values of `domain` that are kept, as
+        `score.ALL`, if all domains are new.
+        """
+        all_new = set(self.new) == set(self.trace["domain"])
+        kept = {*self.new, *(more if all_new else ())}
+        return table.frame[table.frame["domain"].isin(kept)]
+
+
 Asked = tuple[pd.DataFrame, Estimator]  # rows, and what is computed from them
 Question = Callable[[Text], Asked]
 
@@ -85,6 +120,24 @@ def check_domains(source: str, theirs: Collection[str], domains: Collection[str]
         )
 
 
+def read(profile: Profile, own: Text) -> dict[str, PromptSet]:
+    """The prompt sets of a profile by name: its own, then the others that it names, with their
+    `texts`.
+    """
+    sets = {}
+    for name, text in texts(profile, own).items():
+        new = [domain for domain in domains_in(text.trace) if is_new(name, domain)]
+        sets[name] = PromptSet(name, after_on(name), text, tuple(new), name == ENGLISH)
+    return sets
+
+
+def last(sets: Mapping[str, PromptSet]) -> PromptSet:
+    """The set that a short sentence names beside the own prompts: the last one that is not a part
+    of another; the own prompts if there is no other set.
+    """
+    return [each for each in sets.values() if not each.is_part][-1]
+
+
 def _where(text: Text, is_kept: pd.Series) -> Text:
     """The texts of some of the prompts."""
     kept = text.trace["prompt_id"][is_kept].unique()
@@ -93,10 +146,13 @@ def _where(text: Text, is_kept: pd.Series) -> Text:
     return replace(text, trace=trace, nodes=nodes)
 
 
-def with_all_domains(sets: Mapping[str, Text]) -> dict[str, Text]:
+Sets = TypeVar("Sets", bound=Text | PromptSet)
+
+
+def with_all_domains(sets: Mapping[str, Sets]) -> dict[str, Sets]:
     """The sets that have every domain of the first set, `OWN`, so that means of domains compare."""
     domains = {*sets[OWN].trace["domain"]}
-    return {name: text for name, text in sets.items() if domains <= {*text.trace["domain"]}}
+    return {name: each for name, each in sets.items() if domains <= {*each.trace["domain"]}}
 
 
 def farthest(sets: Iterable[str]) -> str | None:
@@ -176,7 +232,7 @@ def by_set(draws: Mapping[str, stats.Draws], what: Any = IT, digits: int = 3) ->
     """
     tables = {}
     for name, each in draws.items():
-        table = each.table({what: each[what]}).drop(columns="name")
+        table = each.table({what: each[what]}).frame.drop(columns="name")
         shown = [is_new(name, domain) for domain in table["domain"]]
         tables[name] = table[shown]
     numbers = Estimates.stacked(tables, "set", digits)
@@ -227,12 +283,12 @@ def contrasts_by_set(sets: Mapping[str, Text], question: Question) -> Estimates:
     tables = {}
     for name, each in draws.items():
         values = means[name][order] @ weights
-        table = each.table(dict(values), "contrast")
+        table = each.table(dict(values), "contrast").frame
         # paired for the same problems; other prompts have independent resamples
         shift = 0 if name in (OWN, UNWRAPPED) else 1
         shifted = np.roll(before[1:], shift, axis=0)
         change = values - np.r_[before[:1], shifted]
-        table[CHANGE] = each.table(dict(change))[NUMBERS]
+        table[CHANGE] = each.table(dict(change)).frame[NUMBERS]
         table["power"] = power_of(before.iloc[0], weights, *questions[name])
         table["highest"] = means[name].iloc[0].idxmax()
         table.insert(0, "role", roles)

@@ -131,7 +131,7 @@ def _estimates(
     if pd.notna(position_bin):
         rows = rows[rows["position"] // half == position_bin]
     score.require(rows, [], f"position bin {position_bin} of this run")
-    values = stats.by_domain(rows, estimator)
+    values = stats.by_domain(rows, estimator).frame
     unused = {ALL, POOLED} - {whole}
     is_unused = values["domain"].isin(unused)
     values = values[~is_unused].replace({"domain": {whole: ALL}})

@@ -24,6 +24,7 @@ from speclab.show.notebook import drawn_in
 # how a notebook may end
 DONE, FAILED = "done", "failed"
 NEEDS_MODELS, NEEDS_FILES = "needs the models", "needs files"
+LEFT_OUT = "left out"  # by the notebook itself: the study has too little for it
 UNKNOWN = "From an earlier run, whose settings are not known here."
 STALE = "Out of date: its inputs or its files have changed since this run."
 COMMITTED = "These figures come with the kit: what the notebook needs is not on this machine."

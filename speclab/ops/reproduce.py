@@ -85,7 +85,11 @@ BEFORE, REPLACED = ".before", ".replaced"  # suffixes of folders with earlier fi
 FOLDERS = ("SPECLAB_MODELS", MIRROR, PLACE, "SPECLAB_AUTHOR_RECORDS")
 SCOPES = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 # errors that a notebook raises if it lacks models or files
-NEEDS = {"ModelsMissing": report.NEEDS_MODELS, "FilesMissing": report.NEEDS_FILES}
+NEEDS = {
+    "ModelsMissing": report.NEEDS_MODELS,
+    "FilesMissing": report.NEEDS_FILES,
+    "LeftOut": report.LEFT_OUT,
+}
 
 
 @dataclass(frozen=True)
@@ -191,7 +195,7 @@ class Call:
         """
         if stamp.digest != now or stamp.status == FAILED:
             return False
-        if stamp.status == report.NEEDS_FILES:
+        if stamp.status in (report.NEEDS_FILES, report.LEFT_OUT):
             return True
         if stamp.status == report.NEEDS_MODELS:
             return bool(pair.missing(self.profile))

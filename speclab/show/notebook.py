@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +38,10 @@ ANSWER_WORDS, ANSWER_NUMBERS = 44, 8  # at most, in an answer
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 ANSWER = "answer"  # the place of a notebook's first output, filled at its end
 PENDING, ANSWERED = "*The answer is computed at the end.*", "**Answer.** "  # how that output begins
+
+
+class LeftOut(RuntimeError):
+    """A notebook has nothing to show for this study. The message says what it needs."""
 
 
 @dataclass(frozen=True)
@@ -125,20 +129,26 @@ class Context:
         self,
         table: "pd.DataFrame | Estimates",
         slug: str,
+        rows: str | list[str] = "",
+        columns: str = "",
         digits: int = 3,
-        rows: int = 12,
+        most: int = 12,
         cells: "pd.DataFrame | None" = None,
         caption: str = "",
     ) -> None:
-        """Export a table (slug.csv and .tex) and show its first `rows` rows with `digits`
-        decimals. cells: a table that the page and the .tex show instead, as `Estimates.wide`.
+        """Export a table (slug.csv and .tex) and show its first `most` rows with `digits` decimals.
+
+        rows, columns: keys of Estimates. The page and the .tex then have a cell with an interval
+        for each row and column (`Estimates.wide`). cells: any other table that they show instead.
         """
+        if rows:
+            cells = table.wide(rows, columns)
         self.export(table, slug, cells, caption)
         shown = getattr(table, "frame", table) if cells is None else cells
-        show_table(shown.head(rows), digits)
-        if len(shown) > rows:
+        show_table(shown.head(most), digits)
+        if len(shown) > most:
             whole = f"`{self.figures.name}/{slug}.csv`"
-            self.say(f"*{rows} of {len(shown)} rows. All rows are in {whole}.*")
+            self.say(f"*{most} of {len(shown)} rows. All rows are in {whole}.*")
 
     def export(
         self,
@@ -192,6 +202,12 @@ class Context:
         if len(domains) < 2:
             self.say(f"Only {domains[0]} has 5 prompts or more, so no domains are compared.")
         return len(domains) > 1
+
+    def leave_out(self, reason: str) -> NoReturn:
+        """End a notebook that has nothing to show for this study. reason: what it needs, as 'needs
+        two domains with five prompts or more'. `make reproduce` prints it in one line.
+        """
+        raise LeftOut(f"{self.figures.name} {reason}")
 
     def record(self, **numbers: float | int | str) -> None:
         """Write the notebook's main numbers to numbers.json in the figures folder, floats to 4

@@ -106,7 +106,7 @@ def per_pass(
     tables = {}
     for key, (sums, estimator) in weighted(proposers, gammas, "emitted", ran_away).items():
         by_gamma = {gamma: (rows, estimator) for gamma, rows in sums.groupby("gamma")}
-        tables[key] = stats.jointly(by_gamma).table(key="gamma")
+        tables[key] = stats.jointly(by_gamma).table(key="gamma").frame
     return Estimates(stack(tables, ["proposer", "weight"]))
 
 
@@ -221,7 +221,7 @@ def speeds_by_gamma(
         for batch in batches:
             texts = {g: times(blocks, batch, draft_cost) for g, blocks in chains.items()}
             draws = stats.jointly({gamma: (rows, speedup) for gamma, rows in texts.items()})
-            tables[f"batch {batch}", name] = draws.table(key="gamma")
+            tables[f"batch {batch}", name] = draws.table(key="gamma").frame
     return Estimates(stack(tables, ["batch", "reading"]))
 
 

@@ -92,7 +92,7 @@ def table_of_runs() -> Estimates:
     facts = atlas.runs().query("method != 'plain'").set_index("run")
     rows = {}
     for run in facts.index:
-        pooled = stats.by_domain(sums_of_run(run), PER_PASS).query("domain == @POOLED")
+        pooled = stats.by_domain(sums_of_run(run), PER_PASS).frame.query("domain == @POOLED")
         rows[tuple(facts.loc[run, ["method", "target", "set"]])] = pooled
     table = stack(rows, ["method", "target", "set"])
     return Estimates(table.drop(columns=["estimator", "domain"]))
@@ -102,7 +102,7 @@ def over_mean(orders: Orders, key: str = "method") -> Estimates:
     """Each domain's value over the mean of the domains, for each method."""
     draws = orders.draws
     parts = {name: rows.div(rows[ALL], axis=0) for name, rows in draws.values.items()}
-    return Estimates(draws.table(parts, key)).without(domain=[ALL, POOLED])
+    return draws.table(parts, key).without(domain=[ALL, POOLED])
 
 
 # ---- depth ---------------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ def depth_tables(runs: Mapping[str, str], deepest: int) -> tuple[Estimates, Esti
     levels, changes = {}, {}
     for name, run in runs.items():
         draws = accepted_by_depth(run, deepest)
-        levels[name] = draws.table(key="depth")
+        levels[name] = draws.table(key="depth").frame
         change = (draws[DEEP] - draws[FIRST])[POOLED]
-        changes[name] = draws.table({"change": change}, key="number")
+        changes[name] = draws.table({"change": change}, key="number").frame
     pooled = Estimates(stack(levels, ["method"])).at(domain=POOLED).in_units("%")
     return pooled, Estimates(stack(changes, ["method"])).in_units("points")
 
@@ -165,7 +165,7 @@ def by_target_size() -> tuple[Estimates, Estimates]:
     draws = stats.jointly({size: (rows, PER_PASS) for size, rows in frames.items()})
     small, *larger = SIZES
     steps = {size: (draws[size] - draws[small])[POOLED] for size in larger}
-    return Estimates(draws.table(key="target")), Estimates(draws.table(steps, key="size"))
+    return draws.table(key="target"), draws.table(steps, key="size")
 
 
 # ---- texts ---------------------------------------------------------------------------------------
@@ -190,7 +190,7 @@ def same_texts() -> Estimates:
         of_kind = [draws[kind, pair][POOLED] for pair in kinds]
         means[kind] = numbers[kind, MEAN] = sum(of_kind) / len(of_kind)
     numbers[DIFFERENCE, DIFFERENCE] = means[METHOD] - means[MACHINES]
-    parts = {key: draws.table({"same": number}, "share") for key, number in numbers.items()}
+    parts = {key: draws.table({"same": number}, "share").frame for key, number in numbers.items()}
     return Estimates(stack(parts, ["kind", "runs"]).drop(columns="share")).in_units("%")
 
 
@@ -226,7 +226,7 @@ def evidence_of(run: str) -> dict[str, pd.DataFrame]:
         "length": draws["length"],
         "depth": draws["deep"] - level,
     }
-    table = draws.table(numbers, "claim")
+    table = draws.table(numbers, "claim").frame
     known = table[~table["domain"].isin([ALL, POOLED])]
     return dict(list(known.groupby("claim", sort=False)))
 

@@ -82,7 +82,7 @@ def kind_in_words(name: str) -> str:
 
 def by_depth(questions: Mapping[str, Question]) -> Estimates:
     """Estimates by name, domain and depth."""
-    parts = {name: stats.by_domain(*question) for name, question in questions.items()}
+    parts = {name: stats.by_domain(*question).frame for name, question in questions.items()}
     table = stack(parts, "name")
     table["depth"] = table.groupby(["name", "domain"]).cumcount() + 1
     return Estimates(table[["name", "domain", "depth", *NUMBERS]])
@@ -95,7 +95,7 @@ def change_by_kind(questions: Mapping[str, Question]) -> Estimates:
     parts = {}
     for name, (rows, family) in questions.items():
         change = score.change(family)
-        parts[name] = stats.by_domain(rows, change)
+        parts[name] = stats.by_domain(rows, change).frame
     return Estimates.stacked(parts, "name").in_units("points", 1)
 
 
@@ -192,7 +192,7 @@ def along_best_path(texts: Sequence[Text]) -> Estimates:
     for text in texts:
         for depth, rows in best_path(text).groupby("depth"):
             draws = stats.jointly({name: (rows, of) for name, of in PATH.items()})
-            parts[text.name, depth] = draws.table()
+            parts[text.name, depth] = draws.table().frame
     table = stack(parts, ["text", "depth"])
     steps = Estimates(table[["text", "depth", "name", "domain", *NUMBERS]])
     return steps.without(domain=[ALL, POOLED])
@@ -206,7 +206,7 @@ def own_states(text: Text, depth: int) -> Estimates:
     path = best_path(text)
     rows = path[(path["depth"] == depth) & (path["followed"] == 1)]
     draws = stats.jointly({name: (rows, score.mean_of(name)) for name in ("own", "new")})
-    return Estimates(draws.table({"change": draws["own"] - draws["new"]})).in_units("points", 1)
+    return draws.table({"change": draws["own"] - draws["new"]}).in_units("points", 1)
 
 
 # ---- along the text ------------------------------------------------------------------------------

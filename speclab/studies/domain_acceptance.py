@@ -67,7 +67,7 @@ def questions(greedy: Text, sampled: Text, tree: Tree) -> Questions:
 
 def ladder(rungs: Questions) -> Estimates:
     """Every definition by domain: name, estimator, text, domain, estimate, low, high, n_prompts."""
-    parts = {name: stats.by_domain(*question) for name, question in rungs.items()}
+    parts = {name: stats.by_domain(*question).frame for name, question in rungs.items()}
     table = stack(parts, "name")
     text = table["name"].str.rpartition(", ")[2]
     table.insert(2, "text", text)

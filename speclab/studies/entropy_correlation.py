@@ -162,7 +162,7 @@ def calibration_measures(views: Views, count: int) -> Estimates:
     for view, (positions, outcome) in views.items():
         rows, gap = calibration_gap(positions, outcome)
         rows = rows.assign(bin=bins.equal_bins(rows, "confidence", count))
-        tables = [stats.by_domain(rows, of) for of in (calibration_error(count), gap)]
+        tables = [stats.by_domain(rows, of).frame for of in (calibration_error(count), gap)]
         parts[view] = pd.concat(tables)
     return Estimates.stacked(parts, "view")
 

@@ -102,7 +102,7 @@ def contrasts(
     for key, question in questions.items():
         draws = stats.jointly({"value": question})
         difference = contrast(draws["value"], domain, but)
-        table = draws.table({"value": difference}).drop(columns="name")
+        table = draws.table({"value": difference}).frame.drop(columns="name")
         tables[key] = table.assign(share_highest=share_highest(draws["value"], domain))
     return Estimates(stack(tables, names))
 
@@ -233,7 +233,7 @@ def shares_of_kinds(text: Text) -> Estimates:
         return positions / positions.sum(axis=-1, keepdims=True)
 
     columns = bins.in_levels(text.value, "kind", kinds)
-    shares = stats.by_domain(rows, Estimator("share", columns, value, scalar=False))
+    shares = stats.by_domain(rows, Estimator("share", columns, value, scalar=False)).frame
     shares = shares[["domain", *NUMBERS]]
     shares.insert(1, "kind", kinds * (len(shares) // len(kinds)))
     is_met = (shares["estimate"] > 0) & (shares["domain"] != ALL)
@@ -331,7 +331,7 @@ def explanations(tests: Mapping[tuple, Callable[[], Pair]], domain: str) -> Esti
             rows = {"stage": STAGES, "note": str(error)}
             parts[name] = pd.DataFrame(rows, columns=["stage", *NUMBERS, "n_prompts", "note"])
             continue
-        parts[name] = draws.table(stages, "stage")
+        parts[name] = draws.table(stages, "stage").frame
     return Estimates(stack(parts, ["measure", "held_fixed"]))
 
 

@@ -113,7 +113,9 @@ def curves(
     draws: Mapping[str, stats.Draws], values: Mapping[str, ByGamma] | None = None
 ) -> Estimates:
     """The draws of each text, or `values` computed from them, by temperature, gamma and domain."""
-    parts = {text: own.table(values and values[text], key="gamma") for text, own in draws.items()}
+    parts = {
+        text: own.table(values and values[text], key="gamma").frame for text, own in draws.items()
+    }
     return Estimates.stacked(parts, "temperature").without(domain=[ALL, POOLED])
 
 
@@ -178,7 +180,7 @@ def beside(decoded: pd.DataFrame, replayed: pd.DataFrame) -> pd.DataFrame:
     for gamma in decoded["gamma"].unique():
         found = {made: draws[made, gamma][POOLED] for made in ("decoded", "replayed")}
         found["difference"] = found["decoded"] - found["replayed"]
-        parts[gamma] = draws.table(found, key="made")
+        parts[gamma] = draws.table(found, key="made").frame
     return stack(parts, "gamma")
 
 

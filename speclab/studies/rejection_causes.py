@@ -196,7 +196,7 @@ def frequencies(frame: pd.DataFrame, members: pd.DataFrame) -> Estimates:
     parts = {}
     for quantity in ("share", "positions", "rate", "ratio"):
         family = Estimator(quantity, lambda _: table, partial(value, quantity), scalar=False)
-        numbers = stats.by_domain(frame, family)
+        numbers = stats.by_domain(frame, family).frame
         rows = numbers[["domain", *NUMBERS, "n_prompts"]]
         rows.insert(0, "cause", causes * (len(rows) // len(causes)))
         parts[quantity] = rows
@@ -280,7 +280,9 @@ def costs(frame: pd.DataFrame, gamma: int, members: pd.DataFrame) -> dict[str, s
 
 def in_one_table(draws: Mapping[str, stats.Draws]) -> Estimates:
     """`costs` with intervals: quantity, cause, domain, estimate, low, high, n_prompts."""
-    parts = {quantity: of_classes.table(key="cause") for quantity, of_classes in draws.items()}
+    parts = {
+        quantity: of_classes.table(key="cause").frame for quantity, of_classes in draws.items()
+    }
     return Estimates(stack(parts, "quantity").drop(columns="note"))
 
 
@@ -343,7 +345,7 @@ def first_causes(excess: stats.Draws, causes: pd.DataFrame) -> Estimates:
         draws = {cause: excess[cause][domain] for cause in members["cause"]}
         n_prompts = excess.prompts.sizes.get(domain, excess.prompts.fewest)
         best, tied = choose.best_and_tied(pd.DataFrame(draws), n_prompts)
-        row = excess.table({best: excess[best][[domain]]}, "cause")
+        row = excess.table({best: excess[best][[domain]]}, "cause").frame
         lead = "all others"
         if tied is None:
             lead = "no interval"

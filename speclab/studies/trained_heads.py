@@ -160,7 +160,7 @@ def first_tokens(texts: Mapping[str, Sets]) -> dict[str, Draws]:
 
 def first_token_table(draws: Mapping[str, Draws], digits: int = 1) -> Estimates:
     """Numbers by prompt set, drafter and domain."""
-    parts = {prompts: own.table(key="drafter") for prompts, own in draws.items()}
+    parts = {prompts: own.table(key="drafter").frame for prompts, own in draws.items()}
     return Estimates.stacked(parts, "prompts").in_units("%", digits)
 
 
@@ -168,7 +168,7 @@ def gains(draws: Mapping[str, Draws]) -> Estimates:
     """How much more often the head's first token is accepted than the draft's, in points, by prompt
     set and domain.
     """
-    parts = {name: own.table({HEAD: own[HEAD] - own[DRAFT]}) for name, own in draws.items()}
+    parts = {name: own.table({HEAD: own[HEAD] - own[DRAFT]}).frame for name, own in draws.items()}
     table = Estimates.stacked(parts, "prompts").in_units("points", 1)
     return Estimates(table.frame.drop(columns="name"), table.digits, table.unit)
 
@@ -181,7 +181,7 @@ def coverage(texts: Mapping[str, Sets]) -> Estimates:
     parts = {}
     for name, text in texts[DRAFT].items():
         rows = text.trace.assign(covered=text.trace["token"].isin(said))
-        parts[name] = stats.by_domain(rows, score.mean_of("covered"))
+        parts[name] = stats.by_domain(rows, score.mean_of("covered")).frame
     return Estimates(stack(parts, "prompts")).in_units("%")
 
 
@@ -204,7 +204,7 @@ def accepted_deep(texts: Mapping[str, Sets], deepest: int) -> Depths:
 
 def depth_table(depths: Depths) -> Estimates:
     """prompts, drafter, depth, domain, estimate, low, high."""
-    tables = {key: draws.table(key="depth") for key, draws in depths.items()}
+    tables = {key: draws.table(key="depth").frame for key, draws in depths.items()}
     return Estimates(stack(tables, ["prompts", "drafter"]))
 
 
@@ -215,7 +215,7 @@ def rises(depths: Depths, deepest: int) -> Estimates:
     tables = {}
     for key, draws in depths.items():
         change = draws[deepest][ALL] - draws[1][ALL]
-        tables[key] = draws.table({str(deepest): change}, key="depth")
+        tables[key] = draws.table({str(deepest): change}, key="depth").frame
     return Estimates(stack(tables, ["prompts", "drafter"])).in_units("points", 1)
 
 
@@ -242,7 +242,7 @@ def chain_table(draws: Mapping[str, Draws]) -> Estimates:
     for prompts, own in draws.items():
         of_chain: Mapping[Any, pd.DataFrame] = own.values
         for (drafter, gamma), values in of_chain.items():
-            table = own.table({str(gamma): values}, key="gamma")
+            table = own.table({str(gamma): values}, key="gamma").frame
             parts[prompts, drafter, gamma] = table.drop(columns="gamma")
     return Estimates(stack(parts, ["prompts", "drafter", "gamma"]))
 
@@ -286,7 +286,7 @@ def speed_table(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Draws]
     """Predicted speed-ups at the best gamma: prompts, drafter, gamma, estimate, low, high."""
     rows = []
     for (prompts, drafter), own in best.items():
-        table = draws[prompts].table({drafter: own.speed}, key="drafter")
+        table = draws[prompts].table({drafter: own.speed}, key="drafter").frame
         table.insert(1, "gamma", own.gamma)
         table.insert(0, "prompts", prompts)
         rows.append(table)
@@ -298,7 +298,7 @@ def ratios_of_speed(best: Mapping[tuple[str, str], Best], draws: Mapping[str, Dr
     parts = {}
     for prompts, own in draws.items():
         ratio = best[prompts, HEAD].speed / best[prompts, DRAFT].speed
-        parts[prompts] = own.table({HEAD: ratio})
+        parts[prompts] = own.table({HEAD: ratio}).frame
     frame = Estimates.stacked(parts, "prompts").frame.drop(columns="name")
     return Estimates(frame).in_units("x", 2)
 
@@ -403,7 +403,7 @@ def changes_by_seed(accepted: pd.DataFrame) -> dict[Any, Estimates]:
         mixed, form = ([own[head, seed] for seed in seeds] for head in (MIXED, FORM))
         changes = dict(zip(seeds, map(pd.DataFrame.sub, mixed, form), strict=True))
         for seed, change in (changes | {MEAN: _mean_over_seeds(mixed, form)}).items():
-            table = draws.get(name, smaller).table({name: change}, key="on")
+            table = draws.get(name, smaller).table({name: change}, key="on").frame
             tables[seed].append(table)
     return {
         seed: Estimates(pd.concat(parts, ignore_index=True)).in_units("points", 1)

@@ -179,7 +179,7 @@ def depths_table(draws: stats.Draws) -> Estimates:
     """
     parts = {}
     for key, shares in draws.values.items():
-        parts[key] = draws.table({"": shares}).drop(columns="name")
+        parts[key] = draws.table({"": shares}).frame.drop(columns="name")
     return with_intervals(stack(parts, ["panel", "depth"]))
 
 
@@ -195,7 +195,7 @@ def depth_change(draws: stats.Draws) -> Estimates:
     """
     deepest = max(key[1] for key in draws.values)
     change = draws[GIVEN, deepest] - draws[GIVEN, 1]
-    table = draws.table({deepest: change}, "depth")
+    table = draws.table({deepest: change}, "depth").frame
     of_domains = table[~table["domain"].isin([ALL, POOLED])]
     return with_intervals(of_domains).in_units("points")
 
@@ -286,7 +286,7 @@ def bands(sums: pd.DataFrame, parts: int) -> pd.DataFrame:
             continue
         count = min(parts, len(rows) // MIN_PROMPTS)
         number = in_parts(len(rows), count)
-        table = stats.by_domain(rows.assign(domain=number.astype(str)), PER_PASS)
+        table = stats.by_domain(rows.assign(domain=number.astype(str)), PER_PASS).frame
         table = table[~table["domain"].isin([ALL, POOLED])]
         place = (table["domain"].astype(int) - 0.5) * 100 / count
         panel = EVERY if name == EVERY else "each domain's own requests"

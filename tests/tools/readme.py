@@ -222,7 +222,7 @@ def estimates(greedy, sampled):
             CHAIN + AT_0: (chain_sums(greedy.trace, [3]), per_pass),
         }
     )
-    table = found.table().query("domain == 'all'")
+    table = found.table().frame.query("domain == 'all'")
     return {row.name: row for row in table.itertuples(index=False)}
 
 

@@ -772,7 +772,7 @@ def acceptance() -> pd.DataFrame:
         rank = run.trace["draft_rank"]
         trace = run.trace.assign(hit=rank == 0, said=rank < says, repeats=repeats(run.trace))
         rows = trace[~trace["repeats"]] if outside else trace
-        parts[name] = by_domain(rows, mean_of(column)).query("domain != @POOLED")
+        parts[name] = by_domain(rows, mean_of(column)).frame.query("domain != @POOLED")
     return stack(parts, "row")
 
 

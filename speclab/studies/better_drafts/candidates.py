@@ -227,7 +227,7 @@ class Tried:
         ids = [prompt.prompt_id for prompt in self.prompts]
         self._traces, self.texts = {}, {}
         for kind, run in own.items():
-            rows, texts = score.with_hits(run.trace), runs.texts_of(run)
+            rows, texts = run.trace, runs.texts_of(run)
             judged_rows = rows[rows["prompt_id"].isin(ids)].reset_index(drop=True)
             self._traces[kind] = {OWN: judged_rows}
             self.texts[kind] = {prompt_id: texts[prompt_id] for prompt_id in ids}

@@ -45,7 +45,7 @@ def acceptance(tried: Tried, names: Sequence[str]) -> Estimates:
     by_estimator = {}
     for kind, estimator in ESTIMATORS.items():
         traces = {name: (tried.trace(name, kind), estimator) for name in names}
-        table = stats.jointly(traces).table(key="draft")
+        table = stats.jointly(traces).table(key="draft").frame
         by_estimator[estimator.name] = table.drop(columns="note")
     return Estimates.stacked(by_estimator, "estimator", digits=3)
 
@@ -80,7 +80,7 @@ def trained_change(
     times = rng.multinomial(seeds, equally, size=len(first) - 1)
     drawn = np.einsum("ns,snd->nd", times / seeds, resamples)
     mean = np.vstack([sample.mean(axis=0), drawn])
-    table = draws.table({"change": pd.DataFrame(mean, columns=first.columns)})
+    table = draws.table({"change": pd.DataFrame(mean, columns=first.columns)}).frame
     sample_after = np.mean([other.iloc[0] for other in others], axis=0)
     table = table.assign(
         before=first.iloc[0].to_numpy(),

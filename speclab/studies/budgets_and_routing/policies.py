@@ -83,7 +83,7 @@ def gains_over_always(speeds: Draws) -> Estimates:
     always = speeds[ALWAYS]
     names = [name for name in speeds.values if name not in (NEVER, ALWAYS)]
     others = {name: speeds[name] / always - 1 for name in names}
-    return Estimates(speeds.table(others, "policy")).in_units("%", 1)
+    return speeds.table(others, "policy").in_units("%", 1)
 
 
 def drawn_gains(gains: Estimates) -> Estimates:

@@ -98,7 +98,7 @@ def recommend(by_prompt: PromptCosts, costs: Costs, speeds: Draws) -> Estimates:
     is_few = fastest["n_prompts"] < MIN_PROMPTS
     fastest = fastest.assign(share_best=fastest["share_best"].mask(is_few))
     advice = fastest.loc[fastest["domain"] != POOLED, ["domain", "setting", "share_best"]]
-    speedup = speeds.table({"own": speeds["own"]})[["domain", *NUMBERS]]
+    speedup = speeds.table({"own": speeds["own"]}).frame[["domain", *NUMBERS]]
     table = advice.merge(speedup, on="domain")
     verdicts = [_speculate(row, costs) for row in table.itertuples()]
     return Estimates(table.assign(speculate=verdicts))

@@ -178,7 +178,7 @@ def by_metric(
     """`Draws.table` of what `simulate` served, or of `draws` made of it: `key`, metric, estimate,
     low, high, …
     """
-    return Estimates(served.table(draws, key).rename(columns={"domain": "metric"}))
+    return Estimates(served.table(draws, key).frame.rename(columns={"domain": "metric"}))
 
 
 # ---- full batches --------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def over_real(
         ratios = numbers[1:] / numbers[0]
         frames = [pd.DataFrame(rows, columns=METRICS) for rows in ratios]
         draws = stats.Draws(dict(zip(kinds, frames, strict=True)), prompts, {})
-        tables[slots] = draws.table(key="acceptance").rename(columns={"domain": "metric"})
+        tables[slots] = draws.table(key="acceptance").frame.rename(columns={"domain": "metric"})
     return stack(tables, "batch")
 
 
@@ -193,7 +193,7 @@ def of_logs(
         parts[EQUAL, run] = over_real(of_equal_length(log), batches, *stream)
         parts[RECORDED, run] = over_real(log, batches, *stream)
         room = replay.prompt_sums(passes.as_blocks(log), ends="room")
-        varied[run] = stats.by_domain(room, VARIANCE)
+        varied[run] = stats.by_domain(room, VARIANCE).frame
     ratios = Estimates(stack(parts, ["answers", "run"])).in_units("x")
     pooled = Estimates.stacked(varied, "run").at(domain=POOLED)
     return ratios, pooled.in_units("x", 0)
