@@ -1,5 +1,5 @@
-"""Every notebook, found by glob, runs completely on the tiny pair, with the same code but fewer
-prompts and tokens.
+"""Every notebook, found by glob, runs completely on the tiny pair and its shipped traces, and each
+of its tables equals the committed one in tests/golden (`make golden` writes them).
 
 `make test` runs the cells in copies of a process that has imported the libraries (see
 `same_process`), and one notebook as a user does. `make test-full` runs each as a user does.
@@ -9,14 +9,18 @@ import gc
 import importlib
 import io
 import json
+import os
 import pkgutil
+import shutil
 import subprocess
 import sys
 
 import matplotlib.pyplot as plt
 import nbformat
+import numpy as np
+import pandas as pd
 import pytest
-from filelock import FileLock
+from pandas.testing import assert_frame_equal
 from same_process import use_no_kernel
 
 import speclab
@@ -24,13 +28,12 @@ from speclab import runs
 from speclab.__main__ import main
 from speclab.analysis import specdecode_bench, texts
 from speclab.ops.run_plan import declared, kinds_named
-from speclab.profiles import ROOT, load_profile, parse_overrides
+from speclab.profiles import ROOT, load_profile
 from speclab.runs import load_or_record
 from speclab.show import figures
 
 NOTEBOOKS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9]*.py"))
 SHARED = ROOT.parent / "shared" / "public_traces" / "specdecode_bench"
-SMALL = ["prompts_per_domain=6", "max_new_tokens=16"]
 PARAMETERS = {
     "00_by_hand": "draws=200 blocks_each=10",
     "02_gamma_sweep": "largest_gamma=4 decoded_prompts=2",
@@ -77,18 +80,6 @@ def imported(tiny_pair):
     gc.freeze()  # what is here already is looked through no more
 
 
-@pytest.fixture(scope="session")
-def recorded(tmp_path_factory):
-    """The runs that the notebooks share, recorded once, whichever worker comes first; they go to
-    data/runs, as a user's do.
-    """
-    profile = load_profile("tiny", parse_overrides(SMALL))
-    with FileLock(tmp_path_factory.getbasetemp().parent / "recorded.lock"):
-        for kind in runs.kinds_of(profile):
-            if kind not in ("plain-template", "long"):
-                load_or_record(profile, kind)
-
-
 @pytest.fixture
 def light(imported, monkeypatch):
     """`reproduce` without kernels."""
@@ -100,8 +91,7 @@ def light(imported, monkeypatch):
 def command(name, out, changed):
     """The words of the command line that run one notebook small, its parameters changed so."""
     pair = PAIRS.get(name, "tiny")
-    chosen = [f"--set={item}" for item in SMALL if name not in PAIRS]
-    chosen += [f"--parameter={item}" for item in changed.split()]
+    chosen = [f"--parameter={item}" for item in changed.split()]
     words = ["reproduce", "--profile", pair, "--notebook", name, "--out", str(out)]
     return words + chosen
 
@@ -156,27 +146,71 @@ def asked_for(monkeypatch, tmp_path):
     return path
 
 
+GOLDEN = ROOT / "tests" / "golden"
+# columns that a clock or a model makes during the test, by table: other processors give others
+MADE_HERE: dict[str, list[str]] = {}
+
+
+def check_tables(name, out):
+    """Check every table of a notebook against the committed one, number by number. Columns of
+    MADE_HERE need the same undefined values and finite numbers only.
+    """
+    number = name[:2]
+    [folder] = [path for path in (out / "figures").glob(f"*/{number}") if path.is_dir()]
+    golden = GOLDEN / number
+    if os.environ.get("GOLDEN") == "write":
+        shutil.rmtree(golden, ignore_errors=True)
+        golden.mkdir(parents=True)
+        for path in folder.glob("*.csv"):
+            shutil.copy(path, golden)
+    written = sorted(path.name for path in folder.glob("*.csv"))
+    assert written == sorted(path.name for path in golden.glob("*.csv"))
+    for table in written:
+        found, expected = (pd.read_csv(where / table) for where in (folder, golden))
+        made_here = MADE_HERE.get(f"{number}/{table}", [])
+        assert_frame_equal(
+            found.drop(columns=made_here), expected.drop(columns=made_here), rtol=1e-6, atol=1e-9
+        )
+        for column in made_here:
+            assert list(found[column].isna()) == list(expected[column].isna()), (table, column)
+            assert np.isfinite(found[column].dropna()).all(), (table, column)
+
+
+def test_a_changed_number_is_seen(tmp_path, monkeypatch):
+    """The negative control: without it what follows could not fail."""
+    golden, folder = tmp_path / "golden", tmp_path / "figures/tiny/02"
+    for where, number in ((golden / "02", 0.5), (folder, 0.50001)):
+        where.mkdir(parents=True)
+        pd.DataFrame({"domain": ["code"], "x": [number]}).to_csv(where / "a.csv", index=False)
+    monkeypatch.setattr("test_end_to_end.GOLDEN", golden)
+    with pytest.raises(AssertionError, match="x"):
+        check_tables("02_gamma_sweep", tmp_path)
+    monkeypatch.setitem(MADE_HERE, "02/a.csv", ["x"])
+    check_tables("02_gamma_sweep", tmp_path)
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_a_notebook_runs_and_asks_for_the_runs_that_it_declares(
-    name, recorded, light, asked_for, tmp_path, capfd
+def test_a_notebook_runs_and_its_tables_are_the_committed_ones(
+    name, light, asked_for, tmp_path, capfd
 ):
     status = main(command(name, tmp_path, PARAMETERS.get(name, "")))
     said = capfd.readouterr()
     assert status == 0, said.out[-3000:] + said.err[-3000:]
     check_done(name, tmp_path)
+    check_tables(name, tmp_path)
     kinds = kinds_named(load_profile("tiny"), declared(ROOT / "notebooks" / name))
     asked = {*asked_for.read_text().splitlines()}
     assert {line for line in asked if line.startswith("tiny ")} == {f"tiny {k}" for k in kinds}
 
 
 @pytest.mark.timeout(900)
-def test_a_notebook_runs_as_a_user_runs_it(recorded, tmp_path):
+def test_a_notebook_runs_as_a_user_runs_it(tmp_path):
     run_as_a_user(AS_A_USER, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in NOTEBOOKS if name != AS_A_USER])
-def test_every_notebook_runs_as_a_user_runs_it(name, recorded, tmp_path):
+def test_every_notebook_runs_as_a_user_runs_it(name, tmp_path):
     run_as_a_user(name, tmp_path)
