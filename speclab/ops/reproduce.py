@@ -571,11 +571,14 @@ def run_one(call: Call, notebook: Notebook, now: str, room: Room) -> None:
 
 def is_in_style(call: Call, stamp: Stamp) -> bool:
     """True if the figures of an up-to-date notebook match the current drawing code; if they do not,
-    they are redrawn. False if the current code cannot draw their data, so that the notebook has to
-    run again.
+    they are redrawn. False if the current code cannot draw their data, or if a figure is drawn in
+    the notebook itself, so that the notebook has to run again.
     """
     if stamp.status != DONE or stamp.style == style_digest():
         return True
+    folder = call.exported(stamp.name)
+    if {path.stem for path in folder.glob("*.svg")} - redraw.recipes_in(folder).keys():
+        return False
     try:
         draw_again(call, stamp)
     except Exception as error:  # data and options of other code can fail in any way

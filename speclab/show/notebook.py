@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -66,12 +67,13 @@ class Context:
         stamp: str = "",
         **options: Any,
     ) -> None:
-        """Draw `data` by a function of the package that returns a Figure, and show the picture, its
-        title above and its caption under it.
+        """Draw `data` by a function that returns a Figure (`figures.subplots`), and show the
+        picture, its title above and its caption under it.
 
-        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf at one,
-        and the recipe by which `python -m speclab figure` draws it again (figures.json); options:
-        what JSON can hold. title: what the figure shows, a computed sentence; caption: how to read
+        Writes slug.csv (the data), slug.png, .pdf and .svg at two columns, slug-column.pdf at one.
+        If the function is the package's and not the notebook's own, it also writes the recipe by
+        which `python -m speclab figure` draws it again (figures.json); options: what JSON can hold.
+        title: what the figure shows, a computed sentence; caption: how to read
         it. The caption is also the picture's text for those who cannot see it, and stands in the
         report (captions.json). stamp: a warning that is printed across the figure.
         """
@@ -81,8 +83,12 @@ class Context:
 
         frame = getattr(data, "frame", data)
         self._claim(slug, frame)
-        redraw.keep_recipe(function, frame, self.figures, slug, caption, options, title, stamp)
-        redraw.write_pictures(self.figures, slug)
+        if function.__module__.startswith("speclab."):
+            redraw.keep_recipe(function, frame, self.figures, slug, caption, options, title, stamp)
+            redraw.write_pictures(self.figures, slug)
+        else:
+            drawing = partial(function, frame, **options)
+            redraw.draw_once(drawing, frame, self.figures, slug, caption, title, stamp)
         path = self.figures / f"{slug}.png"
         display(Image(path.read_bytes(), width=770, alt=caption))
         self.say(f"*{caption}*")

@@ -251,10 +251,34 @@ def write_pictures(folder: Path, slug: str) -> None:
     """
     from speclab.show import style
 
-    two, one = (figure_of(folder, slug, width) for width in (style.TWO_COLUMNS, style.ONE_COLUMN))
+    widths = (style.TWO_COLUMNS, style.ONE_COLUMN)
+    two, one = (figure_of(folder, slug, width) for width in widths)
+    _save(two, one, folder, slug, title_of(folder, slug))
+
+
+def draw_once(
+    draw: Callable[[], "Figure"],
+    frame: pd.DataFrame,
+    folder: Path,
+    slug: str,
+    caption: str,
+    title: str = "",
+    stamp: str = "",
+) -> None:
+    """Write the data, the caption and the pictures of a figure that a notebook draws itself."""
+    from speclab.show import style
+
+    tables.write_values(tables.flat(frame), folder, slug)
+    _add(folder / CAPTIONS, slug, caption)
+    widths = (style.TWO_COLUMNS, style.ONE_COLUMN)
+    two, one = (draw_styled(draw, width, title=title, stamp=stamp) for width in widths)
+    _save(two, one, folder, slug, f"{title} ({folder.name}, {folder.parent.name})")
+
+
+def _save(two: "Figure", one: "Figure", folder: Path, slug: str, title: str) -> None:
+    """Write the pictures of a figure that is drawn at both widths."""
     for figure, end in ((two, ".png"), (two, ".pdf"), (two, ".svg"), (one, "-column.pdf")):
-        described = title_of(folder, slug), caption_of(folder, slug)
-        content = picture(figure, end[-3:], *described)
+        content = picture(figure, end[-3:], title, caption_of(folder, slug))
         written(folder / f"{slug}{end}", lambda path, content=content: path.write_bytes(content))
 
 
