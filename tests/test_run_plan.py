@@ -9,7 +9,8 @@ import pytest
 
 from speclab import runs
 from speclab.__main__ import main
-from speclab.ops.run_plan import chosen, declared, kinds_named
+from speclab.ops.run_plan import FORMER, chosen, declared, kinds_named
+from speclab.plain import say_once
 from speclab.profiles import ROOT, load_profile
 
 SOURCES = sorted((ROOT / "notebooks").glob("[0-9]*.py"))
