@@ -7,36 +7,17 @@
 # ---
 
 # %% [markdown]
-# # 2. How many draft tokens should be proposed?
-#
-# The number of draft tokens that are proposed in a row is called **gamma**. Each further draft
-# token costs the same time, but it is accepted at most as often as the token before it. Tokens per
-# target pass therefore grow more and more slowly with gamma, while the cost grows linearly. So the
-# speed-up has a maximum. Its position depends on c, the time of a draft pass divided by the time of
-# a target pass. We **assume** c here, and notebook 10 measures it. The picture shows the
-# part that does not depend on c, the number of tokens per target pass (`block_efficiency`).
-#
-# ![Tokens per target pass by gamma](../figures/smollm/02/block-efficiency.png)
-#
-# *Runs on* any machine · *time* about two minutes on 2 cores · *reads* the runs below, recorded if
-# missing · *writes* `figures/<profile>/02/`.
-#
-# * `greedy`: temperature T = 0
-# * `sampled`, `sampled-seed-1`, `sampled-seed-2`: the profile's temperature, by default 1
-# * runs of the other prompts that the profile names (`other_prompts`)
+# # 2. How many tokens should the draft propose?
 
 # %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
+# the pair and its prompts: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; every gamma from 1 to this number is replayed
-gamma: int = 4  # 1 to largest_gamma; the gamma of most sentences and tables below
-decoded_gammas: list = [1, 2, 4, 8, 16]  # 1 to 64; section 3 runs the decoder with these values
-decoded_prompts: int = 2  # 2 to 1000; prompts per domain in section 3 (at least 5 in all)
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
+largest_gamma: int = 16  # 1 to 64; drafted tokens in a row, gamma, from 1 to this number
+gamma: int = 4  # 1 to largest_gamma; the gamma of the example text and of the tables
 # c, time of a draft pass divided by the time of a target pass (assumed, not measured)
-cost_ratio: float = 0.05  # 0 to 10
-# 0.29 was measured with llama.cpp for TinyLlama and Llama-2-7B in half precision
-other_cost_ratios: list = [0.02, 0.1, 0.2, 0.29]  # 0 to 10
+cost_ratio: float = 0.1  # 0 to 10; the cost in the answer and on other prompts
+other_cost_ratios: list = [0.05, 0.15]  # 0 to 10; further costs in section 3
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
@@ -61,444 +42,267 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import pandas as pd
 
-from speclab import replay, runs, stats
-from speclab.analysis import prompt_sets
+from speclab import passes, replay, score, stats
+from speclab.analysis import log_gammas, prompt_sets
 from speclab.analysis.texts import SEEDS, Text
-from speclab.estimates import Estimates, counted, stack
-from speclab.explore import page
-from speclab.models import pairs
-from speclab.show import drawings, notebook
-from speclab.studies import gamma_sweep as study
+from speclab.cost import Costs
+from speclab.estimates import Estimates
+from speclab.score import ALL, POOLED
+from speclab.show import figures, notebook, pictures
 
-RUNS = ["greedy", "seeds", "others", "others-sampled"]
-
-# %% [markdown]
-# For every prompt we study texts that the target wrote. At temperature **T = 0** the target always
-# writes its most likely token (greedy text). At the profile's temperature (by default 1) it draws
-# each token from its own distribution (sampled text). Each prompt has one greedy text and three
-# sampled texts, drawn with three seeds. As before, p is the target's distribution of the next token
-# and q the draft's.
+RUNS = ["greedy", "seeds", "others"]
 
 # %%
 ctx = notebook.start("02_gamma_sweep", profile, overrides)
-# the sampled runs first, since notebook 01 may be recording the greedy run at the same time
-sampled_runs = [runs.load_or_record(ctx.profile, kind) for kind in SEEDS]
-greedy_run = runs.load_or_record(ctx.profile, "greedy")
-greedy, sampled = Text.of(greedy_run), Text.of(*sampled_runs)
-texts = {text.name: text for text in (greedy, sampled)}
-ctx.say(notebook.made_with(greedy.pair))
-
-# %%
-# every text replayed at every gamma: one row for each gamma, prompt and seed
+greedy = Text.recorded(ctx.profile, "greedy")  # T = 0: always the target's most likely token
+sampled = Text.recorded(ctx.profile, *SEEDS)  # tokens drawn at a temperature T, three texts each
+domains = list(score.domains_in(greedy.trace))
 gammas = range(1, largest_gamma + 1)
-shown_gammas = sorted({1, 2, 4, 8, 16, gamma, largest_gamma} & set(gammas))
-counts = {name: study.chain_counts(text, gammas) for name, text in texts.items()}
-# emitted / blocks of the sample and of 2,000 resamples of its prompts: one frame for each gamma
-tau = {name: study.by_gamma(own, study.TAU) for name, own in counts.items()}
+costs = sorted({cost_ratio, *other_cost_ratios})
 
 # %% [markdown]
-# ## 1. What gamma does to one text
-# The draft proposes gamma tokens in a row, and one target pass checks all of them. The target
-# accepts tokens up to the first wrong one. It replaces that token by its own **recovered** token.
-# If no token is wrong, it adds a **bonus** token. All this is one **block**. The text does not
-# depend on gamma. But gamma decides where the blocks end, how many target passes the text takes and
-# how many draft tokens are wasted.
+# The draft model proposes $\gamma$ tokens (gamma), and one pass of the target model checks them
+# all. The target keeps the tokens before the first one that differs from its own choice, and adds
+# one token itself. So a target pass gives between 1 and $\gamma + 1$ tokens. A larger $\gamma$
+# gives more tokens per target pass and costs more draft passes. How long should the draft be?
 #
-# For each position of the text the recorder stored the rank of the target's token in the draft's
-# order. At T = 0 a draft token is accepted if this rank is 0. So we can find the blocks for any
-# gamma without running a model. This is called **replay**. (The ranks of a trained head depend on
-# where a block begins, so the recorder stored the ranks of the next tokens for every beginning.)
-# Among the longest texts we take the one with the median number of tokens per target pass. The loop
-# below divides it into blocks.
+# ## 1. One text, cut into blocks
+# The target's text does not depend on $\gamma$ if it always takes its most likely token (greedy
+# text). Only the division into target passes changes. And after a correct token an ordinary draft
+# reads what it would read in a new block, so its recorded choice at every position is enough: no
+# model runs here. The record of a text is called **trace**. It has one row per position.
+# `draft_rank` is the rank that the draft gave to the target's token, and 0 is the draft's best.
 
 # %%
-trace = greedy.trace
-chosen = study.middle_text(replay.replay(trace, gamma))
-mine = trace[trace["prompt_id"] == chosen]
-ahead = replay.ranks_ahead(mine, gamma)  # of the next tokens, if a block begins at a position
+columns = ["prompt_id", "position", "token", "draft_rank", "q_token", "p_token"]
+notebook.show_table(greedy.trace[columns].head(3))
+
+# %% [markdown]
+# A **block** is what one target pass gives: the accepted tokens and one of the target's own. This
+# loop divides one text into blocks.
 
 # %% tags=["by-hand"]
-start, by_hand = 0, []
+mine = greedy.trace[greedy.trace["prompt_id"] == greedy.trace["prompt_id"].iloc[0]]
+ahead = replay.ranks_ahead(mine, gamma)  # the draft's ranks of the next gamma tokens
+start, emitted = 0, []
 while start < len(ahead):
-    is_right = ahead[start] == 0  # each of the gamma drafted tokens
-    accepted = int(is_right.cumprod().sum())  # up to the first wrong token
-    tokens_left = len(ahead) - start
-    emitted = min(accepted + 1, tokens_left)  # the accepted tokens and one of the target's own
-    by_hand.append(emitted)
-    start += emitted
+    accepted = (ahead[start] == 0).cumprod().sum()  # up to the first that is not its best
+    emitted.append(int(min(accepted + 1, len(ahead) - start)))  # and one of the target's own
+    start += emitted[-1]
+print(f"{len(ahead)} tokens in {len(emitted)} target passes with gamma = {gamma}: {emitted}")
 
 # %%
-blocks = {g: replay.replay(mine, g) for g in shown_gammas}
-assert by_hand == blocks[gamma]["emitted"].tolist()
-ctx.say(f"With gamma = {gamma}, the {sum(by_hand)} tokens form {counted(len(by_hand), 'block')}.")
+assert emitted == replay.replay(mine, gamma)["emitted"].tolist()
+shown = sorted({1, 2, 4, 8, 16, gamma, largest_gamma} & {*gammas})
+blocks = pd.concat({g: replay.replay(mine, g) for g in shown}, names=["gamma"])
+blocks = blocks.reset_index("gamma")[["gamma", "start", "accepted", "emitted", "drafted"]]
+
+
+def draw_text(blocks: pd.DataFrame) -> figures.Figure:
+    """One line per gamma: the accepted tokens of each block, and the target's own token."""
+    line, names = pd.factorize("gamma " + blocks["gamma"].astype(str))
+    figure, axes = figures.subplots(height=0.9 + 0.27 * len(names))
+    end = blocks["start"] + blocks["accepted"]
+    own = blocks["emitted"] - blocks["accepted"]  # 0 where the text ends within a block
+    colour = pictures.LOOKS["accepted"].face
+    labels = ("accepted draft tokens", "target's own token")
+    axes.barh(line, blocks["accepted"], left=blocks["start"], color=colour, label=labels[0])
+    axes.barh(line, own, left=end, color="#444444", edgecolor="white", label=labels[1])
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.grid(False)
+    axes.set_xlabel("position in the text (tokens)")
+    figures.legend_above(figure, axes)
+    return figure
+
 
 # %%
-cells = study.text_cells(blocks)
 ctx.draw(
-    drawings.draw_text,
-    cells,
+    draw_text,
+    blocks,
     "one-text",
-    f"The same text (prompt {chosen}, T = 0) at several values of gamma. Each cell is a token. A "
-    "dark cell is the target's own token and ends a block.",
-    study.saved_and_wasted(cells),
+    title="One text, cut into blocks by each gamma",
+    caption="Each dark cell is the target's own token and ends a target pass. The fewer dark "
+    "cells, the fewer target passes.",
 )
-
-# %%
-# Any recorded text with any gamma or tree. (A headless run shows only the picture above.)
-page.show("gamma", runs=[greedy_run, sampled_runs[0]])
 
 # %% [markdown]
 # ## 2. Tokens per target pass
-# The number of tokens per target pass is the number of emitted tokens divided by the number of
-# blocks. We count the blocks that a decoder would start (**visited blocks**). At T = 0 the replay
-# gives exactly the decoder's counts. For sampled text the draft's tokens are drawn from q and
-# accepted with probability min(1, p/q). There the replay gives the expected counts, averaged over
-# all possible draws of the draft.
+# The mean number of tokens per target pass is
 #
-# Each number has a 95 % interval. We draw as many prompts as there are, with replacement, and
-# compute the number again. After 2,000 repetitions we leave out a little less than 2.5 % at each
-# end (notebook 13). We **resample prompts** and not tokens, because the tokens of one text are not
-# independent.
+# $$\tau(\gamma) = \frac{\text{tokens emitted}}{\text{target passes}} .$$
+#
+# At a temperature $T$ above 0 the draft draws its tokens from its distribution $q$, and each is
+# accepted with probability $\min(1, p/q)$, where $p$ is the target's. There the replay counts
+# expected tokens ([00](00_by_hand.ipynb)). The textbook formula
+# $(1 - \alpha^{\gamma + 1}) / (1 - \alpha)$ assumes that every token is accepted with the same
+# probability $\alpha$, independently of the others. Accepted tokens come in streaks instead
+# ([04](04_depth_profile.ipynb)), so we count.
+#
+# An interval says how much a number would change with other prompts of the same kind: we draw as
+# many prompts as there are, with replacement, 2,000 times ([12](12_how_sure.ipynb)).
 
 # %%
-passes = study.curves(tau)
-shown = passes.at(gamma=shown_gammas)
-wide = ["temperature", "gamma"], "domain"
-ctx.export(passes, "block-efficiency", cells=passes.wide(*wide))
-notebook.show_table(shown.wide(*wide))
+TAU = score.ratio_of("emitted", "blocks")
 
-# %%
+
+def tau_of(text):
+    """Tokens per target pass for each gamma, over the same resamples of prompts."""
+    sums = replay.sums_by_gamma(text.chain, gammas)
+    return stats.jointly({g: (rows, TAU) for g, rows in sums.groupby("gamma")})
+
+
+tau = {text.name: tau_of(text) for text in (greedy, sampled)}
+curves = {name: draws.table(key="gamma") for name, draws in tau.items()}
+curves = Estimates.stacked(curves, "temperature").without(domain=[ALL, POOLED])
 ctx.plot(
-    passes,
-    "gamma",
-    "block-efficiency",
-    "Tokens per target pass (`block_efficiency`) by gamma, replayed. The curves flatten as gamma "
-    "grows. Bands: 95 % intervals.",
-    title=study.flattening(passes, largest_gamma),
+    curves,
+    x="gamma",
     columns="temperature",
+    limits=(1, None),
     y="tokens per target pass",
+    slug="block-efficiency",
+    title="Tokens per target pass by gamma",
+    caption="Where a curve is flat, more drafted tokens gain nothing. Bands: intervals over "
+    "prompts.",
 )
+notebook.show_table(curves.at(gamma=gamma).wide(["temperature", "gamma"], "domain"))
 
 # %% [markdown]
-# ### The prompts of a domain differ
-# The next figure shows each prompt as a dot.
-
-# %%
-at_gamma = passes.at(gamma=gamma)
-each = {}
-for name, sums in counts.items():
-    chains_of_gamma = sums[sums["gamma"] == gamma]
-    prompts_of = chains_of_gamma.groupby(["domain", "prompt_id"], sort=False, as_index=False)
-    totals = prompts_of[["emitted", "blocks"]].sum()
-    each[name] = totals.assign(tau=totals["emitted"] / totals["blocks"])
-
-# %%
-panels = {name: (dots, at_gamma.at(temperature=name).frame) for name, dots in each.items()}
-of_prompts = stack(each, "temperature").groupby(["temperature", "domain"], sort=False)
-ends = of_prompts["tau"].agg(["min", "median", "max"]).reset_index()
-widest = (ends["max"] - ends["min"]).max()
-ctx.strips(
-    panels,
-    "tau",
-    "tokens per target pass",
-    "prompts",
-    f"Tokens per target pass at gamma = {gamma}. Each dot is one prompt (at {sampled.name} its "
-    "three texts together). The dark mark is the domain's tokens divided by its passes, with its "
-    "95 % interval. Prompts with many passes count more.",
-    f"Prompts of one domain differ by up to {widest:.1f} tokens per target pass",
-)
-
-# %%
-ctx.table(ends, "spread-of-prompts", 1)
-
-# %% [markdown]
-# ### Other prompts
-# The draft may do well because of the format of the prompts and not because of their domain. A
-# profile can name other prompts (`other_prompts`), on which we then repeat the measurement.
-
-# %%
-ctx.say(prompt_sets.described(ctx.profile))
-sets = {name: prompt_sets.texts(ctx.profile, own) for name, own in texts.items()}
-others = [which for which in sets[greedy.name] if which != prompt_sets.OWN]
-
-# %%
-if others:
-    of_sets = {
-        name: {
-            which: study.by_gamma(study.chain_counts(text, gammas), study.TAU)
-            for which, text in own.items()
-        }
-        for name, own in sets.items()
-    }
-    by_set = {name: prompt_sets.by_set(own, gamma) for name, own in of_sets.items()}
-    by_set = Estimates.stacked(by_set, "temperature")
-    ctx.table(by_set, "other-prompts", most=60, cells=by_set.wide(["temperature", "set"], "domain"))
-    for which in others:
-        sizes = of_sets[greedy.name][which].prompts.sizes
-        new = {name: size for name, size in sizes.items() if prompt_sets.is_new(which, name)}
-        notebook.few_prompts(new, f", {which}")
-
-# %%
-if prompt_sets.UNWRAPPED in others:
-    words = prompt_sets.effect_of_words(
-        sets[greedy.name], lambda text: (study.chain_counts(text, [gamma]), study.TAU)
-    )
-    ctx.export(words, "words-around")
-    ctx.say(
-        "The wrapper is the text around each problem. Tokens per target pass with it minus without "
-        f"it: {words.in_units('')} (gamma = {gamma}, T = 0, the same problems)."
-    )
-
-# %% [markdown]
-# ### Where does a block begin?
-# A decoder starts each block where the last block ended. We could also count **every position**
-# once as a possible start. This gives another number, which describes no decoder.
-
-# %%
-gaps = {}
-for name, text in texts.items():
-    every = study.by_gamma(study.chain_counts(text, [gamma], "every"), study.TAU)
-    gaps[name] = {gamma: every[gamma] - tau[name][gamma]}
-
-# %%
-gap = study.curves(tau, gaps)
-ctx.export(gap, "every-minus-visited")
-ctx.say(
-    "We average tokens per target pass over every position and compare with visited blocks "
-    f"(gamma = {gamma}). {gap.sentence(*study.EVERY_POSITION, within='temperature')}."
-)
-
-# %% [markdown]
-# ## 3. Decoding, not only replay
-# A replay is a calculation on a recorded text. In this section the decoder runs both models, for a
-# few prompts and some values of gamma. At T = 0 the text is the same, so the counts must be the
-# same for each prompt. At the profile's temperature the decoder draws new texts, so its counts
-# agree with the replay only on average. All prompts are counted together here.
-
-# %%
-settings = ctx.profile
-pair = pairs.load_pair(settings)
-ctx.say(notebook.made_with(greedy.pair, pair.facts))
-encoded = study.first_prompts(runs.encoded_prompts(settings), decoded_prompts)
-
-# %%
-few = [g for g in decoded_gammas if g <= largest_gamma]
-ids = [prompt.prompt_id for prompt in encoded]
-decoded, replayed = {}, {}
-for name, text in texts.items():
-    decoded[name] = study.decode_chains(pair, encoded, few, text, settings)
-    replayed[name] = counts[name].query("prompt_id in @ids")
-
-# %%
-beside = {name: study.beside(decoded[name], replayed[name]) for name in texts}
-compared = Estimates.stacked(beside, "temperature")
-ctx.table(compared, "decoded", most=60, cells=compared.wide(["temperature", "gamma"], "made"))
-
-# %%
-counts_of = ["gamma", "prompt_id", "blocks", "emitted"]
-by_decoder, by_replay = decoded[greedy.name], replayed[greedy.name]
-unequal = len(by_decoder) - len(by_decoder.merge(by_replay, on=counts_of))
-ctx.say(study.agreement_in_words(unequal, len(ids), len(few)))
-assert not pair.is_exact or not unequal, "greedy: decoded = replayed"
-
-# %%
-off = compared.at(temperature=sampled.name, made="difference")
-ctx.say(
-    f"At {sampled.name} we compare the decoder's tokens per target pass with the replay's "
-    f"({len(encoded)} prompts). {study.decoded_in_words(off)}."
-)
-
-# %% [markdown]
-# ## 4. Why the i.i.d. formula misses
-# Assume that every draft token is accepted with probability alpha, independently of all other
-# tokens (**i.i.d.**). Then a target pass gives (1 − alpha^(gamma+1)) / (1 − alpha) tokens. At T = 0
-# alpha is `hit[1]`. For sampled text alpha is the mean overlap of p and q. But acceptances may
-# cluster: after a rejection another rejection may be more likely. Every block starts after a
-# rejection or a bonus token. The correlation between neighbouring positions (`lag1`) measures
-# whether acceptances cluster.
-
-# %%
-one_token = {name: study.one_token(text) for name, text in texts.items()}
-lag1 = {name: study.lag1(drawn) for name, drawn in one_token.items()}
-lags = {name: one_token[name].table({"lag1": lag1[name]}, "formula").frame for name in texts}
-lags = Estimates.stacked(lags, "temperature").without(domain=["all", "pooled"])
-
-# %%
-misses = {}
-for name, drawn in one_token.items():
-    alpha, own = drawn["alpha"], tau[name]
-    # 1 + alpha + … + alpha^gamma is the quotient above, and is defined for alpha = 1 too
-    iid = {g: own[g] - sum(alpha**n for n in range(g + 1)) for g in gammas}
-    misses[name, "replay minus i.i.d."] = drawn.table(iid, key="gamma").frame
-
-# %%
-missed = Estimates(stack(misses, ["temperature", "formula"]))
-missed = missed.without(domain=["all", "pooled"])
-ctx.plot(
-    missed,
-    "gamma",
-    "formula-misses",
-    "Replayed tokens per target pass minus the prediction of the i.i.d. formula, by gamma. Below "
-    "the line the formula promises too many tokens per target pass. Bands: 95 % intervals.",
-    title=study.largest_miss(missed),
-    columns="temperature",
-    y="difference in tokens\nper target pass",
-    reference=0,
-    reference_name="formula exact",
-)
-
-# %%
-missed_there = missed.at(gamma=gamma)
-why = Estimates(pd.concat([lags.frame, missed_there.frame], ignore_index=True))
-ctx.table(why, "why-not-iid", most=60, cells=why.wide(["temperature", "formula"], "domain"))
-
-# %%
-verdict = missed_there.at(formula="replay minus i.i.d.")
-verdict = verdict.sentence(*study.FORMULA_GIVES, within="temperature")
-ctx.say(
-    f"We compare the i.i.d. formula with the replayed tokens per target pass (gamma = {gamma}). "
-    f"{verdict}."
-)
-
-# %% [markdown]
-# The formula misses for two more reasons. The end of a text shortens its last block. Prompts
-# differ, and hard prompts have more blocks and thus more weight. A trained head adds a third: its
-# acceptance at a position also depends on where the block began.
+# ## 3. Which gamma is fastest?
+# A draft pass costs $c$ target passes. A block then costs $\gamma c + 1$, if checking
+# $\gamma + 1$ tokens takes as long as one token, and the speed-up over plain decoding is
 #
-# ## 5. How many draft tokens are wasted
-# All draft tokens after a rejection are thrown away, so a longer draft wastes more. The share of
-# draft tokens that are accepted is called `draft_utilisation` here, and draft acceptance rate in
-# vLLM. It depends on gamma and is not alpha.
+# $$S(\gamma, c) = \frac{\tau(\gamma)}{\gamma c + 1} .$$
+#
+# Your $c$ depends on your machine ([10](10_wall_clock.ipynb) measures it), so here are several.
+
 
 # %%
-used = study.curves({name: study.by_gamma(own, study.UTILISATION) for name, own in counts.items()})
-ctx.plot(
-    used,
-    "gamma",
-    "draft-utilisation",
-    "Share of the draft tokens that the target accepts (`draft_utilisation`), by gamma. The share "
-    "falls as gamma grows. Bands: 95 % intervals.",
-    title=study.used_at_most(used.at(gamma=largest_gamma), largest_gamma),
-    columns="temperature",
-    y="draft tokens accepted (%)",
-    percent=True,
-    limits=(0, 1),
-)
+def speed_of(draws):
+    """Speed-up by cost, gamma and domain."""
+    by_cost = {c: {g: draws[g] / (g * c + 1) for g in gammas} for c in costs}
+    tables = {f"c = {c:g}": draws.table(speed, key="gamma") for c, speed in by_cost.items()}
+    return Estimates.stacked(tables, "cost")
 
-# %% [markdown]
-# ## 6. Estimated speed-up, and the best gamma
-# A block takes gamma draft passes, one target pass over gamma + 1 tokens and the loop's own time o.
-# With times in units of one target pass over one token, this is gamma · c + v + o. Without a draft
-# every token takes one target pass. So the speed-up is tokens per target pass divided by
-# gamma · c + v + o. The **standard estimate** (Leviathan et al., arXiv:2211.17192) sets v = 1 and
-# o = 0. Notebook 10 measures the real time.
 
-# %%
-speed = {name: study.speed_ups(own, gammas, cost_ratio) for name, own in tau.items()}
-speed_up = study.curves(tau, speed)
-peaks = speed_up.highest(["temperature", "domain"]).in_units("x")
-of_greedy = peaks.at(temperature=greedy.name).span()
+speed = speed_of(tau[greedy.name])
 ctx.plot(
-    speed_up,
-    "gamma",
-    "speed-up",
-    f"Estimated speed-up over plain decoding by gamma, for an assumed c of {cost_ratio:g}. Above "
-    "the line drafting is faster. Bands: 95 % intervals.",
-    title=f"With c = {cost_ratio:g} and the best gamma, the estimated speed-up is {of_greedy} "
-    "(T = 0)",
-    columns="temperature",
-    y="estimated speed-up (x)",
+    speed.at(domain=domains),
+    x="gamma",
+    columns="cost",
     reference=1,
-    reference_name="plain decoding",
+    reference_name="no drafting",
+    y="speed-up",
+    slug="speed-up",
+    title="Speed-up by gamma and by the cost of the draft",
+    caption="Greedy text. Left of its top a draft is too short, right of it too long. Bands: "
+    "intervals over prompts.",
 )
 
 # %% [markdown]
-# ### Which gamma is the fastest?
-# The table shows the best gamma for several values of c. For the interval of the best gamma we
-# resample the prompts and choose the fastest gamma again each time. The file `02/best-gamma.csv`
-# also has the range of gammas that are not significantly slower than the best (`as_good_low` to
-# `as_good_high`).
+# The best gamma is where a curve has its top. It is 0, plain decoding, where no draft is faster.
+
 
 # %%
-costs = sorted({cost_ratio, *other_cost_ratios})
-best = study.best_by_cost(tau, gammas, costs)
-ctx.export(best, "best-gamma")
-chosen_gammas = Estimates.of(best, "best", ["temperature", "c", "domain"], digits=0)
-notebook.show_table(chosen_gammas.wide(["temperature", "c"], "domain"), 2)
-
-# %% [markdown]
-# A best gamma of 0 means that plain decoding is the fastest. If the best gamma is the largest gamma
-# of this notebook, an even larger gamma may be better.
-
-# %% [markdown]
-# The next table shows the highest estimated speed-up over all gammas, for the assumed c. For these
-# intervals gamma is not chosen again.
-
-# %%
-notebook.show_table(peaks.wide("temperature", "domain"))
-
-# %%
-if others:
-    ctx.say("The next table shows the best gamma on the other prompts, for the assumed c.")
-    best_of_sets = {}
-    for name, own in of_sets.items():
-        best = study.best_by_cost(own, gammas, [cost_ratio])
-        best = best.rename(columns={"temperature": "set"})
-        new = [prompt_sets.is_new(row.set, row.domain) for row in best.itertuples()]
-        best_of_sets[name] = best[new]
-    keys = ["temperature", "set"]
-    best_of_sets = stack(best_of_sets, "temperature")
-    best_of_sets = Estimates.of(best_of_sets, "best", [*keys, "domain"], digits=0)
-    ctx.table(
-        best_of_sets, "best-gamma-other-prompts", most=60, cells=best_of_sets.wide(keys, "domain")
+def best_of(speed):
+    """The best gamma and its speed-up by cost and domain."""
+    keys = ["cost", "domain", "gamma"]
+    by_gamma = speed.frame.set_index(keys)["estimate"].unstack(sort=False)
+    by_gamma.insert(0, 0, 1.0)  # plain decoding
+    return pd.DataFrame(
+        {
+            "best gamma": by_gamma.idxmax(axis=1),
+            "speed-up": by_gamma.max(axis=1),
+            f"speed-up with gamma = {gamma}": by_gamma[gamma],
+        }
     )
 
+
+best = best_of(speed)
+of_domains = best.drop([ALL, POOLED], level="domain").reset_index()
+ctx.table(of_domains, "best-gamma", digits=2, most=24)
+
+# %% [markdown]
+# Near its top a curve is flat. Far from it, drafting can be slower than plain decoding. The end of
+# a text cuts its last block, which lowers $\tau$ a little, the more the larger $\gamma$ is.
+#
+# ## 4. Does it hold on other prompts?
+
 # %%
-tables = {"block_efficiency": passes, "draft_utilisation": used, "speedup": speed_up}
-ctx.export(Estimates.stacked(tables, "quantity"), "sweep")
-judged = stats.judged_domains(trace)
-fastest = chosen_gammas.at(c=cost_ratio, temperature=greedy.name, domain=judged)
-there = best_of_sets.at(temperature=greedy.name, set=others) if others else None
-mean = passes.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
+ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+sets = prompt_sets.read(ctx.profile, greedy)
+best_on = {name: best_of(speed_of(tau_of(each.text))) for name, each in sets.items()}
+assumed = f"c = {cost_ratio:g}"
+rows = {}
+for name, each in sets.items():
+    own = best_on[name].loc[assumed].loc[list(each.new)]  # in other domains its texts are not new
+    rows[name] = own.assign(prompts=each.prompts)
+elsewhere = pd.concat(rows, names=["set", "domain"]).reset_index()
+ctx.table(elsewhere, "best-gamma-other-prompts", digits=2, most=24)
+
+# %% [markdown]
+# ## 5. Why do two pages name two gammas?
+# The best gamma depends on the prompts, on the rule and on $c$, and a log knows less than a trace.
+# From a server's log [14](14_your_log.ipynb) takes the gamma whose speed-up is the highest in the
+# worst case, because a log does not say what follows a rejected token. Here the log is our own
+# blocks.
+
+# %%
+best_sampled = best_of(speed_of(tau[sampled.name]))
+last = prompt_sets.last(sets)
+log = passes.of_replay(replay.replay(greedy.trace, gamma))
+ways = {}
+for c in costs:
+    name = f"c = {c:g}"
+    spans = {}
+    for each in (sets[prompt_sets.OWN], last):
+        numbers = best_on[each.name].loc[name].loc[list(each.new), "best gamma"]
+        ends = dict.fromkeys([numbers.min(), numbers.max()])
+        spans[f"each domain by itself, {each.name}"] = " to ".join(map(str, ends))
+    spans[f"all prompts together, {greedy.name}"] = best.loc[(name, POOLED), "best gamma"]
+    spans[f"all prompts together, {sampled.name}"] = best_sampled.loc[(name, POOLED), "best gamma"]
+    if not greedy.by_start:  # a log of a head says nothing about another gamma
+        from_log = log_gammas.gamma_to_try(log, Costs.assumed(c), largest_gamma)
+        spans[f"from a log with gamma = {gamma}"] = from_log[0]
+    ways[name] = spans
+ctx.table(pd.DataFrame(ways).rename_axis("best gamma for").reset_index(), "every-gamma")
+
+# %%
+said = []
+for each in dict.fromkeys([prompt_sets.OWN, last.name]):
+    most = rows[each]["best gamma"].max()
+    gains = f"more than {most} drafted tokens gain nothing in any domain"
+    if most == 0:
+        gains = "drafting gains nothing in any domain"
+    elif most == largest_gamma:
+        gains = f"even {most} drafted tokens are not too many for every domain"
+    said.append(f"On {sets[each].in_words} {gains}.")
+mean = curves.at(temperature=greedy.name, gamma=gamma).frame["estimate"].mean()
 ctx.record(headline=f"**{mean:.1f}** tokens per target pass with {gamma} drafted tokens")
-ctx.answer(study.best_in_words(fastest, cost_ratio, there))
+ctx.answer(
+    f"{' '.join(said)} A draft pass is assumed to cost {100 * cost_ratio:g} % of a target pass."
+)
 
 # %% [markdown]
 # ## Try it
-# Predict the result first, then run the cell.
+# 1. Set `gamma = 1`. Which share of the gain of $\gamma = 4$ is left, and why so much?
 #
-# 1. By hand: the draft is right at 3 positions, wrong at the next position, and so on without end.
-#    How many tokens per target pass do gamma = 3, 4 and 8 give? What does the i.i.d. formula say
-#    for gamma = 3?
+# <details><summary>Answer</summary>
+# Nearly half (on `smollm` 0.5 of 1.2 tokens per target pass). Every further token counts only where
+# all earlier ones were right.</details>
 #
-# <details><summary>What happens</summary>
-# Each block accepts 3 draft tokens and adds a fourth token. The fourth token is a bonus token at
-# gamma = 3 and a recovered token at gamma = 4 and 8. So every target pass gives 4 tokens, and a
-# draft longer than 3 gains nothing. The formula with alpha = 3/4 says (1 − 0.75⁴)/0.25 = 2.73. It
-# is too low here, because the rejections are spread evenly.</details>
+# 2. A draft is right at three positions, wrong at the next, and so on without end. How many tokens
+#    per target pass do $\gamma = 3$ and 8 give? What does the textbook formula say for
+#    $\gamma = 3$?
 #
-# 2. Set `cost_ratio` to 0.29, which was measured for TinyLlama and Llama-2-7B in half precision.
-#    Where do the maxima move, and does the first picture change?
+# <details><summary>Answer</summary>
+# Every target pass gives 4 tokens, so a draft longer than 3 gains nothing. The formula with
+# $\alpha = 3/4$ says $(1 - 0.75^4) / 0.25 = 2.73$. It is too low, because the rejections are spread
+# evenly.</details>
 #
-# <details><summary>What happens</summary>
-# The maxima move to smaller gamma, as the table of section 6 shows. The longest drafts may even be
-# slower than plain decoding. Tokens per target pass do not change, because they do not depend on c.
-# </details>
-#
-# 3. Use every position instead of visited blocks. In a new cell compute `every = {name:
-#    study.by_gamma(study.chain_counts(text, gammas, "every"), study.TAU) for name, text in
-#    texts.items()}`, then `study.best_by_cost(every, gammas, [cost_ratio])`. Do the best gammas
-#    move?
-#
-# <details><summary>What happens</summary>
-# If every position gives a higher average, above all for long drafts, the best gamma becomes
-# larger. This would be a mistake, because a decoder's blocks do not begin at every
-# position.</details>
-
-# %% [markdown]
-# ## What we saw, what this does not show, what is next
-# * What we saw: tokens per target pass never fall as gamma grows. The estimated speed-up has a
-#   maximum, whose position depends on c. Prompts of the same domain differ widely.
-# * What this does not show: time, because c is assumed (notebook 10 measures it). Longer texts,
-#   loops and other temperatures follow in notebook 13.
-# * Next: notebook 03 asks how acceptance differs between the domains, and what acceptance is.
+# ## What this does not show
+# Trees ([09](09_budgets_and_routing.ipynb)), copied drafts ([08](08_better_drafts.ipynb)), a pass
+# that takes longer for more tokens, and time: all numbers here are counts
+# ([10](10_wall_clock.ipynb) measures). The best gamma was chosen on the prompts that it is shown
+# for.
