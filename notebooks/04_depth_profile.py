@@ -120,6 +120,7 @@ chain["new_block"] = chain["new_block"].astype(int)
 chain = chain[chain["reached"] == 1]
 deep = chain[chain["depth"] > 1]
 same = (deep["accepted"] == deep["new_block"]).sum()
+assert text.by_start or same == len(deep)  # a trained head is different
 print(
     f"{same:,} of {len(deep):,} drafted tokens deeper than 1 have the result of a new block there"
 )
