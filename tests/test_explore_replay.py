@@ -10,11 +10,11 @@ from conftest import committed
 from frames import shipped, with_lists
 from numpy.testing import assert_allclose
 
-from speclab import replay, runs, stats
+from speclab import replay, runs, score, stats
 from speclab.analysis import choose, combined, rejection_rule
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.studies import by_hand, gamma_sweep
+from speclab.studies import by_hand
 from speclab.studies.budgets_and_routing import serving
 from speclab.tree import chain, static_tree
 
@@ -299,7 +299,7 @@ def test_intervals_are_the_kits(pages, recorded, kind):
         )
         made = replay.replay_sampled if kind == "sampled" else replay.replay
         sums = replay.prompt_sums(made(trace, gamma)).reset_index()
-        table = stats.by_domain(sums, gamma_sweep.TAU).frame.set_index("domain")
+        table = stats.by_domain(sums, score.ratio_of("emitted", "blocks")).frame.set_index("domain")
         expected = table.loc[list(trace["domain"].unique()), ["low", "high"]]
         assert_allclose(found, expected, atol=0.03)
 
@@ -364,16 +364,19 @@ def test_draws_average_to_the_expectation(pages):
     assert abs(mean - expected) < 4 * error
 
 
-def test_the_text_in_the_middle_is_the_notebooks(pages, recorded):
+def test_the_text_in_the_middle_has_the_median_number_of_passes(pages, recorded):
     trace = recorded["smollm"][0].trace
     for gamma in (1, 4, 9):
+        sums = replay.prompt_sums(replay.replay(trace, gamma))
+        sums = sums.sort_values("blocks", ascending=False, kind="stable")
+        longest = sums.loc[sums["emitted"] == sums["emitted"].max(), "prompt_id"]
         got = pages["smollm"].evaluate(
             """(gamma) => { const run = explore.view.trace.runs[0];
               const { middleText } = explore.modules["model.js"];
               return run.prompt[middleText(run, null, { kind: "chain", gamma })]; }""",
             gamma,
         )
-        assert got == gamma_sweep.middle_text(replay.replay(trace, gamma))
+        assert got == longest.iloc[(len(longest) - 1) // 2]
 
 
 # ---- what is shown of a token --------------------------------------------------------------------

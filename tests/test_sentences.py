@@ -3,7 +3,6 @@ undefined.
 """
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,9 +16,7 @@ from speclab.stats import NUMBERS
 from speclab.studies import (
     at_scale,
     by_hand,
-    domain_acceptance,
     entropy_paradox,
-    gamma_sweep,
     how_sure,
     load_models,
 )
@@ -37,7 +34,6 @@ BAD = [
     r"-0\.0+\b|\.\.|  | ,|\(\)",
 ]
 NOTHING, RISES, FALLS, MISSING = (0, -1, 1), (2, 1, 3), (-2, -3, -1), (np.nan,) * 3
-SIGNS = pd.DataFrame([[1, 0], [1, 0]], ["a", "b"], ["x − y", "x − z"])
 
 
 def table(*numbers, key="domain", **more):
@@ -137,31 +133,9 @@ def runaways(*counts):
     return at_scale.ran_away_in_words(of_set, of_set / 20, 1410)
 
 
-def gammas(*best):
-    return replace(table(*[(gamma, np.nan, np.nan) for gamma in best]), digits=0)
-
-
-def at_gammas(*numbers):
-    rows = table(*numbers, key="of").frame
-    return Estimates(rows.assign(of=range(1, 1 + len(rows))).rename(columns={"of": "gamma"}))
-
-
-def texts(*rows):
-    """A text under several gammas; rows: gamma, passes, kept, drafted."""
-    return pd.DataFrame(rows, columns=["gamma", "passes", "kept", "drafted"])
-
-
-def curves(*numbers):
-    """Tokens per target pass of one domain, at gamma 1, 2, …"""
-    rows = [table((n,) * 3, temperature="T = 0", gamma=g).frame for g, n in enumerate(numbers, 1)]
-    return Estimates(pd.concat(rows, ignore_index=True))
-
-
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 TABLES = [table(*rows, of="x") for rows in ROWS]
 SIZE = {"target": 134_515_008, "draft": 18_600_000}
-BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
-WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
 MANY = {"token frequency": 0.2}
 CHANGES = {}, {"entropy": 0.2}, {"entropy": -0.2, "kind": -0.19}, {"entropy": 0.4}, MANY
@@ -174,7 +148,6 @@ CASES = [
     *(f"{rows.sentence(*VERBS, within='of')}." for rows in TABLES),
     *(f"From {rows.span()}." for rows in TABLES),
     *(f"They are {rows}." for rows in TABLES),
-    *(domain_acceptance.conflict(SIGNS * sign) for sign in (0, 1, np.array([[1], [-1]]))),
     *(plans(*power) for power in ([np.nan], [0.05, np.nan], [0.05, 0.7])),
     *(least(*differences) for differences in ([np.nan], [0.05, np.nan])),
     *(f"It {rows.tally(*TALLY)}." for rows in TABLES),
@@ -193,10 +166,6 @@ CASES = [
     *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
     *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
     *(notebook.few_in_words(sizes, ", second prompt set") for sizes in SIZES),
-    *(f"{rows.sentence(*gamma_sweep.EVERY_POSITION, within='of')}." for rows in TABLES[:3]),
-    *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
-    *(f"{gamma_sweep.decoded_in_words(at_gammas(*rows))}." for rows in ROWS[:3]),
-    *(gamma_sweep.agreement_in_words(*counts) for counts in ((0, 12, 5), (0, 1, 1), (3, 12, 5))),
     *(runaways(*counts) for counts in ([0, 5, 5], [1, 0, 0])),
     *(
         f"m: {at_scale.fitted_leasts(of)}."
@@ -229,8 +198,6 @@ ANSWERS = [
     by_hand.rule_in_words(0.75, 2.73, 2.71),
     load_models.pair_in_words(SIZE, 2, 8, 64, 27),
     load_models.pair_in_words(SIZE, 1, 1, 1, 1),
-    *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
-    *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
     *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
     *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
@@ -241,10 +208,6 @@ TITLES = [
     *(causes.most_rejected(table(n, cause="kind: punctuation")) for n in (RISES, MISSING)),
     *(held_fixed(entropy_paradox.moves_in_title, "reasoning", **changes) for changes in CHANGES),
     *(entropy_paradox.most_frequent(KINDS.at(domain=names), "code") for names in (LONE, DOMAINS)),
-    *(gamma_sweep.saved_and_wasted(texts(*rows)) for rows in WASTED),
-    gamma_sweep.flattening(curves(1.5, 1.8), 2),
-    gamma_sweep.used_at_most(table((0.19,) * 3, MISSING), 16),
-    *(gamma_sweep.largest_miss(table((number,) * 3)) for number in (-0.2, 0.1)),
 ]
 
 

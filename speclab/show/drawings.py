@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from speclab.estimates import counted
 from speclab.show import figures, style
 from speclab.show.figures import Figure, Text
 from speclab.show.pictures import LOOKS, visible
@@ -144,7 +143,7 @@ def _places(frame: pd.DataFrame) -> dict[int, float]:
     return places
 
 
-# ---- one word, one text --------------------------------------------------------------------------
+# ---- one word ------------------------------------------------------------------------------------
 
 KEPT, RECOVERED = (
     {"color": LOOKS[kind].face, "edgecolor": LOOKS[kind].edge} for kind in ("accepted", "recovered")
@@ -205,113 +204,7 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-CELLS = {"accepted draft token": LOOKS["accepted"].face, "target's own token": "#444444"}
-
-
-def draw_text(frame: pd.DataFrame) -> Figure:
-    """One text as the blocks of each gamma divide it: one line per gamma, one cell per token.
-    `frame`: gamma, passes, kept, drafted, and of every token its position and is_drafted (else it
-    is the target's own).
-    """
-    lines = frame.groupby("gamma", sort=False)
-    cells = np.stack([rows["is_drafted"] for _, rows in lines])
-    heads = lines[["passes", "kept", "drafted"]].first()
-    labels = [
-        f"gamma {row.Index}: {counted(row.passes, 'pass')}, {row.kept} of {row.drafted} accepted"
-        for row in heads.itertuples()
-    ]
-    if figures.is_narrow():
-        labels = [label.partition(",")[0] for label in labels]
-    figure, axes = figures.subplots(height=0.9 + 0.27 * len(labels))
-    for is_shown, (label, colour) in zip((cells, ~cells), CELLS.items(), strict=True):
-        line, place = np.nonzero(is_shown)
-        axes.bar(place + 0.5, 0.84, width=0.9, bottom=line + 0.08, color=colour, label=label)
-    axes.set_yticks(np.arange(len(labels)) + 0.5, labels)
-    axes.set(xlim=(0, cells.shape[1]), ylim=(len(labels), 0))
-    axes.grid(False)
-    axes.set_xlabel("position in the text (tokens)")
-    figures.legend_above(figure, axes)
-    return figure
-
-
 # ---- domains -------------------------------------------------------------------------------------
-
-
-def draw_blocks(
-    frame: pd.DataFrame,
-    percent: Sequence[str] = (),
-    limits: Mapping[str, Sequence] = {},
-    reference: float | None = None,
-    reference_name: str = "",
-) -> Figure:
-    """Estimates with intervals in blocks of rows, one block below the other: each has its own rows,
-    and blocks of one axis have the same scale.
-
-    `frame`: block (the title), axis (noun and unit), row, domain, estimate, low, high. percent: the
-    axes whose numbers are fractions of 1, shown in percent. limits: of axes. reference: a vertical
-    line at this value, called reference_name.
-    """
-    blocks = list(frame.groupby(["axis", "block"], sort=False))
-    rows = [part["row"].nunique() for _, part in blocks]
-    looks = figures.looks_of(pd.unique(frame["domain"]))
-    of_row = max(0.26, 0.07 * len(looks))
-    tall = of_row * sum(rows) + 0.55 * len(blocks) + 0.4
-    figure, grid = figures.subplots(len(blocks), height=tall, squeeze=False, height_ratios=rows)
-    first: dict[str, Any] = {}
-    for axes, ((axis, block), part) in zip(grid.flat, blocks, strict=True):
-        if axis in first:
-            axes.sharex(first[axis])
-        first.setdefault(axis, axes)
-        figures.interval_bars(part, axes, "row", horizontal=True, looks=looks)
-        if reference is not None:
-            axes.axvline(reference, color="black", linewidth=0.7, label=reference_name or "_")
-        axes.set(title=block, xlabel=axis)
-        if axis in percent:
-            figures.show_percent(axes.xaxis)
-    for axis, axes in first.items():
-        axes.set_xlim(limits.get(axis))
-    figures.legend_above(figure, *grid.flat)
-    return figure
-
-
-def draw_mixture(frame: pd.DataFrame, whole: str, weighted: str) -> Figure:
-    """The mean over all nodes of a depth (`whole`) as a point between the means of two groups of
-    nodes, relative to depth 1; beside it the share of the nodes that are `weighted`. A panel per
-    tree. The other panels repeat the `whole` of the first tree as a dashed line.
-
-    `frame`: tree, name, depth, estimate, share.
-    """
-    trees = pd.unique(frame["tree"])
-    looks = {"color": "#8C6D1F", "marker": "o"}, {"color": "#7F7F7F", "marker": "s"}
-    groups = [name for name in pd.unique(frame["name"]) if name != whole]
-    look_of = dict(zip(groups, looks, strict=False))
-    look_of[whole] = {"color": "#332288", "marker": "D", "markersize": 7, "linestyle": "-"}
-    figure, grid = figures.row_of_panels(len(trees), 2.8, sharey=True)
-    for axes, tree in zip(grid, trees, strict=True):
-        means = frame[frame["tree"] == tree]
-        values = means.pivot(index="depth", columns="name", values="estimate")
-        values -= values[whole].iloc[0]
-        if tree == trees[0]:
-            of_first = values[whole]
-        else:
-            axes.plot(of_first, "--", color="#332288", label=f"{whole}, {trees[0]}")
-        axes.vlines(values.index, values.min(axis=1), values.max(axis=1), color="#BBBBBB")
-        for name, look in look_of.items():
-            if name in values:
-                axes.plot(values[name], **{"linestyle": "none", "label": name} | look)
-        for row in means[means["name"] == weighted].itertuples():
-            place = row.depth, values.loc[row.depth, whole]
-            beside = {"textcoords": "offset points", "va": "center"}
-            behind = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-            axes.annotate(f"{100 * row.share:.0f} %", place, (7, -11), bbox=behind, **beside)
-        axes.axhline(0, color="black", linewidth=0.7, label="as at depth 1", zorder=0.5)
-        axes.plot([], [], color="none", label=f"%: share {weighted}")
-        axes.set(title=tree, xticks=values.index, xlabel="depth")
-        axes.margins(0.2, 0.12)
-        figures.show_percent(axes.yaxis)
-    grid[0].set_ylabel("change of the mean (points)")
-    figures.legend_above(figure, *grid)
-    return figure
 
 
 def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
