@@ -203,7 +203,6 @@ draws = {
 }
 draws["excess"] = excesses(positions, classes)
 causes = Estimates.stacked({k: each.table(key="class") for k, each in draws.items()}, "quantity")
-ctx.export(causes, "causes")
 
 # %%
 means = causes.at(domain=ALL)
@@ -212,7 +211,7 @@ large = means.at(**{"class": sizes.loc[sizes["estimate"] >= smallest, "class"]})
 excess_of = large.at(quantity="excess")
 shares = large.at(quantity=[*asked]).in_units("%").wide("class", "quantity")
 cells = shares.merge(excess_of.wide("class", "quantity"), on="class")
-ctx.table(large, "large-classes", cells=cells, most=20)
+ctx.table(causes, "causes", cells=cells, most=20)
 
 # %%
 drawn = excess_of.frame.assign(family=excess_of.frame["class"].str.split(":").str[0])
