@@ -11,7 +11,7 @@
 
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
 confidence_bins: int = 10  # 2 to 100 bins of the draft's confidence
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -71,8 +71,8 @@ notebook.show_table(positions[known].head(2))
 # %% [markdown]
 # ## 1. How closely does acceptance follow the target's entropy?
 # The paper's Table VI has **Spearman's correlation** within a domain: the correlation of the ranks
-# of two numbers, from −1 to 1. The paper takes $\min(1, p/q)$ over the nodes of a draft tree. Exact
-# are, per position, whether the draft's best token is the target's (greedy text, T = 0), and the
+# of two numbers, from −1 to 1. The paper takes $\min(1, p/q)$ over the nodes of a tree. Exact
+# are, per position, whether the draft's best token is the target's (greedy text), and the
 # acceptance of a token that is drawn from the draft (sampled text),
 #
 # $$\alpha_t = \sum_x \min\left(p_t(x), q_t(x)\right).$$
@@ -104,7 +104,7 @@ if correlations.known.empty:
 shown = correlations.known
 paper = published.published("VI").rename(columns={"published": "estimate"})
 if set(domains) <= set(paper["domain"]):  # the paper's numbers belong to its own domains
-    paper = paper[paper["domain"].isin(domains)]
+    paper = paper.set_index("domain").loc[domains].reset_index()
     shown = pd.concat([paper.assign(acceptance="the paper's pair", low=np.nan, high=np.nan), shown])
 ctx.plot(
     Estimates(shown.reset_index(drop=True)),
@@ -160,7 +160,7 @@ ctx.plot(
     y="AUC within texts",
     x_label="",
     slug="auc",
-    title="Which signal tells accepted from rejected positions?",
+    title="How often each signal ranks an accepted position above a rejected one",
     caption="Greedy text. The target's entropy is known too late to be used. Bars: intervals over "
     "prompts.",
 )
@@ -226,7 +226,9 @@ if own.verdict(0.5) == stats.ABOVE:
         "Yes. Of an accepted and a rejected token of one text, the draft was surer of the accepted "
         f"one {100 * own.value:.0f} times in 100"
     )
-    answer += f", on {sets[last.set].in_words} {100 * last.estimate:.0f}." * (len(whole) > 1)
+    if last.set != prompt_sets.OWN:
+        answer += f", on {sets[last.set].in_words} {100 * last.estimate:.0f}"
+    answer += "."
 elif own.verdict(0.5) == stats.INCONCLUSIVE:
     answer = "No clear relation was found."
 ctx.answer(answer)

@@ -11,7 +11,7 @@
 
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
 domain: str = ""  # the domain to ask about; empty: the one with the highest target entropy
 n_bins: int = 8  # 2 to 100 quantile bins of entropy and of token frequency
 
@@ -155,6 +155,7 @@ def draw_entropy_and_acceptance(points):
     return figure
 
 
+# %%
 ctx.draw(
     draw_entropy_and_acceptance,
     points,

@@ -226,12 +226,10 @@ def test_a_long_name_leaves_room_for_the_panels(name, width, capsys):
     rows = pd.DataFrame({"domain": [name, "b"], "estimate": [0.4, 0.6], "low": 0.3, "high": 0.7})
     panels = pd.concat([rows.assign(panel=panel, prompt_id="") for panel in ("T = 0", "T = 1")])
     dots = pd.concat([panels, panels.assign(prompt_id="a", low=np.nan, high=np.nan)])
-    both = pd.concat([panels.assign(quantity=of) for of in ("entropy", "acceptance")])
     bars = {"x": "domain", "hue": "panel", "kind": "bars", "columns": "panel"}
     for draw in (
         lambda: figures.strips(dots, "tokens"),
         lambda: figures.facets(panels, **bars),
-        lambda: drawings.draw_entropy_and_acceptance(both, name),
     ):
         figure = redraw.draw_styled(draw, width)
         for axes in figure.axes:

@@ -2,7 +2,7 @@
 
 import itertools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -203,72 +203,6 @@ def draw_overlap(frame: pd.DataFrame) -> Figure:
     figures.legend_above(figure, axes)
     return figure
 
-
-# ---- domains -------------------------------------------------------------------------------------
-
-
-def draw_entropy_and_acceptance(frame: pd.DataFrame, domain: str) -> Figure:
-    """Each domain's mean entropy and acceptance, all panels on one scale; the name of `domain`
-    stands at its point. `frame`: panel, domain, quantity (entropy, acceptance), estimate, low,
-    high.
-    """
-    titles = pd.unique(frame["panel"])
-    looks = figures.looks_of(pd.unique(frame["domain"]))
-    figure, grid = figures.row_of_panels(len(titles), 2.7, sharex=True, sharey=True)
-    numbers = frame.set_index(["panel", "domain", "quantity"])[["estimate", "low", "high"]]
-    entropies = numbers["estimate"].xs("entropy", level="quantity")
-    middle = (entropies.min() + entropies.max()) / 2
-    for axes, title in zip(grid, titles, strict=True):
-        for name, look in looks.items():
-            x, y = (numbers.loc[title, name, what] for what in ("entropy", "acceptance"))
-            axes.plot(x[1:], [y["estimate"]] * 2, color=look["color"])
-            axes.plot([x["estimate"]] * 2, y[1:], color=look["color"])
-            axes.plot(x["estimate"], y["estimate"], **look | {"linestyle": "none"})
-            if name == domain:
-                is_right = x["estimate"] > middle
-                place = {"textcoords": "offset points", "weight": "bold"}
-                place["ha"] = "right" if is_right else "left"
-                shift = (-5, 5) if is_right else (5, 5)
-                lines = textwrap.fill(name, 20)
-                axes.annotate(lines, (x["estimate"], y["estimate"]), shift, **place)
-        axes.set(title=title)
-    grid[0].margins(0.2, 0.1)
-    figure.supxlabel("target entropy (nats)")
-    figure.supylabel("acceptance")
-    figures.legend_above(figure, grid[0])
-    return figure
-
-
-MEAN = {"color": "black", "marker": "d", "markersize": 5}
-
-
-def draw_causes(frame: pd.DataFrame, families: Mapping[str, str], whole: str) -> Figure:
-    """The excess of classes of positions, a panel for each family: the mean of the domains with its
-    interval, and each domain as a small point. `frame`: family, name, domain, estimate, low, high.
-
-    families: their titles; whole: the mean in the column `domain`, or the only domain.
-    """
-    parts = {title: frame[frame["family"] == name] for name, title in families.items()}
-    parts = {title: part for title, part in parts.items() if len(part)}
-    sizes = [part["name"].nunique() for part in parts.values()]
-    tall = 0.21 * sum(sizes) + 0.4 * len(sizes) + 0.8
-    figure, grid = figures.subplots(
-        len(sizes), 1, height=tall, sharex=True, height_ratios=sizes, squeeze=False
-    )
-    domains = [name for name in pd.unique(frame["domain"]) if name != whole]
-    mean = MEAN | {"label": "mean of the domains" if domains else whole}
-    for axes, (title, rows) in zip(grid.flat, parts.items(), strict=True):
-        figures.interval_bars(rows, axes, "name", horizontal=True, looks={whole: mean})
-        places = pd.Index(pd.unique(rows["name"]))
-        for domain, look in figures.looks_of(domains).items():
-            of_domain = rows[rows["domain"] == domain]
-            spots = places.get_indexer(of_domain["name"])
-            small = {"linestyle": "none", "markersize": 3, "alpha": 0.8}
-            axes.plot(of_domain["estimate"], spots, **look | small)
-        axes.axvline(0, color="black", linewidth=0.7, label="equally many random positions")
-        axes.set_title(title)
-    axes.set_xlabel("excess (tokens per target pass)")
-    figures.legend_above(figure, grid[0, 0])
     return figure
 
 
