@@ -239,7 +239,7 @@ def test_a_notebook_imports_its_own_study_only(source):
             "show.notebook (show) imports ops.hosted (ops)",
         ),
         (
-            "studies.entropy_paradox",
+            "studies.by_hand",
             "from speclab.studies.load_models import x",
             "the study of another notebook",
         ),

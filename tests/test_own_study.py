@@ -52,7 +52,7 @@ def study(out, changes, numbers=NUMBERS):
     """Run notebooks of the example into a folder."""
     words = ["reproduce", "--profile", str(EXAMPLE), "--out", str(out), "--workers", "1"]
     words += [f"--set={name}={value}" for name, value in changes.items()]
-    words += ["--parameter=largest_gamma=4", "--parameter=decoded_gammas=[2]"]
+    words += ["--parameter=largest_gamma=4"]
     words += [word for number in numbers for word in ("--notebook", number)]
     assert main([*words]) == 0
     return out / "build/support_tickets", out / "figures/support_tickets"

@@ -27,7 +27,7 @@ TINY = {name: {"path": f"data/pairs/tiny/{name}"} for name in ("target", "draft"
 TICKETS = [json.loads(line) for line in (EXAMPLE.parent / "prompts.jsonl").open(encoding="utf-8")]
 SMALLEST = {
     "00_by_hand": {"draws": 200, "blocks_each": 10},
-    "02_gamma_sweep": {"largest_gamma": 2, "gamma": 2, "decoded_gammas": [1]},
+    "02_gamma_sweep": {"largest_gamma": 2, "gamma": 2},
     "08_better_drafts": {
         "bit_widths": [4],
         "exit_layers": [2],

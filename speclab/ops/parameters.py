@@ -39,15 +39,20 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
 
 
 # parameters that notebooks no longer have, and what to do instead
-GONE: dict[str, str] = {}
+GONE = {
+    "decoded_gammas": "a test holds the decoder equal to the replay, for every gamma",
+    "decoded_prompts": "a test holds the decoder equal to the replay, for every gamma",
+    "entropy_bins": "bins of entropy are no longer shown",
+    "bins": "use n_bins",
+}
 
 
-def without_gone(values: dict[str, Any], where: str) -> dict[str, Any]:
+def without_gone(values: dict[str, Any], known: Iterable[str], where: str) -> dict[str, Any]:
     """A profile's parameters of a notebook without those that are GONE, which are reported."""
-    for name in values:
-        if name in GONE:
-            notice(f"{where}: parameter {name!r} is gone and ignored: {GONE[name]}")
-    return {name: value for name, value in values.items() if name not in GONE}
+    gone = [name for name in values if name in GONE and name not in known]
+    for name in gone:
+        notice(f"{where}: parameter {name!r} is gone and ignored: {GONE[name]}")
+    return {name: value for name, value in values.items() if name not in gone}
 
 
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:

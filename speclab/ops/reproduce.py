@@ -234,7 +234,7 @@ def open_call(
     of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)
-        there = without_gone(values, f"{settings.name}: {name}")
+        there = without_gone(values, parameters_of(path), f"{settings.name}: {name}")
         check_names(there, notebook_of(path, there).known)
         of_notebooks[path.stem] = of_notebooks.get(path.stem, {}) | there
     of_pair = {"profile": profile, "overrides": overrides}
