@@ -121,11 +121,11 @@ notebook.show_table(sizes.reset_index(), 0)
 
 # %% [markdown]
 # ## 2. How large is the difference?
-# First the question whether there is any: `p` is the p-value of the hypothesis that all domains of
-# a set have the same mean (Alexander and Govern's test over prompts; variances may differ). Then
-# its size, for the two domains that are the highest and the lowest **on the own prompts**. They
-# were chosen there, so there the difference tends to be too large, the more so the more domains
-# there are and the fewer prompts. A set that has the same texts in some domains shares this.
+# First the question whether there is any: `p_value` belongs to the hypothesis that all domains of a
+# set have the same mean (Alexander and Govern's test over prompts; variances may differ). Then its
+# size, for the two domains that are the highest and the lowest **on the own prompts**. They were
+# chosen there, so there the difference tends to be too large, the more so the more domains there
+# are and the fewer prompts. A set that has the same texts in some domains shares this.
 
 
 # %%
