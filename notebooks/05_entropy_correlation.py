@@ -12,7 +12,7 @@
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
-confidence_bins: int = 10  # 2 to 100: bins of the draft's confidence
+confidence_bins: int = 10  # 2 to 100; bins of the draft's confidence
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is

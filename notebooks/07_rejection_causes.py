@@ -12,11 +12,11 @@
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
-gamma: int = 4  # 1 to 64: draft tokens in a row
+gamma: int = 4  # 1 to 64; draft tokens in a row
 # a model is sure if its best token has this probability: above 0.5 no other token can have as much
 sure: float = 0.5  # 0.5 to 1
-ngram: int = 3  # 1 to 16: tokens of the longest run that prompt lookup looks for
-smallest: float = 0.005  # 0 to 1: the share of all positions that a class needs to be compared
+ngram: int = 3  # 1 to 16; tokens of the longest run that prompt lookup looks for
+smallest: float = 0.005  # 0 to 1; the share of all positions that a class needs to be compared
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
