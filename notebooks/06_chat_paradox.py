@@ -12,7 +12,7 @@
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
-domain: str = ""  # the domain to ask about; empty: the one with the highest target entropy
+domain: str = ""  # any; the domain to ask about (empty: the one with the highest target entropy)
 n_bins: int = 8  # 2 to 100; quantile bins of entropy and of token frequency
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
