@@ -102,7 +102,8 @@ contrasts = contrasts_of(trace)
 at = {row.name: row for row in contrasts.rows()}
 kit = at["hit minus the mean of the others"].estimate
 assert np.isclose(by_hand["hit"], kit, equal_nan=True)
-ctx.table(contrasts, "contrasts", cells=contrasts.frame[["name", "estimate", "low", "high"]])
+if has_others:
+    ctx.table(contrasts, "contrasts", cells=contrasts.frame[["name", "estimate", "low", "high"]])
 
 # %% [markdown]
 # A paradox needs both numbers to be above the highest of the other domains. If either is below the
@@ -273,7 +274,7 @@ for each in named[named[0].name == prompt_sets.OWN :]:  # the last other set, an
     unclear = " (not clear)" if there.verdict() == stats.INCONCLUSIVE else ""
     numbers += f", on {each.in_words} {100 * there.value:+.0f}{unclear}"
 answer = (
-    f"{verdict}. {domain.capitalize()} {has} the highest entropy. Its acceptance differs from the "
+    f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy. Its acceptance differs from the "
     f"mean of the other domains by {numbers}.".replace("-", "\N{MINUS SIGN}")
 )
 ctx.answer(answer if has_others else "There is one domain, so there is nothing to compare.")
