@@ -260,22 +260,28 @@ elsewhere = elsewhere.at(name=[name for name in at if name.endswith("mean of the
 if has_others:
     ctx.table(elsewhere, "other-prompts", rows="set", columns="name")
 
+
 # %%
+def points_of(share):
+    """A difference of shares in points, with a true minus."""
+    return f"{100 * share:+.0f}".replace("-", "\N{MINUS SIGN}")
+
+
 lead, mean = at["hit minus the highest of the others"], at["hit minus the mean of the others"]
 entropy = at["entropy minus the highest of the others"]
 is_low = min(mean.high, at["entropy minus the mean of the others"].high) < 0
 is_high = lead.low > 0 and entropy.low > 0
 verdict = "No" if is_low else "Yes" if is_high else "It is open"
 has = "has" if means["target_entropy"].idxmax() == domain else "does not have"
-numbers = f"{100 * mean.estimate:+.0f} points"
+numbers = f"{points_of(mean.estimate)} points"
 named = [prompt_sets.last(sets), *(each for each in sets.values() if each.is_part)]
 for each in named[named[0].name == prompt_sets.OWN :]:  # the last other set, and its part
     there = elsewhere.at(set=each.name, name="hit minus the mean of the others")
     unclear = " (not clear)" if there.verdict() == stats.INCONCLUSIVE else ""
-    numbers += f", on {each.in_words} {100 * there.value:+.0f}{unclear}"
+    numbers += f", on {each.in_words} {points_of(there.value)}{unclear}"
 answer = (
-    f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy. Its acceptance differs from the "
-    f"mean of the other domains by {numbers}.".replace("-", "\N{MINUS SIGN}")
+    f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy. Its acceptance "
+    f"differs from the mean of the other domains by {numbers}."
 )
 ctx.answer(answer if has_others else "There is one domain, so there is nothing to compare.")
 
