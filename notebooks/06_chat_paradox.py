@@ -12,8 +12,7 @@
 # %% tags=["parameters"]
 profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
 overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
-# the domain to ask about; "": the one with the highest target entropy
-domain: str = ""  # any
+domain: str = ""  # any; the domain to ask about (empty: the one with the highest target entropy)
 n_bins: int = 8  # 2 to 100; quantile bins of entropy and of token frequency
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
@@ -103,7 +102,8 @@ contrasts = contrasts_of(trace)
 at = {row.name: row for row in contrasts.rows()}
 kit = at["hit minus the mean of the others"].estimate
 assert np.isclose(by_hand["hit"], kit, equal_nan=True)
-ctx.table(contrasts, "contrasts", cells=contrasts.frame[["name", "estimate", "low", "high"]])
+if has_others:
+    ctx.table(contrasts, "contrasts", cells=contrasts.frame[["name", "estimate", "low", "high"]])
 
 # %% [markdown]
 # A paradox needs both numbers to be above the highest of the other domains. If either is below the
@@ -260,22 +260,28 @@ elsewhere = elsewhere.at(name=[name for name in at if name.endswith("mean of the
 if has_others:
     ctx.table(elsewhere, "other-prompts", rows="set", columns="name")
 
+
 # %%
+def points_of(share):
+    """A difference of shares in points, with a true minus."""
+    return f"{100 * share:+.0f}".replace("-", "\N{MINUS SIGN}")
+
+
 lead, mean = at["hit minus the highest of the others"], at["hit minus the mean of the others"]
 entropy = at["entropy minus the highest of the others"]
 is_low = min(mean.high, at["entropy minus the mean of the others"].high) < 0
 is_high = lead.low > 0 and entropy.low > 0
 verdict = "No" if is_low else "Yes" if is_high else "It is open"
 has = "has" if means["target_entropy"].idxmax() == domain else "does not have"
-numbers = f"{100 * mean.estimate:+.0f} points"
+numbers = f"{points_of(mean.estimate)} points"
 named = [prompt_sets.last(sets), *(each for each in sets.values() if each.is_part)]
 for each in named[named[0].name == prompt_sets.OWN :]:  # the last other set, and its part
     there = elsewhere.at(set=each.name, name="hit minus the mean of the others")
     unclear = " (not clear)" if there.verdict() == stats.INCONCLUSIVE else ""
-    numbers += f", on {each.in_words} {100 * there.value:+.0f}{unclear}"
+    numbers += f", on {each.in_words} {points_of(there.value)}{unclear}"
 answer = (
-    f"{verdict}. {domain.capitalize()} {has} the highest entropy. Its acceptance differs from the "
-    f"mean of the other domains by {numbers}.".replace("-", "\N{MINUS SIGN}")
+    f"{verdict}. {domain[:1].upper()}{domain[1:]} {has} the highest entropy. Its acceptance "
+    f"differs from the mean of the other domains by {numbers}."
 )
 ctx.answer(answer if has_others else "There is one domain, so there is nothing to compare.")
 
