@@ -33,12 +33,12 @@ TEMPERATURE = re.compile(r"T = [\d.]+")
 FINDINGS = {
     "00": "rule",  # the text never changes
     "10": "speed",  # faster, but by less than tokens per pass suggest
-    "03": "ladder",  # acceptance depends on the prompts and their wording; math is the easiest
-    "06": "other-prompts",  # chat is the hardest here, not elsewhere
+    "03": "sets",  # acceptance depends on the prompts and their wording; math is the easiest
+    "06": "entropy-and-acceptance",  # chat is the hardest here, not elsewhere
     "02": "block-efficiency",  # the best draft is short
     "09": "policies",  # one setting for all is as good
     "05": "reliability",  # the draft knows when it fails
-    "04": "conditional",  # depth is selection
+    "04": "depth-or-place",  # depth is selection
     "11": "claims",  # the paper's acceptance belongs to no lossless decoder
     "15": "together",  # at scale
 }
