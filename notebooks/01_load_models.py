@@ -270,7 +270,10 @@ def rejected_tokens(read, steps, sampling):
             first_choice = step.draft.tokens[step.draft.tree.children(last)[0]]
             rows.append((number, len(written) + step.accepted, first_choice, step.tokens[-1]))
         written += step.tokens
-    block, places, drafted, own = np.array(rows, int).reshape(-1, 4).T
+    if not rows:
+        ctx.say("No drafted token was rejected.")
+        return pd.DataFrame()
+    block, places, drafted, own = np.array(rows).T
 
     def probabilities_of(model, tokens):
         """Of tokens at those places, from one pass over the whole text."""
@@ -311,6 +314,7 @@ def decoded(prompt, rule, shape, temperature, new_tokens, seed):
 if both:
     ctx.say(f"The prompt is: `{prompt}`")
     rejected = decoded(prompt, rule, shape, temperature, new_tokens, seed)
+if both and len(rejected):
     ctx.table(rejected, "rejected", digits=2, most=8, caption="Rejected tokens")
 
 # %% [markdown]

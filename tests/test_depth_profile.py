@@ -15,7 +15,6 @@ from speclab.estimates import Estimates
 from speclab.show import drawings, notebook, redraw, style
 from speclab.stats import NUMBERS
 from speclab.studies import depth_profile as study
-from speclab.studies.by_hand import node_columns
 from speclab.tree import chain
 
 
@@ -35,6 +34,20 @@ def test_the_best_path_has_the_conditional_shares_of_the_ladder():
     survival = steps.at(name="survival_by_depth").defined()
     by_domain = survival.frame.groupby(["text", "domain"])["estimate"]
     assert (by_domain.diff().dropna() <= 1e-12).all()
+
+
+def node_columns(tree, p, q, last):
+    """The columns of a `nodes` frame for a tree of the draft's best words after the word `last`."""
+    order = np.argsort(-q, axis=-1, kind="stable")
+    tokens = np.full(tree.size + 1, last)
+    for node in range(1, tree.size + 1):
+        tokens[node] = order[tokens[tree.parent[node]], tree.rank[node]]
+    above, token = tokens[tree.parent[1:]], tokens[1:]
+    ranks = np.argsort(np.argsort(-p, axis=-1, kind="stable"), axis=-1)
+    columns = {"node": np.arange(1, tree.size + 1), "token": token}
+    columns |= {name: getattr(tree, name)[1:] for name in ("parent", "depth", "rank", "best_path")}
+    columns["draft_prob"], columns["target_prob"] = q[above, token], p[above, token]
+    return columns | {"target_rank": ranks[above, token]}
 
 
 def words_of_two_tables(temperature, deeper):

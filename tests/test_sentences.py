@@ -9,19 +9,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from speclab.analysis import choose, claims, try_it
-from speclab.decode import Step
+from speclab.analysis import choose, claims
 from speclab.estimates import Estimates, counted, starting, whole
 from speclab.show import notebook
 from speclab.stats import NUMBERS
 from speclab.studies import (
     at_scale,
-    by_hand,
     domain_acceptance,
     entropy_paradox,
     gamma_sweep,
     how_sure,
-    load_models,
 )
 from speclab.studies import entropy_correlation as entropy
 from speclab.studies import rejection_causes as causes
@@ -188,10 +185,6 @@ CASES = [
     *(claims.by_chance(pd.Series(verdicts)) for verdicts in TALLIES),
     *(f"{counted(n, 'prompt')} of {whole('domain', n)}" for n in (1, 2, 4, 30)),
     *(counted(n, "target pass") for n in (1, 27)),
-    *(by_hand.block_in_words(1, Step((1,) * n, n - 1, 3, "recovered")) for n in (1, 2)),
-    *(by_hand.formula_in_words(n, 6) for n in (5, 6)),
-    *(load_models.vocabulary_in_words(SIZE, 9, n, 0.034) for n in (9, 5)),
-    *(load_models.tree_in_words(n, 8, "`a`", own) for n in (0, 1) for own in ("", "`b`")),
     *(notebook.few_in_words(sizes, ", second prompt set") for sizes in SIZES),
     *(f"{rows.sentence(*gamma_sweep.EVERY_POSITION, within='of')}." for rows in TABLES[:3]),
     *(f"{rows.sentence(*gamma_sweep.FORMULA_GIVES, within='of')}." for rows in TABLES[:3]),
@@ -226,12 +219,8 @@ ANSWERS = [
         for on in ([FALLS], [FALLS, NOTHING], [RISES, FALLS, NOTHING])
         for changes in CHANGES
     ),
-    by_hand.rule_in_words(0.75, 2.73, 2.71),
-    load_models.pair_in_words(SIZE, 2, 8, 64, 27),
-    load_models.pair_in_words(SIZE, 1, 1, 1, 1),
     *(gamma_sweep.best_in_words(best, 0.05, None) for best in BEST),
     *(gamma_sweep.best_in_words(best, 0.125, gammas(2, 3)) for best in BEST),
-    *(try_it.passes_in_words(*counts) for counts in ((64, 23), (1, 1))),
     *(audited(verdicts) for verdicts in (*TALLIES, [claims.HOLDS] * 2)),
     *(scaled(*others) for others in ([False] * 3, [True, False, False], [True] * 3)),
 ]
