@@ -35,7 +35,7 @@ READY := check-python
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env reproduce test test-numeric test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
+.PHONY: help env reproduce test test-numeric golden test-lowest test-full bench bench-shapes gpu-check pair tiny-pair router author-records doctor lab notebooks sources picture readme lint clean clean-all check-host check-python
 
 help: ## list the targets
 	@echo "make TARGET [PROFILE=$(PROFILE)] [VENV=folder, or VENV= for the active environment] [PYTHON=$(PYTHON)]"
@@ -69,6 +69,10 @@ test-lowest: $(READY) ## run the tests with the lowest versions that pyproject.t
 test-full: export OMP_NUM_THREADS = 1
 test-full: $(READY) ## run all tests, with the slow ones
 	@"$(PY)" -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+golden: export OMP_NUM_THREADS = 1
+golden: $(READY) ## write the tables of tests/golden again, from every notebook on tiny; ARGS="-k 02_gamma"
+	@GOLDEN=write "$(PY)" -m pytest -n $(WORKERS) --dist worksteal tests/test_end_to_end.py -k tables_are_the_committed $(ARGS)
 
 bench: $(READY) ## measure the recorder and the decoder on this machine, as ratios
 	@PYTHONPATH=.:tests "$(PY)" tests/tools/bench.py

@@ -8,20 +8,11 @@
 
 # %% [markdown]
 # # NN. Which question does this notebook answer?
-#
-# One paragraph says why we ask, and under which estimator (in words, then its name from GLOSSARY.md
-# in brackets). `ctx.answer` in the last code cell computes the answer and fills the first output.
-#
-# ![The figure that carries the answer](../figures/smollm/NN/slug.png)
-#
-# *Runs on* any machine · *minutes* less than one on 2 cores · *reads* the run `greedy` of the
-# profile (recorded if it is missing) · *writes* `figures/<profile>/NN/`.
 
 # %% tags=["parameters"]
-# the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
-profile: str = "smollm"
-overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-largest_gamma: int = 16  # 1 to 64; the allowed values come first, then the meaning
+profile: str = "smollm"  # the pair and its prompts: a name from notebooks/profiles, or a YAML file
+overrides: dict = {}  # parameters of the profile to change, e.g. {"prompts_per_domain": 10}
+largest_gamma: int = 16  # 1 to 64: the allowed values come first, then the meaning
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
@@ -46,70 +37,76 @@ hosted.prepare()
 # %% jupyter={"source_hidden": true}
 import numpy as np
 
-from speclab import runs, stats
+from speclab import score, stats
+from speclab.analysis import prompt_sets
 from speclab.analysis.texts import Text
+from speclab.estimates import Estimates
+from speclab.score import POOLED
 from speclab.show import notebook
 
-# Declare here which kinds of run the cells need (speclab/runs.py, and speclab/ops/run_plan.py for
-# `seeds`, `others` and more). `python -m speclab plan` reads this list.
-RUNS = ["greedy"]
-# Declare here which files the cells read, from data/ and from other notebooks' tables.
-# READS = ["data/paper", "08/self-drafts.csv"]
+RUNS = ["greedy", "others"]  # the kinds of run that the cells read (speclab/ops/run_plan.py)
+# READS = ["data/paper"]  # files that the cells read, also tables of other notebooks
 
 # %%
 ctx = notebook.start("NN_name", profile, overrides)
-at_0 = ctx.profile.replace(temperature=0.0)
-text = Text.of(runs.load_or_record(at_0, "greedy"))
+text = Text.recorded(ctx.profile, "greedy")  # the target's own text, with a draft tree per position
+domains = stats.judged_domains(text.trace)  # domains with at least five prompts
+if not domains:
+    ctx.leave_out("needs a domain with five prompts or more")
 
 # %% [markdown]
-# ## A sub-question
-# One or two sentences say what is computed, from which records, and what would surprise us. They do
-# not announce code that the page hides.
-
-# %%
-found = stats.by_domain(text.trace, text.acceptance).in_units("%")
-ctx.table(found, "acceptance", cells=found.wide("estimator", "domain"))
-
-# %% [markdown]
-# A cell with the tag `by-hand` computes a number step by step for the reader. The page shows its
-# code.
+# Two or three sentences say why we ask. A notion that is new here has its formula:
+#
+# $$\mathrm{hit}[1] = \frac{1}{n} \sum_{t=1}^{n} \mathbb 1
+#   \left[\arg\max_x q_t(x) = \arg\max_x p_t(x)\right].$$
+#
+# ## 1. The heading of a cell says what it answers
+# A cell with the tag `by-hand` computes a number step by step and prints it. It comes before the
+# kit's own call.
 
 # %% tags=["by-hand"]
-trace = text.trace
-is_accepted = trace["draft_rank"] == 0
-by_hand = is_accepted.groupby(trace["domain"]).mean()
+by_hand = (text.trace["draft_rank"] == 0).groupby(text.trace["domain"]).mean()
+by_hand.round(2)
 
 # %%
-each = found.at(domain=list(ctx.profile.domains))
-assert np.allclose(by_hand[each.frame["domain"]], each.frame["estimate"])
-
-# %%
+hits = stats.by_domain(text.trace, score.mean_of("hit")).without(domain=POOLED)
+kit = hits.frame.set_index("domain")["estimate"]
+assert np.allclose(kit[domains], by_hand[domains])
 ctx.plot(
-    each,
-    "domain",
-    "slug",
-    "Share of positions at which the draft's best token is accepted (`hit[1]`, T = 0), by domain. "
-    "Bars: 95 % intervals.",
-    title=f"The draft's best token is accepted at {each.span()} of the positions",
+    hits.at(domain=domains),
+    x="domain",
     kind="points",
-    y="accepted share of positions",
+    percent=True,
+    y="best token accepted (%)",
+    slug="hits",
+    title="Best token accepted, by domain",
+    caption="How to read the figure, and what to see. Bars: intervals over prompts.",
 )
 
+# %% [markdown]
+# ## 2. Does it hold on other prompts?
+
 # %%
-ctx.record(largest_hit=float(each.frame["estimate"].max()))
-ctx.answer(
-    f"The draft's best token is accepted at {each.span()} of the positions, depending on the "
-    f"domain (`{ctx.profile.name}`, T = 0)."
-)
+ctx.say(prompt_sets.described(ctx.profile, is_sampled=False))
+sets = prompt_sets.read(ctx.profile, text)
+rows = {}
+for name, each in sets.items():
+    numbers = stats.by_domain(each.trace, score.mean_of("hit"))
+    rows[name] = each.shown(numbers)  # without domains whose texts are those of another set
+elsewhere = Estimates.stacked(rows, "set").in_units("%")
+ctx.table(elsewhere, "other-prompts", rows="set", columns="domain")
+
+# %%
+# The verdict decides which of the written sentences is printed.
+size = hits.at(domain=score.ALL)
+ctx.answer(f"The target accepts the draft's best token {100 * size.value:.0f} times in 100.")
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# <details><summary>What happens</summary>The answer, and why.</details>
-
-# %% [markdown]
-# ## What we saw, what this does not show, what is next
-# * What we saw: one or two sentences without numbers.
-# * What this does not show: …
-# * Next: the notebook that goes on from here.
+# <details><summary>Answer</summary>
+# The answer, and why.</details>
+#
+# ## What this does not show
+# One paragraph. The last sentence names the notebook that goes on from here.

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 import papermill
 from pydantic import Field, TypeAdapter, ValidationError
 
-from speclab.plain import brief, near
+from speclab.plain import brief, near, notice
 
 OF_PAIR = ("profile", "overrides")  # they are checked as a profile, not here
 
@@ -38,6 +38,18 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
     return parameters
 
 
+# parameters that notebooks no longer have, and what to do instead
+GONE: dict[str, str] = {}
+
+
+def without_gone(values: dict[str, Any], where: str) -> dict[str, Any]:
+    """A profile's parameters of a notebook without those that are GONE, which are reported."""
+    for name in values:
+        if name in GONE:
+            notice(f"{where}: parameter {name!r} is gone and ignored: {GONE[name]}")
+    return {name: value for name, value in values.items() if name not in GONE}
+
+
 def check_names(given: Iterable[str], known: Iterable[str]) -> None:
     """Raise ValueError for an unknown parameter (papermill only warns), and for a parameter that
     chooses the pair, because the folders would then belong to another pair.
@@ -48,6 +60,8 @@ def check_names(given: Iterable[str], known: Iterable[str]) -> None:
                 f"parameter {name!r} chooses the pair: pass it as --profile and --set "
                 "(make: PROFILE=… SET=…)"
             )
+        if name in GONE and name not in known:
+            raise ValueError(f"parameter {name!r} is gone: {GONE[name]}")
         if name not in known:
             raise ValueError(f"unknown parameter {name!r}: {near(name, known)}")
 

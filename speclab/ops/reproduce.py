@@ -53,9 +53,16 @@ from speclab.models.folder import ModelFolder, cached
 from speclab.models.hub import ModelsMissing
 from speclab.ops import pages, pair, report
 from speclab.ops.pages import cells_of
-from speclab.ops.parameters import OF_PAIR, Parameter, check_names, check_values, parameters_of
+from speclab.ops.parameters import (
+    OF_PAIR,
+    Parameter,
+    check_names,
+    check_values,
+    parameters_of,
+    without_gone,
+)
 from speclab.ops.report import DONE, FAILED
-from speclab.ops.run_plan import chosen, declared, fetch_models, kinds_named
+from speclab.ops.run_plan import FORMER, chosen, declared, fetch_models, kinds_named
 from speclab.place import folder_of
 from speclab.plain import digest_of, one_line, sha256_of
 from speclab.profiles import MODELS, ROOT, Profile, load_profile, profile_names
@@ -227,8 +234,9 @@ def open_call(
     of_notebooks: dict[str, Any] = {}
     for name, values in settings.notebooks.items():
         (path,) = chosen([name], ROOT)
-        check_names(values, notebook_of(path, values).known)
-        of_notebooks[path.stem] = values
+        there = without_gone(values, f"{settings.name}: {name}")
+        check_names(there, notebook_of(path, there).known)
+        of_notebooks[path.stem] = of_notebooks.get(path.stem, {}) | there
     of_pair = {"profile": profile, "overrides": overrides}
     notebooks: list[Notebook] = []
     left_out: dict[str, str] = {}
@@ -758,6 +766,16 @@ def stop(call: Call, pool: ThreadPoolExecutor, pending: set[Future]) -> None:
         time.sleep(0.1)
 
 
+def remove_former(call: Call) -> None:
+    """Delete the pages and figures of notebooks that have another name now."""
+    numbers = {path.stem[:2] for path in chosen([], ROOT)}
+    for old in FORMER:
+        for page in call.build.glob(f"{old}.*"):
+            page.unlink()
+        if old[:2] not in numbers:
+            shutil.rmtree(call.figures / old[:2], ignore_errors=True)
+
+
 def reproduce(call: Call, workers: int | None = None) -> int:
     """Run the notebooks that are not up to date, and write the report. Returns 0, or 1 if a
     notebook failed, or 130 after an interruption. workers: notebooks at once.
@@ -768,6 +786,7 @@ def reproduce(call: Call, workers: int | None = None) -> int:
         room = Room(places(workers))
         with locked(call.build), kernels(call, room.seats):
             call.figures.mkdir(parents=True, exist_ok=True)
+            remove_former(call)
             put_all_back(call)
             for name, reason in call.left_out.items():
                 tqdm.write(f"{name:<26} {'':>9}  left out: {reason}")
