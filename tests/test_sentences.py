@@ -156,7 +156,6 @@ def curves(*numbers):
 
 ROWS = [[NOTHING] * 4, [RISES], [RISES, FALLS, NOTHING, MISSING], [MISSING] * 2]
 TABLES = [table(*rows, of="x") for rows in ROWS]
-SIZE = {"target": 134_515_008, "draft": 18_600_000}
 BEST = [gammas(*best) for best in ([4, 6, 5, 2], [4] * 4, [0] * 4, [0, 2, 3, 1], [4], [0], [3, 3])]
 WASTED = [(1, 41, 23, 41)], [(1, 41, 23, 41), (16, 25, 40, 380)], [(1, 9, 0, 9), (4, 9, 0, 30)]
 TALLIES = [], [claims.HOLDS], [claims.FAILS] * 2, [claims.FORM]
