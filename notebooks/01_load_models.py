@@ -7,28 +7,25 @@
 # ---
 
 # %% [markdown]
-# # 1. What is a draft/target pair, and what would the target accept?
-#
-# A pair consists of two language models with one vocabulary. The small model, the **draft**,
-# proposes tokens. The large model, the **target**, checks all of them in one pass. In greedy
-# decoding the target accepts the longest path of proposals that it would have written itself, and
-# adds one token of its own. The text is the same as without a draft, but it takes fewer target
-# passes. The picture shows one proposal, a tree.
-#
-# ![A drafted tree with both models' probabilities at every node](../figures/smollm/01/tree.png)
-#
-# *Runs on* any machine · *time* under a minute on 2 cores, once the runs are recorded · *reads* the
-# pair of the profile and its run `greedy` (recorded if it is missing) · *writes*
-# `figures/<profile>/01/`.
+# # 1. What is a draft/target pair, and how does it write a text?
 
 # %% tags=["parameters"]
 # the pair, its prompts and limits: a name from notebooks/profiles, or a YAML file
 profile: str = "smollm"
 overrides: dict = {}  # parameters of the profile to change, as {"prompts_per_domain": 10}
-# section 2 shows the tokens of this text
-sample_text: str = "Solving 7x - 15 for x is unbelievably simple."  # any
-wanted: int = 2  # 0 to 16; section 4 shows a tree with this number of accepted tokens
-wanted_overlap: float = 0.6  # 0 to 1; section 5 shows a position with about this overlap
+sample_text: str = (
+    "Solving 7x - 15 for x is unbelievably simple."  # any; section 2 shows its tokens
+)
+wanted: int = 2  # 0 to 16; section 3 shows a tree with this number of accepted tokens
+# the rest is for section 6, which decodes a prompt of yours
+prompt: str = "How many apples are left if Tom has 12 apples and eats 5?"  # any
+# greedy for temperature 0, one of the others above it
+rule: str = "greedy"  # one of greedy, rejection, point-mass, without-replacement
+shape: str = "chain:4"  # any; such as tree:3,2,8, dynamic:4,4,8 or plain
+temperature: float = 0.0  # 0 to 10
+new_tokens: int = 64  # 1 to 65536; at most this many tokens are written
+seed: int = 0  # 0 to 4294967295; decides a sampled text
+head: bool = False  # True: the pair's trained head drafts, if it has one
 
 # %% tags=["bootstrap", "hide-input"] jupyter={"source_hidden": true}
 # Goes to the root of the kit: around this folder, or where this kernel has it. If the kit is
@@ -51,269 +48,322 @@ from speclab.ops import hosted
 hosted.prepare()
 
 # %% jupyter={"source_hidden": true}
+from types import SimpleNamespace
+
+import numpy as np
 import pandas as pd
 from IPython.display import HTML, display
-from IPython.utils.capture import capture_output
 
-from speclab import decode, prompts, runs, sampling, score
+from speclab import prompts, replay, runs, score
 from speclab.estimates import counted
-from speclab.shapes import Shape
-from speclab.models import pairs
-from speclab.show import drawings, notebook, pictures, redraw
-from speclab.analysis import try_it
 from speclab.explore import page
-from speclab.studies import load_models as study
+from speclab.models.folder import ModelFolder
+from speclab.profiles import with_head
+from speclab.show import drawings, notebook, pictures, redraw
 
 RUNS = ["greedy"]
 
 # %%
 ctx = notebook.start("01_load_models", profile, overrides)
-pair = pairs.load_pair(ctx.profile)
-run = runs.load_or_record(ctx.profile.replace(temperature=0.0), "greedy")
-ctx.say(notebook.made_with(run.manifest["pair"], pair.facts))
-settings, tokenizer = ctx.profile, pair.tokenizer
-tree = settings.tree
-texts = runs.texts_of(run)
+settings = ctx.profile
+run = runs.load_or_record(settings.replace(temperature=0.0), "greedy")
+tree = settings.tree  # the shape of what the draft proposes
 
 # %% [markdown]
-# ## 1. The two models
-# A proposal is a token id, so both models must have the same vocabulary. Loading checks this. The
-# column `kernel` is the class of the linear layers. The column `kv_kb` is the memory in kB that one
-# token of context takes, for its keys and values in every layer.
-
-# %%
-with capture_output():  # the quantisation library's banner
-    four_bit = study.four_bit_copy(settings.target)
-ctx.table(study.models(pair, four_bit), "pair", digits=1)
-if four_bit:
-    ctx.say("The last row is a 4-bit copy of the target.")
-
-# %%
-size = {name: pair.facts[name]["parameters"] for name in ("target", "draft")}
-output_ids = pair.facts["draft"]["tokens_said"]
-outside = (run.trace["draft_rank"] >= output_ids).mean()
-ctx.say(study.vocabulary_in_words(size, pair.vocab, output_ids, outside))
-
-# %% [markdown]
-# A **trimmed** draft reads all tokens but can propose only the tokens that the target writes often.
-# This makes it faster. All other tokens have q = 0, so they are never drafted. The text does not
-# change, since the target adds the missing tokens itself.
-
-# %% [markdown]
-# ## 2. What the models read: tokens
-# A tokenizer divides text into pieces, and each piece has a number. The models see only these
-# numbers. Below, ␣ stands for a space, ⏎ for a line end, and � for a part of a character that takes
-# several tokens.
-
-# %%
-ids = tokenizer(sample_text)["input_ids"]
-bare = tokenizer(sample_text, add_special_tokens=False)["input_ids"]
-marks = ", with the marks that the tokenizer adds" if len(ids) > len(bare) else ""
-ctx.say(
-    f"`{sample_text}` has {len(sample_text)} characters and {counted(len(ids), 'token')}{marks}: "
-    f"{study.listed(tokenizer, ids)}"
-)
-
-# %% [markdown]
-# A prompt is a row of tokens too. With `template: chat` the target's own chat template surrounds
-# the user's words, with the marks on which this model was trained. With `template: none` the models
-# get the prompt unchanged. The shortest of the first prompts is shown below as the models get it.
-
-# %%
-known = runs.encoded_prompts(settings)
-encoded = {prompt.prompt_id: prompt for prompt in known}
-firsts = prompts.load_prompts(settings.prompts, 1, settings.domains)
-
-# %%
-given = [encoded[prompt.prompt_id] for prompt in firsts]
-shortest = min(given, key=lambda prompt: len(prompt.ids))
-ctx.say(
-    f"Prompt `{shortest.prompt_id}` with template `{settings.template}` has "
-    f"{counted(len(shortest.ids), 'token')}.\n\n~~~~text\n{tokenizer.decode(shortest.ids)}\n~~~~"
-)
-
-# %% [markdown]
-# ## 3. What the target writes
-# Without a draft, the target continues one or two of the prompts. At every step it takes its most
-# likely token. This is called greedy decoding, or temperature T = 0. It stops at its end mark or at
-# the limit. Speculative decoding will write exactly the same text. The sign ▌ separates the prompt
-# from the continuation.
-
-# %%
-for prompt in firsts[1:3] or firsts:
-    text = texts[prompt.prompt_id]
-    words = prompt.text[-400:]  # the end of what the user wrote
-    reply = tokenizer.decode(text, skip_special_tokens=True)
-    ctx.say(
-        f"The target continues prompt `{prompt.prompt_id}` ({prompt.domain}) with "
-        f"{counted(len(text), 'token')}.\n\n"
-        f"~~~~text\n{words}▌{reply}\n~~~~"
-    )
-
-# %% [markdown]
-# ## 4. One drafted tree
-# The draft proposes a tree. It consists of the draft's most likely next tokens, and after each of
-# these tokens again the most likely next tokens. The profile limits the number of nodes, which can
-# cut the deepest level. The **rank** of a node is the position of its token in the draft's order (0
-# is the draft's best token). The **depth** is the number of drafted tokens from the context to the
-# node. Each node shows the draft's probability **q** and the target's probability **p**. One target
-# pass gives all p of the tree.
+# A pair consists of two language models with one vocabulary. The small one, the **draft**, proposes
+# tokens. The large one, the **target**, checks all of them in one pass and adds one token of its
+# own. The text is the one that the target would write alone, but it takes fewer target passes.
 #
-# A greedy target accepts a node if it is the target's most likely token (`target_rank` 0) and all
-# nodes before it are accepted. We show the first recorded tree in which the target accepts `wanted`
-# tokens and rejects the next. We skip trees with whitespace tokens, which are hard to read. If
-# there is no such tree, we show the first tree with the most accepted tokens.
+# ## 1. Which two models?
+# Both models give, for any text so far, a probability of each possible next token: $q(x)$ is the
+# draft's, $p(x)$ the target's. A proposal is the number of a token, so both must count tokens
+# alike.
 
 # %%
-nodes = run.nodes.assign(accepted=score.reach(run.nodes))
+names = ["parameters", "layers", "width", "heads", "dtype", "device", "kernel"]
+models = pd.DataFrame(run.manifest["pair"])[["target", "draft"]].T
+pair = models.reindex(columns=names).rename_axis("model")
+pair["parameters"] = [f"{count:,}" for count in models["parameters"]]
+pair["disk_mb"] = models["weight_bytes"].astype(float) / 1e6
+ctx.table(pair, "pair", digits=1, caption="The two models")
+
+# %%
+proposable = models["tokens_said"]["draft"]
+shared = run.manifest["pair"]["shared_vocabulary"]
+inside = (run.trace["draft_rank"] < proposable).mean()
+ctx.say(
+    f"The draft can propose {proposable:,} of {shared:,} tokens. These are {100 * inside:.1f} % of "
+    "what the target wrote."
+)
+
+# %% [markdown]
+# A draft that cannot propose every token is **trimmed**, which makes it faster. All other tokens
+# have $q = 0$. The target adds them itself, so its text does not change.
+#
+# ## 2. What do the models read?
+# A tokenizer divides text into pieces, and each piece has a number. The models see only these
+# numbers. Below, ␣ stands for a space, ⏎ for a line end, and � for a part of a character.
+
+# %%
+tokenizer = ModelFolder.fetched(settings.target, weights=False).tokenizer
+
+
+def pieces(ids):
+    """Each token as a reader can see it."""
+    return [pictures.visible(tokenizer.decode([int(token)])) for token in ids]
+
+
+ids = tokenizer(sample_text)["input_ids"]
+ctx.say(f"`{sample_text}` has {counted(len(ids), 'token')}:")
+notebook.show_table(pd.DataFrame([pieces(ids), ids], ["token", "number"]).T)
+
+# %% [markdown]
+# The runs of this kit hold the target's own text for every prompt, and at every position a tree of
+# tokens that the draft proposes there. We look at one text: the first with a tree of which the
+# target accepts `wanted` tokens and rejects the next. (Trees with tokens that are blank are hard to
+# read, so we skip them.)
+
+# %%
+nodes = run.nodes.assign(accepted=score.reach(run.nodes) == 1)
 drafted = nodes["token"].unique()
 blank = [token for token in drafted if not tokenizer.decode([int(token)]).strip()]
-where, at = study.wanted_tree(nodes, tree, wanted, blank)
+trees = nodes.assign(last=nodes["node"] * nodes["accepted"], blank=nodes["token"].isin(blank))
+trees = trees.groupby(["prompt_id", "position"], sort=False)
+trees = trees.agg({"accepted": "sum", "last": "max", "blank": "any"})
+rejects = trees["last"].isin(tree.parent)  # the last accepted node has children
+fits = (trees["accepted"] == wanted) & rejects & ~trees["blank"]
+where, at = fits.idxmax() if fits.any() else trees["accepted"].idxmax()  # else the longest
 
 # %%
-text = texts[where]
-one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
-one_tree = one_tree.assign(
-    accepted=one_tree["accepted"] == 1,
-    ratio=score.ratio(one_tree),
-    text=[tokenizer.decode([token]) for token in one_tree["token"]],
-)
-
-# %%
-path = one_tree.loc[one_tree["accepted"], "token"].tolist()
-path = path[: len(text) - at]  # the last block ends with the text
-emitted = list(text[at : at + len(path) + 1])
-context = tokenizer.decode([*encoded[where].ids, *text[:at]])
-
-# %%
-trunk = {"text": context, "draft_prob": 1, "target_prob": 1, "accepted": True}
-drawn = pd.concat([pd.DataFrame([trunk]), one_tree])
-picture = redraw.tree_frame(tree, *(drawn[name] for name in trunk))
-ctx.draw(
-    drawings.draw_tree,
-    picture,
-    "tree",
-    f"The draft tree at position {at} of the target's text for prompt {where}. Each box shows a "
-    "drafted token with its probabilities q and p. The accepted tokens are green.",
-    f"The target accepts {len(path)} of the {tree.size} tokens of this tree",
-)
-
-# %%
-ctx.table(study.node_table(one_tree), "tree-nodes")
-
-# %%
-kept, own = (study.listed(tokenizer, tokens) for tokens in (path, emitted[len(path) :]))
-ctx.say(study.tree_in_words(len(path), tree.size, kept, own if len(emitted) > len(path) else ""))
-assert emitted[: len(path)] == path or run.manifest["not_argmax"], (
-    "these are the target's own tokens"
+text = runs.texts_of(run)[where]
+[read] = [one for one in runs.encoded_prompts(settings) if one.prompt_id == where]
+beginning = tokenizer.decode(read.ids)[-600:]  # at most its last 600 characters
+ctx.say(
+    f"The target reads prompt `{where}` as {counted(len(read.ids), 'token')} (template "
+    f"`{settings.template}`) and writes {counted(len(text), 'token')}, after the sign ▌.\n\n"
+    f"~~~~text\n{beginning}▌{tokenizer.decode(text, skip_special_tokens=True)}\n~~~~"
 )
 
 # %% [markdown]
-# ## 5. Two of the numbers that are called acceptance
-# At T = 0 only one question matters: which token has the largest p? At T = 1 each token is drawn
-# from p, and q matters too. A token that was **drawn** from q is accepted with probability min(1,
-# p/q). This is 1 if p ≥ q, and it is smaller the more q exceeds p. The mean over all tokens that q
-# may draw is the **overlap** of the two distributions, the sum of min(p, q). It is 1 if they are
-# the same and 0 if they share nothing. The mean overlap over positions is the estimator `alpha`.
+# At every step the target took its most likely token. This is called **greedy decoding**, or
+# temperature $T = 0$.
 #
-# The paper averages something else, the column `ratio` of the table above (min(1, p/q) of each
-# node). This kit calls the paper's measure `published_alpha`. But the tokens of a tree are the
-# draft's best tokens and are not drawn from q. So no lossless decoder accepts them with these
-# probabilities.
+# ## 3. What does the draft propose?
+# Here the draft proposes a tree: its most likely next tokens, and after each of them again the most
+# likely next tokens. One target pass gives $p$ at every node. A greedy target accepts the child
+# that is its own best token, then a child of that one, and so on:
 #
-# The figure shows the next token at a recorded position with about the overlap `wanted_overlap`.
-
-# %%
-row = study.near_overlap(run.trace, wanted_overlap)
-favourites = study.favourites(row, tokenizer)
-here, at_token, overlap = row[["prompt_id", "position", "overlap"]]
-
-# %%
-ctx.draw(
-    drawings.draw_overlap,
-    favourites,
-    "overlap",
-    f"Next token at position {at_token} of the text for prompt {here}. Green plus hatched is q, "
-    f"and green plus orange is p. Green is min(p, q), in total {overlap:.2f} (the overlap). "
-    f"Hatched (rejected) and orange (recovered) each sum to {1 - overlap:.2f}.",
-    f"At this position the target accepts {100 * overlap:.0f} % of the tokens that the draft draws",
-)
+# $$x \text{ is accepted} \iff x = \arg\max_y p(y) \text{ and all nodes before it are accepted.}$$
 
 # %% tags=["by-hand"]
-q, p, _ = favourites.iloc[0]  # of the draft's best token
-ratio = min(1, p / q)
+one_tree = nodes[(nodes["prompt_id"] == where) & (nodes["position"] == at)]
+path = [0]  # the root, which is the last token of the text so far
+for node in one_tree.itertuples():
+    if node.parent == path[-1] and node.target_rank == 0:  # the target's best token
+        path.append(node.node)
+print(
+    "accepted:", *(repr(piece) for piece in pieces(one_tree["token"].iloc[n - 1] for n in path[1:]))
+)
+assert path[1:] == one_tree.loc[one_tree["accepted"], "node"].tolist()
 
 # %%
-ctx.say(
-    f"The draft's best token has q = {q:.2f} and p = {p:.2f}. If the draft draws this token, it is "
-    f"accepted with probability min(1, p/q) = {ratio:.2f}. Averaged over the tokens that the draft "
-    f"may draw, the probability of acceptance is **{overlap:.2f}**, the overlap."
+context = tokenizer.decode([*read.ids, *text[:at]])
+labels = [context, *(tokenizer.decode([token]) for token in one_tree["token"])]
+odds = (np.append(1, one_tree[name]) for name in ("draft_prob", "target_prob"))
+ctx.draw(
+    drawings.draw_tree,
+    redraw.tree_frame(tree, labels, *odds, [True, *one_tree["accepted"]]),
+    "tree",
+    "Each box shows a drafted token with its probabilities q and p. The accepted tokens are green.",
+    "A drafted tree, checked in one target pass",
 )
 
+# %%
+columns = {"text": "token", "draft_prob": "q", "target_prob": "p"}
+table = one_tree.set_index("node").assign(
+    ratio=score.ratio(one_tree), text=pieces(one_tree["token"])
+)
+table = table[["parent", "depth", "rank", *columns, "target_rank", "ratio", "accepted"]]
+table = table.rename(columns=columns)
+shown = table[["parent", "rank", "token", "q", "p", "target_rank", "accepted"]]
+ctx.table(table, "tree-nodes", digits=2, cells=shown, caption="The nodes of the tree")
+
 # %% [markdown]
-# ## 6. The whole text
-# The decoder writes the continuation of the prompt of section 4, tree after tree. A bar stands
-# before each target pass. The colours show the **accepted** tokens of the draft, the **recovered**
-# tokens of the target after a rejection, and the **bonus** tokens after a fully accepted path.
+# The **rank** of a node is the position of its token in the draft's order, `target_rank` the
+# position in the target's. 0 is the best.
+#
+# ## 4. How many passes does the whole text take?
+# Tree after tree, until the text ends. After an accepted path the target adds one token itself: a
+# **recovered** token if it rejected the next drafted ones, a **bonus** token if the path was
+# complete.
+
+# %% tags=["by-hand"]
+of_text = trees.loc[where]  # accepted nodes of the tree at each position, and the last of them
+start, blocks = 0, []
+while start < len(text):
+    left = len(text) - start
+    accepted = min(of_text["accepted"][start], left)
+    tokens = text[start : start + accepted + 1]
+    kind = "recovered" if of_text["last"][start] in tree.parent else "bonus"
+    kind = "cut" if accepted == len(tokens) else kind  # the text ended with an accepted token
+    block = {"tokens": tokens, "accepted": accepted, "drafted": tree.upto(left).size, "kind": kind}
+    blocks.append(SimpleNamespace(**block))
+    start += len(tokens)
+emitted = [len(block.tokens) for block in blocks]
+print(f"{len(text)} tokens in {len(emitted)} passes:", *emitted)
 
 # %%
-shape, limit = Shape(tree), settings.max_new_tokens
-decoded = decode.decode_prompt(pair, encoded[where], "greedy", shape, sampling.Sampling(), limit)
+is_exact = not run.manifest["not_argmax"]  # no token of the text was decided by rounding
+replayed = replay.replay(run.trace[run.trace["prompt_id"] == where], tree)["emitted"].tolist()
+assert emitted == replayed or not is_exact
 strings = pictures.strings_of(tokenizer)
-display(HTML(pictures.as_html(decoded.steps, strings)))
-
-# %%
-# The first recorded texts with any gamma or tree: choose a token to see why it was accepted or
-# rejected. (A headless run shows only the text above.)
-page.show("text", "tree", runs=[run], per_domain=2)
-
-# %%
-equal = decoded.token_ids == text
-ctx.say(f"The decoder's text {'equals' if equal else 'differs from'} the recorded text.")
-assert equal or not pair.is_exact
-
-# %% [markdown]
-# In an open notebook you can type a text of your own here and press Decode. Notebook 12 shows more
-# of this.
-
-# %%
-if notebook.is_open():
-    display(try_it.prompt_cell(pair, settings, sample_text))
-
-# %% [markdown]
-# The recorded run has a tree as in section 4 for every position of every text. The other notebooks
-# read this run, and most of their questions need no model any more.
+display(HTML(pictures.as_html(blocks, strings)))
 
 # %%
 ctx.answer(
-    study.pair_in_words(size, len(path), tree.size, len(decoded.token_ids), len(decoded.steps))
+    "A draft proposes tokens, and a target checks them. So a text of "
+    f"{counted(len(text), 'token')} takes {counted(len(blocks), 'target pass')} instead of one per "
+    "token, and it stays the target's own text."
 )
+
+# %% [markdown]
+# ## 5. Why was a token rejected?
+# In an open notebook you can choose any token of this text below. All recorded texts are in the
+# [explorer](../figures/smollm/explore.html), a page for your browser.
+
+# %%
+this_text = runs.Part(run.folder, run.manifest, run, (where,))
+page.show("text", "tree", runs=[this_text], per_domain=1)
+
+# %% [markdown]
+# ## 6. Your own prompt
+# This needs the weights of both models. Change the prompt and the other parameters at the top, or,
+# in an open notebook, fill in the fields below.
+
+# %%
+if head and with_head(settings) is None:
+    ctx.say("This pair has no trained head, so its draft proposes.")
+study = (head and with_head(settings)) or settings
+try:
+    import torch
+
+    from speclab.decode import LOSSLESS, decode_prompt
+    from speclab.models.pairs import load_pair
+    from speclab.sampling import Sampling, probabilities
+    from speclab.shapes import NO_DRAFT, parse_shape
+
+    both = load_pair(study)
+except (ImportError, ValueError) as missing:
+    both = None
+    ctx.say(f"The models cannot be loaded here, so no prompt is decoded: {missing}")
+
+
+# %%
+def rejected_tokens(read, steps, sampling):
+    """A row per rejection: the text before it, the draft's first choice there and the target's own
+    token, with their probabilities.
+    """
+    rows, written = [], list(read)
+    for number, step in enumerate(steps, 1):
+        if step.kind == "recovered":
+            last = [0, *step.draft.path][-1]  # the last accepted node
+            first_choice = step.draft.tokens[step.draft.tree.children(last)[0]]
+            rows.append((number, len(written) + step.accepted, first_choice, step.tokens[-1]))
+        written += step.tokens
+    if not rows:
+        ctx.say("No drafted token was rejected.")
+        return pd.DataFrame()
+    block, places, drafted, own = np.array(rows).T
+
+    def probabilities_of(model, tokens):
+        """Of tokens at those places, from one pass over the whole text."""
+        hidden = model.forward(torch.tensor([written[:-1]]), model.cache(len(written)))[0]
+        table = probabilities(model.logits(hidden[places - 1]), sampling)
+        return table[range(len(tokens)), tokens].tolist()
+
+    after = [pictures.visible(tokenizer.decode(written[max(0, n - 6) : n])) for n in places]
+    table = pd.DataFrame({"block": block, "after": after, "drafted": pieces(drafted)})
+    if not both.draft.by_start:  # a head's q depends on where its block began
+        table["q"] = probabilities_of(both.draft, drafted)
+    table["p"] = probabilities_of(both.target, drafted)
+    table["target's own"] = pieces(own)
+    return table.assign(**{"p of it": probabilities_of(both.target, own)})
+
+
+# %%
+def decoded(prompt, rule, shape, temperature, new_tokens, seed):
+    """Show the text of a prompt in blocks, compare it with plain decoding, and return the rejected
+    tokens.
+    """
+    typed = [prompts.Prompt("typed", "", prompt)]
+    [read] = prompts.encode_prompts(tokenizer, typed, settings.max_prompt_tokens, settings.template)
+    sampling = Sampling(temperature, settings.top_k, settings.top_p)
+    made, plain = (
+        decode_prompt(both, read, rule, drafted, sampling, new_tokens, seed)
+        for drafted in (parse_shape(shape), NO_DRAFT)
+    )
+    display(HTML(pictures.as_html(made.steps, strings)))
+    if sampling.greedy:
+        same = made.token_ids == plain.token_ids
+        assert same or not both.is_exact, "the text is the target's"
+        ctx.say(f"Without a draft the target writes {'the same' if same else 'another'} text.")
+    return rejected_tokens(read.ids, made.steps, sampling)
+
+
+# %%
+if both:
+    ctx.say(f"The prompt is: `{prompt}`")
+    rejected = decoded(prompt, rule, shape, temperature, new_tokens, seed)
+if both and len(rejected):
+    ctx.table(rejected, "rejected", digits=2, most=8, caption="Rejected tokens")
+
+# %% [markdown]
+# The table shows where a drafted token was rejected. At $T = 0$ the reason is that the target gave
+# more probability to its own token: compare the two $p$. (They are the probabilities at $T = 1$.)
+# Above $T = 0$ a drawn token is accepted with probability $\min(1, p/q)$, so the reason is a $q$
+# that is too high, and chance ([00](00_by_hand.ipynb)).
+
+# %%
+if both and notebook.is_open():
+    from ipywidgets import BoundedFloatText, BoundedIntText, Dropdown, Textarea, interact_manual
+
+    fields = {
+        "prompt": Textarea(prompt, rows=3),
+        "rule": Dropdown(options=LOSSLESS, value=rule),
+        "temperature": BoundedFloatText(temperature, min=0, max=10, step=0.1),
+        "new_tokens": BoundedIntText(new_tokens, min=1, max=256),
+        "seed": BoundedIntText(seed, min=0, max=2**31 - 1),
+    }
+
+    @interact_manual.options(manual_name="Decode")(**fields, shape=shape)
+    def decode_typed(**typed):
+        notebook.show_table(decoded(**typed).head(20), 2)
+
 
 # %% [markdown]
 # ## Try it
 # Predict the result first, then run the cell.
 #
-# 1. By hand: at the root a draft has q = 0.6 and 0.3 for its two best tokens A and B. The target
-#    has p = 0.3 and 0.5. What does a greedy target accept? What is `ratio` of each node? What is
-#    the overlap, if all other tokens together have q = 0.1 and p = 0.2, each with p above q?
+# 1. At the root a draft has $q$ = 0.6 and 0.3 for its two best tokens A and B, and the target has
+#    $p$ = 0.3 and 0.5. What does a greedy target accept?
 #
-# <details><summary>What happens</summary>
-# The target accepts B, the draft's second choice, because 0.5 is the largest p. A chain with A
-# alone would have gained nothing. min(1, p/q) is 0.3/0.6 = 0.5 for A and 1 for B. The overlap is
-# 0.3 + 0.3 + 0.1 = 0.7. So the target rejects rank 0 here and accepts rank 1.</details>
+# <details><summary>Answer</summary>
+# It accepts B, the draft's second choice, because 0.5 is the largest p. A chain with A alone would
+# have gained nothing.</details>
 #
-# 2. Set `wanted` to 0, then to the depth of the tree. What do p and q look like in each picture?
+# 2. Decode your prompt with `chain:1`, `chain:4` and `chain:16`. Which needs the fewest target
+#    passes?
 #
-# <details><summary>What happens</summary>
-# With 0, every proposal at depth 1 misses the target's best token. The pass gives one token, as
-# plain decoding would, and the draft's work is wasted. If `wanted` is the depth, the target can
-# reject nothing after it. So the notebook shows the first tree with the most accepted tokens. A
-# high q does not guarantee acceptance, and a low q does not exclude it.</details>
-
-# %% [markdown]
-# ## What we saw, what this does not show, what is next
-# * What we saw: a pair, its tokens and its texts. One tree, and the part that a greedy target
-#   accepts. Two different numbers that are both called acceptance.
-# * What this does not show: anything general. We chose one tree at one position by its result.
-# * Next: notebook 02 asks how many tokens to draft. Notebook 03 asks what acceptance is, domain by
-#   domain.
+# <details><summary>Answer</summary>
+# A longer chain never needs more passes for the same greedy text. But each block drafts all of its
+# tokens, and the tokens after the first rejection are thrown away.</details>
+#
+# 3. Type the beginning of a list, such as `1, 2, 3, 4,`, then a sentence that nobody has written.
+#
+# <details><summary>Answer</summary>
+# Repetition is easy for a small model too, so the blocks become long. Where the text takes a turn,
+# the draft is wrong.</details>
+#
+# ## What this does not show
+# Anything general: we chose this text and its tree by their result. Next:
+# [02](02_gamma_sweep.ipynb), how many tokens to draft, over all prompts.

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+import rejection_rule
 import torch
 from enumerate_rules import prefix_of
 from pandas.testing import assert_frame_equal
@@ -15,7 +16,7 @@ from test_decode_file import write_texts
 from toy import plain, recorded_tables, toy_pair
 
 from speclab.__main__ import main
-from speclab.analysis import combined, rejection_rule
+from speclab.analysis import combined
 from speclab.analysis.combined import starts_of_trace
 from speclab.decode import decode, decode_prompt
 from speclab.draft import propose

@@ -29,7 +29,6 @@ PURE = (
     "show.tables",
     "show.redraw",
     "runs",
-    "analysis.rejection_rule",
     "analysis.published",
     "analysis.texts",
     "analysis.variance_components",

@@ -8,9 +8,10 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+import rejection_rule
 
 from speclab import cost
-from speclab.analysis import claims, published, rejection_rule
+from speclab.analysis import claims, published
 from speclab.analysis.claims import NO_CONDITION, SOURCES
 from speclab.studies.paper_audit import evidence
 

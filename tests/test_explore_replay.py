@@ -5,16 +5,16 @@ from dataclasses import asdict
 import numpy as np
 import pandas as pd
 import pytest
+import rejection_rule
 from browser import chromium, opened
 from conftest import committed
 from frames import shipped, with_lists
 from numpy.testing import assert_allclose
 
 from speclab import replay, runs, score, stats
-from speclab.analysis import choose, combined, rejection_rule
+from speclab.analysis import choose, combined
 from speclab.cost import Costs
 from speclab.explore import page, trace_data
-from speclab.studies import by_hand
 from speclab.studies.budgets_and_routing import serving
 from speclab.tree import chain, static_tree
 
@@ -343,7 +343,7 @@ def test_drawn_words_tend_to_the_exact_limit(pages, rule):
         }""",
         [p.tolist(), q.tolist(), rule == "rejection"],
     )
-    assert_allclose(limit, by_hand.exact_limit(rule, p, q), atol=1e-12)
+    assert_allclose(limit, rejection_rule.exact_limit(rule, p, q), atol=1e-12)
     assert_allclose(shares, limit, atol=0.015)
     assert repeated, "the same seed draws the same words"
 

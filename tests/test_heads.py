@@ -29,7 +29,6 @@ from test_record import prompts_of
 from toy import plain, table_of
 
 from speclab import decode as decoding
-from speclab.analysis import try_it
 from speclab.decode import decode_prompt, prefill
 from speclab.manifest import OF_BLOCKS
 from speclab.models import head as heads
@@ -420,22 +419,6 @@ def test_greedy_text_is_the_targets_own(trained, learned, pairs, written, shape)
             for _ in range(2):
                 again = decode_prompt(pair, prompt, "greedy", shape, GREEDY, 16, caches=caches)
                 assert again.steps == made.steps
-
-
-@pytest.mark.parametrize("shape", ["chain:3", "tree:2,2"])
-def test_a_block_that_is_looked_at_has_the_probabilities_of_its_record(trained, learned, shape):
-    for prompt, text in learned[:2]:
-        steps = decode_prompt(trained, prompt, "greedy", parse_shape(shape), GREEDY, 16).steps
-        trace = recorded(trained, prompt, text[:16], GREEDY).trace
-        request = {"prompt_ids": prompt.ids, "sampling": GREEDY}
-        start = 0
-        for number, step in enumerate(steps):
-            q, p, _ = try_it.block_probabilities(trained, request, steps, number)
-            path = list(step.draft.path)[: step.accepted]
-            found = trace["block_q"][start][: len(path)]
-            assert q[path] == pytest.approx(np.array(found), rel=2e-3, abs=1e-5)
-            assert p[path] == pytest.approx(trace["p_token"][start : start + len(path)], abs=1e-4)
-            start += len(step.tokens)
 
 
 RULES = [

@@ -1,4 +1,4 @@
-"""Notebook 12 in JupyterLab, in a real browser: a user opens it, runs it, types and clicks."""
+"""Notebook 01 in JupyterLab, in a real browser: a user opens it, runs it, types and clicks."""
 
 import json
 import shutil
@@ -12,11 +12,14 @@ from contextlib import suppress
 import pytest
 from browser import chromium, needed
 
-from speclab.analysis import try_it
+from speclab.decode import decode_prompt
 from speclab.profiles import ROOT, load_profile
+from speclab.prompts import Prompt, encode_prompts
+from speclab.sampling import Sampling
+from speclab.shapes import parse_shape
 from speclab.show.pictures import marked, strings_of
 
-NOTEBOOK = "12_try_it.ipynb"
+NOTEBOOK = "01_load_models.ipynb"
 TOKEN = "for-this-test-only"
 PROMPT = "def fibonacci(n):"
 WAIT = 120  # seconds: the machine may be busy
@@ -55,6 +58,8 @@ def checkout(tmp_path_factory):
     shutil.copytree(ROOT / "notebooks" / "profiles", folder / "notebooks" / "profiles")
     text = (ROOT / "notebooks" / NOTEBOOK).read_text(encoding="utf-8")
     own = text.replace('= \\"smollm\\"', '= \\"tiny\\"')  # its weights are always there
+    few = 'overrides: dict = {\\"prompts_per_domain\\": 1, \\"max_new_tokens\\": 16}'
+    own = own.replace("overrides: dict = {}", few)
     (folder / "notebooks" / NOTEBOOK).write_text(own, encoding="utf-8")
     (folder / "data").symlink_to(ROOT / "data")
     return folder
@@ -66,6 +71,7 @@ def lab(checkout, tmp_path, monkeypatch):
     needed()
     pytest.importorskip("jupyterlab", reason="the extra `lab` is not installed")
     monkeypatch.delenv("SPECLAB_OUT", raising=False)
+    monkeypatch.setenv("SPECLAB_RUNS", str(tmp_path / "runs"))
     for variable in FOLDERS:
         monkeypatch.setenv(variable, str(tmp_path))
     for plugin, settings in SETTINGS.items():
@@ -100,7 +106,7 @@ def wait_until_answered(address, server, log):
 
 @pytest.fixture
 def page(lab):
-    """Notebook 12 with every cell run. `page.asked`: the requested addresses."""
+    """Notebook 01 with every cell run. `page.asked`: the requested addresses."""
     with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 1000})
         page.set_default_timeout(1000 * WAIT)
@@ -110,7 +116,7 @@ def page(lab):
         page.get_by_text("| Idle").wait_for()  # before, it would ask for a kernel
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_text("Run All Cells", exact=True).click()
-        page.locator(".speclab-cell textarea").wait_for()
+        page.locator(".widget-interact textarea").wait_for()
         page.get_by_text("| Idle").wait_for()
         yield page
 
@@ -120,34 +126,33 @@ def said(part, words):
     part.filter(has_text=words).wait_for()
 
 
-def decoded(cell, new_tokens, block):
-    """The fields filled and left, the button pressed."""
-    for label, value in (("new_tokens", new_tokens), ("block", block)):
-        field = cell.get_by_label(label, exact=True)
-        field.fill(str(value))
-        field.press("Tab")
+def decoded(cell, new_tokens):
+    """The field filled and left, the button pressed."""
+    field = cell.get_by_label("new_tokens", exact=True)
+    field.fill(str(new_tokens))
+    field.press("Tab")
     cell.get_by_role("button", name="Decode", exact=True).click()
 
 
 @pytest.mark.timeout(900)
 def test_somebody_types_and_presses(page, lab, tiny_pair):
     """One test, since JupyterLab, browser and kernel take most of its time."""
-    cell = page.locator(".speclab-cell")
+    cell = page.locator(".widget-interact")
     cell.scroll_into_view_if_needed()
     cell.locator("textarea").fill(PROMPT)
-    decoded(cell, new_tokens=64, block=0)
-    cell.locator("img").wait_for()
-    asked = dict(try_it.START)
-    seed = asked.pop("seed")
-    request = try_it.request(tiny_pair, load_profile("tiny"), PROMPT, **asked)
-    steps = list(try_it.blocks(tiny_pair, request, seed))
-    text = try_it.tokens_in(steps)
+    decoded(cell, new_tokens=24)
+    cell.locator("table").wait_for()
+    profile = load_profile("tiny")
+    [read] = encode_prompts(
+        tiny_pair.tokenizer, [Prompt("typed", "", PROMPT)], 512, profile.template
+    )
+    made = decode_prompt(tiny_pair, read, "greedy", parse_shape("chain:4"), Sampling(), 24)
     strings = strings_of(tiny_pair.tokenizer)
     boxes = cell.locator("span[title]").all_text_contents()
-    assert boxes == [marked(strings[token]) for token in text]
-    said(cell, f"{len(text) / len(steps):.2f} tokens per target pass")
-    said(cell, "the same text")
-    decoded(cell, new_tokens=16, block=3)
-    said(cell, "In block 3 ")
+    assert boxes == [marked(strings[token]) for token in made.token_ids]
+    said(cell, f"{made.block_efficiency:.2f} tokens per target pass")
+    said(cell, "writes the same text")
+    decoded(cell, new_tokens=1)
+    said(cell, "1 token in 1 target pass")
     outside = {u for u in page.asked if not u.startswith((lab, "data:", "blob:"))}
     assert outside == set(), "nothing is asked of the network"

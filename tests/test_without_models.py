@@ -28,8 +28,9 @@ for finder in sys.meta_path:
     finder.find_spec = hiding(finder.find_spec)
 """
 # these name tokens by the target's tokenizer, for which transformers is needed
-NAMING = ("06", "07", "11")
+NAMING = ("01", "06", "07", "11")
 READERS = (
+    "01",
     "03",
     "04",
     "05",
@@ -41,7 +42,7 @@ READERS = (
     "15",
     "16",
     "17",
-)  # notebooks that load no model
+)  # notebooks that load no model (01 leaves out the section that needs one)
 READING = [path for path in SOURCES if path.name[:2] in READERS]
 
 

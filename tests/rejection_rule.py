@@ -1,12 +1,14 @@
-"""The rule of speculative decoding in plain NumPy, for a vocabulary that fits on a page.
-
-Notebook 00 computes it by hand, and notebook 11 uses it to judge the article's pseudo-code.
+"""The rule of speculative decoding in plain NumPy, for a vocabulary that fits on a page: the tests
+hold the decoder, the explorer and the claims to it.
 
 A model is a table: its row is the last word, its column the next word. So p and q after a drafted
-token are rows. The decoder itself uses `speclab.verify`; the notebook and the tests compare both.
+token are rows.
 """
 
 import numpy as np
+import torch
+
+from speclab.verify import RULES
 
 
 def chance(p: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -63,3 +65,18 @@ def survival(kept: np.ndarray, last: int, gamma: int) -> np.ndarray:
         reached = reached @ kept
         found.append(reached.sum())
     return np.array(found)
+
+
+def exact_limit(rule: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    """The exact distribution of one word that `rule` drafts (drawn, or q's best), checks and,
+    if it is rejected, draws again.
+    """
+    words = np.eye(len(p))
+    limit = np.zeros(len(p))
+    drawn = q if RULES[rule].sampled else words[q.argmax()]
+    rows = torch.from_numpy(p), torch.from_numpy(q)
+    for child in np.flatnonzero(drawn):
+        kept, rest = RULES[rule].step(*rows, [int(child)])
+        given = kept * words[child] + (1 - kept) * rest
+        limit += drawn[child] * given.numpy()
+    return limit
