@@ -16,7 +16,7 @@
 # ![Tokens per target pass by gamma, draft and prompt set](../figures/smollm/08/tokens-per-pass.png)
 #
 # *Runs on* any machine (a 4-bit copy that does not come with the kit needs the extra `gptq`) ·
-# *minutes* about one on 2 cores · *reads* the runs `greedy` and `sampled` of the profile and of its
+# *minutes* about two on 2 cores, half of one later · *reads* the greedy runs of the profile and its
 # other prompt sets, `data/drafts`, the card of the pair, and recorded runs of a trained head;
 # loads the pair · *writes* `figures/<profile>/08/`.
 
@@ -86,15 +86,13 @@ READS = [
 
 # %% [markdown]
 # ## 1. The drafts
-#
-# | name | what it is | how it is made |
-# | --- | --- | --- |
-# | own draft | the small model of the pair | trained once, comes with the pair |
-# | INT4 self-draft | the target in 4 bits per weight | GPTQ rounds the weights so that the outputs of the layers change least on the target's own texts |
-# | total-variation draft and others | the pair's own draft, trained further | learned from the target's texts with one of several objectives (section 4) |
-# | trained head | one layer that also reads the target's hidden states, as EAGLE-3's | section 5 |
-# | prompt lookup | no model | copies what followed the last tokens when they occurred before |
-# | first layers | the target's own first layers, then its output layer | untrained (*early exit*) |
+# * **own draft**: the small model of the pair.
+# * **INT4 self-draft**: the target in 4 bits per weight. GPTQ rounds the weights so that the
+#   outputs of the layers change least on some of the target's own texts.
+# * **forward-kl draft** and others: the pair's own draft, trained further (section 4).
+# * **trained head**: one layer that also reads the target's hidden states (section 5).
+# * **early exit**: the target's own first layers, then its output layer, untrained.
+# * **prompt lookup**: no model. It copies what followed the last tokens where they occurred before.
 #
 # Which of them there are depends on the pair. Every draft is asked what it would propose at each
 # position of the **same texts of the same target**, so the drafts are compared by prompt.
@@ -110,9 +108,9 @@ ctx.say(prompt_sets.described(settings, is_sampled=False))
 
 # %% [markdown]
 # Only some prompts of each set judge the drafts, because every further draft has to run along their
-# texts. Prompts that had a say in the training of the pair's own draft are left out. A trace has one
-# row for each position of a text, with the draft's rank of the target's token. `hit` says whether
-# the draft's best token is the target's.
+# texts. Prompts that had a say in the training of the pair's own draft are left out. A trace has
+# one row for each position of a text, with the draft's rank of the target's token. `hit` says
+# whether the draft's best token is the target's.
 
 # %%
 OWN_DRAFT, HEAD, LOOKUP = "own draft", "trained head", "prompt lookup"
@@ -129,7 +127,6 @@ for name, each in sets.items():
     texts[name] = rows.groupby("prompt_id", sort=False)["token"].agg(tuple).to_dict()
     traces[name] = {OWN_DRAFT: rows}
 facts = {OWN_DRAFT: pair.facts["draft"]}  # the size of each draft
-print(f"{len(texts[OWN])} of {sets[OWN].prompts.sum()} own prompts judge the drafts")
 rows.head(2)[["prompt_id", "position", "token", "draft_rank", "hit"]]
 
 # %% [markdown]
@@ -163,9 +160,10 @@ def add_recorded(label, its_facts, by_kind):
 # recorded once and comes with the kit. Any other copy is made here, if GPTQModel is installed.
 
 # %%
-wanted = calibration_prompts_per_domain, calibration_seed, calibration_rows
-calibration = quantise.calibration_of(pair, settings, *wanted)
-folder, quantised = pair.target.folder.path, []
+calibration = quantise.calibration_of(
+    pair, settings, calibration_prompts_per_domain, calibration_seed, calibration_rows
+)
+folder = pair.target.folder.path
 for bits in bit_widths:
     label = f"INT{bits} self-draft"
     if copy := shipped.recorded_draft(*quantise.made_of(folder, calibration, bits)):
@@ -175,9 +173,7 @@ for bits in bit_widths:
         made = quantise.quantised_copy(folder, candidates.WORK, calibration, bits)
         add(label, candidates.in_folder(label, pair, settings, made.plain))
         facts[label] = facts[label] | {"weight_bytes": made.weight_bytes}
-    if label in facts:
-        quantised.append(label)
-    else:
+    if label not in facts:
         ctx.say(f"There is no {label} here: {quantise.obstacle(pair)}.")
 
 # %% [markdown]
@@ -206,7 +202,7 @@ if getattr(pair.target.body, "lean", False):  # the kit runs the target's layers
 # the copy is what followed its latest occurrence. Where nothing matches, nothing is drafted.
 
 # %%
-facts[LOOKUP] = dict.fromkeys(("layers", "parameters", "weight_bytes"), 0)
+facts[LOOKUP] = {"parameters": 0, "weight_bytes": 0}
 for name in sets:
     rows = []
     for prompt, text in traces[name][OWN_DRAFT].groupby("prompt_id", sort=False):
@@ -240,7 +236,7 @@ for _, text in traces[OWN][OWN_DRAFT].groupby("prompt_id"):
         position += accepted + 1  # the target adds one
         blocks += 1
 by_hand = len(traces[OWN][OWN_DRAFT]) / blocks
-print(f"{by_hand:.2f} tokens per target pass with chains of {gamma}")
+print(round(by_hand, 2), "tokens per target pass")
 
 # %% [markdown]
 # The same for every draft, gamma and set of prompts. Lookup copies up to gamma tokens.
@@ -284,14 +280,16 @@ ctx.plot(
 )
 
 # %% [markdown]
-# Now the cost. With c the time of a draft pass in target passes, the speed-up over plain decoding is
+# Now the cost. With $c$ the time of a draft pass in target passes, the speed-up over plain decoding
+# is
 #
 # $$S = \frac{\tau_\gamma}{1 + \gamma c} .$$
 #
-# This notebook measures no time ([10](10_wall_clock.ipynb) does). Where a pass waits for its weights
-# to be read, as in large models, c is the share of the bytes: those of the draft over those of the
-# target. The last columns take c so, at the draft's best gamma. **This is a bound, not a
-# measurement.** The best gamma was chosen on the same prompts, which flatters every draft slightly.
+# This notebook measures no time ([10](10_wall_clock.ipynb) does). Where a pass waits for its
+# weights to be read, as in large models, $c$ is the share of the bytes: those of the draft over
+# those of the target. The last column takes $c$ so, at the draft's best gamma. **This is a bound,
+# not a measurement.** The best gamma was chosen on the same prompts, which flatters every draft
+# slightly.
 
 
 # %%
@@ -305,22 +303,20 @@ first = {}
 for name in sets:
     asked = {label: (trace, HIT) for label, trace in traces[name].items()}
     first[name] = stats.jointly(asked).table(key="draft")
-first = Estimates.stacked(first, "set")
+first = Estimates.stacked(first, "set").without(domain=POOLED)
 ctx.export(first, "first-token")
 
 rows = []
-for label, size in facts.items():
-    share = stored(size) / stored(pair.facts["target"])
+for label in traces[OWN]:
+    share = stored(facts[label]) / stored(pair.facts["target"])
     speeds = {g: draws[OWN][label, g][ALL] / (1 + g * share) for g in gammas}
     best = max(speeds, key=lambda g: speeds[g].iloc[0])
     speed = draws[OWN].table({label: speeds[best]}, key="draft").frame
-    speed["weight_bytes"] = size["weight_bytes"]
-    rows.append(speed.assign(parameters=size["parameters"], of_target_bytes=share, gamma=best))
+    rows.append(speed.assign(of_target_bytes=share, gamma=best))
 bounds = pd.concat(rows, ignore_index=True)
 
 # %%
-hits = first.at(domain=ALL).in_units("%").wide("draft", "set")
-cells = hits.set_index("draft").loc[[*facts]].fillna("").reset_index()
+cells = first.at(domain=ALL).in_units("%").wide("draft", "set")
 cells.insert(1, "% of the target's bytes", 100 * bounds["of_target_bytes"])
 cells["gamma"] = bounds["gamma"]
 cells["speed-up if bytes were time"] = bounds["estimate"].map("{:.2f}x".format)
@@ -329,7 +325,6 @@ ctx.table(
     "drafts",
     cells=cells,
     digits=0,
-    most=20,
     caption="Size, best token accepted by prompt set (mean of the domains, T = 0), and the bound "
     "on the speed-up of every draft.",
 )
@@ -340,17 +335,16 @@ ctx.table(
 # typically". It does not say what it counts. We count the best tokens accepted at T = 0 (`hit[1]`).
 
 # %%
-levels = first.at(set=OWN, draft=[OWN_DRAFT, *quantised]).in_units("%")
+quantised = [label for label in facts if label.startswith("INT")]
+levels = first.at(set=OWN, draft=[OWN_DRAFT, *quantised])
 ctx.table(
-    levels.frame.assign(estimator="hit[1]").drop(columns=["set", "note"]),
+    Estimates.stacked({"hit[1]": levels}, "estimator").in_units("%"),
     "self-drafts",
-    cells=levels.without(domain=POOLED).wide("draft", "domain"),
-    caption="Best tokens accepted of the pair's own draft and of the target's quantised copies.",
+    rows="draft",
+    columns="domain",
+    caption="Best tokens accepted of the pair's own draft and the target's quantised copies. "
+    f"The article's number is {100 * article_int4:.0f} %.",
 )
-for label in quantised:
-    hits = levels.at(draft=label, domain=domains).frame
-    is_below = stats.verdict(hits["low"], hits["high"], article_int4) == stats.BELOW
-    ctx.say(f"The {label} is below {article_int4:.0%} in {is_below.sum()} of {len(hits)} domains.")
 
 # %% [markdown]
 # ## 4. Does training on the target's own text help?
@@ -359,10 +353,10 @@ for label in quantised:
 # the draft learns from these texts with one of four objectives:
 #
 # * `sequence`: the target's tokens (cross-entropy);
-# * `forward-kl`, `reverse-kl`: the target's whole distribution p, by the Kullback-Leibler divergence
-#   of q from p, or of p from q;
-# * `total-variation`: p again, by half the sum of |p - q| over all tokens. At T = 1 `alpha` is 1
-#   minus this distance (the share of drawn tokens that are accepted).
+# * `forward-kl`, `reverse-kl`: the target's whole distribution $p$, by the Kullback-Leibler
+#   divergence of the draft's $q$ from $p$, or of $p$ from $q$;
+# * `total-variation`: $p$ again, by half the sum of $|p - q|$ over all tokens. At T = 1 one minus
+#   this distance is the share of drawn tokens that are accepted.
 #
 # Nothing is trained here. The table above has the further trained drafts that the kit has of this
 # pair, if any (`data/drafts`; a *specialist* learned some of the domains only). The card of a pair
@@ -377,20 +371,17 @@ if phases:
     *_, before, last = phases.values()
     log = pd.DataFrame([before[-1], *last])  # step 0 is the end of the phase before
     steps = pd.DataFrame({"steps": [0, *(log["step"][1:] + 1)]})
-    curves = {}
-    for named, column in {"hit[1]": "hit", "alpha": "alpha"}.items():
-        for domain in (ALL, *domains):
-            each = column if domain == ALL else f"{domain} {column}"
-            if each in log:
-                curves[named, domain] = without_interval(steps, log[each])
+    columns = {ALL: "hit"} | {domain: f"{domain} hit" for domain in domains}
+    curves = {
+        domain: without_interval(steps, log[column])
+        for domain, column in columns.items()
+        if column in log
+    }
     ctx.plot(
-        Estimates(stack(curves, ["estimator", "domain"])),
+        Estimates.stacked(curves, "domain"),
         x="steps",
-        columns="estimator",
-        y="tokens accepted (%)",
+        y="best token accepted (%)",
         percent=True,
-        x_label="training steps",
-        limits=(0, None),
         slug="learning-curve",
         title="Acceptance of the pair's own draft during its training",
         caption="Acceptance on held-out prompts by training steps. `all` is the mean of the "
@@ -402,21 +393,21 @@ else:
 
 # %% [markdown]
 # ## 5. What do the target's hidden states buy?
-# The drafts that servers run are mostly **heads** as EAGLE-3's (arXiv:2503.01840): one decoder layer
-# as wide as the target. At a token of the text it reads the token and the outputs of three of the
-# target's layers at the token before. Deeper in a block the target has not run yet, so the head
+# The drafts that servers run are mostly **heads** as EAGLE-3's (arXiv:2503.01840): one decoder
+# layer as wide as the target. At a token of the text it reads the token and the outputs of three of
+# the target's layers at the token before. Deeper in a block the target has not run yet, so the head
 # reads its own last state instead. It should do best at the first token of a block. An ordinary
 # draft reads the text only. Both are compared on all recorded prompts.
 
 # %%
-if has_head := HEAD in facts:
+if has_head := HEAD in traces[OWN]:
     both, gains, depths = {}, {}, {}
     for name, each in sets.items():
         mine, its = each.trace, head_runs[name].trace
         its = its[its["prompt_id"].isin(mine["prompt_id"])]
-        assert its["token"].tolist() == mine["token"].tolist(), "the same texts"
+        assert [*its["token"]] == [*mine["token"]], "the same texts"
         both[name] = {"draft": mine, "head": its}
-        hits = stats.jointly({drafter: (trace, HIT) for drafter, trace in both[name].items()})
+        hits = stats.jointly({"draft": (mine, HIT), "head": (its, HIT)})
         gain = hits.table({"head minus draft": hits["head"] - hits["draft"]})
         gains[name] = each.shown(gain, ALL)
     gains = Estimates.stacked(gains, "prompts").in_units("points")
@@ -428,7 +419,7 @@ if has_head := HEAD in facts:
         caption="Best first token accepted: the head minus the pair's own draft, on all prompts.",
     )
 else:
-    ctx.say("Left out: no runs of a trained head along these texts are recorded.")
+    ctx.say("Left out: no trained head was recorded along the texts of this pair.")
 
 # %% [markdown]
 # How does acceptance go on inside a block? It is counted where all earlier tokens of the block were
@@ -468,23 +459,22 @@ if has_head:
 
 # %%
 FORM, MIXED = "form", "mixed"
-FIRST = score.ratio_of("accepted", "tokens")
 accepted = {}  # accepted first tokens by prompt, of the heads of all seeds
 if has_head and SECOND in sets and of_head.traces == READS[1]:  # the other head is of this pair
     shipped_as = read_json(ROOT / READS[3] / "card.json", "`git checkout` it")["shipped"]
-    other = MIXED if shipped_as == FORM else FORM
     further = pd.read_csv(ROOT / READS[3] / "seeds.csv")
     for name in (OWN, SECOND):
         run = runs.load_run(ROOT / READS[2] / kinds[name])
         counts = {}
-        for head, trace in {shipped_as: both[name]["head"], other: run.trace}.items():
+        for head in (FORM, MIXED):
+            trace = both[name]["head"] if head == shipped_as else run.trace
             by_prompt = trace.groupby(["domain", "prompt_id"], sort=False)["hit"]
             counts[head, 0] = by_prompt.agg(tokens="size", accepted="sum").reset_index()
         rows = [stack(counts, ["head", "seed"]), further[further["kind"] == kinds[name]]]
         rows = pd.concat(rows, ignore_index=True)
         accepted[name] = rows[rows["prompt_id"].isin(sets[name].trace["prompt_id"])]
 else:
-    ctx.say("Left out: of this pair no heads with two sets of training prompts are recorded.")
+    ctx.say("Left out: this pair has no heads with two sets of training prompts.")
 
 # %% [markdown]
 # The interval of the difference covers prompts and seeds: to each resample of prompts we add the
@@ -493,7 +483,7 @@ else:
 
 # %%
 def difference(form, mixed):
-    """Mixed minus form, mean over the seeds, from accepted shares [seeds, 1 + resamples, domains]."""
+    """Mixed minus form, mean over the seeds; both are shares [seeds, 1 + resamples, domains]."""
     gap, seeds = mixed.mean(axis=0) - form.mean(axis=0), len(mixed)
     variance = (mixed[:, 0].var(axis=0, ddof=1) + form[:, 0].var(axis=0, ddof=1)) / seeds
     resamples = len(gap) - 1
@@ -507,26 +497,26 @@ if accepted:
     by_seed, hits = {}, {}
     for name, rows in accepted.items():
         of_heads = rows.groupby(["head", "seed"], sort=False)
-        by_seed[name] = stats.jointly({key: (own, FIRST) for key, own in of_heads})
+        share = score.ratio_of("accepted", "tokens")
+        by_seed[name] = stats.jointly({key: (own, share) for key, own in of_heads})
         hits[name] = {
             head: np.array([by_seed[name][head, seed] for seed in rows["seed"].unique()])
             for head in (FORM, MIXED)
         }
     # the second set minus the own prompts; the resamples of both are drawn apart
-    order = np.random.default_rng(11).permutation(stats.RESAMPLES)
-    apart = [0, *(1 + order)]
+    apart = [0, *(1 + np.random.default_rng(11).permutation(stats.RESAMPLES))]
     hits["interaction"] = {h: hits[SECOND][h][:, apart] - hits[OWN][h] for h in (FORM, MIXED)}
     by_seed["interaction"] = min(by_seed.values(), key=lambda own: own.prompts.fewest)
     changed = [by_seed[on].table({on: difference(**own)}, key="on") for on, own in hits.items()]
     changed = pd.concat([each.frame for each in changed], ignore_index=True)
     changed = Estimates(changed).without(domain=POOLED).in_units("points", 1)
-    cells = changed.at(domain=ALL).wide("on", "domain")
-    for head in (FORM, MIXED):
+    cells = changed.at(domain=ALL).wide("on", "domain").rename(columns={ALL: "mixed minus form"})
+    for head in (FORM, MIXED):  # in the sample, mean of the domains
         cells[f"{head} (%)"] = [100 * own[head][:, 0, -2].mean() for own in hits.values()]
     ctx.table(
         changed,
         "training-prompts",
-        cells=cells.rename(columns={ALL: "mixed minus form"}),
+        cells=cells,
         digits=1,
         caption="First tokens accepted of heads that learned from two sets of prompts, mean of the "
         "domains and seeds. Interaction: the second set minus the own prompts.",
@@ -538,29 +528,26 @@ speeds = bounds.set_index("draft")["estimate"]
 called = {OWN_DRAFT: "the pair's own draft", LOOKUP: LOOKUP}
 most, fastest = (called.get(each.idxmax(), f"the {each.idxmax()}") for each in (agrees, speeds))
 answer = (
-    f"{most[0].upper()}{most[1:]} agrees most often with the target ({agrees.max():.0%}). By the "
-    f"bytes read, {fastest} would be fastest ({speeds.max():.1f}x)."
+    f"Of the drafts tried, {most} agrees most often ({100 * agrees.max():.0f} %). "
+    f"By the bytes read, {fastest} would be fastest ({speeds.max():.1f}x)."
 )
 if has_head:
     gain = gains.at(prompts=OWN, domain=ALL)
-    words = {
-        stats.ABOVE: "raise first-token acceptance by {:.0f} points",
-        stats.BELOW: "lower first-token acceptance by {:.0f} points",
-    }
-    clause = words.get(gain.verdict(), "change first-token acceptance by no clear amount")
-    answer += f" Hidden states {clause.format(abs(100 * gain.value))}."
+    verbs = {stats.ABOVE: "raise", stats.BELOW: "lower"}
+    verb = verbs.get(gain.verdict(), "do not clearly change")
+    answer += f" Hidden states {verb} first-token acceptance ({100 * gain.value:+.0f} points)."
 ctx.answer(answer)
 
 # %% [markdown]
 # ## Try it
-# Without a computer: a self-draft is accepted at 95 % of positions, with c = 1. What is the speed-up
-# at gamma 1, and at gamma 4? How small must c be for gamma 4 to reach 2?
+# Without a computer: a self-draft is accepted at 95 % of positions, with c = 1. What is the
+# speed-up at gamma 1, and at gamma 4? How small must c be for gamma 4 to reach 2?
 #
 # <details><summary>Answer</summary>At gamma 1 a block emits 1.95 tokens and costs 2 target passes:
 # 0.98. At gamma 4, with independent acceptances, it emits (1 - 0.95^5) / 0.05 = 4.52 tokens for 5
 # passes: 0.90. A draft as expensive as the target can never gain, however often it is right. For a
-# speed-up of 2 a block may cost 4.52 / 2 = 2.26 passes. The target takes 1, so four draft passes may
-# take 1.26: c = 0.32.</details>
+# speed-up of 2 a block may cost 4.52 / 2 = 2.26 passes. The target takes 1, so four draft passes
+# may take 1.26: c = 0.32.</details>
 #
 # ## What this does not show
 # Time, also of a 4-bit kernel ([10](10_wall_clock.ipynb) measures). Large models, where one layer

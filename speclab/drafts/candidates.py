@@ -8,6 +8,7 @@ data/runs/drafts by everything that changes their numbers, so that a second call
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -54,7 +55,8 @@ def in_folder(name: str, pair: Pair, profile: Profile, path: Path) -> Candidate:
     draft = load_model(spec, profile.positions)
     sizes = pair.vocab, draft.vocab
     draft.vocab = check_vocabularies(pair.tokenizer, draft.folder.tokenizer, sizes)
-    return Candidate(name, spec, _with_draft(pair, draft, model_facts(spec, draft)))
+    facts = pair.facts | {"draft": model_facts(spec, draft)}
+    return Candidate(name, spec, replace(pair, draft=draft, facts=facts))
 
 
 def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
@@ -78,12 +80,8 @@ def first_layers(pair: Pair, profile: Profile, layers: int) -> Candidate:
     parameters = whole - sum(weights.numel() for weights in left_out)
     size = round(facts["weight_bytes"] * parameters / whole)
     facts = facts | {"layers": layers, "parameters": parameters, "weight_bytes": size}
-    name = f"target's first {layers} layers"
-    return Candidate(name, profile.target, _with_draft(pair, draft, facts))
-
-
-def _with_draft(pair: Pair, draft: LanguageModel, facts: dict) -> Pair:
-    return replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
+    both = replace(pair, draft=draft, facts=pair.facts | {"draft": facts})
+    return Candidate(f"target's first {layers} layers", profile.target, both)
 
 
 def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.DataFrame:
@@ -98,8 +96,8 @@ def proposed(one: Candidate, profile: Profile, kind: str, texts: Texts) -> pd.Da
         if path.is_file():
             return pd.read_parquet(path, page_checksum_verification=True)
         trace = trace_along(one.pair, small, texts)
-        options = {"index": False, "write_page_checksum": True}
-        runs.written(path, lambda part: trace.to_parquet(part, **options))
+        write = partial(trace.to_parquet, index=False, write_page_checksum=True)
+        runs.written(path, write)
     return trace
 
 
@@ -110,6 +108,6 @@ def trace_along(pair: Pair, profile: Profile, texts: Texts) -> pd.DataFrame:
         if prompt.prompt_id in texts:
             text = texts[prompt.prompt_id]
             trace = record_prompt(pair, prompt, text, PLAIN, profile.sampling).trace
-            names = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
-            parts.append(pd.DataFrame(names | {name: trace[name] for name in COLUMNS}))
+            of_prompt = {"prompt_id": prompt.prompt_id, "domain": prompt.domain}
+            parts.append(pd.DataFrame(of_prompt | {name: trace[name] for name in COLUMNS}))
     return pd.concat(parts, ignore_index=True)
