@@ -64,14 +64,13 @@ from scipy.special import stdtrit
 
 from speclab import copying, passes, replay, runs, score, starts, stats
 from speclab.analysis import prompt_sets
-from speclab.analysis.prompt_sets import OWN, SECOND, UNWRAPPED
+from speclab.analysis.prompt_sets import OWN, SECOND
 from speclab.analysis.texts import Text
 from speclab.drafts import candidates, quantise, shipped
 from speclab.estimates import Estimates, stack, without_interval
 from speclab.models import pairs
-from speclab.place import ROOT
 from speclab.plain import read_json
-from speclab.profiles import with_head
+from speclab.profiles import ROOT, with_head
 from speclab.prompts import decoded_prompts
 from speclab.score import ALL, POOLED
 from speclab.show import notebook
@@ -120,8 +119,8 @@ prompts, texts, traces = {}, {}, {}  # by set: token ids by prompt, and traces b
 for name, each in sets.items():
     asked = runs.encoded_prompts(runs.of_kind(settings, kinds[name]))
     if judged_prompts_per_domain:
-        first = settings.notes.decoded_from if name in (OWN, UNWRAPPED) else 0
-        asked = decoded_prompts(asked, judged_prompts_per_domain, first)
+        skipped = 0 if name == SECOND else settings.notes.decoded_from  # they chose the draft
+        asked = decoded_prompts(asked, judged_prompts_per_domain, skipped)
     prompts[name] = {prompt.prompt_id: prompt.ids for prompt in asked}
     rows = each.trace[each.trace["prompt_id"].isin(prompts[name])].reset_index(drop=True)
     texts[name] = rows.groupby("prompt_id", sort=False)["token"].agg(tuple).to_dict()
@@ -224,9 +223,9 @@ for name in sets:
 # By hand, for the pair's own draft and one gamma:
 
 # %% tags=["by-hand"]
-gamma = min(3, max_gamma)
-blocks = 0
-for _, text in traces[OWN][OWN_DRAFT].groupby("prompt_id"):
+gamma, blocks = min(3, max_gamma), 0
+trace = traces[OWN][OWN_DRAFT]
+for _, text in trace.groupby("prompt_id"):
     # draft ranks of the next gamma tokens, if a block begins at a position
     ahead = replay.ranks_ahead(text, gamma)
     position = 0
@@ -235,14 +234,14 @@ for _, text in traces[OWN][OWN_DRAFT].groupby("prompt_id"):
         accepted = [*drafted, False].index(False)  # tokens before the first wrong one
         position += accepted + 1  # the target adds one
         blocks += 1
-by_hand = len(traces[OWN][OWN_DRAFT]) / blocks
+by_hand = len(trace) / blocks
 print(round(by_hand, 2), "tokens per target pass")
 
 # %% [markdown]
 # The same for every draft, gamma and set of prompts. Lookup copies up to gamma tokens.
 
 # %%
-TAU = score.ratio_of("emitted", "blocks", "block_efficiency")
+TAU = score.ratio_of("emitted", "blocks")
 gammas = range(1, max_gamma + 1)
 
 
@@ -274,7 +273,7 @@ ctx.plot(
     y="tokens per target pass",
     slug="tokens-per-pass",
     title="Tokens per target pass by gamma, draft and prompt set",
-    caption="Mean of the domains, at T = 0. A higher curve is a draft that agrees more often, "
+    caption="Mean of the domains, greedy decoding. A draft with a higher curve agrees more often, "
     "whatever it costs. A recorded draft is missing where it was not recorded. Bands: intervals "
     "over prompts.",
 )
@@ -317,7 +316,7 @@ bounds = pd.concat(rows, ignore_index=True)
 
 # %%
 cells = first.at(domain=ALL).in_units("%").wide("draft", "set")
-cells.insert(1, "% of the target's bytes", 100 * bounds["of_target_bytes"])
+cells["% of the target's bytes"] = 100 * bounds["of_target_bytes"]
 cells["gamma"] = bounds["gamma"]
 cells["speed-up if bytes were time"] = bounds["estimate"].map("{:.2f}x".format)
 ctx.table(
@@ -325,14 +324,14 @@ ctx.table(
     "drafts",
     cells=cells,
     digits=0,
-    caption="Size, best token accepted by prompt set (mean of the domains, T = 0), and the bound "
-    "on the speed-up of every draft.",
+    caption="Size, best token accepted by prompt set (mean of the domains), and the bound on the "
+    "speed-up of every draft.",
 )
 
 # %% [markdown]
 # ## 3. Is the quantised target a good draft of itself?
 # The article's first advice is to draft with the target itself in 4 bits, which is accepted "93 %
-# typically". It does not say what it counts. We count the best tokens accepted at T = 0 (`hit[1]`).
+# typically". It does not say what it counts. We count the best tokens that are accepted (`hit[1]`).
 
 # %%
 quantised = [label for label in facts if label.startswith("INT")]
@@ -355,8 +354,8 @@ ctx.table(
 # * `sequence`: the target's tokens (cross-entropy);
 # * `forward-kl`, `reverse-kl`: the target's whole distribution $p$, by the Kullback-Leibler
 #   divergence of the draft's $q$ from $p$, or of $p$ from $q$;
-# * `total-variation`: $p$ again, by half the sum of $|p - q|$ over all tokens. At T = 1 one minus
-#   this distance is the share of drawn tokens that are accepted.
+# * `total-variation`: $p$ again, by half the sum of $|p - q|$ over all tokens. One minus this
+#   distance is the share of drawn tokens that are accepted.
 #
 # Nothing is trained here. The table above has the further trained drafts that the kit has of this
 # pair, if any (`data/drafts`; a *specialist* learned some of the domains only). The card of a pair
@@ -384,9 +383,9 @@ if phases:
         percent=True,
         slug="learning-curve",
         title="Acceptance of the pair's own draft during its training",
-        caption="Acceptance on held-out prompts by training steps. `all` is the mean of the "
-        "domains. The first point is the draft before this phase. The learning rate falls to zero "
-        "at the end, which raises the last points.",
+        caption="Acceptance by training steps, on the own prompts that judge no draft above. The "
+        "first point is the draft before this phase. The learning rate falls to zero at the end, "
+        "which raises the last points.",
     )
 else:
     ctx.say("The card of this pair has no learning curve of its draft.")
@@ -442,8 +441,8 @@ if has_head:
         y="accepted, given all above (%)",
         slug="depth",
         title="Acceptance by depth of a block, draft and head",
-        caption="Acceptance at T = 0 of the token at each depth, where all earlier tokens were "
-        "accepted. Mean of the domains. Bands: intervals over prompts.",
+        caption="Acceptance of the token at each depth, where all earlier tokens were accepted. "
+        "Mean of the domains. Bands: intervals over prompts.",
     )
 
 # %% [markdown]
@@ -507,8 +506,9 @@ if accepted:
     apart = [0, *(1 + np.random.default_rng(11).permutation(stats.RESAMPLES))]
     hits["interaction"] = {h: hits[SECOND][h][:, apart] - hits[OWN][h] for h in (FORM, MIXED)}
     by_seed["interaction"] = min(by_seed.values(), key=lambda own: own.prompts.fewest)
-    changed = [by_seed[on].table({on: difference(**own)}, key="on") for on, own in hits.items()]
-    changed = pd.concat([each.frame for each in changed], ignore_index=True)
+    changed = pd.concat(
+        [by_seed[on].table({on: difference(**own)}, "on").frame for on, own in hits.items()]
+    )
     changed = Estimates(changed).without(domain=POOLED).in_units("points", 1)
     cells = changed.at(domain=ALL).wide("on", "domain").rename(columns={ALL: "mixed minus form"})
     for head in (FORM, MIXED):  # in the sample, mean of the domains

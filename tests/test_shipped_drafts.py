@@ -117,12 +117,13 @@ def test_gptq_makes_the_self_draft_that_is_shipped(tmp_path, monkeypatch):
     made = quantise.quantised_copy(folder, tmp_path, calibration, 4)
     assert made.weight_bytes == recorded.weight_bytes
     trace = recorded.traces["greedy"]
-    prompt = trace["prompt_id"].iloc[0]
-    text = {prompt: texts_of(load_or_record(profile, "greedy"))[prompt]}
+    chosen = trace["prompt_id"].drop_duplicates()[::8]  # one in each domain
+    known = texts_of(load_or_record(profile, "greedy"))
     draft = candidates.in_folder("INT4", pair, profile, made.plain)
-    again = candidates.proposed(draft, profile, "greedy", text)["draft_rank"]
-    ranks = trace.loc[trace["prompt_id"] == prompt, "draft_rank"]
-    assert (again.to_numpy() == ranks.to_numpy()).mean() > 0.95
+    texts = {prompt: known[prompt] for prompt in chosen}
+    again = candidates.proposed(draft, profile, "greedy", texts)["draft_rank"]
+    ranks = trace.loc[trace["prompt_id"].isin(chosen), "draft_rank"]
+    assert ((again == 0).to_numpy() == (ranks == 0).to_numpy()).mean() > 0.95
 
 
 def test_they_are_an_input_of_notebook_08():
