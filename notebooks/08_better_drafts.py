@@ -93,8 +93,8 @@ READS = [
 # * **early exit**: the target's own first layers, then its output layer, untrained.
 # * **prompt lookup**: no model. It copies what followed the last tokens where they occurred before.
 #
-# Which of them there are depends on the pair. Every draft is asked what it would propose at each
-# position of the **same texts of the same target**, so the drafts are compared by prompt.
+# Which of them there are depends on the pair. All propose tokens along the **same texts of the same
+# target**.
 
 # %%
 ctx = notebook.start("08_better_drafts", profile, overrides, judged_prompts_per_domain)
@@ -106,10 +106,9 @@ domains = list(score.domains_in(sets[OWN].trace))
 ctx.say(prompt_sets.described(settings, is_sampled=False))
 
 # %% [markdown]
-# Only some prompts of each set judge the drafts, because every further draft has to run along their
-# texts. Prompts that had a say in the training of the pair's own draft are left out. A trace has
-# one row for each position of a text, with the draft's rank of the target's token. `hit` says
-# whether the draft's best token is the target's.
+# Some prompts of each set judge the drafts, without those that had a say in the training of the
+# pair's own draft. A trace has one row for each position of a text, with the draft's rank of the
+# target's token. `hit` says whether the draft's best token is the target's.
 
 # %%
 OWN_DRAFT, HEAD, LOOKUP = "own draft", "trained head", "prompt lookup"
@@ -155,8 +154,8 @@ def add_recorded(label, its_facts, by_kind):
 
 # %% [markdown]
 # **The target in fewer bits.** We judge a float32 copy with exactly the quantised weights, because
-# packed kernels on a CPU round differently for every shape of pass. The 4-bit copy of one pair was
-# recorded once and comes with the kit. Any other copy is made here, if GPTQModel is installed.
+# packed kernels on a CPU round differently for every shape of pass. A copy that was not recorded is
+# made here, if GPTQModel is installed.
 
 # %%
 calibration = quantise.calibration_of(
@@ -197,8 +196,8 @@ if getattr(pair.target.body, "lean", False):  # the kit runs the target's layers
         add(f"early exit after {layers} layers", early)
 
 # %% [markdown]
-# **Prompt lookup.** The longest run of last tokens (eight at most) that occurred before decides:
-# the copy is what followed its latest occurrence. Where nothing matches, nothing is drafted.
+# **Prompt lookup.** The copy is what followed the latest occurrence of the longest run of last
+# tokens (eight at most). Where nothing matches, nothing is drafted.
 
 # %%
 facts[LOOKUP] = {"parameters": 0, "weight_bytes": 0}
@@ -357,9 +356,9 @@ ctx.table(
 # * `total-variation`: $p$ again, by half the sum of $|p - q|$ over all tokens. One minus this
 #   distance is the share of drawn tokens that are accepted.
 #
-# Nothing is trained here. The table above has the further trained drafts that the kit has of this
-# pair, if any (`data/drafts`; a *specialist* learned some of the domains only). The card of a pair
-# may have the log of its draft's training.
+# Nothing is trained here. The table above has the further trained drafts of this pair, if any
+# (`data/drafts`; a *specialist* learned some of the domains only). The card of a pair may have the
+# log of its draft's training.
 
 # %%
 card = pair.draft.folder.path.parent / "card.json"
@@ -551,8 +550,6 @@ ctx.answer(answer)
 #
 # ## What this does not show
 # Time, also of a 4-bit kernel ([10](10_wall_clock.ipynb) measures). Large models, where one layer
-# costs a hundredth of the target and a head is trained a thousand times longer
-# ([13](13_public_runs.ipynb)). Adapters, drafts trained on their own samples, trained exits. The
-# best gamma of each draft was chosen on the prompts that judge it. Texts of large models repeat
-# themselves less, so lookup gains less there. Next: [09](09_budgets_and_routing.ipynb) chooses how
-# much to draft for which prompts.
+# costs a hundredth of the target and texts repeat themselves less ([13](13_public_runs.ipynb)).
+# Adapters, drafts trained on their own samples, trained exits. Next:
+# [09](09_budgets_and_routing.ipynb) chooses how much to draft for which prompts.
